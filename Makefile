@@ -34,7 +34,7 @@ demo: venv ## pods get fabric devices, end to end; make demo ARGS="--pods 8 --js
 
 docs: venv $(VENV)/.docs ## the documentation site in build/site, with every link and anchor checked
 	@$(BIN)/python docs/pictures/draw.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python docs/site/check.py build/site
 	echo "== the site is in build/site; $(BIN)/mkdocs serve shows it"
 

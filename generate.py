@@ -22,6 +22,7 @@ from drawbar.driver.healthmonitor import settings as monitor_settings
 from drawbar.driver.node import settings as node_settings
 from drawbar.driver.webhook import settings as webhook_settings
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
+from drawbar.mocks.redfish import quirks
 
 ROOT = Path(__file__).resolve().parent
 _NAMES = [str(listed) for listed in OFFERED_CLASSES]
@@ -55,6 +56,7 @@ def files() -> dict[str, str]:
         "docs/reference/events.md": _events(),
         "docs/reference/taints.md": _taints(),
         "docs/reference/device-classes.md": _classes(),
+        "docs/reference/redfish-quirks.md": _quirks(),
         "docs/reference/permissions.md": _permissions(),
         "docs/reference/settings.md": _settings(),
         "deploy/drawbar/crds/deviceattachments.yaml": _definition("deviceattachments.yaml"),
@@ -192,6 +194,29 @@ def _classes() -> str:
     return (
         f"{head}\n{_table(['class', 'devices', 'field of `policy.clean`', 'treatment between users'], rows)}"
     )
+
+
+def _quirks() -> str:
+    head = _HEAD.format(
+        source="mocks/drawbar/mocks/redfish/quirks.py",
+        title="Oddities of Redfish servers",
+        text=(
+            "`drawbar mock redfish --config FILE --quirk pages,gzip,weak-etags` gives the emulated service oddities of real servers; "
+            '`"quirks": ["pages"]` in the file does the same. Combine any of them.\n\n'
+            "[Redfish servers](../redfish-servers.md) has the servers' versions; `owner/name #1` is an issue or pull request on GitHub. "
+            "Forms in parentheses limit a quirk: `pair` and `port` are those of `zones`, `appliance` is `connections` without initiators, "
+            "`constrained` is `composition` by counts."
+        ),
+    )
+    rows = [
+        (
+            f"`{quirk.name}`",
+            quirk.text + ("" if quirk.forms == quirks.ALL else f" ({', '.join(sorted(quirk.forms))})"),
+            quirk.seen,
+        )
+        for quirk in sorted(quirks.QUIRKS.values(), key=lambda quirk: quirk.name)
+    ]
+    return f"{head}\n{_table(['quirk', 'effect', 'seen on'], rows)}"
 
 
 def _conditions() -> str:

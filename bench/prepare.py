@@ -53,7 +53,7 @@ async def serve(folder: Path, cdi: Path) -> None:
     from drawbar.driver.node.discovery import reader
     from drawbar.driver.node.health import verdicts
     from drawbar.driver.node.plugin import server, sockets
-    from drawbar.driver.node.preparation import cdifiles, lookup, metadata, preparer, store
+    from drawbar.driver.node.preparation import cdifiles, holders, lookup, metadata, preparer, store
     from drawbar.fabric.contract import DeviceClass
     from drawbar.mocks import sysfs
     from drawbar.mocks.testing import readers
@@ -122,7 +122,7 @@ async def serve(folder: Path, cdi: Path) -> None:
     prepared = preparer.Preparer(
         reader=readers.modern(api, driver=DRIVER, node_name="n"),
         finder=finder,
-        files=files,
+        held_by=holders.Holders(files),
         described=metadata.Files(folder, DRIVER, enabled=False),
         boot_id=BOOT_ID,
         released=lambda _pool, _device: None,

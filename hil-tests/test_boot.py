@@ -51,7 +51,7 @@ async def test_a_guest_cannot_write_to_the_host(guest):
 
 
 async def test_discover_shows_the_ports_of_a_guest(guest, drawbar):
-    shown = json.loads(await guest.output(drawbar, "discover", "--json", seconds=120))
+    shown = json.loads(await guest.output(drawbar, "discover", "-o", "json", seconds=120))
     bridges = [function for function in shown["functions"] if function["deviceClass"] == "bridge"]
     assert {bridge["driver"] for bridge in bridges if bridge["secondaryBus"] is not None} == {"pcieport"}
     assert [slot["name"] for slot in shown["slots"]] == [*map(str, range(1, guest.machine.ports + 1)), "101"]

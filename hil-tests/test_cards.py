@@ -23,7 +23,7 @@ async def shown_guest(lab):
 
 async def shown_cards(guest, drawbar):
     """Return the cards by their first functions, and the slots by their names, as `drawbar discover` shows them."""
-    shown = json.loads(await guest.output(drawbar, "discover", "--json", seconds=120))
+    shown = json.loads(await guest.output(drawbar, "discover", "-o", "json", seconds=120))
     return {card["address"]: card for card in shown["cards"]}, {slot["name"]: slot for slot in shown["slots"]}
 
 

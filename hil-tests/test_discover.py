@@ -23,7 +23,9 @@ def reported(watch):
 async def test_a_disk_is_told_of_as_it_comes_and_as_it_goes(lab, guest, drawbar):
     plugs = chassis.Chassis(guest, lab.folder)
     disk = await plugs.disk("disk-w")
-    async with guest.process(drawbar, "discover", "--watch", "--json", log=lab.logs / "watch.log") as watch:
+    async with guest.process(
+        drawbar, "discover", "--watch", "-o", "json", log=lab.logs / "watch.log"
+    ) as watch:
         await watch.says("Watching", 120)
 
         async def heard():

@@ -35,7 +35,7 @@ DEVICE = "gpu-1"
 """That of the page; another pod may get another one."""
 EXECUTED = re.compile(r"^kubectl -n drawbar exec \S+ -c (\w+) -- (.*)$")
 LOGS = "kubectl logs deployment/train"
-TOP = "drawbar top"
+TOP = "drawbar status --watch"
 LIVE = ("drawbar ui", TOP)
 """What runs beside the commands that follow it."""
 LIVE_SECONDS = 30.0

@@ -175,7 +175,7 @@ def test_the_program_has_the_command_and_discover_reads_what_it_wrote(tmp_path, 
     root = str(tmp_path / "sys")
     assert main.main(["mock", "sysfs", "gpu-node", "--root", root]) == 0
     capsys.readouterr()
-    assert main.main(["discover", "--sysfs", root, "--json"]) == 0
+    assert main.main(["discover", "--sysfs", root, "-o", "json"]) == 0
     discovered = json.loads(capsys.readouterr().out)
     shown = {each["value"] for function in discovered["functions"] for each in function["identifiers"]}
     for card in nodes.NODES["gpu-node"].cards.values():

@@ -17,7 +17,7 @@ RELEASED = meta.Condition(type="Released", status="True")
 INVISIBLE = meta.Condition(type="Visible", status="False", reason="DriverNotBound", message="no driver")
 
 
-def wish(**changes):
+def demand(**changes):
     fields = {
         "claim": CLAIM,
         "node": "n1",
@@ -25,10 +25,10 @@ def wish(**changes):
         "pool": "f/e",
         "allocation_timestamp": "t",
         "seen_at": NOW,
-        "attached_said": False,
-        "failed_said": False,
+        "attach_reported": False,
+        "failure_reported": False,
     }
-    return claim_index.Wish(**(fields | changes))
+    return claim_index.Demand(**(fields | changes))
 
 
 def attachment(*conditions, claim=CLAIM, finalizers=(attachments.FINALIZER,), forced=False, **changes):
@@ -44,7 +44,7 @@ def call(state, **changes):
 def observed(**changes):
     fields = {
         "attachment": None,
-        "wish": wish(),
+        "demand": demand(),
         "present": True,
         "host_id": None,
         "attach": call("unasked"),
@@ -58,8 +58,8 @@ def observed(**changes):
 
 
 LONG_AGO = NOW - datetime.timedelta(seconds=60)
-LATE = {"wish": wish(seen_at=LONG_AGO)}
-OTHER = wish(allocation_timestamp="later")
+LATE = {"demand": demand(seen_at=LONG_AGO)}
+OTHER = demand(allocation_timestamp="later")
 ATTACH, DETACH = outcomes.Side.ATTACH, outcomes.Side.DETACH
 GOING = attachment(deleting=True)
 FREE = attachment(RELEASED, deleting=True)

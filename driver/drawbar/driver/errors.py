@@ -9,6 +9,23 @@
 A message names the thing that is wrong and what to do about it. It never holds a secret.
 """
 
+import enum
+
+
+class ExitStatus(enum.IntEnum):
+    """The exit statuses of every verb."""
+
+    FINE = 0
+    """Done, or nothing is wrong."""
+    FOUND = 1
+    """Trouble was found, something was refused or declined, or a named object does not exist."""
+    USAGE = 2
+    """The command line, the kubeconfig or a configuration file is wrong."""
+    UNREAD = 3
+    """The cluster was not reached, or a right is missing, so that not everything could be read."""
+    INTERRUPTED = 130
+    """Ended by Ctrl-C."""
+
 
 class DrawbarError(Exception):
     """An error that its message explains completely; it is printed without a traceback.
@@ -18,14 +35,14 @@ class DrawbarError(Exception):
         ends_daemon: whether a daemon ends with it where it is not handled; otherwise it is tried again.
     """
 
-    exit_code = 1
+    exit_code = ExitStatus.FOUND
     ends_daemon = True
 
 
 class UsageError(DrawbarError):
     """The command line, a configuration file or an environment variable is wrong."""
 
-    exit_code = 2
+    exit_code = ExitStatus.USAGE
 
 
 UNEXPECTED_LOGGED = "unexpected error, will try again"

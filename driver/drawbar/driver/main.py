@@ -1,6 +1,6 @@
 """The `drawbar` program: one verb, one module.
 
-Verbs of the driver stand in `VERBS`; others (`mock`) are found through the entry point group `drawbar.commands`, so
+Verbs of the driver stand in `GROUPS`; others (`mock`) are found through the entry point group `drawbar.commands`, so
 that the driver never imports them and an image without them stays whole. Only the chosen verb's module is imported,
 except for `drawbar --help`, which needs a line of each.
 """
@@ -9,49 +9,162 @@ import argparse
 import importlib
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
+from typing import NoReturn
 
 from drawbar.driver import errors, output
-from drawbar.driver.cli import command, completion
+from drawbar.driver.cli import command, completion, flags, shell
 
 GROUP = "drawbar.commands"
-VERBS = {
-    "attach": "drawbar.driver.cli.verbs.fabric:ATTACH",
-    "completion": "drawbar.driver.cli.completion",
-    "controller": "drawbar.driver.cli.controller",
-    "detach": "drawbar.driver.cli.verbs.fabric:DETACH",
-    "discover": "drawbar.driver.cli.discover",
-    "doctor": "drawbar.driver.cli.verbs.doctor",
-    "explain": "drawbar.driver.cli.verbs.explain",
-    "fabric": "drawbar.driver.cli.verbs.fabric",
-    "health-monitor": "drawbar.driver.cli.health_monitor",
-    "maintenance": "drawbar.driver.cli.verbs.maintenance",
-    "move": "drawbar.driver.cli.verbs.move",
-    "node": "drawbar.driver.cli.node",
-    "status": "drawbar.driver.cli.verbs.status",
-    "taint": "drawbar.driver.cli.verbs.taint",
-    "top": "drawbar.driver.cli.top.command",
-    "ui": "drawbar.driver.cli.ui.command",
-    "webhook": "drawbar.driver.cli.webhook",
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Look": {
+        "status": "drawbar.driver.cli.verbs.status",
+        "explain": "drawbar.driver.cli.verbs.explain",
+        "doctor": "drawbar.driver.cli.verbs.doctor",
+        "report": "drawbar.driver.cli.verbs.report",
+        "ui": "drawbar.driver.cli.ui.command",
+    },
+    "Take out of service": {
+        "maintenance": "drawbar.driver.cli.verbs.maintenance",
+        "taint": "drawbar.driver.cli.verbs.taint",
+        "move": "drawbar.driver.cli.verbs.move",
+    },
+    "Fabrics and hosts": {
+        "fabric": "drawbar.driver.cli.verbs.fabric",
+        "discover": "drawbar.driver.cli.discover",
+    },
+    "Daemons": {
+        "controller": "drawbar.driver.cli.controller",
+        "node": "drawbar.driver.cli.node",
+        "webhook": "drawbar.driver.cli.webhook",
+        "health-monitor": "drawbar.driver.cli.health_monitor",
+    },
+    "This program": {"completion": "drawbar.driver.cli.completion"},
 }
-INTERRUPTED = 130
+DOUBLES = "Try it out"
+"""The group of the verbs of other packages."""
+VERBS = {name: place for verbs in GROUPS.values() for name, place in verbs.items()}
+INTRODUCTION = """\
+drawbar attaches PCIe and CXL devices of a fabric to the Kubernetes node that needs them.
+
+usage: drawbar VERB [KIND/NAME] [flags]
+"""
+SHARED = """\
+drawbar VERB --help shows the flags of a verb. Flags that verbs share may stand before the verb, too.
+
+exit status of every verb: 0 fine; 1 trouble was found, or something was refused; 2 wrong usage; 3 not everything could be read;
+130 interrupted.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors end with the usage of the verb."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error, the usage and where help is; end with status 2."""
+        sys.stderr.write(f"error: {message}\n{self.format_usage()}{self.prog} --help shows more\n")
+        self.exit(errors.ExitStatus.USAGE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one verb and gives the exit status. An error that a user can mend is one sentence on stderr."""
+    """Run one verb and return the exit status. An error is one sentence on stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     with output.guarded():
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         try:
-            chosen = parser(words).parse_args(words)
-            run: command.Command = chosen.command
-            return run.run(chosen)
+            return _run(words)
         except errors.DrawbarError as error:
-            sys.stderr.write(f"error: {error}\n")
+            sys.stderr.write(f"error: {_sentence(error)}\n")
             return error.exit_code
         except KeyboardInterrupt:
-            return INTERRUPTED
+            return errors.ExitStatus.INTERRUPTED
+
+
+def _run(words: Sequence[str]) -> int:
+    words = verb_first(words)
+    first = words[0] if words else "help"
+    if first in ("version", "--version"):
+        sys.stdout.write(f"drawbar {metadata.version('drawbar')}\n")
+        return 0
+    if first in ("help", "-h", "--help"):
+        if named := words[1:]:
+            return _run([*named, "--help"])
+        sys.stdout.write(overview())
+        return 0
+    chosen, left = parser(words).parse_known_args(words)
+    target = getattr(chosen, "target", None)
+    if left and isinstance(target, list) and not any(word.startswith("-") for word in left):
+        # argparse takes only words that stand together.
+        target += left
+    elif left:
+        chosen.parser.error(f"unknown flag or word: {' '.join(left)}")
+    shell.no_colours(chosen)
+    verb: command.Command = chosen.command
+    try:
+        return verb.run(chosen)
+    except errors.UsageError as error:
+        # A daemon has too many flags for a usage.
+        if "context" not in chosen:
+            raise
+        raise errors.UsageError(f"{error}\n{chosen.parser.format_usage().strip()}") from error
+
+
+def _sentence(error: errors.DrawbarError) -> str:
+    """Return the error with its remedy."""
+    from drawbar.driver.cli import remedies
+    from drawbar.driver.kube import errors as kube_errors
+
+    return remedies.sentence(error) if isinstance(error, kube_errors.KubeError) else str(error)
+
+
+def verb_first(words: Sequence[str]) -> list[str]:
+    """Return the words with the flags before the verb after it, or after its action."""
+    if not words or not words[0].startswith("-"):
+        return list(words)
+    leading = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for add in (flags.add_cluster, flags.add_driver, flags.add_output):
+        add(leading)
+    flags.add_namespace(leading, has_all=True)
+    flags.add_timeout(leading, 0.0)
+    with_value = {
+        option
+        for action in completion.actions(leading)
+        for option in action.option_strings
+        if action.nargs != 0
+    }
+    place = 0
+    while (
+        place < len(words)
+        and words[place].startswith("-")
+        and words[place] not in ("--version", "--help", "-h")
+    ):
+        place += 2 if words[place] in with_value else 1
+    if place == 0 or place >= len(words):
+        return list(words)
+    after = place + 1
+    if words[place] in WITH_ACTIONS and after < len(words) and not words[after].startswith("-"):
+        after += 1
+    return [*words[place:after], *words[:place], *words[after:]]
+
+
+WITH_ACTIONS = frozenset({"fabric", "maintenance", "mock", "taint"})
+
+
+def overview() -> str:
+    """Return the help of the program: its verbs in groups."""
+    groups: dict[str, list[command.Command]] = {
+        title: [_load(place) for place in verbs.values()] for title, verbs in GROUPS.items()
+    }
+    plugins = [point.load() for point in metadata.entry_points(group=GROUP)]
+    if plugins:
+        groups[DOUBLES] = sorted(plugins, key=lambda verb: verb.name)
+    width = max(len(verb.name) for verbs in groups.values() for verb in verbs)
+    sections = [
+        "".join([f"{title}:\n", *(f"  {verb.name:<{width}}  {verb.help}\n" for verb in verbs)])
+        for title, verbs in groups.items()
+    ]
+    return "\n".join([INTRODUCTION, *sections, SHARED])
 
 
 def complete(arguments: Sequence[str] | None = None) -> int:
@@ -63,15 +176,11 @@ def complete(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of the verb that `words` begin with, or of all verbs."""
-    top = argparse.ArgumentParser(
-        prog="drawbar",
-        description="Couples fabric-attached PCIe and CXL devices to the Kubernetes node that needs them.",
-    )
-    top.add_argument("--version", action="version", version=f"drawbar {metadata.version('drawbar')}")
+    """Return the parser of the verb that `words` begin with, or of all verbs."""
+    top = _Parser(prog="drawbar", add_help=False)
     verbs = top.add_subparsers(title="verbs", metavar="VERB", required=True)
     plugins = {point.name: point for point in metadata.entry_points(group=GROUP)}
-    listed = sorted(VERBS | dict.fromkeys(plugins))
+    listed = [*VERBS, *sorted(plugins)]
     for name in [words[0]] if words and words[0] in listed else listed:
         _add(verbs, plugins[name].load() if name in plugins else _load(VERBS[name]))
     return top
@@ -84,7 +193,7 @@ def _load(place: str) -> command.Command:
     return verb
 
 
-def _add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", verb: command.Command) -> None:
+def _add(verbs: "argparse._SubParsersAction[_Parser]", verb: command.Command) -> None:
     examples = "\n".join(f"  {line}" for line in verb.examples)
     sub = verbs.add_parser(
         verb.name,
@@ -92,9 +201,10 @@ def _add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", verb: com
         description=verb.description or verb.help,
         epilog=f"examples:\n{examples}" if examples else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
+    sub.set_defaults(command=verb, parser=sub)
     verb.configure(sub)
-    sub.set_defaults(command=verb)
 
 
 if __name__ == "__main__":

@@ -62,6 +62,10 @@ class Dispatcher:
 
     def __init__(self, *reconcilers: Reconciler) -> None:
         self._rows: dict[type, list[tuple[Watch, Callable[[Any], None]]]] = {}
+        self.connect(*reconcilers)
+
+    def connect(self, *reconcilers: Reconciler) -> None:
+        """Connect the tables of further reconcilers, before the first change."""
         for reconciler in reconcilers:
             for row in reconciler.watches:
                 self._rows.setdefault(row.on, []).append((row, reconciler.add))

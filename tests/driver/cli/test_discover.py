@@ -58,7 +58,7 @@ def host(tmp_path):
 
 
 def test_json_holds_every_function_with_names_in_words(host, capsys):
-    assert run("--sysfs", str(host.root), "--json") == 0
+    assert run("--sysfs", str(host.root), "-o", "json") == 0
     printed = json.loads(capsys.readouterr().out)
     assert set(printed) == {"cards", "functions", "slots", "cxl", "dax"}
     assert len(printed["functions"]) == 7
@@ -107,7 +107,7 @@ def test_json_holds_every_function_with_names_in_words(host, capsys):
 
 
 def test_json_holds_the_cxl_topology_and_the_slots(host, capsys):
-    run("--sysfs", str(host.root), "--json")
+    run("--sysfs", str(host.root), "-o", "json")
     printed = json.loads(capsys.readouterr().out)
     assert {key: [device["name"] for device in value] for key, value in printed["cxl"].items()} == {
         "memdevs": ["mem0"],
@@ -136,7 +136,7 @@ def test_json_holds_the_cxl_topology_and_the_slots(host, capsys):
 
 def test_cards_are_shown_with_their_functions(tmp_path, capsys):
     tree = build("fpga-node", tmp_path / "sys")
-    run("--sysfs", str(tree.root), "--json", "--class", "fpga")
+    run("--sysfs", str(tree.root), "-o", "json", "--class", "fpga")
     printed = json.loads(capsys.readouterr().out)
     assert [(card["address"], card["slot"], len(card["functions"])) for card in printed["cards"]] == [
         ("0000:41:00.0", "1", 5),
@@ -154,7 +154,7 @@ def test_cards_are_shown_with_their_functions(tmp_path, capsys):
 
 def test_what_a_driver_shows_of_a_device_is_printed(tmp_path, capsys):
     for name in ("cxl-node", "nvme-node"):
-        run("--sysfs", str(build(name, tmp_path / name / "sys").root), "--json")
+        run("--sysfs", str(build(name, tmp_path / name / "sys").root), "-o", "json")
     cxl, nvme = capsys.readouterr().out.split("}\n{")
     cxl, nvme = json.loads(cxl + "}"), json.loads("{" + nvme)
     assert [(dax["name"], dax["region"], dax["driver"]) for dax in cxl["dax"]] == [
@@ -168,7 +168,7 @@ def test_what_a_driver_shows_of_a_device_is_printed(tmp_path, capsys):
 
 
 def test_class_filters_functions(host, capsys):
-    run("--sysfs", str(host.root), "--json", "--class", "gpu", "--class", "nvme")
+    run("--sysfs", str(host.root), "-o", "json", "--class", "gpu", "--class", "nvme")
     printed = json.loads(capsys.readouterr().out)
     assert [function["deviceClass"] for function in printed["functions"]] == ["gpu", "nvme"]
 
@@ -224,7 +224,17 @@ def forging(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-@pytest.mark.parametrize("more", [(), ("--json",)], ids=["table", "json"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        (
+            "-o",
+            "json",
+        ),
+    ],
+    ids=["table", "json"],
+)
 def test_no_device_forges_a_line_or_a_control_sequence_in_any_encoding(tmp_path, encoding, more):
     root = forging(tmp_path).root
     done = subprocess.run(
@@ -289,7 +299,16 @@ def run_without_reader(host: SysfsTree, *arguments: str) -> subprocess.Completed
         os.close(writing)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--json",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        (
+            "-o",
+            "json",
+        ),
+    ],
+)
 def test_a_reader_that_has_had_enough_causes_no_traceback(arguments, host):
     ended = run_without_reader(host, *arguments)
     assert (ended.returncode, ended.stderr) == (0, b"")
@@ -326,7 +345,7 @@ def interrupted(process: subprocess.Popen[str]) -> None:
 
 
 def test_watch_prints_each_change_as_a_json_line_and_ends_quietly(host):
-    with watching(host, "--json", "--class", "nvme") as process:
+    with watching(host, "-o", "json", "--class", "nvme") as process:
         host.detach(1)
         host.detach(2)
         host.attach(2, NVME)
@@ -398,7 +417,7 @@ def test_json_says_which_identifiers_are_missing_and_why(tmp_path, capsys):
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
     tree.attach(1, dataclasses.replace(GPU, initialised=False))
     tree.attach(2, dataclasses.replace(NVME, driver=""))
-    run("--sysfs", str(tree.root), "--json", "--class", "gpu", "--class", "nvme")
+    run("--sysfs", str(tree.root), "-o", "json", "--class", "gpu", "--class", "nvme")
     printed = json.loads(capsys.readouterr().out)
     assert [function["missingIdentifiers"] for function in printed["functions"]] == [
         {"gpu-uuid": "not-initialised"},

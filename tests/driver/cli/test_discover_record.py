@@ -48,7 +48,17 @@ def test_the_command_prints_what_it_wrote_how_large_it_is_and_what_is_in_it(host
 
 
 def test_json_has_the_same_for_programs(host, tmp_path, capsys):
-    run("--sysfs", host.root, "--record", tmp_path / "r", "--record-seconds", "0", "--json", "--mask-serials")
+    run(
+        "--sysfs",
+        host.root,
+        "--record",
+        tmp_path / "r",
+        "--record-seconds",
+        "0",
+        "-o",
+        "json",
+        "--mask-serials",
+    )
     printed = json.loads(capsys.readouterr().out)
     assert printed.pop("folder") == str(tmp_path / "r")
     assert printed == json.loads((tmp_path / "r/recording.json").read_text())

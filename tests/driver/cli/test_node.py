@@ -106,7 +106,7 @@ def test_all_that_is_wrong_is_said_at_once(options, capsys):
     assert [any(option in line for line in listed) for option in wrong] == [True] * 3
 
 
-@pytest.mark.parametrize("verb", ["node", "discover", "discover --json", "discover --watch"])
+@pytest.mark.parametrize("verb", ["node", "discover", "discover -o json", "discover --watch"])
 def test_a_sysfs_tree_that_cannot_be_listed_is_one_sentence(options, capsys, tmp_path, verb):
     broken = tmp_path / "broken"
     (broken / "bus" / "pci").mkdir(parents=True)
@@ -118,7 +118,7 @@ def test_a_sysfs_tree_that_cannot_be_listed_is_one_sentence(options, capsys, tmp
     assert f"cannot list {broken}/bus/pci/devices" in complaint
 
 
-@pytest.mark.parametrize("flags", [[], ["--json"], ["--watch"]])
+@pytest.mark.parametrize("flags", [[], ["-o", "json"], ["--watch"]])
 def test_discover_without_a_sysfs_tree_is_one_sentence(capsys, tmp_path, flags, root_logger):
     uevents = f"--uevents=unix:{tmp_path / 'uevents'}"
     assert main.main(["discover", *flags, uevents, "--sysfs", str(tmp_path / "none")]) == 1

@@ -41,29 +41,29 @@ def claim(*config, admin=False):
     return msgspec.convert(document, claims.ResourceClaim)
 
 
-def wish(*config):
-    return claim_index.wish(claim(*config), "drawbar.dev", KEY, "h1", claim_index.Seen(allocated=NOW))
+def demand(*config):
+    return claim_index.demand(claim(*config), "drawbar.dev", KEY, "h1", claim_index.Seen(allocated=NOW))
 
 
 def test_a_wish_names_what_the_node_makes_of_the_devices_memory():
-    assert wish(("FromClass", {"memory": {"mode": "system-ram"}})).claim.memory_mode == "system-ram"
-    assert wish(("FromClaim", {"memory": {"mode": "system-ram"}})).unfit.reason == "InvalidParameters"
-    assert wish(("FromClaim", {"deviceFiles": {"user": 5}})).claim.memory_mode == ""
+    assert demand(("FromClass", {"memory": {"mode": "system-ram"}})).claim.memory_mode == "system-ram"
+    assert demand(("FromClaim", {"memory": {"mode": "system-ram"}})).unfit.reason == "InvalidParameters"
+    assert demand(("FromClaim", {"deviceFiles": {"user": 5}})).claim.memory_mode == ""
 
 
 def test_a_wish_names_the_hook_and_the_bitstream_that_make_the_device_ready():
     digest = "ab" * 32
-    asked = wish(
+    asked = demand(
         ("FromClass", {"initialise": {"hook": "load", "timeoutSeconds": 1200}}),
         ("FromClaim", {"fpga": {"bitstream": "b.bit", "sha256": digest}}),
     )
     assert asked.claim.initialise == attachments.Initialisation(
         hook="load", timeout_seconds=1200, bitstream="b.bit", sha256=digest
     )
-    plain = wish(("FromClass", {"initialise": {"hook": "load"}}))
+    plain = demand(("FromClass", {"initialise": {"hook": "load"}}))
     assert plain.claim.initialise == attachments.Initialisation(hook="load", timeout_seconds=60)
-    assert wish().claim.initialise is None
-    alone = wish(
+    assert demand().claim.initialise is None
+    alone = demand(
         ("FromClass", {"initialise": {"timeoutSeconds": 300}}),
         ("FromClaim", {"fpga": {"bitstream": "b.gbs", "sha256": digest}}),
     )
@@ -71,10 +71,10 @@ def test_a_wish_names_the_hook_and_the_bitstream_that_make_the_device_ready():
     assert alone.claim.initialise == attachments.Initialisation(
         hook="", timeout_seconds=300, bitstream="b.gbs", sha256=digest
     )
-    cleaned = wish(("FromClass", {"cleanUp": {"hook": "blank", "timeoutSeconds": 5}})).claim
+    cleaned = demand(("FromClass", {"cleanUp": {"hook": "blank", "timeoutSeconds": 5}})).claim
     assert cleaned.clean_up == attachments.Hook(hook="blank", timeout_seconds=5)
     assert (cleaned.initialise, cleaned.drain) == (None, None)
-    drained = wish(("FromClass", {"drain": {"hook": "drain"}})).claim
+    drained = demand(("FromClass", {"drain": {"hook": "drain"}})).claim
     assert (drained.drain, drained.clean_up) == (attachments.Hook(hook="drain", timeout_seconds=60), None)
 
 
@@ -104,27 +104,29 @@ def test_a_wish_names_the_hook_and_the_bitstream_that_make_the_device_ready():
     ],
 )
 def test_what_is_wrong_with_a_hook_or_a_bitstream_is_a_clause(config, words):
-    assert words in wish(*config).unfit.message
+    assert words in demand(*config).unfit.message
 
 
 def test_a_wish_names_the_lowest_versions():
-    asked = wish(("FromClass", {"minimumVersions": {"driver": "550.54.14", "firmware": "2B4QFXO7"}}))
+    asked = demand(("FromClass", {"minimumVersions": {"driver": "550.54.14", "firmware": "2B4QFXO7"}}))
     assert asked.claim.minimum_versions == attachments.Versions(driver="550.54.14", firmware="2B4QFXO7")
-    assert wish().claim.minimum_versions == attachments.Versions()
+    assert demand().claim.minimum_versions == attachments.Versions()
     words = "write a version as a string"
-    assert words in wish(("FromClass", {"minimumVersions": {"driver": 5.15}})).unfit.message
+    assert words in demand(("FromClass", {"minimumVersions": {"driver": 5.15}})).unfit.message
     words = "minimumVersions.driver is an administrator's to say"
-    assert words in wish(("FromClaim", {"minimumVersions": {"driver": "1"}})).unfit.message
+    assert words in demand(("FromClaim", {"minimumVersions": {"driver": "1"}})).unfit.message
 
 
 def test_a_wish_names_the_virtual_functions():
-    asked = wish(("FromClass", {"virtualFunctions": {"groups": [{"count": 2, "vlan": 7}], "offered": True}}))
+    asked = demand(
+        ("FromClass", {"virtualFunctions": {"groups": [{"count": 2, "vlan": 7}], "offered": True}})
+    )
     (group,) = asked.claim.virtual_functions.groups
     assert (group.count, group.vlan, asked.claim.virtual_functions.offered) == (2, 7, True)
     words = "offered offers what virtualFunctions.groups describe: name some"
-    assert words in wish(("FromClass", {"virtualFunctions": {"offered": True}})).unfit.message
+    assert words in demand(("FromClass", {"virtualFunctions": {"offered": True}})).unfit.message
     words = "virtualFunctions.groups is an administrator's to say"
-    assert words in wish(("FromClaim", {"virtualFunctions": {"groups": [{"count": 1}]}})).unfit.message
+    assert words in demand(("FromClaim", {"virtualFunctions": {"groups": [{"count": 1}]}})).unfit.message
 
 
 def attachment(*, uid="u", deleting=False):
@@ -134,20 +136,20 @@ def attachment(*, uid="u", deleting=False):
 
 
 def test_a_wish_says_what_is_wrong_with_the_claims_parameters():
-    bad = wish(("FromClaim", {"attachTimeoutSeconds": 5}))
+    bad = demand(("FromClaim", {"attachTimeoutSeconds": 5}))
     assert bad.unfit.reason == "InvalidParameters"
     assert "attachTimeoutSeconds is an administrator's to say" in bad.unfit.message
-    assert wish(("FromClaim", {"deviceFiles": {"user": 5}})).unfit is None
+    assert demand(("FromClaim", {"deviceFiles": {"user": 5}})).unfit is None
 
 
 def test_a_class_decides_how_long_an_attach_may_take():
-    assert wish(("FromClass", {"attachTimeoutSeconds": 5})).patience == datetime.timedelta(seconds=5)
-    assert wish().patience is None
+    assert demand(("FromClass", {"attachTimeoutSeconds": 5})).patience == datetime.timedelta(seconds=5)
+    assert demand().patience is None
 
 
 def test_the_node_reads_a_claim_with_parameters():
-    assert wish().claim.devices == 1
-    assert wish(("FromClaim", {})).claim.devices == 0
+    assert demand().claim.devices == 1
+    assert demand(("FromClaim", {})).claim.devices == 0
 
 
 REFUSED = {
@@ -160,23 +162,23 @@ REFUSED = {
 
 @pytest.mark.parametrize("changes", REFUSED.values(), ids=list(REFUSED))
 def test_the_claim_gets_the_failure_before_anything_else_is_done(changes):
-    bad = dataclasses.replace(wish(), unfit=UNFIT)
-    assert plan.plan(scenes.observed(wish=bad, **changes), NOW) == (
-        actions.SayFailed(wish=bad, failure=UNFIT),
+    bad = dataclasses.replace(demand(), unfit=UNFIT)
+    assert plan.plan(scenes.observed(demand=bad, **changes), NOW) == (
+        actions.ReportFailed(demand=bad, failure=UNFIT),
     )
 
 
 def test_once_it_has_the_failure_the_device_goes_its_way():
-    reported = dataclasses.replace(wish(), unfit=UNFIT, failed_said=True)
-    assert plan.plan(scenes.observed(wish=reported), NOW) == ()
-    held = scenes.observed(wish=reported, attachment=attachment(uid="other"), host_id="h1")
+    reported = dataclasses.replace(demand(), unfit=UNFIT, failure_reported=True)
+    assert plan.plan(scenes.observed(demand=reported), NOW) == ()
+    held = scenes.observed(demand=reported, attachment=attachment(uid="other"), host_id="h1")
     assert plan.plan(held, NOW) == (actions.Delete(),)
 
 
 def test_what_is_attached_for_the_claim_already_is_left_alone():
-    bad = dataclasses.replace(wish(), unfit=UNFIT)
-    steps = plan.plan(scenes.observed(wish=bad, attachment=attachment()), NOW)
-    assert steps == (actions.Ask(side=outcomes.Side.ATTACH),)
+    bad = dataclasses.replace(demand(), unfit=UNFIT)
+    steps = plan.plan(scenes.observed(demand=bad, attachment=attachment()), NOW)
+    assert steps == (actions.QueryOperation(side=outcomes.Side.ATTACH),)
 
 
 def test_a_claim_with_admin_access_gets_the_failure_too():

@@ -66,7 +66,7 @@ def claim(*devices, pods=("p",), **changes):
 
 def test_a_node_need_not_read_a_claim_of_plain_devices_only():
     where = names.DeviceKey(fabric="f", device="a")
-    plain = claim_index.wish(claim("a", "b"), DRIVER, where, "h", SEEN).claim
+    plain = claim_index.demand(claim("a", "b"), DRIVER, where, "h", SEEN).claim
     assert (plain.requests, plain.devices) == (("r",), 2)
     results = claim("a").status.allocation.devices.results
     for odd in ({"admin_access": True}, {"share_id": "s"}):
@@ -76,7 +76,7 @@ def test_a_node_need_not_read_a_claim_of_plain_devices_only():
         )
         status_ = claims.ClaimStatus(allocation=allocation)
         mixed = claims.ResourceClaim(metadata=claim("a").metadata, status=status_)
-        assert claim_index.wish(mixed, DRIVER, where, "h", SEEN).claim.devices == 0
+        assert claim_index.demand(mixed, DRIVER, where, "h", SEEN).claim.devices == 0
 
 
 def key(device):
@@ -129,11 +129,11 @@ def test_a_failure_reaches_all_claims_of_the_pod_that_are_not_ready_with_its_own
 
 
 def test_a_wish_names_node_time_and_what_was_said():
-    wish = claim_index.wish(claim("a"), DRIVER, key("a"), "h1", SEEN)
-    assert (wish.node, wish.host_id, wish.pool) == ("n", "h1", "f/e")
-    assert wish.seen_at == NOW
-    assert not wish.attached_said
-    assert claim_index.wish(claim("a"), DRIVER, key("b"), "h1", SEEN) is None
+    demand = claim_index.demand(claim("a"), DRIVER, key("a"), "h1", SEEN)
+    assert (demand.node, demand.host_id, demand.pool) == ("n", "h1", "f/e")
+    assert demand.seen_at == NOW
+    assert not demand.attach_reported
+    assert claim_index.demand(claim("a"), DRIVER, key("b"), "h1", SEEN) is None
 
 
 def test_an_allocation_and_its_failure_count_from_when_they_were_first_seen():

@@ -49,7 +49,7 @@ def test_a_wrong_value_is_one_sentence_that_names_its_flag(name):
 
 
 def effective(capsys, *words):
-    assert main.main(["controller", *words, "--print-config", "--json"]) == 0
+    assert main.main(["controller", *words, "--print-config", "-o", "json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 

@@ -14,7 +14,8 @@ async def maintenance(cluster, *words):
 
 
 async def document(cluster, *words):
-    return json.loads(await maintenance(cluster, *words, "-o", "json"))
+    whole = json.loads(await maintenance(cluster, *words, "-o", "json"))
+    return whole.get("items", whole)
 
 
 async def test_devices_in_maintenance_are_given_to_no_pod_and_keep_their_own(flow_lab):

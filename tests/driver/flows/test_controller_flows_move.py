@@ -63,7 +63,7 @@ async def test_the_next_pod_of_the_same_controller_gets_another_device(flow_lab)
             await make(cluster, "train-2")
         status, out, err = moving.result()
         assert status == 0, err
-        assert f"moved; claims are given {first} again" in out
+        assert f"moved: train-2 runs in place of train-1; {first} can be given to claims again." in out
         assert (await cluster.running("train-2"))[1] == [other]
         assert await maintained(cluster) == []
 

@@ -129,7 +129,7 @@ async def test_a_device_of_a_model_is_attached_by_hand_through_a_place_and_detac
         before = await published(cluster, 1, 2, 3)
         assert await drawbar_fabric(cluster, "attach", "disk-0", "node-1") == 1
         assert "--model" in capsys.readouterr().err
-        assert await drawbar_fabric(cluster, "attach", "--model", "M1", "--host", "node-1", "--json") == 0
+        assert await drawbar_fabric(cluster, "attach", "--model", "M1", "--host", "node-1", "-o", "json") == 0
         outcome = json.loads(capsys.readouterr().out)
         assert (outcome["device"], outcome["node"], outcome["changed"]) == ("disk-2", "node-1", True)
         assert await cluster.connected() == {"disk-2": "host-node-1"}

@@ -66,7 +66,8 @@ async def taint(cluster, *words):
 
 
 async def document(cluster, *words):
-    return json.loads((await taint(cluster, *words, "-o", "json"))[0])
+    whole = json.loads((await taint(cluster, *words, "-o", "json"))[0])
+    return whole.get("items", whole)
 
 
 async def rules(cluster):

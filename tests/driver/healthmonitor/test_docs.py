@@ -79,7 +79,9 @@ def test_every_metric_is_documented():
 
 
 def test_the_verb_shows_its_settings_and_reports_what_a_user_can_mend(capsys):
-    assert main.main(["health-monitor", "--dry-run", "--token-file", "x", "--print-config", "--json"]) == 0
+    assert (
+        main.main(["health-monitor", "--dry-run", "--token-file", "x", "--print-config", "-o", "json"]) == 0
+    )
     assert json.loads(capsys.readouterr().out)["dryRun"] == {"value": True, "source": "--dry-run"}
     with pytest.raises(errors.UsageError, match="--token-file"):
         settings.validate(settings.Settings())

@@ -108,7 +108,7 @@ def test_a_program_that_leaves_another_running_does_not_keep_the_caller(tmp_path
 def test_the_hint_how_to_install_a_missing_program_is_printed():
     with pytest.raises(errors.ConfigError, match=r"no-such-login is not installed: brew install it \?\[0m"):
         run("no-such-login", install_hint="brew install it\n\x1b[0m")
-    with pytest.raises(errors.ConfigError, match="not installed: install it, or mend PATH"):
+    with pytest.raises(errors.ConfigError, match="not installed: install it, or correct PATH"):
         run("no-such-login")
 
 

@@ -12,7 +12,7 @@ from tests.scenes.apiservers import Thing
 
 from drawbar.driver import backoff, containment
 from drawbar.driver.api import core, meta
-from drawbar.driver.kube import bodies, client, config, errors, kinds, mirror
+from drawbar.driver.kube import bodies, client, config, errors, kinds, localcopy, mirror
 from drawbar.mocks import apiserver
 
 KIND = kinds.CONFIG_MAP
@@ -467,10 +467,10 @@ async def test_a_denied_list_is_said_once_and_tried_again_until_it_is_allowed(ca
 
 async def test_the_memory_of_the_deleted_is_bounded():
     copy = mirror.Mirror(None, KIND, into=Thing, changed=Seen())
-    for number in range(mirror.DELETED_LIMIT + 10):
-        copy._put(thing(uid=f"u{number}", version=str(number)))
-        copy._drop(("default", "one"), f"u{number}")
-    assert len(copy._deleted) == mirror.DELETED_LIMIT
+    for number in range(localcopy.DELETED_LIMIT + 10):
+        copy.put(thing(uid=f"u{number}", version=str(number)))
+        copy.drop(("default", "one"), f"u{number}")
+    assert len(copy._deleted) == localcopy.DELETED_LIMIT
 
 
 def listed(*names, version):

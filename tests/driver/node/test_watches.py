@@ -13,7 +13,7 @@ FOREIGN = watches.AttachmentChange(name="g.x", own=False, card=True)
 HARDWARE = watches.HardwareChange(functions=FUNCTIONS, attachments=TWO)
 CLEANING, DEMAND = watches.CleaningChange(), watches.DemandChange()
 NEIGHBOUR = watches.NeighbourChange(attachments=TWO)
-HOLDER = watches.HolderChange(attachments=("f.a",))
+HOLDER = watches.HolderChange(pool="f", device="a", attachments=("f.a",))
 VERDICT = watches.VerdictChange(attachments=("f.a",), local=False)
 LOCAL = watches.VerdictChange(attachments=(), local=True)
 # By the row's name: a change, and its keys.
@@ -36,6 +36,7 @@ CASES = {
     "holder: local pool": [(HOLDER, EVERYTHING)],
     "verdict: local pool": [(VERDICT, ()), (LOCAL, EVERYTHING)],
     "hardware: cleaning": [(HARDWARE, EVERYTHING)],
+    "holder: cleaning": [(HOLDER, (("f", "a"),))],
     "hardware: demands": [(HARDWARE, EVERYTHING)],
     "cleaning: demands": [(CLEANING, EVERYTHING)],
 }

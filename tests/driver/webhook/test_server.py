@@ -253,7 +253,7 @@ def test_settings_that_cannot_be_are_all_named():
 
 
 def test_the_verb_shows_its_settings_and_reports_what_a_user_can_mend(capsys, tmp_path):
-    assert main.main(["webhook", "--listen-port", "1234", "--print-config", "--json"]) == 0
+    assert main.main(["webhook", "--listen-port", "1234", "--print-config", "-o", "json"]) == 0
     settings_shown = json.loads(capsys.readouterr().out)
     assert settings_shown["listen.port"] == {"value": 1234, "source": "--listen-port"}
     words = [

@@ -3,10 +3,8 @@
 import argparse
 import gzip
 import json
-import re
 import zlib
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -18,7 +16,6 @@ from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure
 from drawbar.mocks.redfish.quirks import Form
 
 ROOT = "/redfish/v1"
-DOCUMENT = Path(__file__).parents[3] / "docs" / "redfish-quirks.md"
 NAMES = ("d1", "d2", "d3")
 FORMS = {
     Form.PAIR: {},
@@ -57,19 +54,6 @@ async def odd(*names, form=Form.PAIR, **changes):
 
 def zone(*ends):
     return {"Links": {"Endpoints": [{"@odata.id": world.endpoint(end)} for end in ends]}}
-
-
-def test_the_documentation_has_a_row_for_each_quirk():
-    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.*) \| (.*) \|$", DOCUMENT.read_text(), re.MULTILINE)
-    wanted = sorted(quirks.QUIRKS.values(), key=lambda quirk: quirk.name)
-    assert rows == [
-        (
-            quirk.name,
-            quirk.text + ("" if quirk.forms == quirks.ALL else f" ({', '.join(sorted(quirk.forms))})"),
-            quirk.seen,
-        )
-        for quirk in wanted
-    ]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -114,14 +114,15 @@ HEALTH_MONITOR = Role("The health monitor", "drawbar-health-monitor", "health-mo
     Permission(_EVENTS, "events", "create patch", "reports what it decides, in the namespace `default`; counts it where it happens again"),
 ))
 VIEWER = Role("The viewer", "drawbar-viewer", "viewer-rbac.yaml", (
-    Permission(_OURS, "fabrics", "get list watch", "[`drawbar status` and `drawbar top`](../status.md), [`drawbar ui`](../ui.md)"),
+    Permission(_OURS, "fabrics", "get list watch", "[`drawbar status`](../status.md), [`drawbar ui`](../ui.md)"),
     Permission(_OURS, "maintenances", "get list watch", "what is in maintenance, and why"),
     Permission(_OURS, "deviceattachments", "get list watch", "where a device is, and what it waits for"),
     Permission(_OURS, "healthpolicies", "get list watch", "[which alerts taint devices](../health-monitor.md)"),
     Permission(_RESOURCES, "resourceslices", "list watch", "which devices there are"),
     Permission(_RESOURCES, "resourceclaims", "get list watch", "whose they are"),
-    Permission("", "pods", "get", "the claims of `drawbar status pod/NAME`"),
-    Permission(_EVENTS, "events", "list watch", "Events of Drawbar, in `drawbar top`"),
+    Permission("", "pods", "get list watch", "the claims of `drawbar status pod/NAME`, and why pods without a node wait"),
+    Permission(_RESOURCES, "devicetaintrules", "list watch", "who has taken devices out of service"),
+    Permission(_EVENTS, "events", "list watch", "Events of Drawbar, in `drawbar ui` and `drawbar status --watch`"),
     Permission(_RESOURCES, "deviceclasses", "get", "[`drawbar explain`](../explain.md): which devices a claim could have"),
     Permission("", "nodes", "get", "the same: whether a fabric reaches a node"),
 ))

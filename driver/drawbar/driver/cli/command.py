@@ -14,8 +14,6 @@ from typing import Any
 
 from drawbar.driver import output
 
-_WIDTH_IF_NO_TERMINAL = 160  # a file or a pipe has no edge; this leaves room for every column
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -51,7 +49,9 @@ def printing() -> Iterator[None]:
 
 def print_tables(show: Callable[[Any], None]) -> None:
     """Call `show` with a `rich` console as wide as the terminal, and print what it has shown."""
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH_IF_NO_TERMINAL
+    from drawbar.driver.cli import tables
+
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else tables.WIDTH_IF_NO_TERMINAL
     out = output.console(width=wide)
     with out.capture() as shown:  # rich would end the process itself when the reader is gone
         show(out)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from drawbar.driver.cli import command
+from drawbar.driver.cli import command, flags, objects
 
 PROGRAM = "kubectl_complete-drawbar"
 """Prints the words for a command line; kubectl calls it by this name for its plugin `drawbar`."""
@@ -36,25 +36,29 @@ def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[s
         words: after the program's name; the last is the one that is being typed, perhaps empty.
     """
     *typed, current = words or ("",)
-    actions = _actions(parser)
+    known = actions(parser)
     expects_value: argparse.Action | None = None
     for word in typed:
-        expects_value = next((action for action in actions if word in action.option_strings), None)
-        for action in actions:
+        expects_value = next((action for action in known if word in action.option_strings), None)
+        for action in known:
             if isinstance(action, argparse._SubParsersAction) and word in action.choices:  # noqa: SLF001 - there is no public name
-                actions = _actions(action.choices[word])
-    if expects_value is not None and expects_value.nargs != 0:
-        offered = [str(choice) for choice in expects_value.choices or ()]
+                known = actions(action.choices[word])
+    if expects_value is not None and expects_value.nargs not in (0, "?"):
+        choices = expects_value.choices or (flags.FORMS if expects_value.dest == "output" else ())
+        offered = [str(choice) for choice in choices]
     else:
         offered = [
-            str(choice) for action in actions if not action.option_strings for choice in action.choices or ()
+            str(choice) for action in known if not action.option_strings for choice in action.choices or ()
         ]
+        if any(action.dest == "target" for action in known) and "/" not in current:
+            offered += [f"{kind}/" for kind in objects.KINDS]
         if current.startswith("-") or not offered:
-            offered += [option for action in actions for option in action.option_strings if len(option) > 2]
+            offered += [option for action in known for option in action.option_strings if len(option) > 2]
     return tuple(dict.fromkeys(word for word in offered if word.startswith(current)))
 
 
-def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Return the actions of the parser."""
     return parser._actions  # noqa: SLF001 - argparse has no public list of them
 
 

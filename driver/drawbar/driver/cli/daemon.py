@@ -81,7 +81,7 @@ def _configure(daemon: Daemon[T], parser: argparse.ArgumentParser) -> None:
     actions.add_argument(
         "--print-config", action="store_true", help="show each setting and where it comes from"
     )
-    actions.add_argument("--json", action="store_true", help="show them as JSON")
+    actions.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="of --print-config")
     if daemon.probes is not None:
         actions.add_argument(
             "--check",
@@ -96,7 +96,7 @@ def _configure(daemon: Daemon[T], parser: argparse.ArgumentParser) -> None:
 def _execute(daemon: Daemon[T], args: argparse.Namespace) -> int:
     loaded = loader.load(daemon.settings, args, problems=daemon.problems)
     if args.print_config:
-        sys.stdout.write((loader.as_json if args.json else loader.as_yaml)(loaded.effective))
+        sys.stdout.write((loader.as_json if args.output == "json" else loader.as_yaml)(loaded.effective))
         loaded.checked()
         return 0
     if daemon.probes is not None and args.check:

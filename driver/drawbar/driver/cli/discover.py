@@ -258,7 +258,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the sysfs tree to read (default: /sys)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON; with --watch one object a line")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="json: with --watch one object a line",
+    )
     parser.add_argument(
         "--class",
         dest="classes",
@@ -325,7 +331,7 @@ def _wanted(args: argparse.Namespace, function: model.PciFunction) -> bool:
 
 def _print(args: argparse.Namespace, inventory: index.Inventory) -> None:
     database = names.load(inventory.functions, names.find_database())
-    if args.json:
+    if args.output == "json":
         _write_line(json.dumps(document(inventory, database), indent=2))
         return
     from drawbar.driver.cli import discover_table
@@ -352,7 +358,9 @@ def _teller(args: argparse.Namespace) -> Callable[[Change], None]:
         if args.classes and (function is None or not _wanted(args, function)):
             return
         loaded = names.load((function,), database) if function is not None else names.Names()
-        _write_line(json.dumps(_as_json(change, loaded)) if args.json else _as_text(change, loaded))
+        _write_line(
+            json.dumps(_as_json(change, loaded)) if args.output == "json" else _as_text(change, loaded)
+        )
         sys.stdout.flush()
 
     return tell
@@ -392,7 +400,7 @@ COMMAND = command.Command(
     ),
     examples=(
         "drawbar discover",
-        "drawbar discover --class gpu --class nvme --json",
+        "drawbar discover --class gpu --class nvme -o json",
         "drawbar discover --watch --class cxl-memory",
         "drawbar discover --record bug-report --mask-serials",
     ),

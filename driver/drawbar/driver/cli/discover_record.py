@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     document = asyncio.run(_record(settings))
     lines = (
         [json.dumps({"folder": str(args.record), **document}, indent=2)]
-        if args.json
+        if args.output == "json"
         else _told(args.record, document)
     )
     sys.stdout.write("\n".join(lines) + "\n")

@@ -6,6 +6,9 @@ from rich import console, table, text
 
 from drawbar.driver import output
 
+WIDTH_IF_NO_TERMINAL = 160
+"""A file or a pipe has no edge; this leaves room for every column."""
+
 
 def clean(content: object) -> str:
     """Return foreign text as one line without control characters."""
@@ -23,6 +26,11 @@ def rows(out: console.Console, head: Sequence[str], lines: Sequence[Sequence[obj
     for line in lines:
         shown.add_row(*(text.Text("-" if cell in (None, "") else clean(cell)) for cell in line))
     out.print(shown)
+
+
+def paragraph(out: console.Console, content: text.Text) -> None:
+    """Print text that stays one line in a file or a pipe, so that its commands can be copied."""
+    out.print(content, soft_wrap=out.width >= WIDTH_IF_NO_TERMINAL)
 
 
 def sentence(out: console.Console, content: str) -> None:

@@ -42,16 +42,16 @@ class Allocators:
         """The ways as reconcilers of changes."""
         return tuple(watching.Reconciler(way.watches, way.wake) for way in self.ways)
 
-    def wish(
+    def demand(
         self,
         key: names.DeviceKey,
         attachment: attachments.DeviceAttachment | None,
         host_of: Mapping[str, str],
         seen_at: datetime.datetime,
-    ) -> claims.Wish | None:
-        """Return the wish of a claim that the scheduler does not allocate; see `Allocation.wish`."""
-        wishes = (way.wish(key, attachment, host_of, seen_at) for way in self.ways)
-        return next((wish for wish in wishes if wish is not None), None)
+    ) -> claims.Demand | None:
+        """Return the demand of a claim that the scheduler does not allocate; see `Allocation.demand`."""
+        demands = (way.demand(key, attachment, host_of, seen_at) for way in self.ways)
+        return next((demand for demand in demands if demand is not None), None)
 
     def start(self, tasks: asyncio.TaskGroup, context: Context) -> None:
         """Start all of them in the group."""

@@ -43,16 +43,16 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Demand:
     """An allocation that names this device.
 
     Attributes:
         host_id: the fabric's name of the node; None when the node is not on the fabric.
         pool: the DRA pool that the device was given from.
         seen_at: when this process first saw the allocation; the timestamp is of another machine's clock.
-        attached_said: the claim's status already has the device attached.
-        failed_said: the claim's status already has the failure.
-        visible_said: the claim's status already has the device ready on its node.
+        attach_reported: the claim's status already has the device attached.
+        failure_reported: the claim's status already has the failure.
+        visible_reported: the claim's status already has the device ready on its node.
         failed_at: when this process first saw that it failed; None for one that a pod may be using.
         unfit: why the claim's parameters cannot be obeyed, if that is so.
         patience: from the allocation to giving the attach up, where the DeviceClass sets it.
@@ -65,9 +65,9 @@ class Wish:
     pool: str
     allocation_timestamp: str | None
     seen_at: datetime.datetime
-    attached_said: bool
-    failed_said: bool
-    visible_said: bool = False
+    attach_reported: bool
+    failure_reported: bool
+    visible_reported: bool = False
     failed_at: datetime.datetime | None = None
     unfit: attachments.Failure | None = None
     patience: datetime.timedelta | None = None
@@ -243,7 +243,7 @@ class Index:
         return (*waiting.values(), claim)
 
 
-def wish(
+def demand(
     claim: claims.ResourceClaim,
     driver: str,
     key: names.DeviceKey,
@@ -251,7 +251,7 @@ def wish(
     seen: Seen,
     *,
     origin: Callable[[str], contract.Device | None] = lambda _name: None,
-) -> Wish | None:
+) -> Demand | None:
     """Return what a claim asks for this device; None if its allocation names no single node.
 
     Args:
@@ -278,16 +278,16 @@ def wish(
             unfit = attachments.Failure(reason=reasons.INVALID_PARAMETERS, message=str(error))
     if allocation.allocation_timestamp is None:
         unfit = NO_TIMESTAMP
-    return Wish(
+    return Demand(
         claim=references.of_device(claim, driver, where, said),
         node=allocation.node,
         host_id=host_id,
         pool=result.pool,
         allocation_timestamp=allocation.allocation_timestamp,
         seen_at=seen.allocated,
-        attached_said=bindings.is_true(claim, driver, where, bindings.ATTACHED),
-        failed_said=bindings.is_true(claim, driver, where, bindings.ATTACH_FAILED),
-        visible_said=bindings.is_true(claim, driver, where, bindings.VISIBLE),
+        attach_reported=bindings.is_true(claim, driver, where, bindings.ATTACHED),
+        failure_reported=bindings.is_true(claim, driver, where, bindings.ATTACH_FAILED),
+        visible_reported=bindings.is_true(claim, driver, where, bindings.VISIBLE),
         failed_at=seen.failed,
         unfit=unfit,
         patience=None if seconds is None else datetime.timedelta(seconds=seconds),

@@ -145,10 +145,14 @@ class ClusterObserver:
             self._context.latency.changed(key, old, new)
         opened, fabric = cluster.sessions.get(key.fabric), cluster.fabrics.get(key.fabric)
         if opened is not None:
-            part = holdings.Holding.from_attachment(new) if new is not None else None
-            gone_at = cluster.absences.gone_at(attachment.spec.node_name, (key.fabric,))
-            held = opened.inventory.held.with_part(key.device, part)
-            opened.hold(held.with_absence(attachment.spec.node_name, gone_at))
+            held, node = opened.inventory.held, attachment.spec.node_name
+            opened.hold(
+                held.with_part(
+                    holdings.Holding.from_attachment(new), cluster.absences.gone_at(node, (key.fabric,))
+                )
+                if new is not None
+                else held.without_part(key.device)
+            )
         change = change_kinds.AttachmentChange(
             old=old,
             new=new,

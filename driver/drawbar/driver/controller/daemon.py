@@ -155,6 +155,7 @@ class Controller:
         )
         self._cluster = _cluster(basis, watched, opened, placed, changes)
         self._context = _context(basis, self._cluster, self._allocators)
+        self._delays = delays.Delays(context=self._context)
         self._jobs = fabric_reconciler.FabricReconciler(
             self._cluster, queue, basis.measured.watchdog, changes.tell
         )
@@ -225,7 +226,7 @@ class Controller:
         async with asyncio.TaskGroup() as tasks:
             contained = self._contained
             self._observer.begin(sessions.Term(tasks=tasks, listener=self._listener, cluster=cluster_uid))
-            contained.start(tasks, "delays", delays.Delays(context=self._context).run)
+            contained.start(tasks, "delays", self._delays.run)
             contained.start(tasks, "expiry", expiry.Expiry(cluster=self._cluster).run)
             self._allocators.start(tasks, self._context)
             self._devices.start(tasks, functools.partial(executor.work, self._context))
@@ -325,7 +326,7 @@ def _context(basis: Basis, observed: cluster.Cluster, allocating: allocators.All
         binding_timeout=datetime.timedelta(seconds=options.binding_timeout_seconds),
         calls=calls.Calls(settled),
         latency=measured.latency,
-        other_wish=allocating.wish,
+        other_demand=allocating.demand,
         claim_mirrors=(observed.claims, *allocating.claim_mirrors),
         watchdog=measured.watchdog,
     )

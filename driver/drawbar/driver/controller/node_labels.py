@@ -201,7 +201,7 @@ class NodeLabels:
         }
         mapped = hosts.node_map(view.spec, view.hosts, self._cluster.nodes, held)
         if mapped != view.nodes:
-            view.nodes = mapped
+            view.map(mapped)
             self._jobs.add(Job.STATUS, fabric_name, after=jobs.GATHER_SECONDS)
             self._jobs.add(Job.LABELS, after=jobs.GATHER_SECONDS)
 

@@ -248,10 +248,11 @@ class Monitor:
 
     def _report(self, decision: tainting.Decision, policies: tainting.Policies) -> None:
         self.metrics.decisions.labels(_name(decision), decision.reason.value).inc()
-        message, reason = sentence(decision), f"Device{_name(decision)}"
+        message = sentence(decision)
         log.info("decided", extra={"decision": message, "policy": decision.key.policy})
         if isinstance(decision, tainting.Renew):
             return
+        reason = _REASONS[type(decision)]
         policy = policies.get(decision.key.policy)
         if policy is not None:
             self.recorder.policy_event(
@@ -264,6 +265,14 @@ class Monitor:
         elif isinstance(decision, tainting.Lift):
             metadata = decision.rule.metadata
             self.recorder.rule_normal(self.kind, metadata.name, metadata.uid, reason=reason, message=message)
+
+
+_REASONS = {
+    tainting.Taint: reasons.DEVICE_TAINTED,
+    tainting.Change: reasons.DEVICE_CHANGED,
+    tainting.Lift: reasons.DEVICE_LIFTED,
+    tainting.Withhold: reasons.DEVICE_WITHHELD,
+}
 
 
 def _name(decision: tainting.Decision) -> str:

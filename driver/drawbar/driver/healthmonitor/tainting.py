@@ -16,7 +16,7 @@ import datetime
 import enum
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -494,16 +494,7 @@ def decide(
             policy, key.device
         ):
             wishes.append(Change(key=key, rule=rule, effect=policy.spec.taint.effect))
-    held = [
-        (cause.since, key)
-        for key, cause in state.causes.items()
-        if key not in mine and _holds(policies[key.policy], cause, now)
-    ]
-    for _, key in sorted(held):
-        policy = policies[key.policy]
-        if devices.in_fabric(policy, key.device):
-            until = state.causes[key].last + datetime.timedelta(seconds=policy.spec.expire_seconds)
-            wishes.append(Taint(key=key, effect=policy.spec.taint.effect, until=until))
+    wishes += _fresh(state, policies, devices, mine, now)
     real = {lift.rule.metadata.name for lift in lifts if lift.key.policy not in dry}
     staying = [rule for rule in rules if rule.metadata.name not in real]
     # What is only reported comes last, so that it takes no share from what is done.
@@ -516,6 +507,26 @@ def decide(
     withheld = [decision for decision in decisions if isinstance(decision, Withhold)]
     changing = [decision for decision in decisions if not isinstance(decision, Withhold | None)]
     return Decided(state=state, decisions=(*changing[:DECISIONS_MAX], *withheld))
+
+
+def _fresh(
+    state: State,
+    policies: Policies,
+    devices: Inventory,
+    mine: Mapping[Key, taintrules.DeviceTaintRule],
+    now: datetime.datetime,
+) -> Iterator[Taint]:
+    """Yield a taint for each cause that has held and that no rule has, the oldest first."""
+    held = [
+        (cause.since, key)
+        for key, cause in state.causes.items()
+        if key not in mine and _holds(policies[key.policy], cause, now)
+    ]
+    for _, key in sorted(held):
+        policy = policies[key.policy]
+        if devices.in_fabric(policy, key.device):
+            until = state.causes[key].last + datetime.timedelta(seconds=policy.spec.expire_seconds)
+            yield Taint(key=key, effect=policy.spec.taint.effect, until=until)
 
 
 def _reported(decision: Decision) -> Withhold | None:

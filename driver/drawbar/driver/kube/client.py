@@ -13,6 +13,7 @@ Source: Kubernetes API concepts (watch, chunked lists, server-side apply).
 import asyncio
 import contextvars
 import enum
+import os
 import socket
 import urllib.parse
 import weakref
@@ -486,8 +487,7 @@ class Client:
             except bodies.TooLarge as error:
                 raise _beyond_limit(method, path) from error
             except bodies.FAILURES as error:
-                reason = _cut(str(error) or type(error).__name__)
-                message = f"{method} {path} got no answer from {self.server}: {reason}"
+                message = f"{method} {path} got no answer from {self.server}: {_cut(words(error))}"
                 raise errors.Unreachable(message) from error
 
     async def _decoded(
@@ -716,18 +716,34 @@ def _failure(
         return errors.AlreadyExists(message)
     if response.status == 422 and status.names_another_uid:
         return errors.Conflict(message)
-    return _BY_STATUS.get(response.status, errors.Unreachable if response.status >= 500 else errors.Invalid)(
-        message
+    of_status = _BY_STATUS.get(
+        response.status, errors.Unreachable if response.status >= 500 else errors.Invalid
     )
+    failure = of_status(message)
+    if isinstance(failure, errors.Denied) and method not in ("GET", "WATCH"):
+        failure.exit_code = errors.KubeError.exit_code
+    return failure
 
 
 _BY_STATUS: dict[int, type[errors.KubeError]] = {
-    401: errors.Denied,
+    401: errors.Unauthenticated,
     403: errors.Denied,
     404: errors.NotFound,
     409: errors.Conflict,
     410: errors.Expired,
 }
+
+
+def words(error: BaseException) -> str:
+    """Return why there is no answer, without the library's own terms."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        inner = error.certificate_error
+        return f"its certificate is not trusted ({getattr(inner, 'verify_message', '') or inner})"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its host name has no address"
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+        return os.strerror(error.os_error.errno)
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _cut(text: str) -> str:

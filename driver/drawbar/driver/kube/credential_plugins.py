@@ -89,7 +89,7 @@ def run(plugin: Plugin, folder: Path, cluster: Mapping[str, Any], *, limit_secon
         raise errors.ConfigError(f"the login program {name} needs a terminal: run this command in one")
     command = str(folder / name) if os.sep in name else shutil.which(name)
     if command is None or not Path(command).exists():
-        hint = _line(plugin.install_hint) or "install it, or mend PATH"
+        hint = _line(plugin.install_hint) or "install it, or correct PATH"
         raise errors.ConfigError(f"the login program {name} is not installed: {hint}")
     try:
         answer = _Run(plugin, command, cluster).wait(limit_seconds)

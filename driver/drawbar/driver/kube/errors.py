@@ -10,7 +10,8 @@
     ├── Expired                410: the resourceVersion is too old: list again
     ├── TooLarge               the answer is more than is read: ask for less
     ├── Invalid                400, 415, 422: the request itself is wrong: do not retry
-    └── Denied                 401, 403: a permission is missing: do not retry soon
+    └── Denied                 403: a permission is missing: do not retry soon
+        └── Unauthenticated    401: the credentials are unknown or expired
 
 Messages are the API server's own words, cut, with the request in front.
 """
@@ -18,6 +19,7 @@ Messages are the API server's own words, cut, with the request in front.
 import logging
 
 from drawbar.driver import errors
+from drawbar.driver.errors import ExitStatus
 
 
 class KubeError(errors.DrawbarError):
@@ -29,12 +31,14 @@ class KubeError(errors.DrawbarError):
 class ConfigError(KubeError):
     """There is no usable kubeconfig and no service account."""
 
-    exit_code = 2
+    exit_code = ExitStatus.USAGE
     ends_daemon = True
 
 
 class Unreachable(KubeError):
     """The API server gave no usable answer (network, 5xx, broken stream)."""
+
+    exit_code = ExitStatus.UNREAD
 
 
 class Throttled(Unreachable):
@@ -74,7 +78,13 @@ class Invalid(KubeError):
 
 
 class Denied(KubeError):
-    """The API server does not know us, or does not allow this."""
+    """The API server does not allow this."""
+
+    exit_code = ExitStatus.UNREAD
+
+
+class Unauthenticated(Denied):
+    """The API server does not know these credentials."""
 
 
 def level(error: Exception) -> int:

@@ -87,6 +87,11 @@ class _Login(kube_config.KubeConfigLoader):  # type: ignore[misc] # the package 
     ) -> None:
         if context is None and "current-context" not in files.config.value:
             raise errors.ConfigError("it has no current-context: kubectl config use-context NAME")
+        known = sorted(str(node.value["name"]) for node in files.config.value["contexts"])
+        if context is not None and context not in known:
+            raise errors.ConfigError(
+                f"there is no context {context!r}, but {', '.join(known) or 'none'}: kubectl config get-contexts"
+            )
         super().__init__(files.config, context, config_base_path=None, config_persister=files.save_changes)
         self._origin = origin
         self._limit_seconds = limit_seconds
@@ -333,7 +338,7 @@ def _impersonation(user: kubeconfig_files.User) -> tuple[tuple[str, str], ...]:
     headers = (("Impersonate-User", user.as_), *uid, *groups, *extra)
     if not all(value.isprintable() for _, value in headers):
         raise errors.ConfigError(
-            "a value of as, as-uid, as-groups or as-user-extra cannot be sent: mend the file"
+            "a value of as, as-uid, as-groups or as-user-extra cannot be sent: correct the file"
         )
     return headers
 
@@ -351,7 +356,7 @@ def _proxy(named: str, settings: client.Configuration) -> str | None:
         # It may hold a password.
         raise errors.ConfigError(
             f"{'proxy-url' if named else 'the proxy of the environment'} is no URL of a proxy "
-            f"({', '.join(f'{scheme}://' for scheme in PROXY_SCHEMES)}): mend it"
+            f"({', '.join(f'{scheme}://' for scheme in PROXY_SCHEMES)}): correct it"
         )
     return url
 
@@ -378,7 +383,7 @@ def _explaining(origin: str) -> Iterator[None]:
     except ConfigException as error:
         text = output.printable(" ".join(str(error).split()))[: credential_plugins.MESSAGE_CHARS]
         reason = text.removeprefix("Invalid kube-config file. ")
-        raise errors.ConfigError(f"kubeconfig {origin} cannot be used: {reason}: mend the file") from error
+        raise errors.ConfigError(f"kubeconfig {origin} cannot be used: {reason}: correct the file") from error
     except (
         *(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError),
         *(client.OpenApiException, urllib3.exceptions.HTTPError, oauth2.OAuth2Error),

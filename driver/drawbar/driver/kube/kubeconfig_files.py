@@ -123,7 +123,7 @@ def _parse(path: Path) -> dict[str, Any]:
             f"cannot read {path} ({error.strerror}): name another with --kubeconfig FILE"
         ) from error
     except UnicodeDecodeError as error:
-        raise errors.ConfigError(f"{path} is not YAML: mend or replace the file") from error
+        raise errors.ConfigError(f"{path} is not YAML: correct or replace the file") from error
     try:
         loader = yaml.SafeLoader(text if len(text) <= FILE_CHARS else "")
         node = loader.get_single_node()
@@ -132,9 +132,9 @@ def _parse(path: Path) -> dict[str, Any]:
         content = loader.construct_document(node) if node else {}
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         # The reason would quote the file, and with it a secret.
-        raise errors.ConfigError(f"{path} is not YAML: mend or replace the file") from error
+        raise errors.ConfigError(f"{path} is not YAML: correct or replace the file") from error
     if not isinstance(content, dict):
-        raise errors.ConfigError(f"{path} is not a mapping: mend or replace the file")
+        raise errors.ConfigError(f"{path} is not a mapping: correct or replace the file")
     _drop_empty(content)
     return content
 
@@ -168,4 +168,4 @@ def typed(content: object, into: type[T]) -> T:
         return msgspec.convert(content, into)
     except msgspec.ValidationError as error:
         what = into.__name__.lower()
-        raise errors.ConfigError(f"its {what} is malformed: {error}: mend the file") from error
+        raise errors.ConfigError(f"its {what} is malformed: {error}: correct the file") from error

@@ -12,35 +12,28 @@ older goes on acting, for it is the one that is known to work: an update whose n
 
 import asyncio
 import contextlib
-import datetime
 import functools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 from drawbar.driver import clocks, evaluation, watching
-from drawbar.driver.api import attachments, claims, nodepools
+from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
-from drawbar.driver.node import claim_versions, errors, kernel, settings, treatment, uevents, watches
-from drawbar.driver.node.attachments import context, exclusiveness, executor, reporting
-from drawbar.driver.node.attachments import local as local_devices
+from drawbar.driver.node import claim_versions, errors, kernel, parts, settings, treatment, uevents, watches
+from drawbar.driver.node.attachments import context, exclusiveness, executor, probation
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import devices, live
 from drawbar.driver.node.health import attached, monitor, readings, verdicts
-from drawbar.driver.node.inventory import model, netdevs
-from drawbar.driver.node.local import demands, neighbours, publisher, residents
-from drawbar.driver.node.local import pool as local_pool
+from drawbar.driver.node.local import publisher, residents
 from drawbar.driver.node.operation import host, instrumentation
 from drawbar.driver.node.plugin import server, sockets
 from drawbar.driver.node.preparation import (
     cdifiles,
     cleaning,
+    holders,
     locks,
-    lookup,
-    metadata,
-    networks,
-    preparer,
     store,
     sweeping,
 )
@@ -90,8 +83,7 @@ def _wait_for_another() -> None:
 class _Own:
     """The attachments of one driver among all that the node has, read from the mirror.
 
-    Several drivers may have attachments on one node. Their devices are not this daemon's to prepare, judge or release; what came
-    over their fabrics is not offered as the node's own all the same.
+    Several drivers may have attachments on one node. This daemon prepares, judges and releases only the devices of its own.
     """
 
     def __init__(self, mirrored: mirror.Mirror[attachments.DeviceAttachment], driver: str) -> None:
@@ -102,260 +94,83 @@ class _Own:
         return (attachment for attachment in self._mirrored if self.has(attachment))
 
     def has(self, attachment: attachments.DeviceAttachment) -> bool:
-        """Whether it is one of them."""
+        """Return whether it is one of them."""
         return attachment.spec.driver == self._driver
 
     def get(self, name: str) -> attachments.DeviceAttachment | None:
-        """The one of that name, if there is one."""
+        """Return the one of that name, or None."""
         attachment = self._mirrored.get(name)
         return attachment if attachment is not None and self.has(attachment) else None
 
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all."""
+        return tuple(attachment.metadata.name for attachment in self)
+
+    def names_for(self, pool: str, device: str) -> tuple[str, ...]:
+        """Return the names of those of a device."""
+        return tuple(
+            attachment.metadata.name
+            for attachment in self
+            if (attachment.spec.pool, attachment.spec.device) == (pool, device)
+        )
+
 
 class _Node:
+    """The parts of one node daemon, made in the order in which they need each other."""
+
     def __init__(
         self, options: settings.Settings, api: client.Client, measured: instrumentation.Instrumentation
     ) -> None:
-        self._options = options
-        self._measured = measured
-        self._contained = contained = measured.contained
+        made = _basis(options, api, measured)
+        self._options, self._measured, self._contained = options, measured, made.contained
         self._queue: workers.WorkQueue[str] = workers.WorkQueue()
-        self._arrivals = devices.Devices(options.sysfs, settings=options.discovery, contained=contained)
-        self._recorder = events.Recorder(
-            api,
-            controller=options.driver,
-            instance=options.node_name,
-            clock=asyncio.get_running_loop().time,
-        )
-        self._attachments = mirror.Mirror(
-            api,
-            kinds.ATTACHMENT,
-            into=attachments.DeviceAttachment,
-            changed=self._attachment_changed,
-            labels=f"{attachments.NODE_LABEL}={attachments.node_label(options.node_name)}",
-            contained=contained,
-            recorder=self._recorder,
-        )
-        self._attachments.report_unreadable(self._unreadable_changed)
-        self._own = _Own(self._attachments, options.driver)
-        self._served = claim_versions.Served(api)
-        reader = claim_versions.Reader(
-            api, driver=options.driver, node_name=options.node_name, versions=self._served
-        )
-        boot_id = _boot_id()
-        self._verdicts = monitor.Monitor(
-            functools.partial(readings.read, options.sysfs), options.health, contained=contained
-        )
-        self._verdicts.subscribe(self._verdict_changed)
+        self._recorder, self._changes = made.recorder, made.changes
+        self._arrivals, self._attachments, self._own = made.arrivals, made.attached, made.own
+        self._served, self._holders, self._verdicts = made.served, made.holders, made.verdicts
         # A process only where there is a selector, and only while devices change.
         self._evaluator = evaluation.Process()
-        self._neighbours = neighbours.Neighbours(
-            api,
-            driver=options.driver,
-            node_name=options.node_name,
-            wanted=options.local_pool,
-            host=users.Host.from_sysfs(options.sysfs),
-            directory=options.data_dir,
-            recorder=self._recorder,
-            changed=self._neighbour_changed,
-            clock=asyncio.get_running_loop().time,
-            contained=contained,
-        )
+        self._neighbours = parts.neighbouring(made)
         # A watch of all claims only where the scheduler waits for a device of this node.
         self._holds_back = asyncio.Event()
-        self._local = self._residents(boot_id)
-        self._publisher = publisher.Publisher(
-            api,
-            driver=options.driver,
-            node_name=options.node_name,
-            devices=self._local,
-            time_of_day=clocks.time_of_day,
-            null=options.null_device,
-            recorder=self._recorder,
-            contained=contained,
-        )
-        asked = kernel.Kernel(options.sysfs, deadline_seconds=options.release.kernel_seconds)
-        treated = treatment.Executor(asked, limits=options.release)
-        self._hooks = hooks.Runner(options.initialise, asked, contained)
-        marks = cleaning.Marks(options.data_dir)
-        self._cleaner = cleaning.Cleaner(
-            marks,
-            cleaning.Surroundings(
-                node_name=options.node_name,
-                treatment=treated,
-                card=self._local.card,
-                reader=reader,
-                holder=self._holder,
-                hooks=self._hooks,
-                changed=lambda: self._changes.tell(watches.CleaningChange()),
-                over=self._over,
-            ),
-            clean=options.local_pool.clean,
-            contained=contained,
-        )
-        finder = lookup.Finder(
-            driver=options.driver,
-            node_name=options.node_name,
-            boot_id=boot_id,
-            attached=lambda: self._own,
-            card=self._card,
-            pending_step=self._pending_step,
-            host=users.Host.from_sysfs(options.sysfs),
-            local=self._local,
-            refusal=self._cleaner.refusal,
-            standing=self._standing,
-            occupied=netdevs.held,
-        )
-        files = store.Store(
-            cdifiles.CdiFiles(options.cdi_dir, options.driver),
-            options.data_dir,
-            lock_seconds=options.prepare.lock_seconds,
-        )
-        self._networks = networks.Networks(
-            api,
-            driver=options.driver,
-            files=files,
-            tells_claims=self._served.modern.is_set,
-            contained=contained,
-        )
-        self._preparer = preparer.Preparer(
-            reader=reader,
-            finder=finder,
-            files=files,
-            boot_id=boot_id,
-            released=self._device_released,
-            prepared=self._networks.report,
-            leave=self._cleaner.mark_for_cleaning,
-            seen=self._claim_read,
-            recorder=self._recorder,
-            waits=options.prepare,
-            described=metadata.Files(options.data_dir, options.driver, enabled=options.device_metadata),
-        )
-        self._sweeper = sweeping.Sweeper(self._preparer, finder, reader, contained)
+        self._local = parts.residents(made, self._neighbours, self._evaluator, self._holds_back)
+        self._publisher = parts.publishing(made, self._local)
+        treated = treatment.Executor(made.kernel, limits=options.release)
+        hooked = hooks.Runner(options.initialise, made.kernel, made.contained)
+        self._cleaner = parts.cleaner(made, treated, hooked, self._local)
+        self._networks = parts.reporting_networks(made)
+        self._context = parts.surroundings(made, treated, hooked, self._sharing)
+        self._demanded = parts.demanded(made, self._context, self._cleaner, self._local, self._publisher)
+        finder = parts.finder(made, self._context, self._cleaner, self._local, self._demanded)
+        self._preparer = parts.preparation(made, finder, self._networks, self._cleaner, self._demanded)
+        self._sweeper = sweeping.Sweeper(self._preparer, finder, made.reader, made.contained)
         self._watched = attached.AttachedDevices(
-            self._verdicts, self._recorder, self._card, lambda: measured.acting.reached
+            made.verdicts, made.recorder, self._context.card, lambda: measured.acting.reached
         )
-        self._context = context.Context(
-            reporter=reporting.Reporter(
-                api=api,
-                recorder=self._recorder,
-                boot_id=boot_id,
-                learn=self._attachments.learn,
-                tells_claims=self._served.modern.is_set,
-                companion=self._own.get,
-            ),
-            arrivals=self._arrivals,
-            kernel=asked,
-            treatment=treated,
-            boot_id=boot_id,
-            since=clocks.steady(),
-            patience=datetime.timedelta(seconds=options.visible_timeout_seconds),
-            clock=clocks.steady,
-            time_of_day=clocks.time_of_day,
-            holder=self._preparer.holder,
-            judged=self._verdicts,
-            hooks=self._hooks,
-            sharing=self._sharing,
-            offers=self._offers,
-            links=netdevs.set_up_functions,
-            companion=self._own.get,
-            attached=lambda: self._attachments,
-        )
-        self._exclusiveness = exclusiveness.Exclusiveness(
-            reporter=self._context.reporter,
-            card=self._context.last_card,
-            offered=self._neighbours.offered,
-            quiet_seconds=options.local_pool.quiet_seconds,
-            clock=asyncio.get_running_loop().time,
-        )
-        self._demanded = self._local_devices(marks)
-        self._claims = mirror.Mirror(
-            api,
-            kinds.CLAIM,
-            into=claims.ResourceClaim,
-            changed=self._demanded.claim_changed,
-            keep=self._demanded.is_followed,
-            contained=contained,
-            recorder=self._recorder,
-        )
-        self._changes = watching.Dispatcher(
+        self._exclusiveness = parts.exclusive(made, self._context, self._neighbours)
+        self._claims = parts.followed_claims(made, self._demanded)
+        self._connect()
+        self._show()
+
+    def _connect(self) -> None:
+        """Follow the sources of changes, and connect the reconcilers that watch them."""
+        self._attachments.follow(self._attachment_changed)
+        self._attachments.report_unreadable(self._unreadable_changed)
+        self._verdicts.subscribe(self._verdict_changed)
+        self._arrivals.subscribe(self._hardware_changed)
+        self._changes.connect(
             watching.Reconciler(watches.ATTACHMENTS, self._queue.add),
             watching.Reconciler(watches.HEALTH, self._verdicts.changed),
             watching.Reconciler(watches.WAITING_CLAIMS, lambda _: self._preparer.changed()),
             watching.Reconciler(watches.LOCAL_POOL, lambda _: self._publisher.changed()),
-            watching.Reconciler(watches.CLEANING, lambda _: self._cleaner.changed()),
+            watching.Reconciler(watches.CLEANING, self._clean),
             watching.Reconciler(watches.DEMANDS, lambda _: self._demanded.changed()),
         )
-        self._watch()
 
-    def _local_devices(self, marks: cleaning.Marks) -> local_devices.LocalDevices:
-        """What makes the devices ready that live in this node."""
-        around = local_devices.Surroundings(
-            node_name=self._options.node_name,
-            driver=self._options.driver,
-            context=self._context,
-            marks=marks,
-            cleaner=self._cleaner,
-            card=self._local.card,
-            published=lambda: self._publisher.published,
-            changed=lambda: self._changes.tell(watches.DemandChange()),
-        )
-        return local_devices.LocalDevices(around, self._contained)
-
-    def _residents(self, boot_id: str) -> local_pool.LocalPool:
-        """The devices that live in this node."""
-        options = self._options
-        return local_pool.LocalPool(
-            driver=options.driver,
-            node_name=options.node_name,
-            wanted=options.local_pool,
-            surroundings=local_pool.Surroundings(
-                inventory=lambda: self._arrivals.inventory,
-                attached=lambda: self._attachments,
-                held=self._held,
-                interfaces=netdevs.held,
-                host=users.Host.from_sysfs(options.sysfs),
-                boot_id=boot_id,
-                unclean=self._unclean,
-                neighbours=self._neighbours,
-                failed=self._failed,
-                held_back=self._holds_back.set,
-            ),
-            health=self._verdicts,
-            evaluator=self._evaluator,
-            contained=self._contained,
-        )
-
-    def _held(self) -> frozenset[tuple[str, str]]:
-        return self._preparer.held()
-
-    def _holder(self, pool: str, device: str) -> str | None:
-        return self._preparer.holder(pool, device)
-
-    def _standing(
-        self, pool: str, device: str, uid: str, allocation_timestamp: str | None
-    ) -> attachments.DeviceAttachment:
-        return self._demanded.attachment(pool, device, uid, allocation_timestamp)
-
-    def _pending_step(self, attachment: attachments.DeviceAttachment) -> str:
-        if attachment.spec.is_local:
-            return self._demanded.pending_step(attachment)
-        return self._context.pending_step(attachment)
-
-    def _over(self, mark: demands.Mark) -> None:
-        self._demanded.over(mark)
-
-    def _claim_read(self, claim: claims.ResourceClaim) -> None:
-        self._demanded.claim_read(claim)
-
-    def _failed(self, device: str) -> verdicts.Taint | None:
-        return self._demanded.taint(device)
-
-    def _unclean(self, device: str) -> verdicts.Taint | None:
-        return self._cleaner.taint(device)
-
-    def _offers(self, device_class: str) -> bool:
-        wanted = self._options.local_pool
-        return wanted.enabled and wanted.virtual_functions and device_class in wanted.classes
+    def _clean(self, key: str | tuple[str, str]) -> None:
+        if isinstance(key, str):
+            self._cleaner.changed()
+        else:
+            self._cleaner.start_cleaning(*key)
 
     def _sharing(self, attachment: attachments.DeviceAttachment) -> context.Sharing:
         """The use of the virtual functions of an attachment's card."""
@@ -363,23 +178,23 @@ class _Node:
         if not functions:
             return context.Sharing()
         clauses = []
-        for pool, device in sorted(self._held()):
+        for pool, device in sorted(self._holders.list_devices()):
             if device in functions and (not pool or self._local.owns(pool)):
-                uid = self._preparer.holder(pool, device) or ""
-                claim = self._preparer.store.claims.get(uid)
+                uid = self._holders.find(pool, device) or ""
+                claim = self._holders.store.claims.get(uid)
                 holder = f"{claim.namespace}/{claim.name}" if claim is not None else f"of uid {uid}"
                 clauses.append(f"claim {holder} has {device}")
         offered = (device.name for listed in self._publisher.published for device in listed.spec.devices)
         return context.Sharing(claims=tuple(clauses), offered=not functions.isdisjoint(offered))
 
-    def _watch(self) -> None:
-        """Shows an administrator what is here."""
+    def _show(self) -> None:
+        """Show an administrator the state of the parts."""
         measured = self._measured
         measured.watch_attachments(self._own)
         measured.watch_devices(self._arrivals)
         measured.watch_verdicts(self._verdicts)
         measured.watch_prepared(
-            lambda: sum(len(claim.devices) for claim in self._preparer.store.claims.values())
+            lambda: sum(len(claim.devices) for claim in self._holders.store.claims.values())
         )
         measured.watch_unreadable(
             lambda: (
@@ -396,7 +211,6 @@ class _Node:
     async def serve(
         self, source: uevents.UeventSource, where: sockets.Sockets, tasks: asyncio.TaskGroup
     ) -> None:
-        self._arrivals.subscribe(self._hardware_changed)
         await self._arrivals.read()
         start = functools.partial(self._contained.start, tasks)
         start("uevents", functools.partial(self._arrivals.follow, source))
@@ -406,7 +220,7 @@ class _Node:
         await self._attachments.synced.wait()
         self._measured.synced.reached = True
         await self._preparer.restore()
-        for uid in self._preparer.store.claims:
+        for uid in self._holders.store.claims:
             self._networks.report(uid)
         self._measured.restored.reached = True
         # Before anything is said: to whom depends on it.
@@ -438,7 +252,7 @@ class _Node:
                 # What claims hold is known by now, and a device that is held stays published.
                 start("local-pool", self._publish)
                 start(self._neighbours.worker, self._follow_neighbours)
-                start("local-cleaning", self._cleaner.run)
+                start("local-cleaning", functools.partial(self._cleaner.run, self._demanded.over))
                 start("local-devices", self._demanded.run)
                 start(self._claims.worker, self._follow_claims)
 
@@ -486,7 +300,7 @@ class _Node:
             look = await self._look_at_others(name)
             again = min((seconds for seconds in (again, look) if seconds is not None), default=None)
         spec = attachment.spec
-        if attachment.deleting and self._preparer.holder(spec.pool, spec.device) is not None:
+        if attachment.deleting and self._holders.find(spec.pool, spec.device) is not None:
             # The kubelet may unprepare it at another instance, of which only the record tells this one.
             again = HELD_LOOK_SECONDS if again is None else min(again, HELD_LOOK_SECONDS)
         return again
@@ -520,30 +334,55 @@ class _Node:
             self._recorder.unreadable(new)
 
     def _hardware_changed(self, changes: live.Changes) -> None:
-        names = tuple(attachment.metadata.name for attachment in self._own)
-        self._changes.tell(watches.HardwareChange(functions=changes.functions, attachments=names))
-
-    def _neighbour_changed(self) -> None:
-        names = tuple(attachment.metadata.name for attachment in self._own)
-        self._changes.tell(watches.NeighbourChange(attachments=names))
-
-    def _device_released(self, pool: str, device: str) -> None:
-        self._changes.tell(watches.HolderChange(attachments=self._attached(pool, device)))
-        self._cleaner.start_cleaning(pool, device)
+        self._changes.tell(watches.HardwareChange(functions=changes.functions, attachments=self._own.names()))
 
     def _verdict_changed(self, key: verdicts.Key) -> None:
         is_local = nodepools.is_pool(key.pool, self._options.node_name)
-        self._changes.tell(
-            watches.VerdictChange(attachments=self._attached(key.pool, key.device), local=is_local)
-        )
+        names = self._own.names_for(key.pool, key.device)
+        self._changes.tell(watches.VerdictChange(attachments=names, local=is_local))
 
-    def _attached(self, pool: str, device: str) -> tuple[str, ...]:
-        """The names of the attachments of a device."""
-        return tuple(
-            attachment.metadata.name
-            for attachment in self._own
-            if (attachment.spec.pool, attachment.spec.device) == (pool, device)
-        )
 
-    def _card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:
-        return self._context.card(attachment)
+def _basis(
+    options: settings.Settings, api: client.Client, measured: instrumentation.Instrumentation
+) -> parts.Basis:
+    contained, changes = measured.contained, watching.Dispatcher()
+    recorder = events.Recorder(
+        api, controller=options.driver, instance=options.node_name, clock=asyncio.get_running_loop().time
+    )
+    mirrored = mirror.Mirror(
+        api,
+        kinds.ATTACHMENT,
+        into=attachments.DeviceAttachment,
+        labels=f"{attachments.NODE_LABEL}={attachments.node_label(options.node_name)}",
+        contained=contained,
+        recorder=recorder,
+    )
+    files = store.Store(
+        cdifiles.CdiFiles(options.cdi_dir, options.driver),
+        options.data_dir,
+        lock_seconds=options.prepare.lock_seconds,
+    )
+    served = claim_versions.Served(api)
+    return parts.Basis(
+        options=options,
+        api=api,
+        contained=contained,
+        recorder=recorder,
+        changes=changes,
+        boot_id=_boot_id(),
+        host=users.Host.from_sysfs(options.sysfs),
+        arrivals=devices.Devices(options.sysfs, settings=options.discovery, contained=contained),
+        attached=mirrored,
+        own=_Own(mirrored, options.driver),
+        served=served,
+        reader=claim_versions.Reader(
+            api, driver=options.driver, node_name=options.node_name, versions=served
+        ),
+        holders=holders.Holders(files),
+        works=cleaning.Works(),
+        probations=probation.Probations(clocks.steady, lambda: changes.tell(watches.DemandChange())),
+        verdicts=monitor.Monitor(
+            functools.partial(readings.read, options.sysfs), options.health, contained=contained
+        ),
+        kernel=kernel.Kernel(options.sysfs, deadline_seconds=options.release.kernel_seconds),
+    )

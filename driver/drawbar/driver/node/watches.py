@@ -41,8 +41,16 @@ class HardwareChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderChange:
-    """A claim let go of a device; `attachments` are those of the device."""
+    """A claim let go of a device.
 
+    Attributes:
+        pool: of the device.
+        device: its name.
+        attachments: of the device.
+    """
+
+    pool: str
+    device: str
     attachments: tuple[str, ...]
 
 
@@ -117,8 +125,11 @@ LOCAL_POOL = (
 )
 """Of the slices of the devices that live in this node."""
 
-CLEANING = (watch("hardware: cleaning", HardwareChange, _all),)
-"""Of the cleaning of these devices."""
+CLEANING = (
+    watch("hardware: cleaning", HardwareChange, _all),
+    watch("holder: cleaning", HolderChange, lambda c: ((c.pool, c.device),)),
+)
+"""Of the cleaning of these devices: maps to the pool and the name of the released device, or to all."""
 
 DEMANDS = (
     watch("hardware: demands", HardwareChange, _all),

@@ -206,6 +206,8 @@ async def opened(
                     receiving = tasks.create_task(tab.receive(), name="devtools")
                     scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
                     await tab.send("Emulation.setEmulatedMedia", features=[scheme])
+                    # Without it, elements get no focus events.
+                    await tab.send("Emulation.setFocusEmulationEnabled", enabled=True)
                     await tab.send(
                         "Emulation.setDeviceMetricsOverride",
                         width=width,

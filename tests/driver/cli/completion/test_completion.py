@@ -18,7 +18,7 @@ def offered(*words):
 @pytest.mark.parametrize(
     ("words", "some"),
     [
-        (("",), {"status", "top", "taint", "controller", "demo"}),
+        (("",), {"status", "ui", "taint", "controller", "demo"}),
         (("sta",), {"status"}),
         (("taint", ""), {"preview", "add", "list", "show", "remove"}),
         (("taint", "add", "x", "--eff"), {"--effect"}),

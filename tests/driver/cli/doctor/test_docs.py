@@ -74,7 +74,7 @@ def runs(command, capsys):
     assert status in (0, 1), shown.err
     assert shown.err == ""
     assert shown.out
-    if "--json" in words:
+    if "json" in words:
         assert json.loads(shown.out)["findings"]
 
 

@@ -121,7 +121,7 @@ async def test_what_a_release_in_which_our_controller_allocates_lacks_is_reporte
     }
     (lacks,) = [finding for finding in said if finding.check == "server.resource-api"]
     assert f"({served} is)" in lacks.message
-    assert "docs/classic.md" in lacks.remedy
+    assert "https://drawbar.dev/docs/classic" in lacks.remedy
     assert [finding.severity for finding in said if finding.check == "nodes.kubelet"] == [Severity.OK]
     missing = [
         finding for finding in without if finding.check == "access.permission" and finding.severity == "error"
@@ -274,7 +274,9 @@ async def test_the_documented_role_is_enough_and_each_rule_of_it_is_needed(servi
                 finding for finding in await cluster.said("eve") if finding.severity is Severity.UNCHECKED
             ]
             assert unchecked, less
-            assert all("docs/doctor.md has a role for it" in finding.remedy for finding in unchecked), less
+            assert all(
+                "https://drawbar.dev/docs/doctor has a role for it" in finding.remedy for finding in unchecked
+            ), less
 
 
 async def test_a_daemon_may_ask_about_itself_and_gets_a_list_of_what_it_may_not_see(serving):

@@ -479,7 +479,7 @@ def test_what_cannot_be_read_is_a_finding_and_never_an_error(field):
     silent = {"fabrics": (), "attachments": ()} if field == "features" else {}
     said = plan.plan(dataclasses.replace(HEALTHY, **silent | {field: lost}))
     assert Severity.UNCHECKED in {finding.severity for finding in said}
-    assert findings.exit_status(said) == 2
+    assert findings.exit_status(said) == 3
 
 
 SHARED = ("Exclusive", "False", "OfferedByAnotherDriver")
@@ -505,7 +505,7 @@ def test_a_device_that_another_driver_offers_too_is_an_error_with_its_words():
     (finding,) = exclusive(attachments=(attachment(visible, SHARED), attachment(visible, name="rack.b")))
     assert (finding.severity, finding.subject) == (Severity.ERROR, "attachment rack.gpu")
     assert finding.message == "words"
-    assert "docs/beside-other-drivers.md" in finding.remedy
+    assert "https://drawbar.dev/docs/beside-other-drivers" in finding.remedy
     ended = ("Exclusive", "True", "OfferedByThisDriver")
     assert exclusive(attachments=(attachment(visible, ended),)) == []
     many = tuple(attachment(visible, SHARED, name=f"rack.gpu-{number}") for number in range(500))

@@ -10,7 +10,7 @@ from drawbar.driver.kube import client, kinds
 
 def explained(explain_command, *words):
     """Return the exit status, and by check the findings."""
-    status, out, err = explain_command(*words, "--json")
+    status, out, err = explain_command(*words, "-o", "json")
     assert err == ""
     listed = json.loads(out)["findings"]
     return status, {
@@ -43,7 +43,7 @@ def test_a_claim_whose_devices_are_all_taken_or_tainted(explain_command, cluster
     status, by_check = explained(explain_command, "claim/next")
     [problem] = [finding for finding in by_check["claims.allocated"] if finding["severity"] == "error"]
     assert status == 1
-    assert "wants 1 of 2 that match, and 0 are free (1 Ready, 1 tainted)" in problem["message"]
+    assert "wants 1 device; 2 match, and 0 are free (1 Ready, 1 tainted)" in problem["message"]
     assert "drawbar.dev/maintenance" in problem["message"]
 
 
@@ -88,17 +88,38 @@ def test_a_claim_that_could_have_a_device_says_what_else_to_look_at(explain_comm
     status, by_check = explained(explain_command, "claim/next")
     assert status == 0
     assert any(
-        "1 devices match and are free" in finding["message"] for finding in by_check["claims.allocated"]
+        "1 device match and are free" in finding["message"] for finding in by_check["claims.allocated"]
     )
 
 
 def test_a_ready_claim_on_a_node_without_a_daemon(explain_command, cluster):
     status, by_check = explained(explain_command, "claim/train")
+    assert status == 0, "no pod is seen anywhere, and a device is visible there: the daemon is not a pod"
+    assert "nodes.daemon" not in by_check
+
+    cluster(lambda api: run_daemon(api, "node-2"))
+    status, by_check = explained(explain_command, "claim/train")
     assert status == 1
-    assert [finding["severity"] for finding in by_check["claims.ready"]] == ["ok"]
     [daemon] = by_check["nodes.daemon"]
     assert daemon["subject"] == "node node-1"
-    assert "kubectl label node" in daemon["remedy"]
+    assert "kubectl label node node-1 " in daemon["remedy"]
+
+
+async def run_daemon(api, node):
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"drawbar-node-{node}"},
+        "spec": {
+            "nodeName": node,
+            "serviceAccountName": "drawbar-node",
+            "containers": [{"name": "c", "image": "i"}],
+        },
+    }
+    await api.create(kinds.POD, body, into=dict, namespace="drawbar")
+    ready = {"type": "Ready", "status": "True"}
+    change = {"status": {"phase": "Running", "conditions": [ready]}}
+    await patch(api, kinds.POD, f"drawbar-node-{node}", change, namespace="drawbar", subresource="status")
 
 
 def test_a_pod_leads_to_its_claims(explain_command, cluster):
@@ -215,6 +236,7 @@ def test_a_fabric_that_is_not_connected_is_named(explain_command, cluster):
 
 
 def test_a_node_is_compared_with_its_fabrics_and_its_daemon(explain_command, cluster):
+    cluster(lambda api: run_daemon(api, "node-2"))
     status, by_check = explained(explain_command, "node/node-1")
     assert status == 1
     assert "no pod of the node daemon" in by_check["nodes.daemon"][0]["message"]
@@ -223,20 +245,7 @@ def test_a_node_is_compared_with_its_fabrics_and_its_daemon(explain_command, clu
     async def mend(api):
         label = {names.node_label("rack-1"): "true"}
         await patch(api, kinds.NODE, "node-1", {"metadata": {"labels": label}})
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "drawbar-node-x"},
-            "spec": {
-                "nodeName": "node-1",
-                "serviceAccountName": "drawbar-node",
-                "containers": [{"name": "c", "image": "i"}],
-            },
-        }
-        await api.create(kinds.POD, body, into=dict, namespace="drawbar")
-        ready = {"type": "Ready", "status": "True"}
-        change = {"status": {"phase": "Running", "conditions": [ready]}}
-        await patch(api, kinds.POD, "drawbar-node-x", change, namespace="drawbar", subresource="status")
+        await run_daemon(api, "node-1")
 
     cluster(mend)
     status, by_check = explained(explain_command, "node/node-1")
@@ -268,17 +277,99 @@ def test_an_object_that_does_not_exist_is_one_sentence(explain_command, cluster,
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [("gpu-1",), ("fabric/rack-1",), ("claim/",)])
+@pytest.mark.parametrize("words", [("gpu-1",), ("rack/rack-1",), ("claim/",)])
 def test_a_wrong_command_line_is_refused(explain_command, words):
     assert explain_command(*words)[0] == 2
 
 
 def test_without_an_object_it_is_the_doctor(explain_command, cluster):
-    _, out, _ = explain_command("--json")
+    _, out, _ = explain_command("-o", "json")
     checks = {finding["check"] for finding in json.loads(out)["findings"]}
     assert {"server.version", "access.permission"} <= checks
 
 
-def test_the_table_has_the_worst_first(explain_command, cluster):
+def test_the_cause_comes_first_and_each_fact_once(explain_command, cluster):
+    words = "the link did not come up"
+
+    async def fail(api):
+        degraded = condition("Degraded", "True", "Troubles", f"host host-1 is avoided: {words}")
+        await patch(
+            api,
+            kinds.FABRIC,
+            "rack-1",
+            {"status": {"conditions": [condition("Connected", "True", "Connected"), degraded]}},
+            subresource="status",
+        )
+        change = {"status": {"phase": "Failed", "error": {"reason": "LinkDown", "message": words}}}
+        await patch(api, kinds.ATTACHMENT, "rack-1.gpu-1", change, subresource="status")
+
+    cluster(fail)
     _, out, _ = explain_command("claim/train")
-    assert out.index("error") < out.index("ok ")
+    assert out.splitlines()[0] == "Cause"
+    assert "host host-1 is avoided" in out.splitlines()[1]
+    assert out.count(words) == 1
+
+
+def condition(kind, status, reason, message=""):
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+
+def test_waiting_is_not_advised_where_it_cannot_help(explain_command, cluster):
+    async def create(api):
+        request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.drawbar.dev", "count": 3}}
+        claim = {
+            "apiVersion": kinds.CLAIM.api_version,
+            "kind": "ResourceClaim",
+            "metadata": {"name": "three"},
+            "spec": {"devices": {"requests": [request]}},
+        }
+        await api.create(kinds.CLAIM, claim, into=dict, namespace="default")
+
+    cluster(create)
+    status, out, _ = explain_command("claim/three")
+    assert status == 1
+    assert "wants 3 devices, and only 2 exist that match: waiting cannot help" in out.splitlines()[1]
+    assert "ask for 2 at most" in out.splitlines()[2]
+
+
+@pytest.mark.drawbar(profile="1.37")
+def test_a_rule_that_blocks_a_claim_is_its_cause_with_the_way_to_lift_it(explain_command, cluster):
+    async def taint(api):
+        kind = kinds.TAINT_RULES[0]
+        rule = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": "psu"},
+            "spec": {
+                "deviceSelector": {"pool": "rack-1/enc-1", "device": "gpu-2"},
+                "taint": {"key": "example.com/psu", "effect": "NoSchedule"},
+            },
+        }
+        await api.create(kind, rule, into=dict)
+        listing = await api.list_all(kinds.SLICE, into=dict)
+        [entry] = [entry for entry in listing.items if entry["spec"]["pool"]["name"] == "rack-1/enc-1"]
+        del entry["spec"]["devices"][1]["taints"]
+        await api.replace(kinds.SLICE, entry["metadata"]["name"], entry, into=dict)
+
+    cluster(taint)
+    status, out, _ = explain_command("claim/next")
+    assert status == 1
+    assert "example.com/psu by DeviceTaintRule psu" in out.splitlines()[1]
+    assert "drawbar taint remove psu" in out.splitlines()[2]
+    _, out, _ = explain_command("device/gpu-2")
+    assert "set by DeviceTaintRule psu" in out.splitlines()[1]
+
+
+def test_no_remedy_is_a_relative_path(explain_command, cluster):
+    for words in ((), ("node/node-1",), ("claim/next",), ("device/gpu-2",)):
+        _, out, _ = explain_command(*words, "-o", "json")
+        assert all(
+            "docs/" not in finding["remedy"].replace("https://drawbar.dev/docs/", "")
+            for finding in json.loads(out)["findings"]
+        )

@@ -1,9 +1,9 @@
 """`drawbar fabric` as it is typed: on a file, over gRPC and Redfish, and on a Fabric object."""
 
-import json
 import socket
 
 import pytest
+from tests.scenes import documents
 
 from drawbar.driver.kube import kinds
 
@@ -13,7 +13,7 @@ def test_the_installed_adapters_are_listed_with_the_parameters_of_their_schemas(
     assert status == 0
     assert "pollSeconds" in out
     assert "no parameters" in out
-    listed = {item["name"]: item for item in json.loads(drawbar_command("adapters", "--json")[1])}
+    listed = {item["name"]: item for item in documents.content(drawbar_command("adapters", "-o", "json")[1])}
     assert "profile" in listed["redfish"]["parameters"]["properties"]
     assert listed["grpc"]["parameters"]["properties"] == {}
 
@@ -24,7 +24,7 @@ def test_a_check_shows_hosts_devices_and_what_is_odd(drawbar_command, grpc_file)
     assert "as no credentials" in out
     assert "gpu-1" in out
     assert "host-1" in out
-    document = json.loads(drawbar_command("check", "--config", grpc_file, "--json")[1])
+    document = documents.content(drawbar_command("check", "--config", grpc_file, "-o", "json")[1])
     assert [device["id"] for device in document["devices"]] == ["gpu-1", "gpu-2"]
     assert document["capabilities"]["exactDevice"] is True
     assert document["odd"] == []
@@ -47,9 +47,9 @@ def test_control_characters_of_a_fabric_manager_do_not_reach_the_terminal(drawba
 def test_devices_and_hosts_of_a_redfish_manager_are_listed_as_the_user_of_the_files(
     drawbar_command, redfish_file
 ):
-    status, out, _ = drawbar_command("devices", "--config", redfish_file, "--json")
+    status, out, _ = drawbar_command("devices", "--config", redfish_file, "-o", "json")
     assert status == 0
-    assert [device["serial"] for device in json.loads(out)] == ["S1"]
+    assert [device["serial"] for device in documents.content(out)] == ["S1"]
     status, out, _ = drawbar_command("hosts", "--config", redfish_file)
     assert status == 0
     assert "16 of 16" in out
@@ -86,10 +86,10 @@ def test_a_stalled_manager_ends_the_command_at_its_deadline(drawbar_command, con
 
 def test_a_fabric_of_the_cluster_is_read_with_its_secret_nodes_and_attachments(drawbar_command, cluster):
     at = ("--kubeconfig", cluster.kubeconfig)
-    status, out, _ = drawbar_command("hosts", "rack-1", *at, "--json")
+    status, out, _ = drawbar_command("hosts", "rack-1", *at, "-o", "json")
     assert status == 0
-    assert [(host["id"], host["node"]) for host in json.loads(out)] == [("host-1", "node-1")]
-    document = json.loads(drawbar_command("check", "rack-1", *at, "--json")[1])
+    assert [(host["id"], host["node"]) for host in documents.content(out)] == [("host-1", "node-1")]
+    document = documents.content(drawbar_command("check", "rack-1", *at, "-o", "json")[1])
     assert document["as"] == "a token"
     assert any("the controller is not connected" in sentence for sentence in document["odd"])
 

@@ -1,7 +1,6 @@
 """Attach and detach with a file alone: by the adapter itself, asked first, and never against a cluster's mark."""
 
 import asyncio
-import json
 import os
 import pty
 import subprocess
@@ -9,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.scenes import documents
 
 from drawbar.driver import errors
 from drawbar.driver.cli import consent
@@ -41,7 +41,7 @@ def marked(drawbar_fabric):
 def hosts(drawbar_command, file):
     return {
         device["id"]: device["host"]
-        for device in json.loads(drawbar_command("devices", "--config", file, "--json")[1])
+        for device in documents.content(drawbar_command("devices", "--config", file, "-o", "json")[1])
     }
 
 
@@ -53,8 +53,8 @@ def test_a_device_is_attached_and_detached(drawbar_command, request, file, host)
     assert (status, out) == (0, f"Device {device} is attached to host {host}.\n")
     assert hosts(drawbar_command, file)[device] == host
     assert drawbar_command("attach", device, host, "--config", file, "--yes")[1].endswith("already.\n")
-    status, out, _ = drawbar_command("detach", device, "--config", file, "--yes", "--json")
-    assert json.loads(out) == {"device": device, "host": None, "changed": True}
+    status, out, _ = drawbar_command("detach", device, "--config", file, "--yes", "-o", "json")
+    assert documents.content(out) == {"device": device, "host": None, "changed": True}
     assert hosts(drawbar_command, file)[device] is None
     assert drawbar_command("detach", device, "--config", file)[:2] == (
         0,
@@ -130,8 +130,8 @@ def test_a_fabric_that_chooses_the_device_is_asked_for_a_model(drawbar_command, 
     assert status == 1
     assert "the fabric chooses the device itself" in err
     by_model = ("attach", "--model", "A", "--host", "host-1", *at)
-    status, out, _ = drawbar_command(*by_model, "--json")
-    assert (status, json.loads(out)) == (0, {"device": "a", "host": "host-1", "changed": True})
+    status, out, _ = drawbar_command(*by_model, "-o", "json")
+    assert (status, documents.content(out)) == (0, {"device": "a", "host": "host-1", "changed": True})
     assert hosts(drawbar_command, grpc_file) == {"a": "host-1", "b": None}
     assert drawbar_command(*by_model)[:2] == (0, "Device b is attached to host host-1.\n")
     status, _, err = drawbar_command(*by_model)

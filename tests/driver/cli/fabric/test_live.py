@@ -6,6 +6,7 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
+from tests.scenes import documents
 
 
 def test_operations_are_listed_with_their_outcome(drawbar_command, grpc_file):
@@ -13,12 +14,12 @@ def test_operations_are_listed_with_their_outcome(drawbar_command, grpc_file):
         drawbar_command("operations", "--config", grpc_file)[1] == "The fabric manager lists no operation.\n"
     )
     drawbar_command("attach", "gpu-1", "host-1", "--config", grpc_file, "--yes")
-    (operation,) = json.loads(drawbar_command("operations", "--config", grpc_file, "--json")[1])
+    (operation,) = documents.content(drawbar_command("operations", "--config", grpc_file, "-o", "json")[1])
     assert (operation["kind"], operation["device"], operation["done"]) == ("attach", "gpu-1", True)
     assert "done" in drawbar_command("operations", "--config", grpc_file)[1]
 
 
-@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize("form", [[], ["-o", "json"]])
 def test_a_watch_prints_what_changes_and_ends_when_its_reader_is_gone(drawbar_command, grpc_file, form):
     words = [
         sys.executable,
@@ -77,7 +78,7 @@ def test_the_suite_judges_a_live_fabric_and_touches_only_what_is_named(
     suite = ElementTree.fromstring((tmp_path / "report.xml").read_bytes())
     assert suite.get("failures") == "0"
     assert len(suite) == int(suite.get("tests"))
-    devices = json.loads(drawbar_command("devices", "--config", grpc_file, "--json")[1])
+    devices = documents.content(drawbar_command("devices", "--config", grpc_file, "-o", "json")[1])
     assert [device["host"] for device in devices] == [None, None, "h3"]
 
 
@@ -101,11 +102,12 @@ def test_the_suite_judges_redfish(drawbar_command, redfish_file):
         "--hosts",
         "h1,h2",
         "--yes",
-        "--json",
+        "-o",
+        "json",
     )
-    listed = json.loads(drawbar_command("devices", "--config", redfish_file, "--json")[1])
+    listed = documents.content(drawbar_command("devices", "--config", redfish_file, "-o", "json")[1])
     words = tuple(listed[0]["id"] if word == "gpu-1" else word for word in words)
     status, out, _ = drawbar_command(*words)
-    report = json.loads(out)
+    report = documents.content(out)
     assert status == 0, [check for check in report["checks"] if check["verdict"] == "failed"]
     assert report["passed"]

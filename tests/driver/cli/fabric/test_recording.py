@@ -11,7 +11,7 @@ def output(tmp_path):
 
 
 def test_a_transcript_is_written_for_its_owner_alone(drawbar_command, redfish_file, output):
-    words = ("record", "--config", redfish_file, "--output", output)
+    words = ("record", "--config", redfish_file, "--to", output)
     status, out, err = drawbar_command(*words, "--attach", "PCIe.gpu-1", "--host", "h1", "--yes")
     assert (status, err) == (0, "")
     assert str(output) in out
@@ -28,7 +28,7 @@ def test_a_transcript_is_written_for_its_owner_alone(drawbar_command, redfish_fi
 
 def test_what_a_manager_refuses_is_in_the_transcript_too(drawbar_command, redfish_file, output):
     (redfish_file.parent / "password").write_text("another wrong horse")
-    status, out, _ = drawbar_command("record", "--config", redfish_file, "--output", output)
+    status, out, _ = drawbar_command("record", "--config", redfish_file, "--to", output)
     assert status == 1
     assert "UNAUTHENTICATED" in out
     assert transcripts.parse(output.read_bytes()).exchanges[-1].status == 401
@@ -36,10 +36,10 @@ def test_what_a_manager_refuses_is_in_the_transcript_too(drawbar_command, redfis
 
 
 def test_only_redfish_is_recorded_and_a_change_needs_a_file(drawbar_command, grpc_file, cluster, output):
-    status, _, err = drawbar_command("record", "--config", grpc_file, "--output", output)
+    status, _, err = drawbar_command("record", "--config", grpc_file, "--to", output)
     assert status == 2
     assert "only redfish" in err
-    words = ("record", "rack-1", "--kubeconfig", cluster.kubeconfig, "--output", output)
+    words = ("record", "rack-1", "--kubeconfig", cluster.kubeconfig, "--to", output)
     status, _, err = drawbar_command(*words, "--attach", "gpu-1", "--host", "host-1")
     assert status == 2
     assert "--config" in err

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -212,11 +213,12 @@ def test_the_list_is_a_table_and_a_document(maintenance_command, cluster):
     assert "Nothing is in maintenance." in maintenance_command("list")[1]
     write(cluster, devices=["gpu-1"], nodes=["node-1"], reason="OPS-7")
     out = maintenance_command("list")[1]
-    assert [line.split() for line in out.splitlines()[1:]] == [
-        ["rack-1", "device", "gpu-1", "Unknown", "work", "OPS-7"],
-        ["rack-1", "node", "node-1", "Unknown", "work", "OPS-7"],
+    assert [re.sub(r" \d+s ", " 0s ", line).split() for line in out.splitlines()[1:]] == [
+        ["rack-1", "device", "gpu-1", "Unknown", "-", "0s", "work", "OPS-7"],
+        ["rack-1", "node", "node-1", "Unknown", "-", "0s", "work", "OPS-7"],
     ]
-    (document,) = json.loads(maintenance_command("list", "-o", "json")[1])
+    (document,) = json.loads(maintenance_command("list", "-o", "json")[1])["items"]
+    assert document.pop("since")
     message = "Waiting for a controller of the driver that spec.driver names."
     assert document == {
         "name": "work",
@@ -224,6 +226,7 @@ def test_the_list_is_a_table_and_a_document(maintenance_command, cluster):
         "devices": ["gpu-1"],
         "nodes": ["node-1"],
         "reason": "OPS-7",
+        "createdBy": "",
         "applied": "Unknown",
         "message": message,
     }

@@ -8,26 +8,44 @@ from drawbar.driver.kube import kinds
 
 
 def test_the_consequences_are_said_before_anything_is_done(move_command, with_pod):
-    status, out, _ = move_command("train", "--dry-run", "-o", "json")
+    status, out, _ = move_command("train", "--dry-run", "--force", "-o", "json")
     assert status == 0
     assert json.loads(out) == {
-        "claim": "default/train",
+        "apiVersion": "cli.drawbar.dev/v1alpha1",
+        "kind": "Move",
+        "claims": ["default/train"],
         "devices": [{"pool": "rack-1/enc-1", "device": "gpu-1"}],
         "pods": ["train-0"],
         "consequences": [
             "claim default/train leaves rack-1/enc-1/gpu-1, which no claim is given meanwhile",
-            "pod train-0 is evicted: nothing makes another",
+            "pod train-0 is evicted: it is lost, for no controller makes another",
             "no other device like gpu-1 is free now: the next pod waits for one",
         ],
         "done": False,
+        "result": "",
     }
-    status, _, err = move_command("train")
+    status, _, err = move_command("train", "--force")
     assert status == 2
     assert "add --yes" in err
 
 
+@pytest.mark.parametrize("words", [("train",), ("claim/train",), ("pod", "train-0"), ("default/train",)])
+def test_a_pod_without_a_controller_is_not_evicted_without_force(move_command, with_pod, words):
+    status, out, err = move_command(*words, "--yes")
+    assert (status, out) == (1, "")
+    assert "no controller makes another pod in place of train-0" in err
+    assert "add --force" in err
+    assert with_pod(lambda api: api.list_all(kinds.MAINTENANCE, into=dict)).items == ()
+
+
+def test_the_api_server_checks_a_dry_run_of_it(move_command, with_pod):
+    assert move_command("train", "--force", "--dry-run=server")[0] == 0
+    assert with_pod(lambda api: api.list_all(kinds.MAINTENANCE, into=dict)).items == ()
+    assert with_pod(lambda api: api.read(kinds.POD, "train-0", into=dict, namespace="default"))
+
+
 def test_what_is_not_in_effect_in_time_is_said_with_the_way_back(move_command, with_pod):
-    status, _, err = move_command("default/train", "--yes", "--timeout", "1")
+    status, _, err = move_command("default/train", "--yes", "--force", "--timeout", "1")
     assert status == 1, "there is no controller that taints"
     assert "evicted: no pod; not evicted: train-0; in maintenance until it is taken out" in err
     assert "drawbar maintenance off device/gpu-1" in err
@@ -44,7 +62,7 @@ def test_what_is_not_in_effect_in_time_is_said_with_the_way_back(move_command, w
         (("next",), "claim default/next has no device of drawbar.dev"),
         (("train",), "no pod uses claim default/train"),
         (("local",), "disk-9 is a device of node node-1 itself"),
-        (("train", "--timeout", "0"), "give a number of seconds"),
+        (("train", "--timeout", "0"), "is not a span"),
     ],
 )
 def test_what_cannot_be_moved_is_one_sentence(move_command, cluster, words, sentence):

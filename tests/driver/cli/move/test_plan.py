@@ -17,7 +17,7 @@ def pod(uid, owner="", phase="Running", **metadata):
 
 def moved(*pods):
     nothing = maintenance.Plan(on=True, changes=(), devices=())
-    return plan.Move(claim="default/c", devices=(), change=nothing, pods=pods, spare={})
+    return plan.Move(claims=("default/c",), devices=(), change=nothing, pods=pods, spare={})
 
 
 def test_each_pod_of_a_controller_is_replaced_by_one_that_was_not_there_and_runs():

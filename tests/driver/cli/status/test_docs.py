@@ -19,7 +19,7 @@ def test_the_commands_of_the_page_run(status_command, cluster):
 
 
 def test_the_tree_of_the_page_is_what_is_printed(status_command, cluster):
-    shown = re.search(r"```\n(fabric rack-1.*?)```", PAGE, re.DOTALL).group(1)
+    shown = re.search(r"```\n(Fabrics .*?)```", PAGE, re.DOTALL).group(1)
     _, out, _ = status_command()
     ages = re.compile(r" \d+[smhd]\b")
     printed = [ages.sub("", line).rstrip() for line in out.splitlines()]

@@ -45,7 +45,7 @@ def test_a_rule_is_added_listed_shown_changed_and_removed(taint_command, cluster
     assert taint_command(*words, "--yes")[0] == 0
     (rule,) = rules(cluster)
     assert rule["metadata"]["annotations"]["drawbar.dev/created-by"] == "kubernetes-admin"
-    (listed,) = yaml.safe_load(taint_command("list", "-o", "yaml")[1])
+    (listed,) = yaml.safe_load(taint_command("list", "-o", "yaml")[1])["items"]
     assert (listed["name"], listed["effect"], listed["reason"]) == ("swap", "None", "fan")
     assert taint_command("add", "swap", "--effect", "NoSchedule", "--until", "never", "--yes")[0] == 0
     shown = json.loads(taint_command("show", "swap", "-o", "json")[1])["rule"]
@@ -72,8 +72,9 @@ def test_without_a_terminal_and_without_yes_nothing_is_changed(taint_command, cl
         (("add", "Swap!", "--device", "gpu-1"), "is no name of a rule"),
         (("add", "swap", "--device", "gpu-1", "--until", "soon"), "--until: give a span"),
         (("add", "swap", "--device", "gpu-1", "--taint", "=x"), "--taint: give KEY"),
-        (("remove", "swap"), "there is no DeviceTaintRule swap"),
-        (("show", "swap"), "there is no DeviceTaintRule swap"),
+        (("add", "swap", "--device", "gpu-none"), "selects no device of the cluster"),
+        (("add", "swap", "enclosure/rack-1/enc-9"), "selects no device of the cluster"),
+        (("add", "swap", "pod/train-0"), "takes no pod: drawbar status pod/NAME"),
         (("add", "swap", "--device", "gpu-1", "--rate", "2", "--batch", "2"), "not allowed with"),
     ],
 )
@@ -83,8 +84,47 @@ def test_a_wrong_command_line_is_one_sentence_and_status_2(taint_command, cluste
     assert sentence in err
 
 
+@pytest.mark.parametrize("action", ["show", "remove"])
+def test_a_rule_that_does_not_exist_is_one_sentence(taint_command, cluster, action):
+    status, out, err = taint_command(action, "swap")
+    assert (status, out) == (1, "")
+    assert "there is no DeviceTaintRule swap" in err
+
+
+@pytest.mark.parametrize(
+    ("effect", "sentence", "fate"),
+    [
+        ("None", "effect None changes nothing (NoExecute would evict 1 of 1 pod)", "stays"),
+        ("NoSchedule", "effect NoSchedule evicts no pod and keeps further claims away", "stays"),
+        ("NoExecute", "effect NoExecute evicts 1 of 1 pod", "is evicted"),
+    ],
+)
+def test_the_question_shows_what_the_chosen_effect_does(taint_command, cluster, effect, sentence, fate):
+    status, out, _ = taint_command(
+        "add", "swap", "device/rack-1/enc-1/gpu-1", "--effect", effect, "--dry-run"
+    )
+    assert status == 0
+    assert sentence in out
+    [line] = [line for line in out.splitlines() if line.startswith("default/train-0")]
+    assert line.rstrip().endswith(fate)
+
+
+def test_a_rule_for_devices_that_come_later_takes_a_flag(taint_command, cluster):
+    assert taint_command("add", "swap", "--device", "gpu-none", "--yes")[0] == 2
+    assert rules(cluster) == []
+    assert taint_command("add", "swap", "--device", "gpu-none", "--allow-empty", "--yes")[0] == 0
+    assert len(rules(cluster)) == 1
+
+
+def test_the_api_server_checks_a_dry_run_of_it(taint_command, cluster):
+    words = ("add", "swap", "--device", "gpu-2", "--taint", "example.com/not a key")
+    assert taint_command(*words, "--dry-run=server")[0] == 1
+    assert taint_command("add", "swap", "--device", "gpu-2", "--dry-run=server")[0] == 0
+    assert rules(cluster) == []
+
+
 def test_what_the_api_server_refuses_is_refused_before_the_question(taint_command, cluster):
-    status, out, err = taint_command("add", "swap", "--device", "Not_A_Name")
+    status, out, err = taint_command("add", "swap", "--device", "Not_A_Name", "--allow-empty")
     assert (status, out) == (1, "")
     assert "spec.deviceSelector.device" in err
 
@@ -125,7 +165,8 @@ def test_the_release_whose_scheduler_does_not_see_rules_is_warned_of(taint_comma
 
 def test_a_user_without_rights_gets_one_sentence(taint_command, cluster, drawbar_apiserver):
     status, _, err = taint_command("list", "--kubeconfig", drawbar_apiserver.account("default:guest"))
-    assert status == 1
+    assert status == 3
+    assert "ask an administrator for the right" in err
     assert "forbidden" in err.lower()
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies
 
 from drawbar.driver import errors
 from drawbar.driver.api import meta, slices, taintrules
+from drawbar.driver.cli import objects
 from drawbar.driver.cli.taint import plan, preview
 from drawbar.driver.kube import kinds
 
@@ -237,7 +238,7 @@ def test_no_pod_is_evicted_before_its_batch_and_its_device_is_kept_from_others_m
         pytest.param(wish(name="Not a name"), None, "no name", id="name"),
         pytest.param(wish(name="a" * 51), None, "at most 50", id="long name"),
         pytest.param(wish(selector=taintrules.DeviceSelector()), None, "nothing is selected", id="nothing"),
-        pytest.param(wish(every=True), None, "leave out --driver", id="all and some"),
+        pytest.param(wish(every=True), None, "leave out KIND/NAME", id="all and some"),
         pytest.param(wish(reason="x" * 1025), None, "shorten it", id="reason"),
         pytest.param(wish(rate=1, batch=1), None, "do not go together", id="rate and batch"),
         pytest.param(
@@ -285,7 +286,7 @@ def test_a_selector_that_matches_every_device_is_refused_without_all():
         pods=(),
     )
     with pytest.raises(errors.UsageError, match="all 2 devices"):
-        plan.check_breadth(wish(), seen)
+        plan.check_breadth(wish(), seen, allow_empty=False)
     for narrow in (
         wish(selector=taintrules.DeviceSelector(), every=True),
         wish(selector=SELECTOR, every=True),
@@ -293,7 +294,7 @@ def test_a_selector_that_matches_every_device_is_refused_without_all():
         # A rule that exists and keeps its selector.
         wish(selector=taintrules.DeviceSelector()),
     ):
-        plan.check_breadth(narrow, seen)
+        plan.check_breadth(narrow, seen, allow_empty=False)
     plan.check(wish(selector=taintrules.DeviceSelector(), every=True), None)
 
 
@@ -316,5 +317,5 @@ def test_a_rule_goes_before_its_batches():
     rules = [existing(name="a-batch"), existing(), existing(owner=None, name="other")]
     assert [rule.metadata.name for rule in plan.removed("swap", rules)] == ["swap", "a-batch"]
     assert [rule.metadata.name for rule in plan.removed("other", rules)] == ["other"]
-    with pytest.raises(errors.UsageError, match="taint list"):
+    with pytest.raises(objects.Missing, match="taint list"):
         plan.removed("none", rules)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import fabrics
-from drawbar.driver.cli.ui import following, server
+from drawbar.driver.cli.ui import explaining, following, server
 
 
 @pytest.fixture
@@ -13,10 +13,11 @@ def served():
 
     @contextlib.asynccontextmanager
     async def serve(api):
+        explain = explaining.Explainer(api, driver="drawbar.dev", namespace="drawbar").explain
         with server.listening() as bound:
             async with (
                 following.following(api, driver="drawbar.dev") as latest,
-                server.serving(latest, bound) as url,
+                server.serving(latest, bound, explain) as url,
             ):
                 yield url, latest
 

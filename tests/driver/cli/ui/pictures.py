@@ -1,115 +1,196 @@
-"""Takes the pictures of docs/ui.md: ``python tests/driver/cli/ui/pictures.py docs`` writes ui-light.png and ui-dark.png there."""
+"""Takes the pictures of docs/ui.md and docs/status.md: ``python -m tests.driver.cli.ui.pictures docs``.
+
+A mock cluster runs with the product's own daemons. Its pods get devices; one attach fails, one claim asks for more devices
+than there are, one device is in maintenance, and one attach is under way.
+"""
 
 import asyncio
+import contextlib
 import datetime
+import io
+import json
+import re
 import sys
+import tempfile
 from pathlib import Path
 
-from drawbar.driver.api import meta
-from drawbar.driver.cli.status import tree
-from drawbar.driver.cli.ui import device_rows, following, model, server
+from rich import console
+
+from drawbar.driver.api import drivers, maintenances
+from drawbar.driver.cli.terminal import screen
+from drawbar.driver.cli.ui import following, server
+from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks.testing import browser
 
-STATES = {
-    1: ("Ready", ""),
-    2: ("Ready", ""),
-    4: ("Attached", "the node, to see the device"),
-    5: ("Pending", "the fabric manager, to attach the device"),
-    7: ("Failed", "PortDown: port p2 of host-3 has no link"),
-    9: ("Releasing", "the node, to let go of the device"),
+SECONDS = 180.0
+NODES = 4
+TITLE = "drawbar status --watch"
+SIZES = {
+    "light": (1440, 1000),
+    "dark": (1440, 1000),
+    "390": (390, 844),
+    "800": (800, 1100),
+    "2200": (2200, 1100),
 }
+COLUMNS, LINES = 120, 40
+FAILING = "fpga-1"
+PARTS = (
+    ("chassis-1", "gpu", "H200", 8, "0x10de", "0x2335"),
+    ("chassis-2", "nvme", "PM1743", 8, "0x144d", "0xa826"),
+    ("chassis-3", "fpga", "U55C", 3, "0x10ee", "0x505c"),
+)
+ATTACH_SECONDS = 8.0
+NAMESPACE = "team-a"
 
 
-def page(now):
-    """Return a rack with devices in many states."""
-
-    def ago(seconds):
-        return meta.timestamp(now - datetime.timedelta(seconds=seconds))
-
-    listed = []
-    for number in range(40):
-        enclosure = f"chassis-{number // 20 + 1}"
-        state, waits_for = STATES.get(number, ("Free", ""))
-        is_used = state != "Free"
-        claim = tree.Claim(
-            namespace="team-a",
-            name=f"train-{number}",
-            state="Reserved",
-            since=ago(900),
-            node=f"worker-{number % 4 + 1}",
-            pods=(f"train-{number}-0",),
-            waits_for="",
-        )
-        taint = tree.Taint(key="drawbar.dev/maintenance", value="", effect="NoSchedule")
-        device = tree.Device(
-            pool=f"rack-1/{enclosure}",
-            name=f"{'gpu' if number < 12 else 'nvme'}-{number}",
-            device_class="gpu" if number < 12 else "nvme",
-            model="H200" if number < 12 else "PM1743",
-            state=state,
-            since=ago(60 * number + 3) if is_used else "",
-            waits_for=waits_for,
-            node=claim.node if is_used else "",
-            host=f"host-{number % 4 + 1}" if is_used else "",
-            port=f"p{number % 2 + 1}" if is_used else "",
-            slot=str(number) if state == "Ready" else "",
-            health="" if state != "Ready" else "Unhealthy" if number == 2 else "Healthy",
-            health_message="link-narrow x4-of-x16" if number == 2 else "",
-            taints=(taint,) if number in (2, 11) else (),
-            claims=(claim,) if is_used else (),
-            published=True,
-        )
-        listed.append(device_rows.Row(fabric="rack-1", enclosure=enclosure, device=device))
-    waiting = tree.Claim(
-        namespace="team-b",
-        name="render",
-        state="Pending",
-        since=ago(42),
-        node="",
-        pods=(),
-        waits_for="the scheduler, to allocate it",
-    )
-    events = [
-        (3, "Normal", "Attaching", "gpu-5", "asks the fabric manager to attach gpu-5 to host-2"),
-        (12, "Normal", "Attached", "gpu-4", "gpu-4 is connected to port p1 of host-1"),
-        (64, "Warning", "AttachFailed", "gpu-7", "PortDown: port p2 of host-3 has no link"),
-        (130, "Warning", "LinkNarrow", "gpu-2", "the link has 4 of 16 lanes"),
+def describe_fabric():
+    """Return the fabric's file."""
+    enclosures = [
+        {
+            "id": enclosure,
+            "devices": [
+                {
+                    "id": f"{device_class}-{number}",
+                    "class": device_class,
+                    "model": model_name,
+                    "serial": f"16544220{place}{number:05}",
+                    "pciVendor": vendor,
+                    "pciDevice": pci_device,
+                }
+                for number in range(1, count + 1)
+            ],
+        }
+        for place, (enclosure, device_class, model_name, count, vendor, pci_device) in enumerate(PARTS)
     ]
-    fabrics = [
-        ("rack-1", "Connected", 86400, ""),
-        ("rack-2", "Unreachable", 400, "the fabric manager has not answered for 400 s"),
-    ]
-    return model.Page(
-        rows={row.key: row for row in listed},
-        fabrics=tuple(
-            model.Fabric(name=name, state=state, since=ago(seconds), message=message)
-            for name, state, seconds, message in fabrics
-        ),
-        claims=(waiting,),
-        events=tuple(
-            model.Event(
-                at=ago(seconds),
-                type=type_,
-                reason=reason,
-                kind="DeviceAttachment",
-                namespace="",
-                name=f"rack-1.{name}",
-                note=note,
-            )
-            for seconds, type_, reason, name, note in events
+    return {
+        "enclosures": enclosures,
+        "attachSeconds": ATTACH_SECONDS,
+        "attachFails": [{"device": FAILING, "times": 50}],
+    }
+
+
+@contextlib.asynccontextmanager
+async def cluster(folder):
+    """`async with`: run the mock cluster with the daemons, and yield its kubeconfig."""
+    file = folder / "fabric.json"
+    file.write_text(json.dumps(describe_fabric()))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "drawbar.driver.main", "mock", "cluster", "--daemons"),
+        *("--nodes", str(NODES), "--slots", "8", "--fabric", str(file), "--poll-seconds", "1"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(SECONDS):
+            line = await process.stdout.readline()
+        yield Path(json.loads(line)["kubeconfig"])
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+def named(kind, name, **content):
+    metadata = {"name": name} | ({"namespace": NAMESPACE} if kind.namespaced else {})
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **content}
+
+
+async def create_pod(api, name, device_class, count=1):
+    """Create a claim of `count` devices, and its pod."""
+    exactly = {"deviceClassName": f"{device_class}.{drivers.DEFAULT}", "count": count}
+    requests = [{"name": "device", "exactly": exactly}]
+    claim = named(kinds.CLAIM, name, spec={"devices": {"requests": requests}})
+    await api.create(kinds.CLAIM, claim, into=dict, namespace=NAMESPACE)
+    container = {"name": "main", "image": "pause", "resources": {"claims": [{"name": "device"}]}}
+    spec = {
+        "containers": [container],
+        "resourceClaims": [{"name": "device", "resourceClaimName": name}],
+    }
+    await api.create(kinds.POD, named(kinds.POD, f"{name}-pod", spec=spec), into=dict, namespace=NAMESPACE)
+
+
+async def until(latest, holds):
+    """Return once the page has it."""
+    async with asyncio.timeout(SECONDS):
+        while not holds(latest.page):
+            await latest.after(latest.page)
+
+
+def states(page):
+    return {row.device.name: row.device.state for row in page.rows.values()}
+
+
+async def arrange(api, latest):
+    """Bring the cluster into the state of the pictures."""
+    await until(latest, lambda page: len(page.rows) == sum(part[3] for part in PARTS))
+    await api.create(
+        kinds.NAMESPACE,
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        into=dict,
+    )
+    for number in range(1, 6):
+        await create_pod(api, f"train-{number}", "gpu")
+    for number in range(1, 5):
+        await create_pod(api, f"scratch-{number}", "nvme")
+    await create_pod(api, "evaluate-all", "gpu", 8)
+    await until(latest, lambda page: list(states(page).values()).count("Ready") == 9)
+    (fabric,) = latest.page.fabrics
+    spec = {"fabric": fabric.name, "devices": ["nvme-8"], "reason": "OPS-1187: new firmware"}
+    maintenance = {
+        "apiVersion": maintenances.API_VERSION,
+        "kind": maintenances.KIND,
+        "metadata": {"name": "firmware"},
+        "spec": spec,
+    }
+    await api.create(kinds.MAINTENANCE, maintenance, into=dict)
+    await create_pod(api, "infer-1", "fpga")
+    await until(latest, lambda page: any(event.type == "Warning" for event in page.events))
+    await create_pod(api, "train-6", "gpu")
+    await until(
+        latest,
+        lambda page: (
+            "Pending" in states(page).values() and any(row.device.taints for row in page.rows.values())
         ),
     )
 
 
-async def _take(folder: Path):
-    latest = following.Latest()
-    latest.publish(page(datetime.datetime.now(datetime.UTC)))
-    with server.listening() as bound:
-        async with server.serving(latest, bound) as url:
-            for name, is_dark in (("light", False), ("dark", True)):
-                async with browser.opened(url, is_dark=is_dark, width=1500, height=720) as tab:
-                    await tab.until("document.querySelector('#rows').textContent.includes('gpu-7')")
-                    (folder / f"ui-{name}.png").write_bytes(await tab.picture())
+async def _take(folder):
+    with tempfile.TemporaryDirectory(prefix="drawbar-pictures-") as name:
+        async with (
+            cluster(Path(name)) as kubeconfig,
+            client.connecting(config.from_kubeconfig(kubeconfig)) as api,
+            following.following(api, driver=drivers.DEFAULT, cluster_name="mock-cluster") as latest,
+        ):
+            with server.listening() as bound:
+                async with server.serving(latest, bound) as url, contextlib.AsyncExitStack() as tabs:
+                    opened = {
+                        title: await tabs.enter_async_context(
+                            browser.opened(url, width=width, height=height, is_dark=title == "dark")
+                        )
+                        for title, (width, height) in SIZES.items()
+                    }
+                    await arrange(api, latest)
+                    for title, tab in opened.items():
+                        await tab.until("document.querySelector('.cell.moving')")
+                        (folder / f"ui-{title}.png").write_bytes(await tab.picture())
+                    _draw_terminal(latest.page, folder / "status-watch.svg")
+
+
+def _draw_terminal(page, file):
+    out = console.Console(
+        width=COLUMNS,
+        height=LINES,
+        record=True,
+        force_terminal=True,
+        color_system="truecolor",
+        file=io.StringIO(),
+    )
+    state = screen.State()
+    lines = screen.arrange(page, state)
+    now = datetime.datetime.now(datetime.UTC)
+    out.print(screen.render(state, page, lines, now=now, width=COLUMNS, height=LINES))
+    # A picture asks nobody for a font.
+    picture = re.sub(r"@font-face \{.*?\}", "", out.export_svg(title=TITLE), flags=re.DOTALL)
+    file.write_text("\n".join(line.rstrip() for line in picture.splitlines()) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """The rows that are kept current object by object are those of the tree of the whole cluster."""
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drawbar.driver.api import attachments, claims, slices
+from drawbar.driver.api import attachments, claims, slices, taintrules
 from drawbar.driver.cli.status import observed, tree
 from drawbar.driver.cli.ui import device_rows
 
@@ -98,3 +99,45 @@ def test_a_change_of_one_pool_leaves_the_rows_of_the_others_as_they_are():
     shown.change(None, as_attachment("z", "drawbar.dev", "rack-1/a", "x", "Pending"))
     after = shown.current()
     assert [key for key in after if after[key] is not before[key]] == ["rack-1/a x"]
+
+
+def as_rule(name, effect="NoSchedule", **selector):
+    spec = {"deviceSelector": selector, "taint": {"key": "psu", "effect": effect}}
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, taintrules.DeviceTaintRule)
+
+
+def tainted(shown):
+    return sorted(key for key, row in shown.current().items() if row.device.taints)
+
+
+@pytest.mark.parametrize(
+    ("selector", "devices"),
+    [
+        ({}, ["rack-1/a x", "rack-1/a y", "rack-1/b z"]),
+        ({"pool": "rack-1/a"}, ["rack-1/a x", "rack-1/a y"]),
+        ({"driver": "drawbar.dev", "pool": "rack-1/a", "device": "y"}, ["rack-1/a y"]),
+        ({"device": "z"}, ["rack-1/b z"]),
+        ({"driver": "other.dev"}, []),
+        ({"pool": "rack-9"}, []),
+    ],
+)
+def test_a_taint_rule_taints_the_devices_it_selects_until_it_is_gone(selector, devices):
+    shown = device_rows.Rows("drawbar.dev")
+    shown.change(None, as_slice("x", "drawbar.dev", "rack-1/a", 1, ["x", "y"]))
+    rule = as_rule("psu", **selector)
+    shown.change(None, rule)
+    shown.change(None, as_slice("y", "drawbar.dev", "rack-1/b", 1, ["z"]))
+    assert tainted(shown) == devices
+    shown.change(rule, None)
+    assert tainted(shown) == []
+
+
+def test_a_taint_rule_that_selects_another_pool_moves_its_taint():
+    shown = device_rows.Rows("drawbar.dev")
+    shown.change(None, as_slice("x", "drawbar.dev", "rack-1/a", 1, ["x"]))
+    shown.change(None, as_slice("y", "drawbar.dev", "rack-1/b", 1, ["y"]))
+    before, after = as_rule("psu", pool="rack-1/a"), as_rule("psu", pool="rack-1/b")
+    shown.change(None, before)
+    assert tainted(shown) == ["rack-1/a x"]
+    shown.change(before, after)
+    assert tainted(shown) == ["rack-1/b y"]

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from drawbar.driver.cli import objects
 from drawbar.driver.cli.status import reading, tree
 from drawbar.driver.cli.ui import device_rows, following
 from drawbar.driver.kube import client, config, kinds
@@ -17,7 +18,7 @@ async def until(latest, is_so):
 
 
 async def rows_of_status(api):
-    built = tree.build(await reading.read(api, reading.Target(), driver="drawbar.dev"))
+    built = tree.build(await reading.read(api, objects.Target(), driver="drawbar.dev"))
     return {row.key: row for row in device_rows.from_tree(built)}
 
 

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.driver.cli.status import tree
+from drawbar.driver.api import fabrics, meta
+from drawbar.driver.cli.status import observed, tree
 from drawbar.driver.cli.ui import device_rows, model
 
 ROWS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(["Free", "Ready", "Failed"]))
@@ -43,6 +44,53 @@ def test_updates_one_after_the_other_give_the_last_page(contents):
             assert len(update.rows) <= len(after.rows)
         assert (shown, unread) == (after.rows, after.unread)
         before = after
+
+
+def event(kind, name, note="gpu-1 is ready", at="2026-01-01T00:00:00Z"):
+    return observed.Event(
+        metadata=meta.ObjectMeta(name=f"{name}.{note}"),
+        type="Normal",
+        reason="DevicesReady",
+        note=note,
+        event_time=at,
+        regarding=observed.Regarding(kind=kind, name=name, namespace="a"),
+    )
+
+
+def test_one_note_on_a_claim_and_its_pods_is_one_event():
+    listed = model.list_events(
+        [event("Pod", "train-0"), event("ResourceClaim", "train"), event("Pod", "other", "gpu-2 is ready")]
+    )
+    assert [(each.note, [about.name for about in each.about]) for each in listed] == [
+        ("gpu-1 is ready", ["train-0", "train"]),
+        ("gpu-2 is ready", ["other"]),
+    ]
+
+
+CONDITIONS = st.lists(
+    st.tuples(st.sampled_from(sorted(fabrics.CONDITIONS)), st.sampled_from(["True", "False", "Unknown"])),
+    unique_by=lambda each: each[0],
+)
+GOOD_IF_TRUE = {"Connected", "HostsMapped", "Published", "Writable"}
+
+
+@given(CONDITIONS)
+def test_a_fabric_with_a_bad_condition_is_not_connected_only(conditions):
+    status = fabrics.FabricStatus(
+        conditions=tuple(
+            meta.Condition(type=name, status=value, reason=f"Not{name}", message="why")
+            for name, value in conditions
+        )
+    )
+    item = fabrics.Fabric(
+        metadata=meta.ObjectMeta(name="rack-1"),
+        spec=fabrics.FabricSpec(adapter="grpc", endpoint="unix:/f"),
+        status=status,
+    )
+    (shown,) = model.list_fabrics([item], [])
+    bad = {name for name, value in conditions if value == ("False" if name in GOOD_IF_TRUE else "True")}
+    assert {problem.type for problem in shown.problems} == bad
+    assert (shown.state == "Connected") == (("Connected", "True") in conditions and not bad)
 
 
 def test_fabrics_that_only_devices_name_are_missing_or_unknown(fabric_object):

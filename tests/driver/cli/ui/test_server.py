@@ -9,7 +9,7 @@ import pytest
 
 from drawbar.driver import errors
 from drawbar.driver.cli.status import tree
-from drawbar.driver.cli.ui import device_rows, following, model, server
+from drawbar.driver.cli.ui import device_rows, explaining, following, model, server
 
 SECONDS = 60
 
@@ -26,13 +26,17 @@ def page(count, state="Free"):
     return model.Page(rows={row.key: row for row in rows})
 
 
+async def explain(target):
+    return explaining.Explanation(error=f"{target.kind} {target.namespace} {target.name}")
+
+
 @contextlib.asynccontextmanager
 async def asking(first=None):
     latest = following.Latest()
     if first is not None:
         latest.publish(first)
     with server.listening() as bound:
-        async with server.serving(latest, bound) as url, aiohttp.ClientSession() as session:
+        async with server.serving(latest, bound, explain) as url, aiohttp.ClientSession() as session:
             yield latest, url, session
     # aiohttp closes its transports in the next turn of the loop.
     await asyncio.sleep(0)
@@ -81,6 +85,30 @@ async def test_without_the_token_or_beside_its_files_there_is_nothing(path):
         async with session.get(base + path.replace("{token}", token)) as answer:
             assert answer.status == 404
             assert token not in await answer.text()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "?kind=secret&name=x",
+        "?kind=claim&name=x",
+        "?kind=claim&namespace=a/b&name=x",
+        "?kind=device&name=..%2Fx",
+        "?kind=device&name=" + "x" * 254,
+    ],
+)
+async def test_only_objects_of_the_page_are_explained(query):
+    async with asking() as (_, url, session), session.get(url + "explain" + query) as answer:
+        assert answer.status == 400
+
+
+async def test_an_explanation_is_for_the_named_object():
+    async with (
+        asking() as (_, url, session),
+        session.get(url + "explain?kind=claim&namespace=team-a&name=train") as answer,
+    ):
+        assert (answer.status, await answer.json()) == (200, {"findings": [], "error": "claim team-a train"})
 
 
 async def test_every_start_has_a_token_of_its_own():

@@ -152,13 +152,14 @@ def test_a_device_beyond_the_offer_is_given_to_no_claim_at_once():
 
 async def test_the_controller_knows_what_it_has_just_withdrawn(controller_world, until):
     async with controller_world() as cluster:
-        allocator = (await cluster.controller(immediate_allocation=True))._immediate
+        controller = await cluster.controller(immediate_allocation=True)
+        (immediate,) = controller._allocators.ways
         await cluster.make_fabric()
         await cluster.published()
         policy = {"spec": {"policy": {"immediate": {"devices": ["disk-0"]}}}}
         await cluster.patch(kinds.FABRIC, "fab", policy)
 
         async def withdrawn():
-            return set(allocator._withdrawn)
+            return set(immediate.waiting.withdrawn)
 
         assert await until(withdrawn, bool) == {names.DeviceKey(fabric="fab", device="disk-0")}

@@ -10,8 +10,8 @@ from tests.scenes.attachmentplan import (
     attachment,
     call,
     cases,
+    demand,
     observed,
-    wish,
 )
 
 from drawbar.driver.api import attachments, meta
@@ -28,24 +28,24 @@ SEEN = meta.Condition(type="Visible", status="True", reason="DeviceReady")
 BLIND = meta.Condition(type="Visible", status="False", reason="DeviceNotFound", message="look at the slot")
 NOT_SHOWN = meta.Condition(type="Attached", status="True", reason=reasons.CONNECTION_NOT_SHOWN, message="x")
 MINE, BY_HAND = attachment(ATTACHED), attachment(ATTACHED, claim=None)
-USED = wish(attached_said=True, visible_said=True)
+USED = demand(attach_reported=True, visible_reported=True)
 
 
 TABLE = {
     "one listing proves nothing": (
         {"contradiction": contradictions.Contradiction(look_seconds=8.0)},
-        [actions.LookAgain(seconds=8.0)],
+        [actions.RequeueAfter(seconds=8.0)],
     ),
     "the fabric is listed anew": (
         {"contradiction": contradictions.Contradiction()},
-        [actions.ReadFabric, actions.LookAgain],
+        [actions.ReadFabric, actions.RequeueAfter],
     ),
     "a free device that no node has seen is attached anew": (
         {"contradiction": FREE},
         [actions.RecordContradiction, actions.Retry(side=ATTACH)],
     ),
     "by hand as well": (
-        {"contradiction": FREE, "attachment": BY_HAND, "wish": None},
+        {"contradiction": FREE, "attachment": BY_HAND, "demand": None},
         [actions.RecordContradiction, actions.Retry(side=ATTACH)],
     ),
     "but only so often": (
@@ -57,38 +57,38 @@ TABLE = {
             "contradiction": FREE,
             "attach": call("succeeded", renewals=plan.RENEWALS),
             "attachment": BY_HAND,
-            "wish": None,
+            "demand": None,
         },
         [actions.RecordContradiction],
     ),
     "one that another host has is never attached": ({"contradiction": MOVED}, [actions.RecordFailure]),
     "nor by hand": (
-        {"contradiction": MOVED, "attachment": BY_HAND, "wish": None},
+        {"contradiction": MOVED, "attachment": BY_HAND, "demand": None},
         [actions.RecordContradiction],
     ),
     "nothing is changed under a device that its node has seen": (
-        {"contradiction": FREE, "attachment": attachment(ATTACHED, SEEN), "wish": USED},
+        {"contradiction": FREE, "attachment": attachment(ATTACHED, SEEN), "demand": USED},
         [actions.RecordContradiction],
     ),
     "nor where somebody moved it": (
-        {"contradiction": MOVED, "attachment": attachment(ATTACHED, SEEN), "wish": USED},
+        {"contradiction": MOVED, "attachment": attachment(ATTACHED, SEEN), "demand": USED},
         [actions.RecordContradiction],
     ),
     "nor while its claim has it by its status alone": (
-        {"contradiction": FREE, "wish": USED},
+        {"contradiction": FREE, "demand": USED},
         [actions.RecordContradiction],
     ),
     "it is recorded as attached once it is shown again": (
-        {"attachment": attachment(NOT_SHOWN, SEEN), "wish": USED, "host_id": "h1"},
+        {"attachment": attachment(NOT_SHOWN, SEEN), "demand": USED, "host_id": "h1"},
         [actions.RecordAttached],
     ),
     "and that has held": (
-        {"attachment": attachment(NOT_SHOWN, SEEN), "wish": USED, "host_id": "h1", "contradiction": OVER},
-        [actions.LookAgain(seconds=7.0)],
+        {"attachment": attachment(NOT_SHOWN, SEEN), "demand": USED, "host_id": "h1", "contradiction": OVER},
+        [actions.RequeueAfter(seconds=7.0)],
     ),
     "a node that finds nothing is not to blame": (
         {"contradiction": FREE, "attachment": attachment(ATTACHED, BLIND), "tainted": True},
-        [actions.RecordFailure, actions.SayFailed],
+        [actions.RecordFailure, actions.ReportFailed],
     ),
     "a node's report that it finds nothing waits for the listing that confirms": (
         {
@@ -96,7 +96,7 @@ TABLE = {
             "attachment": attachment(ATTACHED, BLIND),
             "tainted": True,
         },
-        [actions.LookAgain(seconds=8.0)],
+        [actions.RequeueAfter(seconds=8.0)],
     ),
     "but not for ever": (
         {
@@ -104,7 +104,7 @@ TABLE = {
             "attachment": attachment(ATTACHED, BLIND),
             "tainted": True,
         },
-        [actions.RecordFailure, actions.SayFailed],
+        [actions.RecordFailure, actions.ReportFailed],
     ),
     "nor once the manager shows it again": (
         {
@@ -113,10 +113,10 @@ TABLE = {
             "tainted": True,
             "host_id": "h1",
         },
-        [actions.RecordFailure, actions.SayFailed],
+        [actions.RecordFailure, actions.ReportFailed],
     ),
     "one by hand that its node does not find is attached anew": (
-        {"contradiction": FREE, "attachment": attachment(ATTACHED, BLIND, claim=None), "wish": None},
+        {"contradiction": FREE, "attachment": attachment(ATTACHED, BLIND, claim=None), "demand": None},
         [actions.RecordContradiction, actions.Retry(side=ATTACH)],
     ),
     "or reported": (
@@ -124,12 +124,12 @@ TABLE = {
             "contradiction": FREE,
             "attach": call("succeeded", renewals=plan.RENEWALS),
             "attachment": attachment(ATTACHED, BLIND, claim=None),
-            "wish": None,
+            "demand": None,
         },
         [actions.RecordContradiction],
     ),
     "until the manager shows it": (
-        {"attachment": attachment(NOT_SHOWN, BLIND, claim=None), "wish": None, "host_id": "h1"},
+        {"attachment": attachment(NOT_SHOWN, BLIND, claim=None), "demand": None, "host_id": "h1"},
         [actions.RecordAttached],
     ),
 }
@@ -161,24 +161,24 @@ def test_the_claim_fails_with_the_sentence(changes, words):
 
 def test_what_stands_is_not_written_again():
     (record,) = plan.plan(
-        plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, wish=USED),
+        plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, demand=USED),
         NOW,
     )
     assert record.is_attached
     said = meta.Condition(type="Attached", status="True", reason=record.reason, message=record.message)
-    assert plan.plan(plan_observed(attachment(said, SEEN), contradiction=FREE, wish=USED), NOW) == ()
+    assert plan.plan(plan_observed(attachment(said, SEEN), contradiction=FREE, demand=USED), NOW) == ()
 
 
 @pytest.mark.parametrize(
     ("claim", "hint"),
     [
-        (None, "run drawbar detach d --fabric f"),
+        (None, "run drawbar fabric detach d --fabric f"),
         (attachment().spec.claim, "delete the pods of claim "),
     ],
 )
 def test_a_seen_device_is_reported_with_the_date_and_what_to_do(claim, hint):
     held = attachment(ATTACHED, SEEN, claim=claim)
-    changes = {"wish": USED if claim is not None else None}
+    changes = {"demand": USED if claim is not None else None}
     (record,) = plan.plan(plan_observed(held, contradiction=FREE, **changes), NOW)
     assert record.message.startswith(f"{plan.FORGOTTEN}: since 2026-01-02T03:04:05Z it lists ")
     device = held.spec.device_id
@@ -196,9 +196,9 @@ def test_a_seen_device_is_reported_with_the_date_and_what_to_do(claim, hint):
     ],
 )
 def test_the_date_stays_while_the_manager_shows_the_same(shown, date):
-    (first,) = plan.plan(plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, wish=USED), NOW)
+    (first,) = plan.plan(plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, demand=USED), NOW)
     # As a controller that was restarted sees it for the first time.
-    steps = plan.plan(plan_observed(recorded(first), contradiction=shown, wish=USED), NOW)
+    steps = plan.plan(plan_observed(recorded(first), contradiction=shown, demand=USED), NOW)
     assert [f"since {date} it lists" in step.message for step in steps] == ([True] if date else [])
     assert [step.record.since for step in steps] == ([date] if date else [])
 
@@ -215,7 +215,7 @@ def recorded(action):
 
 @pytest.mark.parametrize("side", outcomes.Side)
 def test_the_record_goes_with_the_condition_that_has_its_reason(side):
-    (first,) = plan.plan(plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, wish=USED), NOW)
+    (first,) = plan.plan(plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, demand=USED), NOW)
     refusal = actions.RecordRefusal(side=side, reason=reasons.FABRIC_BUSY, words="busy", message="busy")
     body = statements.refused(recorded(first), refusal, NOW)
     assert ("contradiction" in body["status"]) == (side is outcomes.Side.DETACH)
@@ -268,6 +268,6 @@ def test_a_manager_that_changes_its_mind_again_and_again_has_to_hold_for_longer(
 def test_the_node_of_a_forgotten_device_has_seen_it_once_it_reports_anything():
     report = attachments.NodeReport(pci_address="0000:01:00.0")
     of = attachment(ATTACHED, node=report)
-    (record, *_) = plan.plan(plan_observed(of, contradiction=FREE, wish=wish(attached_said=True)), NOW)
+    (record, *_) = plan.plan(plan_observed(of, contradiction=FREE, demand=demand(attach_reported=True)), NOW)
     assert isinstance(record, actions.RecordContradiction)
     assert record.is_attached

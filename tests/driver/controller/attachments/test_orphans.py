@@ -5,7 +5,7 @@ import datetime
 
 import pytest
 from tests.scenes import attachmentplan as scenes
-from tests.scenes.attachmentplan import NOW, attachment, wish
+from tests.scenes.attachmentplan import NOW, attachment, demand
 
 from drawbar.driver.api import attachments
 from drawbar.driver.catalogue import reasons
@@ -51,14 +51,14 @@ def test_a_mark_fits_the_wire_whatever_the_fabrics_name():
 @pytest.mark.parametrize(
     ("seconds", "step"),
     [
-        (0, actions.LookAgain(seconds=plan.ORPHAN_SECONDS)),
-        (plan.ORPHAN_SECONDS - 1, actions.LookAgain(seconds=1)),
-        (plan.ORPHAN_SECONDS, actions.DeleteSlice()),
+        (0, actions.RequeueAfter(seconds=plan.ORPHAN_SECONDS)),
+        (plan.ORPHAN_SECONDS - 1, actions.RequeueAfter(seconds=1)),
+        (plan.ORPHAN_SECONDS, actions.ReleaseMemory()),
     ],
 )
 def test_a_slice_that_no_share_has_is_given_back_after_a_while(seconds, step):
     since = NOW - datetime.timedelta(seconds=seconds)
-    slice_ = scenes.observed(wish=None, owner=marks.Owner.NONE, orphaned_at=since)
+    slice_ = scenes.observed(demand=None, owner=marks.Owner.NONE, orphaned_at=since)
     assert plan.plan(slice_, NOW) == (step,)
 
 
@@ -66,7 +66,7 @@ def test_a_slice_that_no_share_has_is_given_back_after_a_while(seconds, step):
 
 
 def observed(**changes):
-    fields = {"wish": None, "host_id": "h1", "node": "n1", "owner": marks.Owner.OURS}
+    fields = {"demand": None, "host_id": "h1", "node": "n1", "owner": marks.Owner.OURS}
     return scenes.observed(**(fields | changes))
 
 
@@ -74,13 +74,13 @@ RESTORE = actions.Restore(node="n1", host_id="h1")
 TABLE = {
     "no claim has it": ({}, [RESTORE]),
     "the claim that is reported as attached keeps it": (
-        {"wish": wish(attached_said=True)},
-        [actions.Create(wish=wish(attached_said=True))],
+        {"demand": demand(attach_reported=True)},
+        [actions.Create(demand=demand(attach_reported=True))],
     ),
-    "a claim without a report must not get it as its last user left it": ({"wish": wish()}, [RESTORE]),
-    "a claim on another node": ({"wish": wish(node="n2", host_id="h2", attached_said=True)}, [RESTORE]),
-    "a claim that has failed": ({"wish": wish(attached_said=True, failed_said=True)}, [RESTORE]),
-    "its host is no node": ({"node": None}, [actions.LookAgain(seconds=plan.UNMAPPED_SECONDS)]),
+    "a claim without a report must not get it as its last user left it": ({"demand": demand()}, [RESTORE]),
+    "a claim on another node": ({"demand": demand(node="n2", host_id="h2", attach_reported=True)}, [RESTORE]),
+    "a claim that has failed": ({"demand": demand(attach_reported=True, failure_reported=True)}, [RESTORE]),
+    "its host is no node": ({"node": None}, [actions.RequeueAfter(seconds=plan.UNMAPPED_SECONDS)]),
     "of another cluster": ({"owner": marks.Owner.OTHERS}, []),
     "of a cluster that cannot be determined": ({"owner": marks.Owner.UNTOLD}, []),
     "recorded, with the mark of another cluster: it is not ours to detach": (
@@ -93,7 +93,7 @@ TABLE = {
     ),
     "recorded, with the mark of another cluster, and perhaps on its way to us": (
         {"owner": marks.Owner.OTHERS, "attachment": attachment("Released", deleting=True)},
-        [actions.Ask(side=outcomes.Side.ATTACH)],
+        [actions.QueryOperation(side=outcomes.Side.ATTACH)],
     ),
 }
 
@@ -104,12 +104,12 @@ def test_the_next_steps_for_a_connection_without_a_record(changes, steps):
 
 
 def test_the_connection_of_another_cluster_on_the_very_node_is_refused_and_never_said_to_be_attached():
-    (refusal,) = plan.plan(observed(owner=marks.Owner.OTHERS, wish=wish()), NOW)
-    assert isinstance(refusal, actions.SayFailed)
+    (refusal,) = plan.plan(observed(owner=marks.Owner.OTHERS, demand=demand()), NOW)
+    assert isinstance(refusal, actions.ReportFailed)
     assert refusal.failure.reason == reasons.DEVICE_IN_USE
     recorded = observed(
         owner=marks.Owner.OTHERS,
-        wish=wish(),
+        demand=demand(),
         attachment=attachment(),
         attach=scenes.call("succeeded"),
     )
@@ -126,9 +126,9 @@ def test_the_connection_of_another_cluster_on_the_very_node_is_refused_and_never
     ],
 )
 def test_a_device_that_came_to_another_host_is_refused_with_words_that_say_by_whom(owner, words):
-    elsewhere = wish(node="n2", host_id="h2")
+    elsewhere = demand(node="n2", host_id="h2")
     recorded = attachment(node_name="n2", host_id="h2")
-    there = observed(owner=owner, wish=elsewhere, attachment=recorded, attach=scenes.call("succeeded"))
+    there = observed(owner=owner, demand=elsewhere, attachment=recorded, attach=scenes.call("succeeded"))
     (failure,) = plan.plan(there, NOW)
     assert words in failure.failure.message
 
@@ -140,7 +140,7 @@ def test_a_refusal_of_the_credentials_is_what_a_claim_gets_at_its_deadline():
     late = observed(
         owner=marks.Owner.NONE,
         host_id=None,
-        wish=wish(seen_at=NOW - datetime.timedelta(seconds=60)),
+        demand=demand(seen_at=NOW - datetime.timedelta(seconds=60)),
         attachment=attachment(),
         attach=scenes.call("failed", failure=failure),
     )

@@ -19,7 +19,7 @@ from tests.scenes.attachmentplan import (
     attachment,
     call,
     cases,
-    wish,
+    demand,
 )
 
 from drawbar.driver.api import attachments, meta
@@ -31,7 +31,7 @@ FAILURE = attachments.Failure(reason="FabricError", message="the link did not co
 NO_DEVICE = attachments.Failure(reason=reasons.DEVICE_GONE, message="no such device")
 REFUSED = attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message="not in one fabric")
 SOON = NOW + datetime.timedelta(seconds=7)
-UNFIT = wish(unfit=attachments.Failure(reason="InvalidParameters", message="x"))
+UNFIT = demand(unfit=attachments.Failure(reason="InvalidParameters", message="x"))
 PENDING = attachments.Failure(
     reason=reasons.OPERATION_PENDING, message="operation o1 is in flight", retryable=True
 )
@@ -60,8 +60,8 @@ def with_metadata(changed=None, **changes):
 
 
 AN_HOUR_AGO = NOW - datetime.timedelta(hours=1)
-READY = wish(attached_said=True, visible_said=True)
-SILENT_FOR_TOO_LONG = {"wish": wish(attached_said=True, seen_at=NOW - datetime.timedelta(seconds=90))}
+READY = demand(attach_reported=True, visible_reported=True)
+SILENT_FOR_TOO_LONG = {"demand": demand(attach_reported=True, seen_at=NOW - datetime.timedelta(seconds=90))}
 SILENT = attachments.Failure(
     reason=reasons.NODE_NOT_RESPONDING,
     message="node n1 did not report the device as ready within 90 s of the allocation; look at its node daemon",
@@ -73,11 +73,11 @@ NOT_WHOLE = attachments.Failure(
 )
 COMPOSITE = {
     "of a composite it is recorded, and the claim waits for the other devices": (
-        HALF | {"attachment": attachment(), "attach": call("succeeded"), "wish": wish()},
-        [actions.RecordAttached(), actions.LookAgain(seconds=90.0)],
+        HALF | {"attachment": attachment(), "attach": call("succeeded"), "demand": demand()},
+        [actions.RecordAttached(), actions.RequeueAfter(seconds=90.0)],
     ),
     "they have time until the deadline": (
-        HALF | {"wish": wish(seen_at=NOW - datetime.timedelta(seconds=90))},
+        HALF | {"demand": demand(seen_at=NOW - datetime.timedelta(seconds=90))},
         [actions.RecordFailure(failure=NOT_WHOLE)],
     ),
 }
@@ -90,8 +90,11 @@ def test_of_a_composite_whose_devices_are_not_all_attached(changes, steps):
 
 SILENT_NODE = {
     "its node has time until the deadline": (
-        {"host_id": "h1", "wish": wish(attached_said=True, seen_at=NOW - datetime.timedelta(seconds=89))},
-        [actions.LookAgain(seconds=1.0)],
+        {
+            "host_id": "h1",
+            "demand": demand(attach_reported=True, seen_at=NOW - datetime.timedelta(seconds=89)),
+        },
+        [actions.RequeueAfter(seconds=1.0)],
     ),
     "then it is given up, whatever the node reports": (
         {"host_id": "h1"} | SILENT_FOR_TOO_LONG,
@@ -108,90 +111,96 @@ SILENT_NODE = {
     "then the claim gets the failure": (
         {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT), "tainted": True}
         | SILENT_FOR_TOO_LONG,
-        [actions.SayFailed],
+        [actions.ReportFailed],
     ),
     "a node that reports it on the claim before that keeps it": (
         {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT), "tainted": True}
-        | {"wish": wish(attached_said=True, visible_said=True, seen_at=AN_HOUR_AGO)},
+        | {"demand": demand(attach_reported=True, visible_reported=True, seen_at=AN_HOUR_AGO)},
         [actions.RecordAttached],
     ),
     "and after that it does not": (
         {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT), "tainted": True}
-        | {"wish": wish(visible_said=True, failed_said=True, failed_at=NOW)},
-        [actions.LookAgain(seconds=120.0)],
+        | {"demand": demand(visible_reported=True, failure_reported=True, failed_at=NOW)},
+        [actions.RequeueAfter(seconds=120.0)],
     ),
     "a device that is in use has no deadline": (
-        {"host_id": "h1", "wish": wish(attached_said=True, visible_said=True, seen_at=AN_HOUR_AGO)},
+        {"host_id": "h1", "demand": demand(attach_reported=True, visible_reported=True, seen_at=AN_HOUR_AGO)},
         [],
     ),
 }
-FAILED_LONG_AGO = wish(failed_said=True, failed_at=NOW - datetime.timedelta(seconds=120))
+FAILED_LONG_AGO = demand(failure_reported=True, failed_at=NOW - datetime.timedelta(seconds=120))
 ABANDONED = {
     "a failed claim has the scheduler's time to be deallocated": (
         {"attachment": attachment(error=FAILURE), "tainted": True}
-        | {"wish": wish(failed_said=True, failed_at=NOW - datetime.timedelta(seconds=119))},
-        [actions.LookAgain(seconds=1.0)],
+        | {"demand": demand(failure_reported=True, failed_at=NOW - datetime.timedelta(seconds=119))},
+        [actions.RequeueAfter(seconds=1.0)],
     ),
     "then its attach is rolled back": (
-        {"attachment": attachment(error=FAILURE), "tainted": True, "wish": FAILED_LONG_AGO},
+        {"attachment": attachment(error=FAILURE), "tainted": True, "demand": FAILED_LONG_AGO},
         [actions.Delete(abandoned=FAILED_LONG_AGO)],
     ),
     "with that of the claim's other devices": (
-        {"attachment": attachment(ATTACHED), "wish": FAILED_LONG_AGO},
+        {"attachment": attachment(ATTACHED), "demand": FAILED_LONG_AGO},
         [actions.Delete(abandoned=FAILED_LONG_AGO)],
     ),
     "but for a claim that a pod may be using": (
         {"attachment": attachment(ATTACHED, INVISIBLE, error=FAILURE), "tainted": True}
-        | {"wish": wish(failed_said=True, visible_said=True)},
+        | {"demand": demand(failure_reported=True, visible_reported=True)},
         [],
     ),
-    "and nothing is begun anew for it": ({"attachment": None, "host_id": None, "wish": FAILED_LONG_AGO}, []),
+    "and nothing is begun anew for it": (
+        {"attachment": None, "host_id": None, "demand": FAILED_LONG_AGO},
+        [],
+    ),
 }
 
 BEGIN = {
-    "nothing is asked": ({"wish": None}, []),
+    "nothing is asked": ({"demand": None}, []),
     "the intent is stored before the fabric is called": ({}, [actions.Create]),
-    "a failure that was said is not said again": ({"wish": wish(failed_said=True)}, []),
-    "a device that is gone": ({"present": False}, [actions.SayFailed]),
-    "a node that is no host": ({"wish": wish(host_id=None)}, [actions.SayFailed]),
-    "a device that another host has": ({"host_id": "h9"}, [actions.SayFailed]),
+    "a failure that was said is not said again": ({"demand": demand(failure_reported=True)}, []),
+    "a device that is gone": ({"present": False}, [actions.ReportFailed]),
+    "a node that is no host": ({"demand": demand(host_id=None)}, [actions.ReportFailed]),
+    "a device that another host has": ({"host_id": "h9"}, [actions.ReportFailed]),
     "a device that this host has already": ({"host_id": "h1"}, [actions.Create]),
-    "too late": (LATE, [actions.SayFailed]),
-    "a silent fabric is waited for": ({"present": None}, [actions.LookAgain]),
-    "a silent fabric is waited for until the deadline": ({"present": None} | LATE, [actions.SayFailed]),
-    "a claim that failed a moment ago waits": ({"attaches_at": SOON}, [actions.LookAgain(seconds=7.0)]),
+    "too late": (LATE, [actions.ReportFailed]),
+    "a silent fabric is waited for": ({"present": None}, [actions.RequeueAfter]),
+    "a silent fabric is waited for until the deadline": ({"present": None} | LATE, [actions.ReportFailed]),
+    "a claim that failed a moment ago waits": ({"attaches_at": SOON}, [actions.RequeueAfter(seconds=7.0)]),
     "and then begins": ({"attaches_at": NOW}, [actions.Create]),
     "neither does it fail again before": (
         {"attaches_at": SOON, "forbidden": REFUSED},
-        [actions.LookAgain(seconds=7.0)],
+        [actions.RequeueAfter(seconds=7.0)],
     ),
     "for whatever reason": (
-        {"attaches_at": SOON, "wish": wish(host_id=None)},
-        [actions.LookAgain(seconds=7.0)],
+        {"attaches_at": SOON, "demand": demand(host_id=None)},
+        [actions.RequeueAfter(seconds=7.0)],
     ),
-    "nor for its parameters": ({"attaches_at": SOON, "wish": UNFIT}, [actions.LookAgain(seconds=7.0)]),
-    "which it then fails for": ({"attaches_at": NOW, "wish": UNFIT}, [actions.SayFailed]),
+    "nor for its parameters": ({"attaches_at": SOON, "demand": UNFIT}, [actions.RequeueAfter(seconds=7.0)]),
+    "which it then fails for": ({"attaches_at": NOW, "demand": UNFIT}, [actions.ReportFailed]),
     "a pair that the manager refused fails at once": (
         {"forbidden": REFUSED},
-        [actions.SayFailed(wish=wish(), failure=REFUSED)],
+        [actions.ReportFailed(demand=demand(), failure=REFUSED)],
     ),
     "a connection without a record is taken back before the pause is over": (
         {"attaches_at": SOON, "host_id": "h9", "owner": marks.Owner.OURS, "node": "n9"},
         [actions.Restore],
     ),
-    "a silent fabric knows no hosts": ({"present": None, "wish": wish(host_id=None)}, [actions.LookAgain]),
+    "a silent fabric knows no hosts": (
+        {"present": None, "demand": demand(host_id=None)},
+        [actions.RequeueAfter],
+    ),
 }
 
 ATTACHING = {
-    "another claim wants it": ({"wish": OTHER}, [actions.Delete]),
-    "no claim wants it": ({"wish": None}, [actions.Delete]),
-    "its node is mapped to another host meanwhile": ({"wish": wish(host_id="h2")}, [actions.Delete]),
+    "another claim wants it": ({"demand": OTHER}, [actions.Delete]),
+    "no claim wants it": ({"demand": None}, [actions.Delete]),
+    "its node is mapped to another host meanwhile": ({"demand": demand(host_id="h2")}, [actions.Delete]),
     "its node is mapped to another host, and the fabric has just connected it to the first": (
         {
             "attachment": attachment(ATTACHED),
             "host_id": "h1",
             "attach": call("succeeded"),
-            "wish": wish(host_id="h2", attached_said=True),
+            "demand": demand(host_id="h2", attach_reported=True),
         },
         [actions.Delete],
     ),
@@ -200,7 +209,7 @@ ATTACHING = {
             "attachment": attachment(ATTACHED),
             "host_id": "h1",
             "attach": call("succeeded"),
-            "wish": wish(host_id="h2", attached_said=True, visible_said=True),
+            "demand": demand(host_id="h2", attach_reported=True, visible_reported=True),
         },
         [],
     ),
@@ -209,21 +218,24 @@ ATTACHING = {
             "attachment": attachment(ATTACHED),
             "host_id": "h1",
             "attach": call("succeeded"),
-            "wish": wish(host_id=None, attached_said=True, visible_said=True),
+            "demand": demand(host_id=None, attach_reported=True, visible_reported=True),
         },
         [],
     ),
-    "held by hand": ({"wish": None, "attachment": attachment(claim=None)}, [actions.Ask(side=ATTACH)]),
+    "held by hand": (
+        {"demand": None, "attachment": attachment(claim=None)},
+        [actions.QueryOperation(side=ATTACH)],
+    ),
     "made by hand without the finalizer": (
-        {"wish": None, "attachment": attachment(claim=None, finalizers=())},
+        {"demand": None, "attachment": attachment(claim=None, finalizers=())},
         [actions.Adopt],
     ),
     "made by hand for another device": (
-        {"wish": None, "attachment": attachment(claim=None), "misfit": MISFIT},
+        {"demand": None, "attachment": attachment(claim=None), "misfit": MISFIT},
         [actions.RecordFailure(failure=MISFIT)],
     ),
     "what did not fit is not tried": (
-        {"wish": None, "attachment": attachment(claim=None, error=MISFIT), "misfit": MISFIT},
+        {"demand": None, "attachment": attachment(claim=None, error=MISFIT), "misfit": MISFIT},
         [],
     ),
     **{
@@ -239,50 +251,50 @@ ATTACHING = {
         }.items()
     },
     "the owner of what an operator attached": (
-        {"wish": None, "attachment": with_metadata(attachment(claim=None), owner_references=(OWNER,))},
-        [actions.Ask(side=ATTACH)],
+        {"demand": None, "attachment": with_metadata(attachment(claim=None), owner_references=(OWNER,))},
+        [actions.QueryOperation(side=ATTACH)],
     ),
-    "after a restart the fabric is asked first": ({}, [actions.Ask(side=ATTACH)]),
+    "after a restart the fabric is asked first": ({}, [actions.QueryOperation(side=ATTACH)]),
     "the fabric has no operation": ({"attach": call("unknown")}, [actions.CallFabric(side=ATTACH)]),
-    "under way": ({"attach": call("running", retry_after_seconds=5.0)}, [actions.LookAgain(seconds=5.0)]),
+    "under way": ({"attach": call("running", retry_after_seconds=5.0)}, [actions.RequeueAfter(seconds=5.0)]),
     "under way near the deadline": (
         {
             "attach": call("running", retry_after_seconds=5.0),
-            "wish": wish(seen_at=NOW - datetime.timedelta(seconds=59)),
+            "demand": demand(seen_at=NOW - datetime.timedelta(seconds=59)),
         },
-        [actions.LookAgain(seconds=1.0)],
+        [actions.RequeueAfter(seconds=1.0)],
     ),
     "under way and shown already is not yet done": (
         {"attach": call("running"), "host_id": "h1"},
-        [actions.LookAgain(seconds=1.0)],
+        [actions.RequeueAfter(seconds=1.0)],
     ),
     "done": (
         {"attach": call("succeeded"), "host_id": "h1"},
-        [actions.SayAttached, actions.RecordAttached, actions.LookAgain(seconds=90.0)],
+        [actions.ReportAttached, actions.RecordAttached, actions.RequeueAfter(seconds=90.0)],
     ),
     "done before we came": (
         {"attach": call("unknown"), "host_id": "h1"},
-        [actions.SayAttached, actions.RecordAttached, actions.LookAgain],
+        [actions.ReportAttached, actions.RecordAttached, actions.RequeueAfter],
     ),
     "done and said on the claim": (
-        {"attach": call("succeeded"), "host_id": "h1", "wish": wish(attached_said=True)},
-        [actions.RecordAttached, actions.LookAgain],
+        {"attach": call("succeeded"), "host_id": "h1", "demand": demand(attach_reported=True)},
+        [actions.RecordAttached, actions.RequeueAfter],
     ),
     "done, but the fabric does not show it": (
         {"attach": call("succeeded")},
-        [actions.ReadFabric, actions.LookAgain(seconds=1.0)],
+        [actions.ReadFabric, actions.RequeueAfter(seconds=1.0)],
     ),
     "done, and its news may still come": (
         {"attach": call("succeeded", due=False, retry_after_seconds=0.5)},
-        [actions.LookAgain(seconds=0.5)],
+        [actions.RequeueAfter(seconds=0.5)],
     ),
     "recorded, and not in the status of the claim": (
         {"attachment": attachment(ATTACHED), "host_id": "h1"},
-        [actions.SayAttached, actions.LookAgain],
+        [actions.ReportAttached, actions.RequeueAfter],
     ),
-    "all said": ({"attachment": attachment(ATTACHED), "host_id": "h1", "wish": READY}, []),
+    "all said": ({"attachment": attachment(ATTACHED), "host_id": "h1", "demand": READY}, []),
     "it was there and is not: never again by itself": (
-        {"attachment": attachment(ATTACHED), "wish": READY},
+        {"attachment": attachment(ATTACHED), "demand": READY},
         [],
     ),
     "too late": (LATE | {"attach": call("running")}, [actions.RecordFailure(failure=TOO_LATE)]),
@@ -304,41 +316,41 @@ ATTACHING = {
     ),
     "failed in passing, a moment ago": (
         {"attach": call("failed", failure=PASSING, due=False, retry_after_seconds=2.0)},
-        [actions.LookAgain(seconds=2.0)],
+        [actions.RequeueAfter(seconds=2.0)],
     ),
-    "the fabric has been silent since the start": ({"present": None}, [actions.LookAgain(seconds=60.0)]),
+    "the fabric has been silent since the start": ({"present": None}, [actions.RequeueAfter(seconds=60.0)]),
 }
 
 FAILED = {
     "the taint comes first": ({"attachment": attachment(error=FAILURE)}, [actions.Taint(failure=FAILURE)]),
-    "then the claims": ({"attachment": attachment(error=FAILURE), "tainted": True}, [actions.SayFailed]),
+    "then the claims": ({"attachment": attachment(error=FAILURE), "tainted": True}, [actions.ReportFailed]),
     "then nothing until the claim lets go": (
-        {"attachment": attachment(error=FAILURE), "tainted": True, "wish": wish(failed_said=True)},
+        {"attachment": attachment(error=FAILURE), "tainted": True, "demand": demand(failure_reported=True)},
         [],
     ),
     "what the node could not initialise": ({"attachment": attachment(ATTACHED, INVISIBLE)}, [actions.Taint]),
     "the node learns of the taint from the record": (
         {"attachment": attachment(ATTACHED, INVISIBLE), "tainted": True},
-        [actions.RecordFailure, actions.SayFailed],
+        [actions.RecordFailure, actions.ReportFailed],
     ),
     "a full host is not the device's fault": (
         {"attachment": attachment(error=attachments.Failure(reason=reasons.NO_FREE_PORT, message=""))},
-        [actions.SayFailed],
+        [actions.ReportFailed],
     ),
     "a device that is gone has no slice to taint": (
         {"attachment": attachment(error=FAILURE), "present": False},
-        [actions.SayFailed],
+        [actions.ReportFailed],
     ),
     "a device that is incompatible with the host works with others": (
         {"attachment": attachment(error=REFUSED)},
-        [actions.SayFailed(wish=wish(), failure=REFUSED)],
+        [actions.ReportFailed(demand=demand(), failure=REFUSED)],
     ),
     "a silent manager is not the device's fault": (
         {"attachment": attachment(error=NOT_TAKEN)},
-        [actions.SayFailed],
+        [actions.ReportFailed],
     ),
     "by hand: no claim to report it to": (
-        {"attachment": attachment(claim=None, error=FAILURE), "wish": None},
+        {"attachment": attachment(claim=None, error=FAILURE), "demand": None},
         [],
     ),
 }
@@ -347,7 +359,7 @@ RELEASING = {
     "the node still has it": ({"attachment": GOING, "host_id": "h1"}, []),
     "the node is gone, and may come back": (
         {"attachment": GOING, "host_id": "h1", "node_gone_at": NOW + datetime.timedelta(seconds=7)},
-        [actions.LookAgain(seconds=7.0)],
+        [actions.RequeueAfter(seconds=7.0)],
     ),
     "the fabric is given up, and the node still has it": (
         {"attachment": GOING, "present": None, "given_up": True},
@@ -359,20 +371,20 @@ RELEASING = {
     ),
     "the node is gone": (
         {"attachment": GOING, "host_id": "h1", "node_gone_at": NOW},
-        [actions.Ask(side=DETACH)],
+        [actions.QueryOperation(side=DETACH)],
     ),
     "after a restart the fabric is asked first": (
         {"attachment": FREE, "host_id": "h1"},
-        [actions.Ask(side=DETACH)],
+        [actions.QueryOperation(side=DETACH)],
     ),
     "the fabric has no operation": (
         {"attachment": FREE, "host_id": "h1", "detach": call("unknown")},
         [actions.CallFabric(side=DETACH)],
     ),
-    "under way": ({"attachment": FREE, "detach": call("running")}, [actions.LookAgain(seconds=1.0)]),
+    "under way": ({"attachment": FREE, "detach": call("running")}, [actions.RequeueAfter(seconds=1.0)]),
     "done, but the fabric does not show it": (
         {"attachment": FREE, "host_id": "h1", "detach": call("succeeded")},
-        [actions.ReadFabric, actions.LookAgain],
+        [actions.ReadFabric, actions.RequeueAfter],
     ),
     "done, and a minute later the device is connected again, without a mark": (
         {"attachment": FREE, "host_id": "h1", "detach": call("succeeded", age_seconds=61.0)},
@@ -384,19 +396,19 @@ RELEASING = {
             "host_id": "h1",
             "detach": call("succeeded", due=False, retry_after_seconds=0.5),
         },
-        [actions.LookAgain(seconds=0.5)],
+        [actions.RequeueAfter(seconds=0.5)],
     ),
     "an attach that may be under way is asked for first": (
         {"attachment": FREE, "attach": call("unasked"), "detach": call("unknown")},
-        [actions.Ask(side=ATTACH)],
+        [actions.QueryOperation(side=ATTACH)],
     ),
     "an attach that is under way is given up": (
         {"attachment": FREE, "attach": call("running"), "detach": call("unknown")},
-        [actions.Cancel(side=ATTACH), actions.LookAgain],
+        [actions.Cancel(side=ATTACH), actions.RequeueAfter],
     ),
     "a detach that never ends is given up": (
         {"attachment": FREE, "host_id": "h1", "detach": call("running", age_seconds=301.0)},
-        [actions.Cancel(side=DETACH), actions.LookAgain],
+        [actions.Cancel(side=DETACH), actions.RequeueAfter],
     ),
     "free": ({"attachment": FREE, "detach": call("succeeded")}, [actions.RemoveFinalizer]),
     "another host has it now": (
@@ -440,7 +452,7 @@ RELEASING = {
     ),
     "refused a moment ago": (
         {"attachment": FREE, "host_id": "h1", "detach": call("failed", failure=FAILURE, due=False)},
-        [actions.LookAgain],
+        [actions.RequeueAfter],
     ),
     "another's finalizer keeps the attachment of a free device": (
         {"attachment": attachment(RELEASED, deleting=True, finalizers=("other",))},
@@ -448,7 +460,7 @@ RELEASING = {
     ),
     "a device whose finalizer was taken off is detached all the same": (
         {"attachment": attachment(RELEASED, deleting=True, finalizers=("other",)), "host_id": "h1"},
-        [actions.Ask(side=DETACH)],
+        [actions.QueryOperation(side=DETACH)],
     ),
     "nothing is taken from a node without its word, finalizer or not": (
         {"attachment": attachment(deleting=True, finalizers=("other",)), "host_id": "h1"},
@@ -464,7 +476,7 @@ RELEASING = {
     + cases(SILENT_NODE, attachment=attachment(ATTACHED), attach=call("succeeded"))
     + cases(FAILED, host_id="h1")
     + cases(ABANDONED, host_id="h1")
-    + cases(RELEASING, wish=None, attach=call("succeeded")),
+    + cases(RELEASING, demand=None, attach=call("succeeded")),
 )
 def test_the_next_steps(changes, steps):
     assert_next_steps(changes, steps)

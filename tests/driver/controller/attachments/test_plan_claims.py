@@ -17,7 +17,7 @@ from tests.scenes.attachmentplan import (
     attachment,
     call,
     cases,
-    wish,
+    demand,
 )
 
 from drawbar.driver.api import attachments, meta
@@ -28,7 +28,7 @@ STUCK = meta.Condition(type="Released", status="False", reason="InUse", message=
 WAITING = {
     "the next claim waits for a device that is being released": (
         {"attachment": GOING, "host_id": "h1"},
-        [actions.LookAgain(seconds=60.0)],
+        [actions.RequeueAfter(seconds=60.0)],
     ),
     "and while that goes on": (
         {"attachment": FREE, "host_id": "h1", "detach": call("unknown")},
@@ -37,8 +37,8 @@ WAITING = {
     "not for ever, and it gets the reason": (
         LATE | {"attachment": attachment(STUCK, deleting=True), "host_id": "h1"},
         [
-            actions.SayFailed(
-                wish=LATE["wish"],
+            actions.ReportFailed(
+                demand=LATE["demand"],
                 failure=attachments.Failure(
                     reason=reasons.ATTACH_DEADLINE_EXCEEDED,
                     message="the device is still being released from node n1: held by pid 4711",
@@ -47,20 +47,20 @@ WAITING = {
         ],
     ),
     "once": (
-        {"attachment": GOING, "host_id": "h1", "wish": wish(seen_at=LONG_AGO, failed_said=True)},
+        {"attachment": GOING, "host_id": "h1", "demand": demand(seen_at=LONG_AGO, failure_reported=True)},
         [],
     ),
     "the claim that has the device gets no failure": (
-        {"attachment": GOING, "host_id": "h1", "wish": wish(seen_at=LONG_AGO, attached_said=True)},
+        {"attachment": GOING, "host_id": "h1", "demand": demand(seen_at=LONG_AGO, attach_reported=True)},
         [],
     ),
     "a second claim that was given the device is refused": (
         {"attachment": attachment(ATTACHED), "host_id": "h1"}
-        | {"wish": wish(attached_said=True, visible_said=True)}
-        | {"rivals": (LATE["wish"],)},
+        | {"demand": demand(attach_reported=True, visible_reported=True)}
+        | {"rivals": (LATE["demand"],)},
         [
-            actions.SayFailed(
-                wish=LATE["wish"],
+            actions.ReportFailed(
+                demand=LATE["demand"],
                 failure=attachments.Failure(
                     reason=reasons.DEVICE_IN_USE, message="the device was given to claim ns/c already"
                 ),
@@ -69,9 +69,9 @@ WAITING = {
     ),
     "unless the two only overlap for a moment": (
         {"rivals": (OTHER,), "attachment": attachment(), "attach": call("running", retry_after_seconds=60.0)},
-        [actions.LookAgain(seconds=5.0)],
+        [actions.RequeueAfter(seconds=5.0)],
     ),
-    "and the first goes on": ({"rivals": (LATE["wish"],)}, [actions.SayFailed, actions.Create]),
+    "and the first goes on": ({"rivals": (LATE["demand"],)}, [actions.ReportFailed, actions.Create]),
 }
 
 READY = attachments.NodeReport(claim_uid="u")
@@ -83,53 +83,53 @@ IDLE = KEEP | {
     "host_id": "h1",
 }
 CHANGING_HANDS = {
-    "the next claim on the node takes it over": (HERE | {"wish": OTHER}, [actions.TakeOver(wish=OTHER)]),
+    "the next claim on the node takes it over": (HERE | {"demand": OTHER}, [actions.TakeOver(demand=OTHER)]),
     "a claim on another node does not": (
-        HERE | {"wish": wish(allocation_timestamp="later", node="n2", host_id="h2")},
+        HERE | {"demand": demand(allocation_timestamp="later", node="n2", host_id="h2")},
         [actions.Delete],
     ),
     "a claim that failed already does not": (
-        HERE | {"wish": wish(allocation_timestamp="later", failed_said=True)},
+        HERE | {"demand": demand(allocation_timestamp="later", failure_reported=True)},
         [actions.Delete],
     ),
     "a device that is not attached yet is not taken over": (
-        {"attachment": attachment(node=READY), "wish": OTHER},
+        {"attachment": attachment(node=READY), "demand": OTHER},
         [actions.Delete],
     ),
     "a device with a problem is not handed on": (
-        {"attachment": attachment(ATTACHED, INVISIBLE, node=READY), "host_id": "h1", "wish": OTHER},
+        {"attachment": attachment(ATTACHED, INVISIBLE, node=READY), "host_id": "h1", "demand": OTHER},
         [actions.Delete],
     ),
     "a device that vanished is not handed on": (
-        {"attachment": attachment(ATTACHED, node=READY), "host_id": None, "wish": OTHER},
+        {"attachment": attachment(ATTACHED, node=READY), "host_id": None, "demand": OTHER},
         [actions.Delete],
     ),
     "a device that its node has not made ready is not handed on": (
-        {"attachment": attachment(ATTACHED), "host_id": "h1", "wish": OTHER},
+        {"attachment": attachment(ATTACHED), "host_id": "h1", "demand": OTHER},
         [actions.Delete],
     ),
-    "nothing is kept where the policy of the Fabric forbids it": (HERE | {"wish": None}, [actions.Delete]),
-    "without a claim it is kept": (HERE | KEEP | {"wish": None}, [actions.KeepIdle]),
+    "nothing is kept where the policy of the Fabric forbids it": (HERE | {"demand": None}, [actions.Delete]),
+    "without a claim it is kept": (HERE | KEEP | {"demand": None}, [actions.KeepIdle]),
     "on a node that is gone nothing is kept": (
-        HERE | KEEP | {"wish": None, "node_gone_at": NOW},
+        HERE | KEEP | {"demand": None, "node_gone_at": NOW},
         [actions.Delete],
     ),
-    "idle": (IDLE | {"wish": None}, [actions.LookAgain(seconds=30.0)]),
-    "idle for too long": (IDLE | {"wish": None, "keep": datetime.timedelta(seconds=30)}, [actions.Delete]),
+    "idle": (IDLE | {"demand": None}, [actions.RequeueAfter(seconds=30.0)]),
+    "idle for too long": (IDLE | {"demand": None, "keep": datetime.timedelta(seconds=30)}, [actions.Delete]),
     "idle, and the Fabric keeps nothing any more": (
-        IDLE | {"wish": None, "keep": datetime.timedelta()},
+        IDLE | {"demand": None, "keep": datetime.timedelta()},
         [actions.Delete],
     ),
-    "one of the least number of its model is idle for ever": (IDLE | {"wish": None, "keep": None}, []),
+    "one of the least number of its model is idle for ever": (IDLE | {"demand": None, "keep": None}, []),
     "the next claim ends the timer": (IDLE, [actions.TakeOver]),
-    "a claim elsewhere ends the wait": (IDLE | {"wish": wish(node="n2", host_id="h2")}, [actions.Delete]),
+    "a claim elsewhere ends the wait": (IDLE | {"demand": demand(node="n2", host_id="h2")}, [actions.Delete]),
     "the operator's force goes first": (
         {"attachment": attachment(ATTACHED, forced=True), "host_id": "h1"},
         [actions.Delete],
     ),
     "forced, it needs no word of the node": (
-        {"attachment": attachment(deleting=True, forced=True), "host_id": "h1", "wish": None},
-        [actions.Ask(side=DETACH)],
+        {"attachment": attachment(deleting=True, forced=True), "host_id": "h1", "demand": None},
+        [actions.QueryOperation(side=DETACH)],
     ),
 }
 
@@ -137,10 +137,10 @@ BY_HAND = attachment(ATTACHED, claim=None)
 HELD = {
     "a claim that was given it gets a failure, and is never reported as attached": (
         {"attachment": BY_HAND, "host_id": "h1"},
-        [actions.SayFailed],
+        [actions.ReportFailed],
     ),
     "with the failure it is left alone": (
-        {"attachment": BY_HAND, "host_id": "h1", "wish": wish(failed_said=True)},
+        {"attachment": BY_HAND, "host_id": "h1", "demand": demand(failure_reported=True)},
         [],
     ),
     "without a finalizer that comes first": (

@@ -74,7 +74,7 @@ class Machine(RuleBasedStateMachine):
         self.fabric = Fabric()
         self.known = calls.Calls()
         self.attachment = None
-        self.wish = None
+        self.demand = None
         self.tainted = False
         self.serial = 0
         self.keep = datetime.timedelta()
@@ -85,22 +85,22 @@ class Machine(RuleBasedStateMachine):
         self.now += datetime.timedelta(seconds=seconds)
 
     @rule()
-    @precondition(lambda self: self.wish is not None and self.attachment is not None)
+    @precondition(lambda self: self.demand is not None and self.attachment is not None)
     def the_node_reports_it_on_the_claim(self):
-        mine = self.attachment.spec.allocation_timestamp == self.wish.allocation_timestamp
+        mine = self.attachment.spec.allocation_timestamp == self.demand.allocation_timestamp
         if mine and self.attachment.holds(attachments.ATTACHED) and self.attachment.status.error is None:
-            self.wish = dataclasses.replace(self.wish, visible_said=True)
+            self.demand = dataclasses.replace(self.demand, visible_reported=True)
 
     @rule(node=st.sampled_from(HOSTS))
-    @precondition(lambda self: self.wish is None)
+    @precondition(lambda self: self.demand is None)
     def allocate(self, node):
         self.serial += 1
         place = {"node": node, "host_id": node}
-        self.wish = attachmentplan.wish(allocation_timestamp=str(self.serial), seen_at=self.now, **place)
+        self.demand = attachmentplan.demand(allocation_timestamp=str(self.serial), seen_at=self.now, **place)
 
     @rule()
     def deallocate(self):
-        self.wish = None
+        self.demand = None
 
     @rule(seconds=st.sampled_from([0, 1, 60]))
     def the_fabric_object_changes(self, seconds):
@@ -141,7 +141,7 @@ class Machine(RuleBasedStateMachine):
         self.fabric.finish(True)
         for _ in range(40):
             planned = plan.plan(self._observed(), self.now)
-            resting = all(isinstance(action, actions.LookAgain) for action in planned)
+            resting = all(isinstance(action, actions.RequeueAfter) for action in planned)
             if resting or self._waits_for_its_node():
                 break
             for action in planned:
@@ -150,15 +150,19 @@ class Machine(RuleBasedStateMachine):
         else:
             raise AssertionError(planned)
         if self._is_idle():
-            assert self.wish is None or self.wish.failed_said
+            assert self.demand is None or self.demand.failure_reported
             assert self.keep
         elif self.attachment is not None and not self.attachment.deleting:
-            assert self.wish.failed_said or (
-                self.wish.attached_said and self.fabric.host == self.wish.host_id
+            assert self.demand.failure_reported or (
+                self.demand.attach_reported and self.fabric.host == self.demand.host_id
             )
-            waited = self.now - (self.wish.failed_at or self.now)
+            waited = self.now - (self.demand.failed_at or self.now)
             assert waited < BINDING_TIMEOUT, "the failed allocation is never taken back"
-            assert self.wish.visible_said or self.wish.failed_said or self.now < self.wish.seen_at + READY
+            assert (
+                self.demand.visible_reported
+                or self.demand.failure_reported
+                or self.now < self.demand.seen_at + READY
+            )
 
     @invariant()
     def the_device_hangs_only_where_an_attachment_says(self):
@@ -175,7 +179,9 @@ class Machine(RuleBasedStateMachine):
             self.attachment is not None
             and self.attachment.spec.claim is None
             and not self.attachment.deleting
-            and all(isinstance(action, actions.LookAgain) for action in plan.plan(self._observed(), self.now))
+            and all(
+                isinstance(action, actions.RequeueAfter) for action in plan.plan(self._observed(), self.now)
+            )
         )
 
     def _observed(self):
@@ -183,7 +189,7 @@ class Machine(RuleBasedStateMachine):
         # Far in the future on the monotonic clock: every pause is over.
         return attachmentplan.observed(
             attachment=self.attachment,
-            wish=self.wish,
+            demand=self.demand,
             host_id=self.fabric.host,
             attach=self.known.view(uid, outcomes.Side.ATTACH, 1e9),
             detach=self.known.view(uid, outcomes.Side.DETACH, 1e9),
@@ -193,15 +199,15 @@ class Machine(RuleBasedStateMachine):
         )
 
     def _carry_out(self, action, answered):
-        if isinstance(action, actions.Talk):
+        if isinstance(action, actions.FabricAction):
             self._talk(action, answered)
-        elif not isinstance(action, actions.LookAgain):
+        elif not isinstance(action, actions.RequeueAfter):
             self._write(action)
 
     def _talk(self, action, answered):
         uid = self.attachment.metadata.uid
         match action:
-            case actions.Ask(side=side):
+            case actions.QueryOperation(side=side):
                 request_id = self.known.request_id(uid, side)
                 if request_id in self.fabric.operations:
                     self.known.settle(uid, side, self.fabric.view(request_id), 0.0)
@@ -217,14 +223,14 @@ class Machine(RuleBasedStateMachine):
 
     def _write(self, action):
         match action:
-            case actions.Create(wish=wish):
-                self._create(wish)
+            case actions.Create(demand=demand):
+                self._create(demand)
             case actions.TakeOver() | actions.KeepIdle():
                 self._change_hands(action)
-            case actions.SayAttached(wish=wish):
-                assert self.fabric.host == wish.host_id == self.attachment.spec.host_id
-                if self._is_current(wish):
-                    self.wish = dataclasses.replace(self.wish, attached_said=True)
+            case actions.ReportAttached(demand=demand):
+                assert self.fabric.host == demand.host_id == self.attachment.spec.host_id
+                if self._is_current(demand):
+                    self.demand = dataclasses.replace(self.demand, attach_reported=True)
             case actions.RecordAttached():
                 self._say(attachments.ATTACHED)
                 self._put(status=msgspec.structs.replace(self.attachment.status, error=None))
@@ -232,12 +238,12 @@ class Machine(RuleBasedStateMachine):
                 self._put(status=msgspec.structs.replace(self.attachment.status, error=failure))
             case actions.Taint():
                 self.tainted = True
-            case actions.SayFailed(wish=wish):
+            case actions.ReportFailed(demand=demand):
                 error = self.attachment.status.error if self.attachment else None
                 assert error is None or self.tainted or error.reason in outcomes.NOT_THE_DEVICE
-                if self._is_current(wish):
-                    self.wish = dataclasses.replace(
-                        self.wish, failed_said=True, failed_at=self.wish.failed_at or self.now
+                if self._is_current(demand):
+                    self.demand = dataclasses.replace(
+                        self.demand, failure_reported=True, failed_at=self.demand.failed_at or self.now
                     )
             case actions.Delete():
                 self._put(
@@ -250,9 +256,9 @@ class Machine(RuleBasedStateMachine):
 
     def _change_hands(self, action):
         match action:
-            case actions.TakeOver(wish=wish):
-                assert self.fabric.host == wish.host_id == self.attachment.spec.host_id
-                taken = {"claim": wish.claim, "allocation_timestamp": wish.allocation_timestamp}
+            case actions.TakeOver(demand=demand):
+                assert self.fabric.host == demand.host_id == self.attachment.spec.host_id
+                taken = {"claim": demand.claim, "allocation_timestamp": demand.allocation_timestamp}
                 self._put(spec=msgspec.structs.replace(self.attachment.spec, **taken, idle_since=None))
             case actions.KeepIdle():
                 assert self.keep
@@ -271,25 +277,25 @@ class Machine(RuleBasedStateMachine):
         else:
             self.known.ask_again(uid, side)
 
-    def _create(self, wish):
-        if self.attachment is not None or not self._is_current(wish):
+    def _create(self, demand):
+        if self.attachment is not None or not self._is_current(demand):
             return
         self.serial += 1
         self.attachment = scenes.attachment(
             uid=f"a{self.serial}",
             finalizers=(attachments.FINALIZER,),
             fabric="f",
-            pool=wish.pool,
-            node_name=wish.node,
-            host_id=wish.host_id,
-            claim=wish.claim,
-            allocation_timestamp=wish.allocation_timestamp,
+            pool=demand.pool,
+            node_name=demand.node,
+            host_id=demand.host_id,
+            claim=demand.claim,
+            allocation_timestamp=demand.allocation_timestamp,
         )
         for side in outcomes.Side:
             self.known.never_asked(self.attachment.metadata.uid, side)
 
-    def _is_current(self, wish):
-        return self.wish is not None and self.wish.allocation_timestamp == wish.allocation_timestamp
+    def _is_current(self, demand):
+        return self.demand is not None and self.demand.allocation_timestamp == demand.allocation_timestamp
 
     def _say(self, kind):
         said = meta.Condition(type=kind, status="True")

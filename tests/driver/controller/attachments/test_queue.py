@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 from tests.scenes import attachments as scenes
-from tests.scenes.attachmentplan import NOW, attachment, call, observed, wish
+from tests.scenes.attachmentplan import NOW, attachment, call, demand, observed
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
@@ -29,13 +29,13 @@ def next_steps(of=OWN, **changes):
 def test_the_second_device_waits_and_says_for_which():
     queued, again = next_steps(ahead="f.x")
     assert queued == actions.RecordQueued(ahead="f.x")
-    assert again == actions.LookAgain(seconds=plan.QUEUE_LOOK_SECONDS)
+    assert again == actions.RequeueAfter(seconds=plan.QUEUE_LOOK_SECONDS)
     assert next_steps(attachment(QUEUED, identity=SOLE), ahead="f.x") == (again,)
 
 
 def test_the_fabric_is_asked_once_the_node_has_listed_its_cards():
     (waits,) = next_steps(is_acknowledged=False, listed_since=NOW)
-    assert isinstance(waits, actions.LookAgain)
+    assert isinstance(waits, actions.RequeueAfter)
     (call_fabric, *_) = next_steps(is_acknowledged=True, listed_since=NOW)
     assert call_fabric == actions.CallFabric(side=outcomes.Side.ATTACH)
 
@@ -48,8 +48,8 @@ def test_a_node_that_does_not_list_its_cards_fails_the_claim_before_anything_is_
 
 
 def test_a_claim_that_waited_in_vain_says_for_which_device():
-    late = wish(seen_at=NOW - datetime.timedelta(seconds=60))
-    (failed, *_) = next_steps(wish=late, ahead="f.x")
+    late = demand(seen_at=NOW - datetime.timedelta(seconds=60))
+    (failed, *_) = next_steps(demand=late, ahead="f.x")
     assert failed.failure.reason == reasons.DEVICE_NOT_RECOGNISED
     assert "DeviceAttachment f.x" in failed.failure.message
 

@@ -4,7 +4,17 @@ import datetime
 
 import msgspec
 import pytest
-from tests.scenes.attachmentplan import ATTACH, ATTACHED, DETACH, FREE, NOW, attachment, call, observed, wish
+from tests.scenes.attachmentplan import (
+    ATTACH,
+    ATTACHED,
+    DETACH,
+    FREE,
+    NOW,
+    attachment,
+    call,
+    demand,
+    observed,
+)
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
@@ -15,7 +25,7 @@ from drawbar.fabric import contract, errors
 BUSY = attachments.Failure(reason=reasons.FABRIC_BUSY, message="423: the zone is locked", retryable=True)
 UNREACHED = attachments.Failure(reason=reasons.FABRIC_UNREACHABLE, message="no route to host", retryable=True)
 WORDS = "423: the zone is locked; tried again in at most 60 s"
-LATE = wish(seen_at=NOW - datetime.timedelta(seconds=60))
+LATE = demand(seen_at=NOW - datetime.timedelta(seconds=60))
 
 
 def refused(state="failed", **changes):
@@ -51,7 +61,7 @@ def record(side, message=WORDS):
 def test_the_refusal_of_an_attach_is_recorded_where_it_does_not_stand(conditions, changes, is_written):
     steps = plan.plan(observed(attachment=attachment(*conditions), attach=refused(**changes)), NOW)
     expected = (record(ATTACH),) if is_written else ()
-    assert steps == (*expected, actions.LookAgain(seconds=3.0))
+    assert steps == (*expected, actions.RequeueAfter(seconds=3.0))
 
 
 def test_the_refusal_of_a_detach_is_a_condition_of_its_own():
@@ -85,7 +95,7 @@ RECORDED = msgspec.structs.replace(
     ],
 )
 def test_the_claim_fails_with_the_same_words(changes, reason):
-    fields = {"attachment": attachment(), "wish": LATE} | changes
+    fields = {"attachment": attachment(), "demand": LATE} | changes
     failure = plan.plan(observed(**fields), NOW)[0].failure
     assert failure.reason == reason
     assert failure.message.endswith("; it refused last: 423: the zone is locked")

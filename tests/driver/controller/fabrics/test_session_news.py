@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import dataclasses
+import inspect
 
 import pytest
 from tests.scenes import sessions
 
+from drawbar.driver.controller.fabrics import news
 from drawbar.fabric import contract
 from drawbar.mocks.testing import virtualtime
 
@@ -162,3 +164,14 @@ async def test_nothing_is_kept_of_a_listing_that_is_over(fails):
         await asyncio.wait({task})
         await opened.read()
         assert opened.devices == (OLD,)
+
+
+def test_a_session_asks_its_listener_for_nothing():
+    methods = inspect.getmembers(news.Listener, inspect.isfunction)
+    answers = {
+        name: inspect.signature(method).return_annotation
+        for name, method in methods
+        if not name.startswith("_")
+    }
+    assert len(answers) == 6
+    assert set(answers.values()) == {None}

@@ -235,8 +235,8 @@ def test_a_missing_class_is_named():
 
 
 def test_a_node_that_cannot_be_served_is_named():
-    wish = {claims.NODE_ANNOTATION: "node-9"}
-    action = planned(claim(request(), annotations=wish), inventory(device("g-0")), nodes=())
+    demand = {claims.NODE_ANNOTATION: "node-9"}
+    action = planned(claim(request(), annotations=demand), inventory(device("g-0")), nodes=())
     assert action.message.startswith("node node-9 is not reached by a Fabric")
 
 

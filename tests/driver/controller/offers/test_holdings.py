@@ -1,5 +1,6 @@
 """What a cluster holds of a fabric, as the value that a session is given."""
 
+import dataclasses
 import datetime
 
 import pytest
@@ -7,6 +8,7 @@ from tests.scenes.attachmentplan import ATTACHED, INVISIBLE, NOW, RELEASED, atta
 
 from drawbar.driver.api import meta
 from drawbar.driver.controller.offers import holdings
+from drawbar.driver.kube import kinds
 
 VISIBLE = meta.Condition(type="Visible", status="True", reason="DeviceReady")
 VANISHED = meta.Condition(type="Visible", status="False", reason="DeviceLost")
@@ -42,9 +44,49 @@ def test_a_node_counts_as_gone_from_its_moment_on():
 def test_a_change_makes_another_value_and_what_is_the_same_makes_none():
     part = holdings.Holding(name="d", uid="u", host_id="h1")
     empty = holdings.Holdings()
-    held = empty.with_part("d", part)
+    held = empty.with_part(part)
     assert (dict(empty.parts), held.parts["d"], held.by_uid["u"]) == ({}, part, part)
-    assert held.with_part("d", part) is held
+    assert held.with_part(part) is held
     assert held.with_absence("n9", None) is held
     assert held.with_slice("s", None) is held
-    assert held.with_part("d", None) == empty
+    assert held.without_part("d") == empty
+    assert empty.without_part("d") is empty
+
+
+def test_the_absence_of_a_node_goes_with_its_last_part():
+    first, second = (holdings.Holding(name=name, uid=name, host_id="h1", node="n1") for name in ("d", "e"))
+    held = holdings.Holdings().with_part(first, NOW).with_part(second, NOW)
+    assert held.without_part("d").gone_at == {"n1": NOW}
+    assert held.without_part("d").without_part("e") == holdings.Holdings()
+    moved = dataclasses.replace(second, node="n2")
+    assert held.without_part("d").with_part(moved).gone_at == {}
+
+
+async def test_a_session_is_given_what_the_cluster_holds_whenever_that_changes(controller_world, until):
+    async with controller_world() as cluster:
+        controller = await cluster.controller()
+        await cluster.make_fabric()
+        await cluster.published()
+        view = controller._cluster
+
+        async def given():
+            """Return what the session was given, once that is everything that the cluster holds."""
+
+            async def held():
+                return view.sessions.get("fab").inventory.held
+
+            return await until(held, lambda value: value == view.holdings("fab"))
+
+        held = await given()
+        assert (held.parts, held.claimed, "disk-0" in held.offered()) == ({}, frozenset(), True)
+        await cluster.allocate("disk-0")
+        await cluster.attached("disk-0")
+        held = await given()
+        assert (held.parts.keys(), held.claimed, held.gone_at) == ({"disk-0"}, {"disk-0"}, {})
+        (part,) = held.parts.values()
+        await cluster.api.delete(kinds.NODE, part.node)
+        await until(given, lambda value: part.node in value.gone_at)
+        await cluster.deallocate()
+        await cluster.released("fab.disk-0")
+        held = await given()
+        assert (held.parts, held.claimed) == ({}, frozenset())

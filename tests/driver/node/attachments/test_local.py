@@ -138,6 +138,7 @@ class World:
             card=card,
             published=lambda: self.published,
             changed=lambda: None,
+            probations=probation.Probations(self.clock, lambda: None),
         )
         self.devices = local.LocalDevices(around)
         return self.devices
@@ -272,14 +273,14 @@ async def test_a_hook_of_the_class_that_fails_keeps_others_away_for_a_minute(wor
     world.hook(FAILS)
     async with world.acting() as made:
         made.claim_read(claim(**HOOK))
-        await world.until(lambda: made.taint(DEVICE) is not None)
-        taint = made.taint(DEVICE)
+        await world.until(lambda: made._probations.taint(DEVICE) is not None)
+        taint = made._probations.taint(DEVICE)
         assert (taint.key, taint.value, taint.effect) == ("attach-failed", "HookFailed", "NoSchedule")
         assert "no such port" in taint.message
         world.passes(probation.SETUP_PROBATION_SECONDS - 1)
-        assert made.taint(DEVICE) is not None
+        assert made._probations.taint(DEVICE) is not None
         world.passes(2)
-        assert made.taint(DEVICE) is None
+        assert made._probations.taint(DEVICE) is None
 
 
 async def test_a_device_that_fails_again_is_kept_away_for_longer_and_a_day_at_most(world):
@@ -287,11 +288,11 @@ async def test_a_device_that_fails_again_is_kept_away_for_longer_and_a_day_at_mo
     async with world.acting() as made:
         for number in range(12):
             made.claim_changed(None, claim(f"c{number}", minimumVersions={"driver": "999"}))
-            await world.until(lambda: made.taint(DEVICE) is not None)
+            await world.until(lambda: made._probations.taint(DEVICE) is not None)
             length = made._probations._blames[DEVICE].seconds
             lengths.append(length)
             world.passes(length + 1)
-            assert made.taint(DEVICE) is None
+            assert made._probations.taint(DEVICE) is None
     assert lengths[:3] == [300, 600, 1200]
     assert lengths[-1] == 86_400
 
@@ -300,12 +301,12 @@ async def test_a_device_that_becomes_ready_is_blamed_no_more(world):
     world.hook(FAILS)
     async with world.acting() as made:
         made.claim_read(claim(**HOOK))
-        await world.until(lambda: made.taint(DEVICE) is not None)
+        await world.until(lambda: made._probations.taint(DEVICE) is not None)
         world.hook(COUNTS)
         made.claim_read(claim("c2", at="T2", **HOOK))
         world.marks.remove(DEVICE)
         await world.until(lambda: not world.state("c2", "T2"))
-        assert made.taint(DEVICE) is None
+        assert made._probations.taint(DEVICE) is None
 
 
 @pytest.mark.parametrize(
@@ -335,7 +336,7 @@ async def test_a_claim_learns_of_a_failure_when_no_other_claim_can_get_the_devic
     world.hook(FAILS)
     async with world.acting() as made:
         made.claim_read(claim(**HOOK))
-        await world.until(lambda: made.taint(DEVICE) is not None)
+        await world.until(lambda: made._probations.taint(DEVICE) is not None)
         work = made._works[DEVICE]
         assert made._is_kept_away(work) is is_away
         world.passes(local.TAINTED_MAX_SECONDS + 1)

@@ -188,7 +188,7 @@ async def test_a_daemon_that_does_not_answer_is_one_sentence(pod):
 
 
 async def test_the_effective_settings_are_shown_without_a_daemon(pod):
-    status, output = await pod.run("--print-config", "--json")
+    status, output = await pod.run("--print-config", "-o", "json")
     assert status == 0
     assert json.loads(output)["nodeName"] == {"value": NODE, "source": "--node-name"}
 

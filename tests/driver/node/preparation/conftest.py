@@ -20,7 +20,16 @@ from drawbar.driver.node import claim_versions, classes
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.local import demands
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import cdifiles, limits, lookup, metadata, preparer, store, sweeping
+from drawbar.driver.node.preparation import (
+    cdifiles,
+    holders,
+    limits,
+    lookup,
+    metadata,
+    preparer,
+    store,
+    sweeping,
+)
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, sysfs
 from drawbar.mocks.testing import readers
@@ -287,7 +296,7 @@ class World(clusters.Cluster):
             reader=self.reader,
             seen=self.seen.append,
             finder=self.finder(boot_id),
-            files=files,
+            held_by=holders.Holders(files),
             described=metadata.Files(self.folder, DRIVER, enabled=self.described),
             boot_id=boot_id,
             released=lambda pool, device: self.released.append((pool, device)),

@@ -20,7 +20,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.node import classes
 from drawbar.driver.node.discovery import reader as tree_reader
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import cdifiles, limits, lookup, metadata, preparer, store
+from drawbar.driver.node.preparation import cdifiles, holders, limits, lookup, metadata, preparer, store
 from drawbar.mocks.testing import readers
 
 DRIVER = "drawbar.dev"
@@ -102,7 +102,7 @@ def made(folder, inventory, host, boot_id="boot-1"):
     instance = preparer.Preparer(
         reader=readers.modern(None, driver=DRIVER, node_name="n"),
         finder=finder,
-        files=files,
+        held_by=holders.Holders(files),
         described=metadata.Files(folder, DRIVER, enabled=False),
         boot_id=boot_id,
         released=lambda pool, device: released.append((pool, device)),

@@ -106,15 +106,15 @@ class World:
             holder=lambda pool, device: self.held.get((pool, device)),
             hooks=self.hooks,
             changed=lambda: None,
-            over=self.over.append,
         )
-        self.cleaner = cleaning.Cleaner(cleaning.Marks(self.folder), around, clean=clean)
+        self.works = cleaning.Works()
+        self.cleaner = cleaning.Cleaner(cleaning.Marks(self.folder), self.works, around, clean=clean)
         return self.cleaner
 
     @contextlib.asynccontextmanager
     async def running(self):
         async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(self.cleaner.run())
+            task = tasks.create_task(self.cleaner.run(self.over.append))
             yield
             task.cancel()
 
@@ -153,18 +153,18 @@ async def test_a_disk_is_erased_once_its_claim_is_gone_and_given_to_no_other_bef
         world.cleaner.start_cleaning("n", DISK)
         # The claim keeps its allocation, and so its data.
         await world.until(lambda: world.asked > 2)
-        assert (world.disk.runs, world.cleaner.taint(DISK)) == (0, None)
+        assert (world.disk.runs, world.works.taint(DISK)) == (0, None)
         assert world.cleaner.refusal("n", DISK, "u1") is None
         assert world.cleaner.refusal("n", DISK, None) is None, "admin access to the claim's device"
         assert "being removed" in world.cleaner.refusal("n", DISK, "u2")
         del world.claims["c1"]
         await world.until(world.disk.begun.is_set)
-        assert world.cleaner.taint(DISK).key == "cleaning"
+        assert world.works.taint(DISK).key == "cleaning"
         # From now on it is of no claim.
         assert world.cleaner.refusal("n", DISK, "u1") is not None
         assert world.cleaner.refusal("n", DISK, None) is not None
         world.disk.let.set()
-        await world.until(lambda: not world.marks() and world.cleaner.taint(DISK) is None)
+        await world.until(lambda: not world.marks() and world.works.taint(DISK) is None)
         assert world.disk.runs == 1
         assert world.cleaner.refusal("n", DISK, "u2") is None
 
@@ -220,7 +220,7 @@ async def test_a_claim_that_was_given_the_device_anew_keeps_what_it_wrote_since(
     async with world.running():
         await world.until(lambda: world.held.asked > 2)
     assert world.disk.runs == 0
-    assert world.cleaner.taint(DISK) is None
+    assert world.works.taint(DISK) is None
 
 
 class Answers(dict):
@@ -244,10 +244,8 @@ async def test_what_cannot_be_erased_stays_out_of_service_with_the_reason_and_is
     world.disk.let.set()
     await world.cleaner.mark_for_cleaning(prepared(DISK))
     async with world.running():
-        await world.until(
-            lambda: world.cleaner.taint(DISK) and world.cleaner.taint(DISK).key == "not-cleaned"
-        )
-        assert "freeze lock" in world.cleaner.taint(DISK).message
+        await world.until(lambda: world.works.taint(DISK) and world.works.taint(DISK).key == "not-cleaned")
+        assert "freeze lock" in world.works.taint(DISK).message
         assert "freeze lock" in world.cleaner.refusal("n", DISK, "u2")
         world.disk.error = None
         await world.until(lambda: not world.marks())
@@ -280,7 +278,7 @@ async def test_a_device_that_is_away_is_cleaned_when_it_comes_back(world):
     world.tree.detach(1)
     await world.cleaner.mark_for_cleaning(prepared(DISK))
     async with world.running():
-        await world.until(lambda: world.cleaner.taint(DISK) is not None)
+        await world.until(lambda: world.works.taint(DISK) is not None)
         assert set(world.marks()) == {DISK}
         world.tree.attach(1, SSD)
         world.cleaner.changed()
@@ -299,8 +297,8 @@ async def test_a_process_that_still_has_it_open_is_named(world):
     world.disk.let.set()
     await world.cleaner.mark_for_cleaning(prepared(DISK))
     async with world.running():
-        await world.until(lambda: world.cleaner.taint(DISK) and world.cleaner.taint(DISK).message)
-        assert "4711" in world.cleaner.taint(DISK).message
+        await world.until(lambda: world.works.taint(DISK) and world.works.taint(DISK).message)
+        assert "4711" in world.works.taint(DISK).message
         (process / "fd" / "7").unlink()
         await world.until(lambda: not world.marks())
 
@@ -373,9 +371,7 @@ async def test_the_hook_of_the_class_cleans_the_device_and_its_failure_keeps_the
     put_hooks(world, blanks="#!/bin/sh\necho 'no such port' >&2\nexit 3\n")
     await world.cleaner.mark_for_cleaning(prepared(CARD, parameters=HOOKS))
     async with world.running():
-        await world.until(
-            lambda: world.cleaner.taint(CARD) and world.cleaner.taint(CARD).key == "not-cleaned"
-        )
+        await world.until(lambda: world.works.taint(CARD) and world.works.taint(CARD).key == "not-cleaned")
         assert "no such port" in world.cleaner.failure(CARD)
         put_hooks(world, blanks=SAYS)
         await world.until(lambda: not world.marks())

@@ -233,7 +233,7 @@ async def test_a_claim_that_cannot_be_read_is_not_prepared_and_holds_nothing(wor
     await world.remove()
     with pytest.raises(errors.PrepareError, match="does not exist any more"):
         await world.preparer.prepare(name)
-    assert world.preparer.holder("p", "d1") is None
+    assert world.preparer.holders.find("p", "d1") is None
     assert world.claims() == {}
 
 

@@ -83,7 +83,7 @@ async def judge(folder, world, boot_id):
     await instance.restore()
     assert files(folder) <= recorded(folder)
     assert not list(folder.glob("**/*.corrupt-*")), "a torn file"
-    holder = instance.holder("p", "d1")
+    holder = instance.holders.find("p", "d1")
     assert holder in (None, "u1")
     # Another claim gets the device if and only if no claim has it.
     assert await prepared(instance, "u3") == (holder is None)
@@ -95,7 +95,7 @@ async def judge(folder, world, boot_id):
     for uid in ("u1", "u2", "u1"):
         await instance.unprepare(dying.claim(uid))
     assert (files(folder), recorded(folder)) == (set(), set())
-    assert instance.holder("p", "d1") is instance.holder("p", "d2") is None
+    assert instance.holders.find("p", "d1") is instance.holders.find("p", "d2") is None
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

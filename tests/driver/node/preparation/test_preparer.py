@@ -16,8 +16,8 @@ async def test_a_prepared_claim_has_its_cdi_file_and_its_record(world):
     name = await world.prepared()
     assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-d1"]}
     assert world.recorded() == [name.uid]
-    assert world.preparer.holder("p", "d1") == name.uid
-    assert world.preparer.held() == {("p", "d1")}
+    assert world.preparer.holders.find("p", "d1") == name.uid
+    assert world.preparer.holders.list_devices() == {("p", "d1")}
 
 
 async def test_a_second_prepare_gives_the_same_and_writes_the_cdi_file_again(world):
@@ -151,8 +151,8 @@ async def test_an_unprepared_claim_leaves_nothing_and_reports_what_is_free(world
     for _ in range(2):
         await world.preparer.unprepare(name)
     assert (world.cdi(), world.recorded(), world.released) == ({}, [], [("p", "d1")])
-    assert world.preparer.holder("p", "d1") is None
-    assert world.preparer.held() == frozenset()
+    assert world.preparer.holders.find("p", "d1") is None
+    assert world.preparer.holders.list_devices() == frozenset()
 
 
 async def test_an_unknown_claim_is_unprepared_with_success(world):
@@ -167,7 +167,7 @@ async def test_a_claim_that_came_back_with_another_device_lets_the_first_go(worl
     world.attached = [world.attachment("d1", deleting=True), world.attachment("d2", name.uid)]
     await world.preparer.prepare(name)
     assert world.released == [("p", "d1")]
-    assert world.preparer.holder("p", "d1") is None
+    assert world.preparer.holders.find("p", "d1") is None
 
 
 async def test_a_cdi_directory_that_cannot_be_written_is_said_and_a_later_call_succeeds(world):
@@ -178,7 +178,7 @@ async def test_a_cdi_directory_that_cannot_be_written_is_said_and_a_later_call_s
     with pytest.raises(errors.PrepareError, match="CDI"):
         await world.preparer.prepare(name)
     assert world.state(name.uid) == "started"
-    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holders.find("p", "d1") == name.uid
     (world.folder / "cdi").unlink()
     await world.preparer.prepare(name)
     assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-d1"]}
@@ -191,7 +191,7 @@ async def test_a_record_that_cannot_be_written_fails_the_call_and_a_later_one_su
     in_the_way.mkdir(parents=True)
     with pytest.raises(errors.CheckpointError, match="with room on it"):
         await world.preparer.prepare(name)
-    assert world.preparer.holder("p", "d1") is None
+    assert world.preparer.holders.find("p", "d1") is None
     assert world.cdi() == {}
     in_the_way.rmdir()
     await world.preparer.prepare(name)
@@ -205,7 +205,7 @@ async def test_a_cdi_file_that_cannot_be_removed_fails_the_call_and_the_claim_ke
     file.mkdir()
     with pytest.raises(errors.PrepareError, match="cannot remove"):
         await world.preparer.unprepare(name)
-    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holders.find("p", "d1") == name.uid
     file.rmdir()
     await world.preparer.unprepare(name)
     assert (world.recorded(), world.released) == ([], [("p", "d1")])
@@ -291,8 +291,8 @@ async def test_a_share_is_handed_through_and_holds_no_claim_off(world):
     world.attached = world.shares(names)
     shares = [(await world.preparer.prepare(name))[0].share_id for name in names]
     assert shares == [world.share(0), world.share(1)]
-    assert world.preparer.held() == {("p", "share-0"), ("p", "share-1")}
-    assert world.preparer.holder("p", "d1") is None
+    assert world.preparer.holders.list_devices() == {("p", "share-0"), ("p", "share-1")}
+    assert world.preparer.holders.find("p", "d1") is None
     assert len(world.cdi()) == 2
 
 
@@ -308,9 +308,9 @@ async def test_admin_access_gets_a_device_that_a_claim_has_and_holds_nothing(wor
     admin = await world.claim("c2", results=(world.result("d1", adminAccess=True),))
     (prepared,) = await world.preparer.prepare(admin)
     assert prepared.cdi_id == f"{DRIVER}/device={admin.uid}-d1"
-    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holders.find("p", "d1") == name.uid
     await world.preparer.unprepare(name)
-    assert world.preparer.holder("p", "d1") is None
+    assert world.preparer.holders.find("p", "d1") is None
     await world.preparer.unprepare(admin)
     assert world.cdi() == {}
 
@@ -323,7 +323,7 @@ async def test_a_device_of_the_nodes_own_pool_needs_no_attachment(world):
     name = await world.claim(results=(world.result("own", pool="n"),))
     (prepared,) = await world.preparer.prepare(name)
     assert (prepared.pool, prepared.device) == ("n", "own")
-    assert world.preparer.holder("n", "own") == name.uid
+    assert world.preparer.holders.find("n", "own") == name.uid
     assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-own"]}
 
 
@@ -341,11 +341,11 @@ async def test_a_device_of_the_nodes_own_pool_has_its_holder_before_it_is_record
     preparer = world.preparer
     with world.locked():
         preparing = asyncio.Task(preparer.prepare(name))
-        await waiting.eventually(lambda: preparer.holder("n", "own"))
-        assert preparer.held() == {("n", "own")}
+        await waiting.eventually(lambda: preparer.holders.find("n", "own"))
+        assert preparer.holders.list_devices() == {("n", "own")}
         assert world.recorded() == []
     await preparing
-    assert preparer.holder("n", "own") == name.uid
+    assert preparer.holders.find("n", "own") == name.uid
 
 
 async def test_a_device_of_the_nodes_own_pool_that_is_gone_is_said(world):

@@ -47,7 +47,7 @@ async def test_a_null_device_holds_up_no_claim_and_unprepare_leaves_nothing(worl
 
 async def test_a_copy_is_one_claims_alone(world):
     name, _ = await prepared(world, device="none-3", shares=(None,))
-    assert world.preparer.holder("n", "none-3") == name.uid
+    assert world.preparer.holders.find("n", "none-3") == name.uid
     other = await world.claim("c2", [world.result("none-3", request="disk/fast", pool="n")])
     try:
         await world.preparer.prepare(other)

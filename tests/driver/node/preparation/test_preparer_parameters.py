@@ -268,7 +268,7 @@ async def test_what_cannot_be_obeyed_is_said_on_the_claim_and_changes_nothing(wo
         assert str(caught.value) == words
     assert world.recorder.said == [(name.name, name.uid, "InvalidParameters", words)]
     assert (world.cdi(), world.recorded()) == ({}, [])
-    assert world.preparer.holder("p", "d1") is None
+    assert world.preparer.holders.find("p", "d1") is None
 
 
 WORK = {"initialise": {"hook": "loads"}}

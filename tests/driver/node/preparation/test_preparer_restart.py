@@ -19,7 +19,7 @@ async def test_after_a_restart_nothing_is_lost_and_a_claim_with_its_file_is_comp
     assert world.state(name.uid) == "started"
     await world.restarted()
     assert (world.cdi(), world.state(name.uid)) == (before, "completed")
-    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holders.find("p", "d1") == name.uid
 
 
 async def test_after_a_restart_that_changes_nothing_nothing_is_written(world):
@@ -44,7 +44,7 @@ async def test_a_claim_that_was_never_prepared_to_its_end_keeps_its_device_witho
     world.forget_cdi()
     await world.restarted()
     assert (world.state(name.uid), world.cdi()) == ("started", {})
-    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holders.find("p", "d1") == name.uid
     await world.preparer.prepare(name)
     assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-d1"]}
 
@@ -59,7 +59,7 @@ async def test_after_a_reboot_claims_are_started_again_and_have_no_file_before_t
     assert world.cdi() == {}
     claim = world.claims()[name.uid]
     assert (claim["bootID"], claim["state"]) == ("boot-2", "started")
-    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holders.find("p", "d1") == name.uid
     await world.prepare_again(name)
     assert world.cdi() == before
 
@@ -73,7 +73,7 @@ async def test_after_a_reboot_without_the_device_the_claim_can_still_be_unprepar
         world.attached = []
     await world.reboot()
     assert world.cdi() == {}
-    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holders.find("p", "d1") == name.uid
     await world.preparer.unprepare(name)
     assert (world.recorded(), world.released) == ([], [("p", "d1")])
 
@@ -88,7 +88,7 @@ async def test_another_device_in_the_place_of_a_prepared_one_gets_no_file(world)
     world.forget_cdi()
     await world.restarted()
     assert world.cdi() == {}
-    assert world.preparer.holder("n", "own") == name.uid
+    assert world.preparer.holders.find("n", "own") == name.uid
 
 
 async def test_a_file_that_no_claim_stands_behind_is_removed_and_those_of_others_stay(world):
@@ -123,7 +123,7 @@ async def test_a_damaged_record_is_set_aside_and_made_again_and_other_claims_kee
     broken = damage(world.record(name.uid).read_bytes())
     world.record(name.uid).write_bytes(broken)
     await world.restarted()
-    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holders.find("p", "d1") == name.uid
     assert (world.cdi(), world.recorded()) == (before, sorted([name.uid, other.uid]))
     (aside,) = (world.folder / "claims").glob("*.corrupt-*")
     assert aside.read_bytes() == broken
@@ -139,7 +139,7 @@ async def test_a_record_that_was_set_aside_before_a_crash_is_still_made_again(wo
     name = await world.prepared()
     world.record(name.uid).rename(world.folder / "claims" / f"{name.uid}.json.corrupt-1")
     await world.restarted()
-    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holders.find("p", "d1") == name.uid
     assert world.recorded() == [name.uid]
 
 
@@ -148,7 +148,7 @@ async def test_a_lost_record_is_found_again(world):
     before = world.cdi()
     world.lose_record()
     await world.restarted()
-    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holders.find("p", "d1") == name.uid
     assert (world.cdi(), world.recorded()) == (before, [name.uid])
 
 
@@ -157,7 +157,7 @@ async def test_a_record_that_was_removed_by_hand_takes_the_cdi_file_with_it_at_t
     world.record(name.uid).unlink()
     await world.restarted()
     assert (world.cdi(), world.recorded()) == ({}, [])
-    assert world.preparer.holder("p", "d1") is None
+    assert world.preparer.holders.find("p", "d1") is None
 
 
 async def test_a_lost_checkpoint_does_not_lose_a_device_that_is_being_detached(world):
@@ -166,7 +166,7 @@ async def test_a_lost_checkpoint_does_not_lose_a_device_that_is_being_detached(w
     world.lose_record()
     world.attached = [world.attachment("d1", name.uid, deleting=True)]
     await world.restarted()
-    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holders.find("p", "d1") == name.uid
 
 
 async def unexplained(world):
@@ -182,7 +182,7 @@ async def unexplained(world):
 async def test_a_device_of_unknown_ownership_is_refused_whatever_its_pool(world):
     name = await unexplained(world)
     for pool in ("p", "q"):
-        assert world.preparer.holder(pool, "d1") == name.uid
+        assert world.preparer.holders.find(pool, "d1") == name.uid
     other = await world.claim("c2")
     world.attached = [world.detailed("d1", other.uid)]
     with pytest.raises(errors.PrepareError, match="may still use it"):
@@ -194,8 +194,8 @@ async def test_the_claim_itself_explains_its_device(world):
     name = await unexplained(world)
     await world.settle()
     assert world.state(name.uid) == "completed"
-    assert world.preparer.holder("p", "d1") == name.uid
-    assert world.preparer.holder("q", "d1") is None
+    assert world.preparer.holders.find("p", "d1") == name.uid
+    assert world.preparer.holders.find("q", "d1") is None
     (held,) = world.claims()[name.uid]["devices"]
     assert (held["pool"], held["requests"]) == ("p", ["disk"])
     assert world.preparer.unsettled == ()
@@ -206,7 +206,7 @@ async def test_the_file_of_a_claim_that_is_gone_goes_and_its_device_is_free(worl
     await world.remove()
     await world.settle()
     assert (world.cdi(), world.recorded()) == ({}, [])
-    assert world.preparer.holder("p", "d1") is None
+    assert world.preparer.holders.find("p", "d1") is None
     assert name.uid not in world.cdi()
 
 
@@ -214,7 +214,7 @@ async def test_an_unexplained_claim_that_the_kubelet_names_is_prepared_and_unpre
     name = await unexplained(world)
     world.attached = [world.detailed("d1", name.uid)]
     await world.preparer.prepare(name)
-    assert world.preparer.holder("q", "d1") is None
+    assert world.preparer.holders.find("q", "d1") is None
     await world.preparer.unprepare(name)
     assert (world.cdi(), world.recorded()) == ({}, [])
 
@@ -263,7 +263,7 @@ async def test_without_the_api_server_a_device_of_unknown_ownership_stays_refuse
         assert not task.done(), "it tries again"
         task.cancel()
         await asyncio.wait([task])
-    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holders.find("p", "d1") == name.uid
     async with asyncio.timeout(120):
         await sweeping.Sweeper(world.preparer, world.finder(), world.reader).run()
     assert world.state(name.uid) == "completed"
@@ -305,7 +305,7 @@ async def test_a_claim_that_was_finished_meanwhile_is_never_given_back(world):
     await world.preparer.prepare(name)
     await world.remove()
     await world.settle()
-    assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.holders.find("p", "d1") == name.uid
     assert list(world.cdi()) == [f"{DRIVER}-{name.uid}.json"]
 
 
@@ -326,9 +326,9 @@ async def test_what_one_instance_prepared_the_other_unprepares(world):
     name = await world.claim()
     world.attached = [world.detailed("d1", name.uid)]
     await old.prepare(name)
-    assert new.holder("p", "d1") == name.uid
+    assert new.holders.find("p", "d1") == name.uid
     await new.unprepare(name)
-    assert old.holder("p", "d1") is None
+    assert old.holders.find("p", "d1") is None
     assert (world.cdi(), world.recorded()) == ({}, [])
 
 
@@ -360,7 +360,7 @@ async def test_a_record_that_breaks_while_running_is_written_again(world, damage
         world.lose_record()
     else:
         world.record(first.uid).write_bytes(damage)
-    assert world.preparer.holder("p", "d1") == first.uid
+    assert world.preparer.holders.find("p", "d1") == first.uid
     second = await world.claim("c2", results=(world.result("d2"),))
     world.attached.append(world.detailed("d2", second.uid))
     await world.preparer.prepare(second)

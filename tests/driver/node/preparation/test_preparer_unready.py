@@ -36,7 +36,7 @@ async def refused(world, name):
     with pytest.raises(errors.PrepareError) as error:
         await world.preparer.prepare(name)
     assert "\n" not in str(error.value)
-    assert world.preparer.held() == frozenset()
+    assert world.preparer.holders.list_devices() == frozenset()
     return error.value
 
 
@@ -60,10 +60,10 @@ async def test_the_kubelet_is_answered_as_soon_as_the_device_is_ready(world, cas
     await world.restarted(waits=world.LONG)
     world.attached = [unready(world, name.uid, case)]
     task = asyncio.Task(world.preparer.prepare(name))
-    await waiting.eventually(lambda: name.uid in world.preparer._underway)
+    await waiting.eventually(lambda: name.uid in world.preparer.holders._underway)
     world.preparer.changed()
     await asyncio.sleep(0)
-    assert world.preparer.holder("p", "d1") is None, "so its node goes on with it"
+    assert world.preparer.holders.find("p", "d1") is None, "so its node goes on with it"
     world.attached = [world.detailed("d1", name.uid)]
     world.preparer.changed()
     (prepared,) = await task

@@ -23,7 +23,7 @@ async def waiting(world, *names):
     """Return tasks that prepare these claims, and have come as far as they get."""
     tasks = [asyncio.Task(world.preparer.prepare(name)) for name in names]
     async with asyncio.timeout(120):
-        while not all(name.uid in world.preparer._underway for name in names):  # noqa: ASYNC110
+        while not all(name.uid in world.preparer.holders._underway for name in names):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     return tasks
 
@@ -116,17 +116,17 @@ async def test_a_wait_ends_at_once_when_the_device_is_taken_away(world):
 async def test_a_device_counts_as_held_from_when_it_is_ready_and_no_longer_than_its_prepare(world):
     name = await late(world)
     (task,) = await waiting(world, name)
-    assert world.preparer.held() == frozenset(), "so its node goes on with it"
+    assert world.preparer.holders.list_devices() == frozenset(), "so its node goes on with it"
     with world.locked():
         await world.plug("d1")
         world.preparer.changed()
-        await scenes.eventually(lambda: world.preparer.holder("p", "d1"))
-        assert world.preparer.holder("p", "d1") == name.uid
-        assert world.preparer.holder("p", "d2") is None
+        await scenes.eventually(lambda: world.preparer.holders.find("p", "d1"))
+        assert world.preparer.holders.find("p", "d1") == name.uid
+        assert world.preparer.holders.find("p", "d2") is None
         task.cancel()
         with CANCELLED:
             await task
-    assert world.preparer.holder("p", "d1") is None
+    assert world.preparer.holders.find("p", "d1") is None
     assert world.released == [("p", "d1")], "the waiting release is notified"
 
 
@@ -255,7 +255,7 @@ async def test_a_call_that_was_given_up_during_its_write_is_over_before_the_next
     assert task.cancelled()
     await next_one
     assert (world.cdi(), world.recorded()) == ({}, [])
-    assert world.preparer.holder("p", "d1") is None
+    assert world.preparer.holders.find("p", "d1") is None
 
 
 async def test_an_unprepare_that_was_given_up_during_its_write_reports_what_is_free(world, request):
@@ -281,8 +281,8 @@ async def test_a_prepare_that_was_given_up_during_its_write_reports_what_it_rele
     slow_write[1].set()
     await asyncio.wait([task])
     assert world.released == [("p", "d1")]
-    assert world.preparer.holder("p", "d1") is None
-    assert world.preparer.holder("p", "d2") == name.uid
+    assert world.preparer.holders.find("p", "d1") is None
+    assert world.preparer.holders.find("p", "d2") == name.uid
 
 
 async def test_a_write_that_hangs_is_said_to_all_who_wait_for_it(world, slow_write):
@@ -367,7 +367,7 @@ async def test_a_device_that_the_claim_has_no_more_is_not_held_by_its_prepare(wo
     world.attached = [world.detailed("d1", name.uid, deleting=True), world.detailed("d2", name.uid)]
     with world.locked():
         (task,) = await waiting(world, name)
-        await scenes.eventually(lambda: world.preparer.holder("p", "d2"))
-        assert world.preparer.held() == {("p", "d2")}
+        await scenes.eventually(lambda: world.preparer.holders.find("p", "d2"))
+        assert world.preparer.holders.list_devices() == {("p", "d2")}
     await task
     assert world.released == []

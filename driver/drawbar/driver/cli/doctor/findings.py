@@ -8,6 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from drawbar.driver import errors
+from drawbar.driver.catalogue import links
+
 NAMED_MAX = 5
 
 
@@ -126,7 +129,7 @@ def unread(check: Check, lost: Unread) -> Finding:
     """Return the finding on something that could not be looked at."""
     remedy = lost.remedy or "try again; if it stays so, look at the API server's log"
     if lost.permission:
-        remedy = f"run this as a user who may {lost.permission} (docs/doctor.md has a role for it)"
+        remedy = f"run this as a user who may {lost.permission} ({links.url('doctor.md')} has a role for it)"
     message = f"cannot be looked at: {lost.why}"
     return Finding(
         check=check, severity=Severity.UNCHECKED, subject=lost.what, message=message, remedy=remedy
@@ -174,8 +177,8 @@ def counts(findings: Iterable[Finding]) -> dict[Severity, int]:
 
 
 def exit_status(findings: Iterable[Finding]) -> int:
-    """Return 1 with an error, else 2 if something could not be looked at, else 0: a warning does not stop a script."""
+    """Return 1 with an error, else 3 if something could not be looked at, else 0: a warning does not stop a script."""
     severities = {finding.severity for finding in findings}
     if Severity.ERROR in severities:
-        return 1
-    return 2 if Severity.UNCHECKED in severities else 0
+        return errors.ExitStatus.FOUND
+    return errors.ExitStatus.UNREAD if Severity.UNCHECKED in severities else errors.ExitStatus.FINE

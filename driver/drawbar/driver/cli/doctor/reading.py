@@ -13,6 +13,7 @@ from typing import TypeVar
 import aiohttp
 
 from drawbar.driver import errors
+from drawbar.driver.cli import remedies
 from drawbar.driver.cli.doctor import observed
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.kube import client, connections, exclusions, kinds
@@ -22,7 +23,7 @@ from drawbar.driver.kube import errors as kube_errors
 class CannotCheck(errors.DrawbarError):
     """The API server does not answer, or does not know us."""
 
-    exit_code = 2
+    exit_code = errors.ExitStatus.UNREAD
 
 
 CLOCK_TIMEOUT_SECONDS = 10.0
@@ -46,10 +47,9 @@ async def read_clock(connection: connections.Connection) -> observed.Clock:
         ):
             return observed.Clock(before=before, date=_date(response.headers.get("Date", "")), after=_now())
     except (aiohttp.ClientError, TimeoutError) as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise CannotCheck(
-            f"nothing can be looked at: {connection.server} (from {connection.origin}) does not answer: {reason}; "
-            "is it the right address, does it run, does a firewall stand between?"
+            f"nothing can be looked at: {connection.server} (from {connection.origin}) does not answer: {client.words(error)}: "
+            f"{remedies.of_cause(error)}"
         ) from error
 
 
@@ -103,9 +103,15 @@ class Reader:
             except kube_errors.NotFound as error:
                 return absent if absent is not None else Unread(what=what, why=str(error))
             except kube_errors.Denied as error:
-                return Unread(what=what, why=str(error), permission=permission)
+                is_known = not isinstance(error, kube_errors.Unauthenticated)
+                return Unread(
+                    what=what,
+                    why=str(error),
+                    permission=permission if is_known else "",
+                    remedy=remedies.of(error),
+                )
             except kube_errors.KubeError as error:
-                return Unread(what=what, why=str(error))
+                return Unread(what=what, why=str(error), remedy=remedies.of(error))
             except TimeoutError:
                 return Unread(what=what, why=f"no answer within {self._deadline:g} s")
 

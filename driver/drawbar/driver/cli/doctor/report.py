@@ -1,74 +1,97 @@
-"""The report: a table for people, in 80 columns or more, and JSON for programs, with camelCase keys."""
+"""The report: sections with a mark and a line for each check for people, and JSON for programs, with camelCase keys."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from rich import console, table, text
+from rich import console, text
 
+from drawbar.driver.catalogue import links
+from drawbar.driver.cli import tables
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Finding, Severity
 
-_STYLES = {
+STYLES = {
     Severity.ERROR: "bold red",
     Severity.UNCHECKED: "magenta",
     Severity.WARNING: "yellow",
     Severity.NOTE: "cyan",
     Severity.OK: "green",
 }
+MARKS = {
+    Severity.ERROR: "✗",
+    Severity.UNCHECKED: "?",
+    Severity.WARNING: "!",
+    Severity.NOTE: "·",
+    Severity.OK: "✓",
+}
 _WORDS = {
     Severity.ERROR: ("error", "errors"),
-    Severity.UNCHECKED: ("thing could not be looked at", "things could not be looked at"),
+    Severity.UNCHECKED: ("check could not be made", "checks could not be made"),
     Severity.WARNING: ("warning", "warnings"),
     Severity.NOTE: ("note", "notes"),
-    Severity.OK: ("thing is well", "things are well"),
+    Severity.OK: ("check passed", "checks passed"),
 }
-_WITH_CHECKS_COLUMNS = 110
-"""From here on the checks' names have a column of their own."""
+_TITLES = {
+    "server": "API server",
+    "features": "Features of the API server",
+    "access": "Permissions",
+    "controller": "Controller",
+    "nodes": "Nodes",
+    "clocks": "Clocks",
+    "fabrics": "Fabrics",
+    "hosts": "Hosts",
+    "attachments": "Attachments",
+    "pods": "Pods",
+    "claims": "Claims",
+    "devices": "Devices",
+    "host": "This node",
+}
+"""A title for each topic, in the order of the sections."""
 
 
 def show(out: console.Console, listed: Sequence[Finding], *, brief: bool = False) -> None:
-    """Print a row for each finding, and a sum.
+    """Print a section for each topic, with a line for each check, and a sum.
 
     Args:
-        out: where.
-        listed: all findings, in order.
+        out: the console.
+        listed: all findings.
         brief: leaves out what is well.
     """
-    shown = [finding for finding in listed if not brief or finding.severity is not Severity.OK]
-    if shown:
-        out.print(_table(shown, apart=out.width >= _WITH_CHECKS_COLUMNS))
-        out.print()
+    severities = list(Severity)
+    for topic, title in _TITLES.items():
+        section = [
+            finding
+            for finding in listed
+            if finding.check.topic == topic and not (brief and finding.severity is Severity.OK)
+        ]
+        if section:
+            out.print(text.Text(title, style="bold"))
+        for finding in sorted(section, key=lambda it: severities.index(it.severity)):
+            _line(out, finding)
+        if section:
+            out.print()
     out.print(_summary(listed))
 
 
-def _table(listed: Sequence[Finding], *, apart: bool) -> table.Table:
-    result = table.Table(box=None, pad_edge=False, header_style="bold")
-    result.add_column("SEVERITY", no_wrap=True)
-    if apart:
-        result.add_column("CHECK", no_wrap=True)
-    result.add_column("WHAT IS THE MATTER, AND WHAT TO DO", overflow="fold")
-    for finding in listed:
-        name = text.Text(finding.check.value, style="dim")
-        severity = text.Text(finding.severity.value, style=_STYLES[finding.severity])
-        matter = _matter(finding)
-        if not apart:
-            matter.append(f" [{name}]", style="dim")
-        result.add_row(severity, *([name] if apart else []), matter)
-    return result
+def _line(out: console.Console, finding: Finding) -> None:
+    line = text.Text(f"{MARKS[finding.severity]} ", style=STYLES[finding.severity])
+    line.append(tables.clean(f"{finding.subject}: {finding.message}"), style="not bold default")
+    line.append(f"  [{finding.check.value}]", style="not bold dim")
+    tables.paragraph(out, line)
+    if finding.remedy and finding.severity is not Severity.OK:
+        tables.paragraph(out, text.Text(f"  -> {tables.clean(finding.remedy)}", style="dim"))
+        tables.paragraph(out, text.Text(f"  {url(finding)}", style="dim"))
 
 
-def _matter(finding: Finding) -> text.Text:
-    matter = text.Text.assemble((finding.subject, "bold"), ": ", finding.message)
-    if finding.remedy:
-        matter.append("\n-> ", style=_STYLES[finding.severity])
-        matter.append(finding.remedy)
-    return matter
+def url(finding: Finding) -> str:
+    """Return the address of the page about a check."""
+    return links.url(f"doctor.md#{finding.check.value}")
 
 
 def _summary(listed: Sequence[Finding]) -> text.Text:
     counts = findings.counts(listed)
     parts = [
-        text.Text(f"{count} {_WORDS[severity][count != 1]}", style=_STYLES[severity])
+        text.Text(f"{count} {_WORDS[severity][count != 1]}", style=STYLES[severity])
         for severity, count in counts.items()
         if count
     ]
@@ -86,14 +109,17 @@ def document(listed: Sequence[findings.Finding], about: dict[str, str]) -> dict[
         **about,
         "summary": {severity.value: count for severity, count in findings.counts(listed).items()},
         "exitStatus": findings.exit_status(listed),
-        "findings": [
-            {
-                "check": finding.check.value,
-                "severity": finding.severity.value,
-                "subject": finding.subject,
-                "message": finding.message,
-                "remedy": finding.remedy,
-            }
-            for finding in listed
-        ],
+        "findings": [as_values(finding) for finding in listed],
+    }
+
+
+def as_values(finding: Finding) -> dict[str, str]:
+    """Return a finding as JSON values."""
+    return {
+        "check": finding.check.value,
+        "severity": finding.severity.value,
+        "subject": finding.subject,
+        "message": finding.message,
+        "remedy": finding.remedy,
+        "url": url(finding),
     }

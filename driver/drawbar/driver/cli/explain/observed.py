@@ -155,16 +155,17 @@ class World:
     """What is explained, and what was read for it.
 
     Attributes:
-        kind: `device`, `claim`, `pod` or `node`.
+        kind: one of `objects.KINDS`.
         name: of the object.
         now: by the clock of this machine.
         cluster: fabrics, attachments, slices and claims of the driver.
-        devices: for `device`, those of that name.
+        devices: those that the object is, or has.
         pod: for `pod`.
         claims: for `pod` and `claim`, by name what they ask for.
         choices: by name of a claim without an allocation.
         nodes: those that matter, by name; None for one that does not exist.
         daemons: by name of a node its pod of the node daemon.
+        has_daemons: whether any pod of the node daemon is seen.
         events: about the objects that matter, the newest first.
         unread: what could not be read.
     """
@@ -179,6 +180,7 @@ class World:
     choices: dict[str, tuple[Choice, ...]]
     nodes: dict[str, core.Node | None]
     daemons: dict[str, core.Pod]
+    has_daemons: bool = True
     events: tuple[status.Event, ...] = ()
     unread: tuple[Unread, ...] = ()
 

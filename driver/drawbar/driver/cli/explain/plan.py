@@ -1,10 +1,14 @@
-"""Why an object waits or fails, and the next step; pure, total and deterministic. The worst is first."""
+"""Why an object waits or fails, and the next step; pure, total and deterministic.
+
+The cause is first, its consequences follow in the order of the chain from the fabric to the pod, and each fact is told once.
+"""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, meta
-from drawbar.driver.catalogue import attachment_conditions, fabric_conditions, links, taints
+from drawbar.driver.catalogue import attachment_conditions, links, taints
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.doctor.plans import attachments as attachment_plan
@@ -16,20 +20,89 @@ from drawbar.driver.controller import names
 EVENTS = 3
 """Warnings of Events that are shown, the newest first."""
 _CONTAINERS: Mapping[str, str] = {
-    "CreateContainerError": "where it names CDI devices: on the node, drawbar doctor --node --host-root /",
-    "RunContainerError": "where it names CDI devices: on the node, drawbar doctor --node --host-root /",
-    "ImagePullBackOff": "mend the image's name or the credentials for its registry; it is nothing of Drawbar's",
-    "ErrImagePull": "mend the image's name or the credentials for its registry; it is nothing of Drawbar's",
+    "CreateContainerError": "if it names CDI devices: on the node, drawbar doctor --node --host-root /",
+    "RunContainerError": "if it names CDI devices: on the node, drawbar doctor --node --host-root /",
+    "ImagePullBackOff": "correct the image's name or the credentials for its registry; this is unrelated to Drawbar",
+    "ErrImagePull": "correct the image's name or the credentials for its registry; this is unrelated to Drawbar",
     "CrashLoopBackOff": "kubectl logs --previous shows why it ended",
 }
+_ROOTS = (
+    Check.SERVER_VERSION.topic,
+    "fabrics",
+    "hosts",
+    "nodes",
+    "attachments",
+    "devices",
+    "claims",
+    "pods",
+)
+"""Topics in the order in which one causes the next."""
+_FACT_CHARS = 12
+"""The shortest text that counts as a fact told before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why an object waits or fails.
+
+    Attributes:
+        cause: the one finding that the others follow from; None if nothing is wrong.
+        consequences: the other findings that are not well, from the cause to the object; each fact once.
+        rest: what is well, and notes.
+    """
+
+    cause: Finding | None
+    consequences: tuple[Finding, ...]
+    rest: tuple[Finding, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, the cause first."""
+        return (*((self.cause,) if self.cause is not None else ()), *self.consequences, *self.rest)
+
+
+def explain(world: observed.World) -> Explanation:
+    """Return the explanation of the object."""
+    listed = list(dict.fromkeys([*_object(world), *_surroundings(world)]))
+    listed += [findings.unread(Check.FABRICS_SERVED, lost) for lost in world.unread]
+    wrong = [it for it in listed if it.severity not in (Severity.OK, Severity.NOTE)]
+    severities = list(Severity)
+    chain = sorted(wrong, key=lambda it: (_depth(it), severities.index(it.severity)))
+    told: list[Finding] = []
+    for finding in chain:
+        if not any(_repeats(finding, earlier) for earlier in told):
+            told.append(finding)
+    rest = [it for it in listed if it.severity in (Severity.OK, Severity.NOTE)]
+    if told:
+        rest += [event for event in _events(world) if not any(_repeats(event, it) for it in told)]
+    return Explanation(
+        cause=told[0] if told else None,
+        consequences=tuple(told[1:]),
+        rest=tuple(sorted(rest, key=lambda it: severities.index(it.severity))),
+    )
+
+
+def _depth(finding: Finding) -> int:
+    """Return how far a finding is from the root of the trouble."""
+    if finding.severity is Severity.UNCHECKED:
+        return len(_ROOTS) + 1
+    if finding.check in (Check.FABRICS_CONNECTED, Check.FABRICS_CREDENTIALS):
+        return -2
+    if finding.check is Check.CLAIMS_ALLOCATED and finding.severity is Severity.ERROR:
+        # The request itself, or the lack of devices: no state of a fabric explains more.
+        return -1
+    return _ROOTS.index(finding.check.topic) if finding.check.topic in _ROOTS else len(_ROOTS)
+
+
+def _repeats(finding: Finding, earlier: Finding) -> bool:
+    """Return whether the finding's last clause was told before."""
+    fact = finding.message.rpartition(": ")[2].strip(". ")
+    return len(fact) >= _FACT_CHARS and fact in earlier.message
 
 
 def plan(world: observed.World) -> tuple[Finding, ...]:
-    """Return the findings on the object and on all that it waits for."""
-    listed = [*_object(world), *_surroundings(world), *_events(world)]
-    listed += [findings.unread(Check.FABRICS_SERVED, lost) for lost in world.unread]
-    severities = list(Severity)
-    return tuple(sorted(dict.fromkeys(listed), key=lambda finding: severities.index(finding.severity)))
+    """Return the findings on the object and on all that it waits for, the cause first."""
+    return explain(world).findings
 
 
 def _object(world: observed.World) -> Iterator[Finding]:
@@ -37,9 +110,9 @@ def _object(world: observed.World) -> Iterator[Finding]:
         yield from _pod(world.pod)
     for claim in world.claims:
         yield from _claim(world, claim)
-    if world.kind == "device":
+    if world.kind in ("device", "attachment", "enclosure", "fabric"):
         for device in world.devices:
-            yield from _device(world, device)
+            yield from _device(world, device, is_alone=len(world.devices) == 1)
     if world.kind == "node":
         yield from _node(world, world.name)
 
@@ -70,7 +143,7 @@ def _pod(pod: observed.Pod) -> Iterator[Finding]:
             Check.PODS_PLACED,
             subject,
             f"has no node yet ({placed.reason}): {placed.message}",
-            "the findings on its claims say what is missing; without any, it is something else than devices",
+            f"kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace} shows the scheduler's other reasons",
         )
     for container in pod.status.container_statuses:
         waiting = container.state.waiting
@@ -85,7 +158,8 @@ def _pod(pod: observed.Pod) -> Iterator[Finding]:
                 subject=subject,
                 message=f"{message}: {waiting.message}" if waiting.message else message,
                 remedy=_CONTAINERS.get(
-                    waiting.reason, "the newest Events below, or kubectl describe pod, say why"
+                    waiting.reason,
+                    f"kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace} shows the newest Events",
                 ),
             )
     if pod.status.phase in ("Running", "Succeeded", "Failed"):
@@ -153,7 +227,7 @@ def _result(
             Check.CLAIMS_READY,
             subject,
             f"{result.device} is not ready: {missing[0]} is not True yet; it waits for {waits_for or 'its conditions'}",
-            "wait: the findings below name what is wrong, if anything is",
+            f"drawbar status claim/{claim.metadata.name} -n {claim.metadata.namespace} --watch follows it",
         )
     elif (
         not result.binding_conditions
@@ -170,18 +244,41 @@ def _result(
 
 
 def _unallocated(world: observed.World, claim: observed.Claim, subject: str) -> Iterator[Finding]:
-    yield findings.warning(
-        Check.CLAIMS_ALLOCATED,
-        subject,
-        "is not allocated: the scheduler has not given it devices",
-        "it is allocated once a pod uses it and enough devices match, are free and have no taint that it does not tolerate",
-    )
-    choices = world.choices.get(claim.metadata.name, ())
-    for choice in choices:
-        yield _choice(world, choice, subject)
+    problems = [
+        _judge(choice, world.cluster.driver, subject) for choice in world.choices.get(claim.metadata.name, ())
+    ]
+    yield from problems
+    if not any(problem.severity is Severity.ERROR for problem in problems):
+        namespace, name = claim.metadata.namespace, claim.metadata.name
+        pods = [
+            pod
+            for pod in world.cluster.pods
+            if pod.metadata.namespace == namespace and name in pod.claim_names
+        ]
+        if pods and (reason := next((pod.reason for pod in pods if pod.reason), "")):
+            yield findings.warning(
+                Check.CLAIMS_ALLOCATED,
+                subject,
+                f"is not allocated, though enough devices are free; the scheduler on pod {pods[0].metadata.name}: {reason}",
+                f"drawbar status --all shows which nodes the devices reach; kubectl describe pod {pods[0].metadata.name} -n {namespace}",
+            )
+        elif pods:
+            yield findings.warning(
+                Check.CLAIMS_ALLOCATED,
+                subject,
+                f"is not allocated: {tree.UNTRIED}",
+                f"kubectl describe pod {pods[0].metadata.name} -n {namespace}",
+            )
+        else:
+            yield findings.note(
+                Check.CLAIMS_ALLOCATED,
+                subject,
+                f"is not allocated: {tree.UNUSED}",
+                "create a pod that names it",
+            )
 
 
-def _choice(world: observed.World, choice: observed.Choice, subject: str) -> Finding:
+def _judge(choice: observed.Choice, driver: str, subject: str) -> Finding:
     about = f"request {choice.request} (class {choice.class_name})"
     if not choice.has_class:
         return findings.error(
@@ -195,16 +292,31 @@ def _choice(world: observed.World, choice: observed.Choice, subject: str) -> Fin
             Check.CLAIMS_ALLOCATED,
             subject,
             f"{about}: its selectors cannot be evaluated: {choice.fault}",
-            "mend the CEL expression; a claim cannot be changed, so make a new one",
+            "correct the CEL expression; a claim cannot be changed, so make a new one",
         )
     devices = choice.matching
-    free = [device for device in devices if device.state in (tree.FREE, "Idle") and not _keeps_away(device)]
     if not devices:
         return findings.error(
             Check.CLAIMS_ALLOCATED,
             subject,
-            f"{about}: none of the devices of {world.cluster.driver} matches",
-            "compare the selectors with the attributes in kubectl get resourceslices -o yaml; drawbar doctor looks for missing devices",
+            f"{about}: none of the devices of {driver} matches",
+            "kubectl get resourceslices -o yaml shows the attributes to select by; drawbar doctor looks for missing devices",
+        )
+    total = len(devices)
+    if total < choice.count:
+        return findings.error(
+            Check.CLAIMS_ALLOCATED,
+            subject,
+            f"{about} wants {_devices(choice.count)}, and only {total} exist that match: waiting cannot help",
+            f"ask for {total} at most, in a new claim, or add devices to the fabric",
+        )
+    free = [device for device in devices if device.state in (tree.FREE, "Idle") and not _keeps_away(device)]
+    if len(free) >= choice.count:
+        return findings.note(
+            Check.CLAIMS_ALLOCATED,
+            subject,
+            f"{about}: {_devices(len(free))} match and are free",
+            f"{links.url('explain.md')} lists what else the scheduler weighs",
         )
     counted = Counter(
         "tainted" if _keeps_away(device) and device.state == tree.FREE else device.state
@@ -212,23 +324,51 @@ def _choice(world: observed.World, choice: observed.Choice, subject: str) -> Fin
         if device not in free
     )
     states = ", ".join(f"{count} {state}" for state, count in sorted(counted.items()))
-    if len(free) < choice.count:
-        taints = sorted(
-            {taint.key for device in devices for taint in device.taints if taint.effect != "None"}
-        )
-        why = f"; their taints: {findings.listed(taints)}" if taints else ""
-        return findings.error(
-            Check.CLAIMS_ALLOCATED,
-            subject,
-            f"{about} wants {choice.count} of {len(devices)} that match, and {len(free)} are free ({states}){why}",
-            "wait for one that is in use, or lift what taints the others: drawbar explain device/NAME",
-        )
-    return findings.note(
+    blocked = [device for device in devices if device.state == tree.FREE and _keeps_away(device)]
+    return findings.error(
         Check.CLAIMS_ALLOCATED,
         subject,
-        f"{about}: {len(free)} devices match and are free",
-        "if its pod waits all the same, see the scheduler's message: no node may reach them (drawbar explain node/NAME), or the requests exclude each other",
+        f"{about} wants {_devices(choice.count)}; {total} match, and {len(free)} are free ({states}){_blockers(blocked)}",
+        _unblock(blocked, choice.count - len(free)),
     )
+
+
+def lack(choices: Sequence[observed.Choice], driver: str) -> str:
+    """Return why the requests of a claim cannot be met, or an empty text if enough devices are free."""
+    for choice in choices:
+        finding = _judge(choice, driver, "")
+        if finding.severity is Severity.ERROR:
+            return finding.message
+    return ""
+
+
+def _devices(count: int) -> str:
+    return f"{count} device" if count == 1 else f"{count} devices"
+
+
+def _blockers(blocked: Sequence[tree.Device]) -> str:
+    """Return the taints that keep claims from free devices, as the end of a sentence."""
+    taints = sorted(
+        {
+            f"{taint.key} by DeviceTaintRule {taint.rule}" if taint.rule else taint.key
+            for device in blocked
+            for taint in device.taints
+            if taint.effect != "None"
+        }
+    )
+    return f"; taints: {findings.listed(taints)}" if taints else ""
+
+
+def _unblock(blocked: Sequence[tree.Device], lacking: int) -> str:
+    """Return the next step for a claim that lacks free devices."""
+    rules = sorted({taint.rule for device in blocked for taint in device.taints if taint.rule})
+    if rules:
+        return (
+            f"drawbar taint show {rules[0]} has its reason and end; drawbar taint remove {rules[0]} lifts it"
+        )
+    if blocked:
+        return f"drawbar explain device/{blocked[0].pool}/{blocked[0].name} shows how its taint is lifted"
+    return f"it gets {_devices(lacking)} when other claims give them back: drawbar status shows their users"
 
 
 def _keeps_away(device: tree.Device) -> bool:
@@ -238,7 +378,7 @@ def _keeps_away(device: tree.Device) -> bool:
 # Devices and nodes.
 
 
-def _device(world: observed.World, device: tree.Device) -> Iterator[Finding]:
+def _device(world: observed.World, device: tree.Device, *, is_alone: bool = True) -> Iterator[Finding]:
     subject = f"device {device.pool}/{device.name}"
     if not device.published and not device.composite:
         yield findings.warning(
@@ -250,14 +390,20 @@ def _device(world: observed.World, device: tree.Device) -> Iterator[Finding]:
     for taint in device.taints:
         prefix, _, name = taint.key.partition("/")
         row = taints.find(name, taint.value) if prefix == world.cluster.driver else None
+        advice = (
+            row.advice
+            if row is not None
+            else f"its driver publishes it; {links.url('health.md')} explains taints"
+        )
+        by = f", set by DeviceTaintRule {taint.rule}" if taint.rule else ""
+        if taint.rule:
+            advice = f"when the work is done: drawbar taint remove {taint.rule}; drawbar taint show {taint.rule} has reason and end"
         yield Finding(
             check=Check.DEVICES_TAINTED,
             severity=Severity.NOTE if taint.effect == "None" else Severity.WARNING,
             subject=subject,
-            message=f"has the taint {taint.key}={taint.value}:{taint.effect}",
-            remedy=row.advice
-            if row is not None
-            else f"its key names who set it; {links.url('health.md#findings')} lists the findings of a node",
+            message=f"has the taint {taint.key}={taint.value}:{taint.effect}{by}",
+            remedy=advice.replace("device/NAME", f"device/{device.pool}/{device.name}"),
         )
     used = ", ".join(f"{claim.namespace}/{claim.name}" for claim in device.claims)
     since = f" for {views.age(device.since, world.now)}" if device.since else ""
@@ -269,9 +415,9 @@ def _device(world: observed.World, device: tree.Device) -> Iterator[Finding]:
             Check.DEVICES_OFFERED,
             subject,
             f"{message}; it waits for {device.waits_for}",
-            "wait: the findings below name what is wrong, if anything is",
+            f"drawbar status device/{device.pool}/{device.name} --watch follows it",
         )
-    else:
+    elif is_alone:
         yield findings.ok(Check.DEVICES_OFFERED, subject, message)
 
 
@@ -290,17 +436,7 @@ def _surroundings(world: observed.World) -> Iterator[Finding]:
         yield from attachment_plan.judged(around, attachment, world.cluster.driver)
         yield from _recognition(attachment)
     for fabric in _fabrics(world, held):
-        connected = meta.find(fabric.status.conditions, fabrics.CONNECTED)
-        if connected is not None:
-            yield from fabric_plan.connection(fabric, connected)
-        degraded = meta.find(fabric.status.conditions, fabrics.DEGRADED)
-        if degraded is not None and degraded.is_true:
-            yield findings.warning(
-                Check.FABRICS_DEGRADED,
-                f"Fabric {fabric.metadata.name}",
-                degraded.message,
-                fabric_conditions.DEGRADED.find(degraded.reason).advice,
-            )
+        yield from fabric_plan.judge(fabric)
     if world.kind != "node":
         for name in world.nodes:
             yield from (finding for finding in _node(world, name) if finding.severity is not Severity.OK)
@@ -321,6 +457,8 @@ def _fabrics(world: observed.World, held: list[attachments.DeviceAttachment]) ->
     ours = tuple(fabric for fabric in world.cluster.fabrics if fabric.spec.driver == world.cluster.driver)
     wanted = {device.pool.partition("/")[0] for device in world.devices if "/" in device.pool}
     wanted |= {attachment.spec.fabric for attachment in held}
+    if world.kind == "fabric":
+        wanted.add(world.name)
     if world.kind == "node" or any(world.choices.values()):
         return ours
     return tuple(fabric for fabric in ours if fabric.metadata.name in wanted)
@@ -345,12 +483,13 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
         )
     daemon = world.daemons.get(name)
     if daemon is None:
-        yield findings.error(
-            Check.NODES_DAEMON,
-            subject,
-            "no pod of the node daemon is seen there, so no device is offered there and none becomes ready",
-            "let the DaemonSet cover the node: kubectl label node NAME drawbar.node-restriction.kubernetes.io/host=true",
-        )
+        if not _is_served(world, node):
+            yield findings.error(
+                Check.NODES_DAEMON,
+                subject,
+                "no pod of the node daemon runs there, so no device is offered there and none becomes ready",
+                f"kubectl label node {name} drawbar.node-restriction.kubernetes.io/host=true lets the DaemonSet cover it",
+            )
     elif not daemon.ready:
         yield findings.error(
             Check.NODES_DAEMON,
@@ -377,7 +516,7 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
                 Check.HOSTS_NODE,
                 subject,
                 f"has no label {label}, so devices of the Fabric {fabric.metadata.name} do not go there",
-                "it is no host of that fabric (docs/fabrics.md, which host is which node), its host has no free port, or its node daemon is silent",
+                f"it is not a host of that fabric ({links.url('fabrics.md')}), its host has no free port, or its node daemon is silent: drawbar fabric hosts {fabric.metadata.name}",
             )
         else:
             yield findings.ok(
@@ -396,6 +535,22 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
         )
 
 
+def _is_served(world: observed.World, node: core.Node) -> bool:
+    """Return whether a node daemon works there though its pod is not seen, as one that runs outside of a pod."""
+    if world.has_daemons:
+        return False
+    name = node.metadata.name
+    reports = any(
+        attachment.spec.node_name == name and meta.find(attachment.status.conditions, attachments.VISIBLE)
+        for attachment in world.cluster.attachments
+    )
+    publishes = any(entry.spec.node_name == name for entry in world.cluster.slices)
+    is_host = any(
+        names.node_label(fabric.metadata.name) in node.metadata.labels for fabric in world.cluster.fabrics
+    )
+    return reports or publishes or is_host
+
+
 def _reached(world: observed.World, node: core.Node, subject: str) -> Iterator[Finding]:
     """Return the Fabrics that tell which hosts can have which devices, and of which the node can have none of these."""
     for fabric in _fabrics(world, []):
@@ -407,7 +562,7 @@ def _reached(world: observed.World, node: core.Node, subject: str) -> Iterator[F
                 Check.HOSTS_NODE,
                 subject,
                 f"is in no reachability group of the devices of the Fabric {name}, so none of these goes there",
-                f"drawbar fabric hosts {name} shows the groups of its host; docs/fabrics.md, reachability",
+                f"drawbar fabric hosts {name} shows the groups of its host",
             )
 
 
@@ -424,5 +579,5 @@ def _events(world: observed.World) -> Iterator[Finding]:
             Check.PODS_STARTED if event.regarding.kind == "Pod" else Check.CLAIMS_READY,
             f"Event {event.reason}",
             f"{views.age(event.at, world.now)} ago on {event.regarding.kind} {event.regarding.name}: {event.note}",
-            "docs/troubleshooting.md lists the Events",
+            links.url("troubleshooting.md"),
         )

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from drawbar.driver import evaluation
 from drawbar.driver.api import core
+from drawbar.driver.cli import objects
 from drawbar.driver.cli.doctor.findings import NAMED_MAX, Unread
 from drawbar.driver.cli.doctor.reading import Reader
-from drawbar.driver.cli.explain import observed
+from drawbar.driver.cli.explain import choices, observed
 from drawbar.driver.cli.status import observed as status
 from drawbar.driver.cli.status import reading as status_reading
 from drawbar.driver.cli.status import tree
@@ -18,16 +19,12 @@ from drawbar.driver.kube import client, kinds
 
 # Of which Events are asked for; a pod may have many claims.
 REGARDING_MOST = 16
-# Devices that a request without an allocation is tried on.
-DEVICES_MOST = 10_000
 NODES_MOST = 16
 
 T = TypeVar("T")
 
 
-async def read(
-    api: client.Client, target: status_reading.Target, *, driver: str, namespace: str
-) -> observed.World:
+async def read(api: client.Client, target: objects.Target, *, driver: str, namespace: str) -> observed.World:
     """Return what explains the target.
 
     Args:
@@ -54,11 +51,11 @@ class _Look:
         self,
         reader: Reader,
         evaluator: evaluation.Evaluator,
-        target: status_reading.Target,
+        target: objects.Target,
         driver: str,
     ) -> None:
         self._reader = reader
-        self._evaluator = evaluator
+        self._chooser = choices.Chooser(reader, evaluator, driver)
         self._target = target
         self._driver = driver
         self._unread: list[Unread] = []
@@ -66,12 +63,15 @@ class _Look:
     async def whole(self, namespace: str) -> observed.World:
         target = self._target
         cluster = await status_reading.read(self._reader.api, status_reading.Target(), driver=self._driver)
-        shown = tree.build(cluster).devices
+        whole = tree.build(cluster)
+        shown = whole.devices
         pod = await self._pod() if target.kind == "pod" else None
         devices: tuple[tree.Device, ...] = ()
         wanted: tuple[observed.Claim, ...] = ()
         if target.kind == "device":
             devices = _named(shown, target.name)
+        elif target.kind in ("attachment", "enclosure", "fabric"):
+            devices = tree.within(whole, target).devices
         elif target.kind == "claim":
             wanted = await self._claims([target.name])
             if not wanted and not self._unread:
@@ -99,6 +99,7 @@ class _Look:
         if pod is not None and pod.spec.node_name:
             names.append(pod.spec.node_name)
         nodes = await self._nodes(dict.fromkeys(names))
+        daemons, has_daemons = await self._daemons(namespace, nodes)
         about = [(kinds.POD.kind, pod.metadata.name, target.namespace)] if pod is not None else []
         about += [(kinds.CLAIM.kind, claim.metadata.name, target.namespace) for claim in wanted]
         about += [
@@ -113,15 +114,17 @@ class _Look:
             pod=pod,
             claims=wanted,
             choices={
-                claim.metadata.name: await self._choices(claim, cluster, shown)
+                claim.metadata.name: await self._chooser.choose(claim, cluster, shown)
                 for claim in wanted
                 if claim.metadata.name not in allocated
             },
             nodes=nodes,
-            daemons=await self._daemons(namespace, nodes),
+            daemons=daemons,
+            has_daemons=has_daemons,
             events=await self._events(about[:REGARDING_MOST]),
             unread=(
                 *self._unread,
+                *self._chooser.unread,
                 *(
                     Unread(what=left.subject, why=f"it {left.problem}", remedy=left.remedy)
                     for left in self._reader.unreadable[:NAMED_MAX]
@@ -168,11 +171,13 @@ class _Look:
             )
         return nodes
 
-    async def _daemons(self, namespace: str, nodes: Iterable[str]) -> dict[str, core.Pod]:
+    async def _daemons(self, namespace: str, nodes: Iterable[str]) -> tuple[dict[str, core.Pod], bool]:
+        """Return the node daemon's pod of each of these nodes, and whether there is any of such pods."""
         if not nodes:
-            return {}
+            return {}, False
         pods = self._seen(await self._reader.list_all(kinds.POD, into=core.Pod, namespace=namespace), ())
-        return {pod.spec.node_name: pod for pod in pods if pod.spec.node_name in nodes and _is_daemon(pod)}
+        running = [pod for pod in pods if _is_daemon(pod)]
+        return {pod.spec.node_name: pod for pod in running if pod.spec.node_name in nodes}, bool(running)
 
     async def _events(self, about: Iterable[tuple[str, str, str]]) -> tuple[status.Event, ...]:
         results = await asyncio.gather(
@@ -188,45 +193,6 @@ class _Look:
         )
         events = [event for result in results for event in self._seen(result, ())]
         return tuple(sorted(events, key=lambda event: event.at, reverse=True))
-
-    async def _choices(
-        self, claim: observed.Claim, cluster: status.Cluster, shown: Iterable[tree.Device]
-    ) -> tuple[observed.Choice, ...]:
-        published = observed.shown(cluster)
-        candidates = [device for device in shown if (device.pool, device.name) in published][:DEVICES_MOST]
-        choices = []
-        for request in claim.spec.devices.requests:
-            for alternative in request.alternatives:
-                device_class = await self._reader.find(
-                    kinds.DEVICE_CLASS, alternative.device_class_name, into=observed.DeviceClass
-                )
-                if isinstance(device_class, Unread):
-                    self._unread.append(device_class)
-                    continue
-                common = device_class.spec.selectors if device_class is not None else ()
-                left, fault = candidates, ""
-                for selector in (*common, *alternative.selectors):
-                    outcome = await self._evaluator.evaluate(
-                        selector.cel.expression,
-                        self._driver,
-                        tuple(published[device.pool, device.name] for device in left),
-                    )
-                    fault = outcome.fault
-                    if fault:
-                        break
-                    met = zip(left, outcome.answers, strict=True)
-                    left = [device for device, answer in met if answer.met]
-                choices.append(
-                    observed.Choice(
-                        request=request.name,
-                        class_name=alternative.device_class_name,
-                        has_class=device_class is not None,
-                        matching=() if fault or device_class is None else tuple(left),
-                        fault=fault,
-                        count=alternative.count,
-                    )
-                )
-        return tuple(choices)
 
     def _seen(self, result: T | Unread, absent: T) -> T:
         if isinstance(result, Unread):

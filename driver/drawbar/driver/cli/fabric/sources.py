@@ -102,7 +102,7 @@ async def _secret(
         secret = await api.read(kinds.SECRET, name, into=core.Secret, namespace=namespace)
     except kube_errors.NotFound as error:
         raise errors.DrawbarError(
-            f"{where} of the Fabric does not exist; create it, or name the controller's namespace with --namespace"
+            f"{where} of the Fabric does not exist; create it, or name the controller's namespace with --daemons"
         ) from error
     except kube_errors.Denied as error:
         raise errors.DrawbarError(

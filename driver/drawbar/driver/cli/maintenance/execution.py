@@ -4,9 +4,9 @@ import asyncio
 import sys
 
 from drawbar.driver import backoff, errors
-from drawbar.driver.api import core, maintenances
+from drawbar.driver.api import core, maintenances, taintrules
 from drawbar.driver.catalogue import taints
-from drawbar.driver.cli import progress
+from drawbar.driver.cli import identity, objects, progress
 from drawbar.driver.cli.maintenance import plan
 from drawbar.driver.cli.status import live, observed, reading
 from drawbar.driver.controller import names
@@ -19,7 +19,7 @@ TRIES = 5
 
 
 async def read(
-    api: client.Client, target: plan.Target, *, driver: str
+    api: client.Client, target: objects.Target, *, driver: str
 ) -> tuple[observed.Cluster, frozenset[str]]:
     """Return the cluster, and the labels of the node that is meant.
 
@@ -27,11 +27,7 @@ async def read(
         Nothing: there is no such node.
     """
     async with progress.shown("reading the cluster"):
-        cluster = await reading.read(api, reading.Target(), driver=driver)
-        if cluster.unread:
-            raise errors.DrawbarError(
-                f"not everything can be read, so nothing was changed: {cluster.unread[0]}"
-            )
+        cluster = await reading.read_devices(api, driver=driver)
         if target.kind != "node":
             return cluster, frozenset()
         try:
@@ -41,8 +37,8 @@ async def read(
     return cluster, frozenset(node.metadata.labels)
 
 
-async def write(api: client.Client, planned: plan.Plan) -> None:
-    """Write each change; what was written before a failure is reported on stderr.
+async def write(api: client.Client, planned: plan.Plan, *, dry_run: bool = False) -> None:
+    """Write each change, or have the API server check it; what was written before a failure is reported on stderr.
 
     Raises:
         errors.DrawbarError: a Maintenance is refused, or is written by others all the time.
@@ -50,7 +46,7 @@ async def write(api: client.Client, planned: plan.Plan) -> None:
     done: list[str] = []
     try:
         for change in planned.changes:
-            await _write_one(api, planned, change)
+            await _write_one(api, planned, change, dry_run=dry_run)
             done.append(change.fabric)
     except BaseException:
         left = [change.fabric for change in planned.changes if change.fabric not in done]
@@ -60,13 +56,13 @@ async def write(api: client.Client, planned: plan.Plan) -> None:
         raise
 
 
-async def _write_one(api: client.Client, planned: plan.Plan, change: plan.Change) -> None:
+async def _write_one(api: client.Client, planned: plan.Plan, change: plan.Change, *, dry_run: bool) -> None:
     try:
         async for attempt in backoff.repeating(kube_errors.Conflict, kube_errors.NotFound, tries=TRIES):
             with attempt:
                 listed = await api.list_all(kinds.MAINTENANCE, into=maintenances.Maintenance)
                 for write in plan.writes(planned, change, listed.items):
-                    await _write_object(api, write)
+                    await _write_object(api, write, dry_run=dry_run)
     except (kube_errors.Conflict, kube_errors.NotFound) as error:
         raise errors.DrawbarError(
             f"a Maintenance of Fabric {change.fabric} was written by others each of {TRIES} times; try again, or look who "
@@ -74,8 +70,10 @@ async def _write_one(api: client.Client, planned: plan.Plan, change: plan.Change
         ) from error
 
 
-async def _write_object(api: client.Client, write: plan.Write) -> None:
+async def _write_object(api: client.Client, write: plan.Write, *, dry_run: bool) -> None:
     if write.spec is None and write.before is not None:
+        if dry_run:
+            return
         metadata = write.before.metadata
         await api.delete(
             kinds.MAINTENANCE, write.name, uid=metadata.uid, resource_version=metadata.resource_version
@@ -83,7 +81,8 @@ async def _write_object(api: client.Client, write: plan.Write) -> None:
         return
     body = plan.document(write)
     if write.before is None:
-        await api.create(kinds.MAINTENANCE, body, into=maintenances.Maintenance)
+        body["metadata"]["annotations"] = {taintrules.CREATED_BY_ANNOTATION: await identity.user(api)}
+        await api.create(kinds.MAINTENANCE, body, into=maintenances.Maintenance, dry_run=dry_run)
         return
     await api.patch(
         kinds.MAINTENANCE,
@@ -92,10 +91,11 @@ async def _write_object(api: client.Client, write: plan.Write) -> None:
         content=client.Patch.MERGE,
         into=maintenances.Maintenance,
         manager=MANAGER,
+        dry_run=dry_run,
     )
 
 
-async def settle(api: client.Client, planned: plan.Plan, target: plan.Target, *, driver: str) -> None:
+async def settle(api: client.Client, planned: plan.Plan, target: objects.Target, *, driver: str) -> None:
     """Wait until slices, or the node's labels, show the change."""
     wake = asyncio.Event()
     if target.kind != "node":

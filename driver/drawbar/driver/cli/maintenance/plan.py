@@ -12,6 +12,7 @@ import msgspec
 
 from drawbar.driver import errors
 from drawbar.driver.api import drivers, fabrics, maintenances
+from drawbar.driver.cli import objects
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.status import observed, tree
 from drawbar.driver.controller import names
@@ -21,22 +22,6 @@ REASON_HASH_CHARS = 10
 
 class Nothing(errors.DrawbarError):
     """There is nothing of that name, or it cannot be in maintenance."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What is meant.
-
-    Attributes:
-        kind: `device`, `enclosure` or `node`.
-        name: of the device (with or without its pool, or its id), `FABRIC/ENCLOSURE`, or of the node.
-    """
-
-    kind: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +79,7 @@ class Write:
 
 
 def plan(
-    cluster: observed.Cluster, labels: frozenset[str], target: Target, *, on: bool, reason: str = ""
+    cluster: observed.Cluster, labels: frozenset[str], target: objects.Target, *, on: bool, reason: str = ""
 ) -> Plan:
     """Return the changes for a target.
 
@@ -155,7 +140,7 @@ def plan(
     )
 
 
-def _placed(shown: tree.Tree, target: Target) -> list[tuple[str, tree.Device]]:
+def _placed(shown: tree.Tree, target: objects.Target) -> list[tuple[str, tree.Device]]:
     """Return the devices that are meant, each with its fabric."""
     placed = [
         (fabric.name, enclosure.name, device)
@@ -163,22 +148,38 @@ def _placed(shown: tree.Tree, target: Target) -> list[tuple[str, tree.Device]]:
         for enclosure in fabric.enclosures
         for device in enclosure.devices
     ]
-    if target.kind == "enclosure":
+    if target.kind in ("fabric", "enclosure"):
         chosen = [
             (fabric, device)
             for fabric, enclosure, device in placed
-            if f"{fabric}/{enclosure}".rstrip("/") == target.name
+            if target.name == (fabric if target.kind == "fabric" else f"{fabric}/{enclosure}".rstrip("/"))
         ]
         if not chosen:
-            enclosures = sorted({f"{fabric}/{enclosure}".rstrip("/") for fabric, enclosure, _ in placed})
-            raise Nothing(
-                f"there is no enclosure {target.name} with a device; there is {findings.listed(enclosures) or 'none'}"
+            others = sorted(
+                {
+                    fabric if target.kind == "fabric" else f"{fabric}/{enclosure}".rstrip("/")
+                    for fabric, enclosure, _ in placed
+                }
             )
+            raise Nothing(
+                f"there is no {target.kind} {target.name} with a device; there is {findings.listed(others) or 'none'}"
+            )
+        return chosen
+    if target.kind in ("claim", "pod"):
+        chosen = [
+            (fabric, device)
+            for fabric, _, device in placed
+            for claim in device.claims
+            if claim.namespace == target.namespace
+            and (claim.name == target.name if target.kind == "claim" else target.name in claim.pods)
+        ]
+        if not chosen:
+            raise Nothing(f"no device of a fabric belongs to {target.kind} {target.namespace}/{target.name}")
         return chosen
     chosen = [
         (fabric, device)
         for fabric, _, device in placed
-        if target.name in (device.name, f"{device.pool}/{device.name}", device.id)
+        if target.name in (device.name, f"{device.pool}/{device.name}", device.id, device.attachment)
     ]
     if len(chosen) > 1:
         names_of = findings.listed([f"{device.pool}/{device.name}" for _, device in chosen])
@@ -187,7 +188,7 @@ def _placed(shown: tree.Tree, target: Target) -> list[tuple[str, tree.Device]]:
         for local in shown.local:
             if any(target.name in (device.name, f"{device.pool}/{device.name}") for device in local.devices):
                 raise Nothing(
-                    f"{target.name} is a device of node {local.node} itself, of no fabric; use drawbar taint add with --pool and --device"
+                    f"{target.name} is a device of node {local.node} itself, of no fabric; drawbar taint add NAME --pool {local.node} --device {target.name.rpartition('/')[2]} takes it out of service"
                 )
         raise Nothing(f"no fabric has a device {target.name}; drawbar status --all lists them")
     return chosen
@@ -311,11 +312,12 @@ def document(write: Write) -> dict[str, Any]:
     }
 
 
-def consequences(planned: Plan, target: Target) -> tuple[str, ...]:
+def consequences(planned: Plan, target: objects.Target) -> tuple[str, ...]:
     """Return what the change means, in sentences."""
+    label = f"{target.kind} {target.name}"
     if not planned.on:
         kind = "devices go there again" if target.kind == "node" else "claims are given it again"
-        return (f"{target}: {kind}",)
+        return (f"{label}: {kind}",)
     users = sorted(
         {f"{claim.namespace}/{claim.name}" for device in planned.in_use for claim in device.claims}
     )
@@ -325,14 +327,14 @@ def consequences(planned: Plan, target: Target) -> tuple[str, ...]:
     count = len(planned.devices)
     if target.kind == "node":
         lines = [
-            f"{target}: no further device of {findings.listed([c.fabric for c in planned.changes])} goes there"
+            f"{label}: no further device of {findings.listed([c.fabric for c in planned.changes])} goes there"
         ]
         kept = "it" if count == 1 else "them"
         if count:
             lines.append(f"{count} attached there now: who has {kept} keeps {kept}")
     else:
-        what = "it" if target.kind == "device" else f"any of its {count} devices"
-        lines = [f"{target}: no further claim is given {what}"]
+        what = "it" if target.kind in ("device", "attachment") else f"any of its {count} devices"
+        lines = [f"{label}: no further claim is given {what}"]
     if users:
         lines.append(
             f"in use by {findings.listed(users)} (pods: {len(pods)}), which keep what they have; drawbar taint evicts their pods"

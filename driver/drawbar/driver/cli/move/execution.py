@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
-from drawbar.driver import backoff, errors
+from drawbar.driver import backoff
 from drawbar.driver.api.claims import ResourceClaim
-from drawbar.driver.cli import progress
+from drawbar.driver.cli import objects, progress
 from drawbar.driver.cli.maintenance import execution as maintenance
 from drawbar.driver.cli.maintenance import plan as maintenance_plan
 from drawbar.driver.cli.move import plan
@@ -15,32 +16,43 @@ from drawbar.driver.cli.status import observed, reading
 from drawbar.driver.kube import client, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 
-# For the target of a settled change; no device has such a name.
-DEVICES = maintenance_plan.Target(kind="device", name="")
+# The target of a settled change.
+DEVICES = objects.Target(kind="device")
 
 
 async def read(
-    api: client.Client, namespace: str, name: str, *, driver: str
-) -> tuple[observed.Cluster, ResourceClaim, tuple[plan.Pod, ...]]:
-    """Return the cluster, the claim, and the pods of its namespace.
+    api: client.Client, target: objects.Target, *, driver: str
+) -> tuple[observed.Cluster, tuple[ResourceClaim, ...], tuple[plan.Pod, ...]]:
+    """Return the cluster, the claims to move, and the pods of their namespace.
+
+    Args:
+        api: of the cluster.
+        target: a claim, or a pod whose claims are moved.
+        driver: the DRA driver's name.
 
     Raises:
-        errors.DrawbarError: there is no such claim, or something cannot be read.
+        errors.DrawbarError: there is no such object, or something cannot be read.
     """
+    namespace = target.namespace
     async with progress.shown("reading the cluster"):
+        names: tuple[str, ...] = (target.name,)
         try:
-            claim = await api.read(kinds.CLAIM, name, into=ResourceClaim, namespace=namespace)
+            if target.kind == "pod":
+                pod = await api.read(kinds.POD, target.name, into=observed.Pod, namespace=namespace)
+                names = pod.claim_names
+            moved = [
+                await api.read(kinds.CLAIM, name, into=ResourceClaim, namespace=namespace) for name in names
+            ]
         except kube_errors.NotFound as error:
+            what = "pod" if target.kind == "pod" else "ResourceClaim"
             raise maintenance_plan.Nothing(
-                f"there is no ResourceClaim {name} in namespace {namespace}; -n names another namespace"
+                f"there is no {what} {target.name} in namespace {namespace}; -n names another namespace"
             ) from error
-        cluster = await reading.read(api, reading.Target(), driver=driver)
-        if cluster.unread:
-            raise errors.DrawbarError(
-                f"not everything can be read, so nothing was changed: {cluster.unread[0]}"
-            )
+        if target.kind == "pod":
+            moved = [claim for claim in moved if claim.results(driver)]
+        cluster = await reading.read_devices(api, driver=driver)
         pods = await api.list_all(kinds.POD, into=plan.Pod, namespace=namespace)
-    return cluster, claim, pods.items
+    return cluster, tuple(moved), pods.items
 
 
 class Mover:
@@ -54,6 +66,19 @@ class Mover:
         self._evicted: list[str] = []
         self._is_begun = False
         self._refused = ""
+        self.successors: tuple[str, ...] = ()
+        """The pods that run in place of the evicted ones, once it is done."""
+
+    async def try_out(self) -> None:
+        """Have the API server check each step; nothing is stored.
+
+        Raises:
+            errors.DrawbarError: a step is refused.
+        """
+        await maintenance.write(self._api, self._planned.change, dry_run=True)
+        for pod in self._planned.pods:
+            body = self._eviction(pod) | {"deleteOptions": {"dryRun": ["All"]}}
+            await self._api.request("POST", self._path(pod), {"dryRun": "All"}, body=body)
 
     @property
     def undone(self) -> str:
@@ -93,20 +118,24 @@ class Mover:
 
     async def _evict(self, pod: plan.Pod) -> None:
         """Ask for the eviction until its disruption budget allows it."""
-        name = pod.metadata.name
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": self._namespace},
-            "deleteOptions": {"preconditions": {"uid": pod.metadata.uid}},
-        }
-        path = kinds.POD.path(namespace=self._namespace, name=name, subresource="eviction")
+        name, path, body = pod.metadata.name, self._path(pod), self._eviction(pod)
         async with progress.shown(f"evicting pod {name}"):
             # Another pod may have that name by now, or none.
             with contextlib.suppress(kube_errors.NotFound, kube_errors.Conflict):
                 loop = backoff.repeating(kube_errors.Throttled, noted=self._note_refusal)
                 await loop(self._api.request, "POST", path, body=body)
                 self._refused = ""
+
+    def _path(self, pod: plan.Pod) -> str:
+        return kinds.POD.path(namespace=self._namespace, name=pod.metadata.name, subresource="eviction")
+
+    def _eviction(self, pod: plan.Pod) -> dict[str, Any]:
+        return {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.metadata.name, "namespace": self._namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.metadata.uid}},
+        }
 
     def _note_refusal(self, error: Exception) -> None:
         self._refused = f"the API server refuses it: {error}"
@@ -131,11 +160,12 @@ class Mover:
             while plan.missing(self._planned, before, pods) or any(pod.metadata.uid in gone for pod in pods):
                 wake.clear()
                 await wake.wait()
+            self.successors = plan.successors(self._planned, before, pods)
             following.cancel()
 
 
 @contextlib.contextmanager
-def said(mover: Mover) -> Iterator[None]:
+def reporting(mover: Mover) -> Iterator[None]:
     """`with`: report on stderr how far it has come, where it does not come to its end."""
     try:
         yield

@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from drawbar.driver import errors
 from drawbar.driver.api import meta
 from drawbar.driver.api.claims import ResourceClaim
+from drawbar.driver.cli import objects, podgroups
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.maintenance import plan as maintenance
 from drawbar.driver.cli.status import observed, tree
@@ -21,9 +23,10 @@ class Status(meta.Struct, frozen=True):
 
 
 class Pod(meta.Struct, frozen=True):
-    """A pod with its controller."""
+    """A pod with its controller and its PodGroup."""
 
     metadata: meta.ObjectMeta
+    spec: podgroups.Grouped = podgroups.Grouped()
     status: Status = Status()
 
     @property
@@ -37,18 +40,23 @@ class Move:
     """What is to be done.
 
     Attributes:
-        claim: `NAMESPACE/NAME`.
-        devices: that the claim is to leave.
+        claims: `NAMESPACE/NAME` of each.
+        devices: that the claims are to leave.
         change: the entries of Maintenances; those that are there already are not in it.
         pods: to be evicted.
         spare: how many devices of the same class, model and fabric are free, for each device.
     """
 
-    claim: str
+    claims: tuple[str, ...]
     devices: tuple[tree.Device, ...]
     change: maintenance.Plan
     pods: tuple[Pod, ...]
     spare: Mapping[str, int]
+
+    @property
+    def bare(self) -> tuple[str, ...]:
+        """The names of the pods that no controller replaces."""
+        return tuple(pod.metadata.name for pod in self.pods if pod.controller is None)
 
     @property
     def back(self) -> maintenance.Plan:
@@ -56,34 +64,56 @@ class Move:
         return dataclasses.replace(self.change, on=False)
 
 
-def plan(cluster: observed.Cluster, claim: ResourceClaim, pods: Iterable[Pod]) -> Move:
-    """Return what it takes.
+class Unreplaced(errors.DrawbarError):
+    """Pods would be lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The result of a move.
+
+    Attributes:
+        is_moved: whether each evicted pod has a successor that runs.
+        sentence: for people.
+    """
+
+    is_moved: bool
+    sentence: str
+
+
+def plan(cluster: observed.Cluster, moved: Sequence[ResourceClaim], pods: Iterable[Pod]) -> Move:
+    """Return the steps of a move.
 
     Args:
         cluster: everything that there is.
-        claim: to be moved.
-        pods: of its namespace.
+        moved: the claims, of one namespace.
+        pods: of that namespace.
 
     Raises:
-        maintenance.Nothing: it has no device of a fabric, or no pod that could be evicted.
+        maintenance.Nothing: they have no device of a fabric, or no pod that could be evicted.
     """
-    name = f"{claim.metadata.namespace}/{claim.metadata.name}"
-    results = claim.results(cluster.driver)
+    names = tuple(f"{claim.metadata.namespace}/{claim.metadata.name}" for claim in moved)
+    name = ", ".join(names)
+    results = [result for claim in moved for result in claim.results(cluster.driver)]
     if not results:
         raise maintenance.Nothing(
             f"claim {name} has no device of {cluster.driver}, so there is nothing to move"
         )
     places = sorted({f"{result.pool}/{result.device}" for result in results})
     parts = [
-        maintenance.plan(cluster, frozenset(), maintenance.Target(kind="device", name=place), on=True)
+        maintenance.plan(cluster, frozenset(), objects.Target(kind="device", name=place), on=True)
         for place in places
     ]
     by_fabric: dict[str, frozenset[str]] = {}
     for change in (change for part in parts for change in part.changes):
         by_fabric[change.fabric] = by_fabric.get(change.fabric, frozenset()) | change.devices
     devices = tuple(device for part in parts for device in part.devices)
-    consumers = {consumer.uid for consumer in claim.status.reserved_for if consumer.resource == "pods"}
-    used_by = tuple(pod for pod in pods if pod.metadata.uid in consumers)
+    consumers = [consumer for claim in moved for consumer in claim.status.reserved_for]
+    used_by = tuple(
+        pod
+        for pod in pods
+        if any(podgroups.is_user(consumer, pod.metadata, pod.spec) for consumer in consumers)
+    )
     if not used_by:
         raise maintenance.Nothing(
             f"no pod uses claim {name}, so there is none to evict; its device is free once the claim is deleted or deallocated"
@@ -92,7 +122,7 @@ def plan(cluster: observed.Cluster, claim: ResourceClaim, pods: Iterable[Pod]) -
         maintenance.Change(fabric=fabric, devices=members) for fabric, members in sorted(by_fabric.items())
     )
     return Move(
-        claim=name,
+        claims=names,
         devices=devices,
         change=maintenance.Plan(
             on=True,
@@ -122,10 +152,14 @@ def _kind(device: tree.Device) -> tuple[str, str, str]:
 def consequences(planned: Move) -> tuple[str, ...]:
     """Return what it means, in sentences."""
     names = findings.listed([f"{device.pool}/{device.name}" for device in planned.devices])
-    lines = [f"claim {planned.claim} leaves {names}, which no claim is given meanwhile"]
+    lines = [f"claim {', '.join(planned.claims)} leaves {names}, which no claim is given meanwhile"]
     for pod in planned.pods:
         owner = pod.controller
-        then = f"{owner.kind} {owner.name} makes another" if owner is not None else "nothing makes another"
+        then = (
+            f"{owner.kind} {owner.name} makes another"
+            if owner is not None
+            else "it is lost, for no controller makes another"
+        )
         lines.append(f"pod {pod.metadata.name} is evicted: {then}")
     lines += [
         f"no other device like {name} is free now: the next pod waits for one"
@@ -148,12 +182,52 @@ def missing(planned: Move, before: frozenset[str], pods: Iterable[Pod]) -> int:
         before: uids of the pods that were there before.
         pods: of the namespace, as they are now.
     """
-    made = Counter(
-        pod.controller.uid
-        for pod in pods
-        if pod.controller is not None
-        and pod.metadata.uid not in before
-        and pod.status.phase == RUNNING
-        and not pod.metadata.deletion_timestamp
-    )
+    made = Counter(pod.controller.uid for pod in _made(before, pods) if pod.controller is not None)
     return sum(max(0, wanted - made[uid]) for uid, wanted in awaited(planned).items())
+
+
+def successors(planned: Move, before: frozenset[str], pods: Iterable[Pod]) -> tuple[str, ...]:
+    """Return the names of the pods that run in place of evicted ones."""
+    owners = awaited(planned)
+    return tuple(
+        pod.metadata.name
+        for pod in _made(before, pods)
+        if pod.controller is not None and pod.controller.uid in owners
+    )
+
+
+def _made(before: frozenset[str], pods: Iterable[Pod]) -> Iterator[Pod]:
+    """Yield the new pods that run."""
+    for pod in pods:
+        is_new = pod.metadata.uid not in before and not pod.metadata.deletion_timestamp
+        if is_new and pod.status.phase == RUNNING:
+            yield pod
+
+
+def check(planned: Move, *, force: bool) -> None:
+    """Refuse a move that loses pods.
+
+    Raises:
+        Unreplaced: a pod has no controller, and `force` is false.
+    """
+    if planned.bare and not force:
+        raise Unreplaced(
+            f"no controller makes another pod in place of {findings.listed(planned.bare)}, so it would be lost; nothing was changed: "
+            "add --force to evict it all the same"
+        )
+
+
+def outcome(planned: Move, successors: Sequence[str]) -> Outcome:
+    """Return the result: what was evicted, and which pods run in their place."""
+    evicted = findings.listed([pod.metadata.name for pod in planned.pods])
+    devices = ", ".join(device.name for device in planned.devices)
+    if planned.bare and not successors:
+        return Outcome(
+            is_moved=False,
+            sentence=f"evicted: {evicted}; no pod runs in its place, and {devices} can be given to claims again.",
+        )
+    lost = f"; lost: {findings.listed(planned.bare)}" if planned.bare else ""
+    return Outcome(
+        is_moved=not planned.bare,
+        sentence=f"moved: {findings.listed(successors)} runs in place of {evicted}{lost}; {devices} can be given to claims again.",
+    )

@@ -3,15 +3,15 @@
 import asyncio
 import contextlib
 import heapq
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.api import attachments, claims, fabrics, slices
+from drawbar.driver.api import attachments, claims, fabrics, slices, taintrules
 from drawbar.driver.cli import progress
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.status import observed, reading
-from drawbar.driver.kube import client, kinds, mirror
+from drawbar.driver.kube import client, discovery, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 
 FIRST_ANSWER_SECONDS = 60.0
@@ -21,9 +21,18 @@ Changed = Callable[[mirror.Item | None, mirror.Item | None], None]
 
 
 class Live:
-    """The objects that a status is made of, and the Events of Drawbar."""
+    """The objects of a status, the pods without a node, the DeviceTaintRules and the Events of Drawbar.
 
-    def __init__(self, api: client.Client, *, driver: str, changed: Changed) -> None:
+    Args:
+        api: the API server.
+        driver: the DRA driver's name.
+        changed: see `Changed`.
+        rules: the served version of DeviceTaintRule; None if the API server serves none.
+    """
+
+    def __init__(
+        self, api: client.Client, *, driver: str, changed: Changed, rules: kinds.Kind | None = None
+    ) -> None:
         self._driver = driver
 
         def follow(kind: kinds.Kind, into: type[Any], fields: str = "") -> mirror.Mirror[Any]:
@@ -40,13 +49,19 @@ class Live:
         self._events: mirror.Mirror[observed.Event] = follow(
             kinds.EVENT, observed.Event, f"reportingController={driver}"
         )
-        self._mirrors: Mapping[str, mirror.Mirror[Any]] = {
+        self._pods: mirror.Mirror[observed.UnscheduledPod] = follow(
+            kinds.POD, observed.UnscheduledPod, "spec.nodeName="
+        )
+        self._mirrors: dict[str, mirror.Mirror[Any]] = {
             "fabrics": self._fabrics,
             "resourceslices": self._slices,
             "deviceattachments": self._attachments,
             "resourceclaims": self._claims,
             "events": self._events,
+            "pods": self._pods,
         }
+        if rules is not None:
+            self._mirrors[rules.plural] = follow(rules, taintrules.DeviceTaintRule)
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
@@ -109,7 +124,7 @@ async def following(api: client.Client, *, driver: str, changed: Changed) -> Asy
     Raises:
         errors.DrawbarError: see `Live.ready`.
     """
-    cluster = Live(api, driver=driver, changed=changed)
+    cluster = Live(api, driver=driver, changed=changed, rules=await _taint_rules(api))
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(cluster.run(), name="cluster")
@@ -119,6 +134,14 @@ async def following(api: client.Client, *, driver: str, changed: Changed) -> Asy
             running.cancel()
     except* errors.DrawbarError as group:
         raise group.exceptions[0] from None
+
+
+async def _taint_rules(api: client.Client) -> kinds.Kind | None:
+    """Return the served version of DeviceTaintRule, or None if there is none or the API server does not tell."""
+    try:
+        return discovery.taint_rules(await discovery.resources(api, discovery.RESOURCE_GROUP))
+    except kube_errors.KubeError:
+        return None
 
 
 def _unread(plural: str, error: kube_errors.KubeError) -> Unread:

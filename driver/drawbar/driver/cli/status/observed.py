@@ -1,5 +1,6 @@
 """What was read of the cluster, as values."""
 
+import re
 from dataclasses import dataclass
 
 from drawbar.driver.api import meta
@@ -8,6 +9,9 @@ from drawbar.driver.api.claims import ResourceClaim
 from drawbar.driver.api.fabrics import Fabric
 from drawbar.driver.api.maintenances import Maintenance
 from drawbar.driver.api.slices import ResourceSlice
+from drawbar.driver.api.taintrules import DeviceTaintRule
+
+_PREEMPTION = re.compile(r"\.?( still not schedulable,)? preemption: ")
 
 
 class PodClaim(meta.Struct, frozen=True):
@@ -36,6 +40,27 @@ class Pod(meta.Struct, frozen=True):
         """The names of its ResourceClaims, those that are not made yet left out."""
         named = (*self.spec.resource_claims, *self.status.resource_claim_statuses)
         return tuple(dict.fromkeys(claim.resource_claim_name for claim in named if claim.resource_claim_name))
+
+
+class UnscheduledStatus(PodClaims, frozen=True):
+    """The status of a pod without a node."""
+
+    conditions: tuple[meta.Condition, ...] = ()
+
+
+class UnscheduledPod(Pod, frozen=True):
+    """A pod without a node, with the scheduler's reason."""
+
+    status: UnscheduledStatus = UnscheduledStatus()
+
+    @property
+    def reason(self) -> str:
+        """The scheduler's message; empty before it has tried."""
+        scheduled = meta.find(self.status.conditions, "PodScheduled")
+        if scheduled is None or scheduled.is_true:
+            return ""
+        # Preemption never frees a device.
+        return _PREEMPTION.split(scheduled.message, maxsplit=1)[0]
 
 
 class Regarding(meta.Struct, frozen=True):
@@ -69,6 +94,9 @@ class Cluster:
     Attributes:
         driver: the DRA driver's name, whose devices are meant.
         wanted: the claims that were asked for, which are shown also without a device.
+        rules: the DeviceTaintRules, whatever their version and driver.
+        pods: those without a node.
+        unlisted: the collections that could not be read, by plural name.
         unread: one sentence for everything that could not be read, with the remedy.
     """
 
@@ -79,4 +107,7 @@ class Cluster:
     attachments: tuple[DeviceAttachment, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
     wanted: tuple[ResourceClaim, ...] = ()
+    rules: tuple[DeviceTaintRule, ...] = ()
+    pods: tuple[UnscheduledPod, ...] = ()
+    unlisted: frozenset[str] = frozenset()
     unread: tuple[str, ...] = ()

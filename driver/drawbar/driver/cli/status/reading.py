@@ -1,39 +1,33 @@
 """Reads of the cluster what a status needs, and no more: the whole, or what belongs to one fabric, node, claim or pod."""
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from drawbar.driver import errors
-from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, slices
+from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, slices, taintrules
+from drawbar.driver.cli import objects, remedies
 from drawbar.driver.cli.doctor.findings import NAMED_MAX, Unread
 from drawbar.driver.cli.doctor.reading import Reader
 from drawbar.driver.cli.status import observed
 from drawbar.driver.controller import names
-from drawbar.driver.kube import client, exclusions, kinds
+from drawbar.driver.kube import client, discovery, exclusions, kinds
+from drawbar.driver.kube import errors as kube_errors
 
 T = TypeVar("T")
+OF_ONE_OBJECT = frozenset({"node", "claim", "pod"})
+"""The kinds of which the own objects alone are read."""
+Target = objects.Target
+Missing = objects.Missing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What is asked for.
+class Incomplete(errors.DrawbarError):
+    """Something that is needed cannot be read."""
 
-    Attributes:
-        kind: `fabric`, `node`, `claim`, `pod`, or empty for the whole cluster.
-        name: of the object.
-        namespace: of a claim or pod.
-    """
-
-    kind: str = ""
-    name: str = ""
-    namespace: str = ""
-
-
-class Missing(errors.DrawbarError):
-    """There is no object of the name that was given."""
+    exit_code = errors.ExitStatus.UNREAD
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,38 +35,63 @@ class _Readings:
     """Reads, of which those that fail are kept as sentences, as are the objects that cannot be read.
 
     Attributes:
-        failed: how many reads failed as a whole.
+        first: the first failure and its remedy.
+        failed: the plural names of the kinds that could not be read.
     """
 
     reader: Reader
     unread: list[str] = field(default_factory=list)
-    failed: int = 0
+    first: str = ""
+    failed: set[str] = field(default_factory=set)
 
     async def list_all(
-        self, kind: kinds.Kind, into: type[T], *, labels: str = "", fields: str = ""
+        self,
+        kind: kinds.Kind,
+        into: type[T],
+        *,
+        labels: str = "",
+        fields: str = "",
+        namespace: str | None = None,
     ) -> tuple[T, ...]:
         """Return all objects that match; none where they cannot be read."""
 
         async def ask() -> tuple[T, ...]:
-            listing = await self.reader.api.list_all(kind, into=into, labels=labels, fields=fields)
+            listing = await self.reader.api.list_all(
+                kind, into=into, labels=labels, fields=fields, namespace=namespace
+            )
             self.unread += left_out(listing.unreadable)
             return listing.items
 
         result = await self.reader.attempt(kind.plural, f"list {kind.plural}", ask)
-        return () if self._is_unread(result) else result  # type: ignore[return-value]
+        return () if self._is_unread(result, kind) else result  # type: ignore[return-value]
+
+    async def list_rules(self) -> tuple[taintrules.DeviceTaintRule, ...]:
+        """Return the DeviceTaintRules in the newest version that is served; none where there is no such kind."""
+        try:
+            served = await discovery.resources(self.reader.api, discovery.RESOURCE_GROUP)
+        except kube_errors.KubeError as error:
+            self._is_unread(
+                Unread(what="devicetaintrules", why=remedies.sentence(error)), kinds.TAINT_RULES[0]
+            )
+            return ()
+        kind = discovery.taint_rules(served)
+        return await self.list_all(kind, taintrules.DeviceTaintRule) if kind is not None else ()
 
     async def find(
         self, kind: kinds.Kind, name: str, into: type[T], namespace: str | None = None
     ) -> T | None:
         """Return one object; None where there is none, or it cannot be read."""
         result = await self.reader.find(kind, name, into=into, namespace=namespace)
-        return None if self._is_unread(result) else result  # type: ignore[return-value]
+        return None if self._is_unread(result, kind) else result  # type: ignore[return-value]
 
-    def _is_unread(self, result: object) -> bool:
+    def _is_unread(self, result: object, kind: kinds.Kind) -> bool:
         if not isinstance(result, Unread):
             return False
-        self.unread.append(sentence(result))
-        self.failed += 1
+        if (said := sentence(result)) not in self.unread:
+            self.unread.append(said)
+        remedy = f"ask for the right to {result.permission}" if result.permission else result.remedy
+        self.first = self.first or remedies.plain(result.why) + (f": {remedy}" if remedy else "")
+        self.failed.add(kind.plural)
         return True
 
 
@@ -85,46 +104,96 @@ def left_out(unreadable: Collection[exclusions.Unreadable]) -> list[str]:
 
 def sentence(unread: Unread) -> str:
     """Return what cannot be read, why, and the remedy."""
-    remedy = f"ask for the right to {unread.permission}" if unread.permission else "look at the API server"
+    remedy = unread.remedy
+    if unread.permission:
+        remedy = f"ask for the right to {unread.permission}"
     if "not find the requested resource" in unread.why or "page not found" in unread.why:
         remedy = "install Drawbar's chart, or use a release that serves resource.k8s.io/v1"
-    return f"{unread.what} cannot be read: {unread.why}; {remedy}"
+    return f"{unread.what} cannot be read: {unread.why}" + (f"; {remedy}" if remedy else "")
 
 
-async def read(api: client.Client, target: Target, *, driver: str) -> observed.Cluster:
-    """Return what belongs to the target.
+async def read(
+    api: client.Client, target: objects.Target, *, driver: str, labels: str = ""
+) -> observed.Cluster:
+    """Return what belongs to the target: of a node, claim or pod its own objects, else the whole cluster.
+
+    Args:
+        api: of the cluster.
+        target: an object, or the whole cluster.
+        driver: the DRA driver's name.
+        labels: a selector of the claims.
 
     Raises:
         Missing: there is no object of that name.
-        errors.DrawbarError: nothing at all can be read.
+        Incomplete: nothing that is needed can be read.
     """
     readings = _Readings(reader=Reader(api))
-    read_one: dict[str, Callable[[_Readings, Target, str], Awaitable[observed.Cluster]]] = {
-        "": _whole,
-        "fabric": _of_fabric,
+    read_one: dict[str, Callable[[_Readings, objects.Target, str], Awaitable[observed.Cluster]]] = {
         "node": _of_node,
         "claim": _of_claim,
         "pod": _of_pod,
     }
-    return await read_one[target.kind](readings, target, driver)
-
-
-async def _whole(readings: _Readings, _target: Target, driver: str) -> observed.Cluster:
-    (
-        listed_fabrics,
-        listed_maintenances,
-        listed_slices,
-        listed_attachments,
-        listed_claims,
-    ) = await asyncio.gather(
-        readings.list_all(kinds.FABRIC, fabrics.Fabric),
-        readings.list_all(kinds.MAINTENANCE, maintenances.Maintenance),
-        readings.list_all(kinds.SLICE, slices.ResourceSlice, fields=f"spec.driver={driver}"),
-        readings.list_all(kinds.ATTACHMENT, attachments.DeviceAttachment),
-        readings.list_all(kinds.CLAIM, claims.ResourceClaim),
+    if target.kind not in read_one:
+        return await _whole(readings, driver, labels)
+    rules, pods, found = await asyncio.gather(
+        readings.list_rules(),
+        readings.list_all(
+            kinds.POD, observed.UnscheduledPod, fields="spec.nodeName=", namespace=target.namespace
+        )
+        if target.kind in objects.NAMESPACED
+        else _nothing(),
+        read_one[target.kind](readings, target, driver),
     )
-    if readings.failed == 5:
-        raise errors.DrawbarError("nothing can be read: " + readings.unread[0])
+    if readings.failed - {"devicetaintrules"} and not (
+        found.fabrics or found.attachments or found.claims or found.slices
+    ):
+        raise Incomplete(readings.first)
+    return dataclasses.replace(
+        found, rules=rules, pods=pods, unread=tuple(readings.unread), unlisted=frozenset(readings.failed)
+    )
+
+
+async def _nothing() -> tuple[()]:
+    return ()
+
+
+async def read_devices(api: client.Client, *, driver: str) -> observed.Cluster:
+    """Return fabrics, devices, claims and maintenances of the whole cluster, for a verb that changes something.
+
+    Raises:
+        Incomplete: one of them cannot be read.
+    """
+    readings = _Readings(reader=Reader(api))
+    cluster = await _whole(readings, driver, with_causes=False)
+    if cluster.unread:
+        raise Incomplete(f"not everything can be read, so nothing was changed: {cluster.unread[0]}")
+    return cluster
+
+
+async def _whole(
+    readings: _Readings, driver: str, labels: str = "", *, with_causes: bool = True
+) -> observed.Cluster:
+    """Return the whole cluster; `with_causes` with the rules and pods that tell why a claim waits."""
+    (
+        (listed_fabrics, listed_maintenances, listed_slices, listed_attachments),
+        (listed_claims, listed_rules, listed_pods),
+    ) = await asyncio.gather(
+        asyncio.gather(
+            readings.list_all(kinds.FABRIC, fabrics.Fabric),
+            readings.list_all(kinds.MAINTENANCE, maintenances.Maintenance),
+            readings.list_all(kinds.SLICE, slices.ResourceSlice, fields=f"spec.driver={driver}"),
+            readings.list_all(kinds.ATTACHMENT, attachments.DeviceAttachment),
+        ),
+        asyncio.gather(
+            readings.list_all(kinds.CLAIM, claims.ResourceClaim, labels=labels),
+            readings.list_rules() if with_causes else _nothing(),
+            readings.list_all(kinds.POD, observed.UnscheduledPod, fields="spec.nodeName=")
+            if with_causes
+            else _nothing(),
+        ),
+    )
+    if {"fabrics", "resourceslices", "deviceattachments", "resourceclaims"} <= readings.failed:
+        raise Incomplete(readings.first)
     return observed.Cluster(
         driver=driver,
         fabrics=listed_fabrics,
@@ -132,35 +201,14 @@ async def _whole(readings: _Readings, _target: Target, driver: str) -> observed.
         slices=listed_slices,
         attachments=listed_attachments,
         claims=listed_claims,
+        rules=listed_rules,
+        pods=listed_pods,
         unread=tuple(readings.unread),
+        unlisted=frozenset(readings.failed),
     )
 
 
-async def _of_fabric(readings: _Readings, target: Target, driver: str) -> observed.Cluster:
-    whole = await _whole(readings, target, driver)
-    chosen = tuple(fabric for fabric in whole.fabrics if fabric.metadata.name == target.name)
-    if not chosen and whole.fabrics:
-        names = ", ".join(sorted(fabric.metadata.name for fabric in whole.fabrics)[:5])
-        raise Missing(f"there is no Fabric {target.name}; there is {names}")
-    return observed.Cluster(
-        driver=driver,
-        fabrics=chosen,
-        slices=tuple(entry for entry in whole.slices if _is_in(entry.spec.pool.name, target.name)),
-        attachments=tuple(entry for entry in whole.attachments if entry.spec.fabric == target.name),
-        claims=tuple(
-            claim
-            for claim in whole.claims
-            if any(_is_in(result.pool, target.name) for result in claim.results(driver))
-        ),
-        unread=whole.unread,
-    )
-
-
-def _is_in(pool: str, fabric: str) -> bool:
-    return pool == fabric or pool.startswith(f"{fabric}/")
-
-
-async def _of_node(readings: _Readings, target: Target, driver: str) -> observed.Cluster:
+async def _of_node(readings: _Readings, target: objects.Target, driver: str) -> observed.Cluster:
     listed, own = await asyncio.gather(
         readings.list_all(
             kinds.ATTACHMENT,
@@ -191,7 +239,7 @@ async def _of_node(readings: _Readings, target: Target, driver: str) -> observed
     )
 
 
-async def _of_claim(readings: _Readings, target: Target, driver: str) -> observed.Cluster:
+async def _of_claim(readings: _Readings, target: objects.Target, driver: str) -> observed.Cluster:
     wanted = await _claims(readings, {(target.namespace, target.name)})
     if not wanted and not readings.unread:
         raise Missing(
@@ -200,7 +248,7 @@ async def _of_claim(readings: _Readings, target: Target, driver: str) -> observe
     return await _with_devices(readings, wanted, driver)
 
 
-async def _of_pod(readings: _Readings, target: Target, driver: str) -> observed.Cluster:
+async def _of_pod(readings: _Readings, target: objects.Target, driver: str) -> observed.Cluster:
     pod = await readings.find(kinds.POD, target.name, observed.Pod, target.namespace)
     if pod is None and not readings.unread:
         raise Missing(

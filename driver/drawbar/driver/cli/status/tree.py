@@ -4,14 +4,27 @@ A device is there if a slice publishes it, a DeviceAttachment holds it or a clai
 use is left out.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
-from drawbar.driver.api import attachments, bindings, claims, fabrics, leftout, meta, nodepools, slices
+from drawbar.driver.api import (
+    attachments,
+    bindings,
+    claims,
+    fabrics,
+    leftout,
+    meta,
+    nodepools,
+    slices,
+    taintrules,
+)
 from drawbar.driver.catalogue import reasons
+from drawbar.driver.cli import objects
+from drawbar.driver.cli.doctor.plans import fabrics as judging
 from drawbar.driver.cli.status import observed
 from drawbar.driver.controller import names, outcomes
 from drawbar.fabric import attributes
@@ -26,11 +39,24 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Taint(Node, frozen=True):
-    """A taint that a slice publishes for the device."""
+    """A taint of the device.
+
+    Attributes:
+        rule: the DeviceTaintRule that sets it; empty if the driver publishes it.
+    """
 
     key: str
     value: str
     effect: str
+    rule: str = ""
+
+
+class Problem(Node, frozen=True):
+    """Something wrong, and the next step; `severity` as of `doctor.findings.Severity`."""
+
+    severity: str
+    message: str
+    remedy: str
 
 
 class Claim(Node, frozen=True):
@@ -130,9 +156,11 @@ class Fabric(Node, frozen=True):
     """A fabric.
 
     Attributes:
-        state: `Connected`, the reason why it is not, `Deleting`, or `Missing` where only its devices name it.
+        state: `Connected` if each condition is as it should be; else `Degraded`, the reason of the first one that is not,
+            `Deleting`, or `Missing` where only its devices name it.
         since: of the state; RFC 3339.
-        message: of the state, where it is not connected.
+        message: of the state, unless it is `Connected`.
+        problems: a finding for each condition that is not as it should be.
         not_offered: how many of the manager's devices are beyond `spec.offer`.
         reach_groups: of a fabric that does not connect each device with each host.
         incompatible: the pairs that are not tried now.
@@ -146,6 +174,7 @@ class Fabric(Node, frozen=True):
     not_offered: int = 0
     reach_groups: tuple[ReachGroup, ...] = ()
     incompatible: tuple[RefusedPair, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
 
 class LeftOut(Node, frozen=True):
@@ -169,7 +198,7 @@ class Tree(Node, frozen=True):
     Attributes:
         fabrics: by name.
         local: by name of the node.
-        claims: those that were asked for by name.
+        claims: those that were asked for by name, and those without a device.
         unread: one sentence for everything that could not be read.
     """
 
@@ -221,6 +250,7 @@ def build(cluster: observed.Cluster) -> Tree:
     facts: dict[bindings.Key, _Facts] = defaultdict(_Facts)
     for key, published in _published(cluster.slices, cluster.driver).items():
         facts[key].published = published
+    rules = _Rules(cluster.rules, cluster.driver)
     for attachment in cluster.attachments:
         if attachment.spec.driver == cluster.driver:
             key = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.device)
@@ -242,12 +272,14 @@ def build(cluster: observed.Cluster) -> Tree:
             )
     by_fabric: dict[str, dict[str, list[Device]]] = defaultdict(lambda: defaultdict(list))
     by_node: dict[str, list[Device]] = defaultdict(list)
-    for key, fact in sorted(facts.items(), key=lambda entry: (entry[0].pool, entry[0].device)):
+    for key, fact in sorted(
+        facts.items(), key=lambda entry: (natural(entry[0].pool), natural(entry[0].device))
+    ):
         fabric, enclosure = _place(key, fact)
+        device = _device(key, fact, is_local=not fabric, driver=cluster.driver, rules=rules.of(key))
         if fabric:
-            by_fabric[fabric][enclosure].append(_device(key, fact, is_local=False, driver=cluster.driver))
+            by_fabric[fabric][enclosure].append(device)
         else:
-            device = _device(key, fact, is_local=True, driver=cluster.driver)
             by_node[device.node].append(device)
     left_out = _left_out(cluster.slices, cluster.driver)
     objects = {
@@ -256,14 +288,154 @@ def build(cluster: observed.Cluster) -> Tree:
     return Tree(
         fabrics=tuple(
             describe_fabric(name, objects.get(name), by_fabric.get(name, {}), is_listed=bool(cluster.fabrics))
-            for name in sorted(objects.keys() | by_fabric.keys())
+            for name in sorted(objects.keys() | by_fabric.keys(), key=natural)
         ),
         local=tuple(
             Local(node=node, devices=tuple(by_node.get(node, ())), left_out=left_out.get(node, ()))
-            for node in sorted(by_node.keys() | left_out.keys())
+            for node in sorted(by_node.keys() | left_out.keys(), key=natural)
         ),
-        claims=tuple(_claim(claim, cluster.driver) for claim in cluster.wanted),
+        claims=_claims(cluster),
         unread=cluster.unread,
+    )
+
+
+class _Rules:
+    """The taints that DeviceTaintRules set on devices of one driver.
+
+    A rule that selects by class or expression (up to Kubernetes 1.34) is not computed.
+    """
+
+    def __init__(self, listed: Iterable[taintrules.DeviceTaintRule], driver: str) -> None:
+        self._driver = driver
+        self._rules = [
+            rule
+            for rule in listed
+            if rule.spec.device_selector is not None
+            and rule.spec.device_selector.is_computable
+            and rule.spec.device_selector.driver in (None, driver)
+        ]
+
+    def of(self, key: bindings.Key) -> tuple[Taint, ...]:
+        """Return the taints of a device."""
+        return tuple(
+            Taint(
+                key=rule.spec.taint.key,
+                value=rule.spec.taint.value or "",
+                effect=rule.spec.taint.effect,
+                rule=rule.metadata.name,
+            )
+            for rule in self._rules
+            if rule.spec.device_selector is not None
+            and rule.spec.device_selector.selects(self._driver, key.pool, key.device)
+        )
+
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Return a key that sorts chassis-2 before chassis-10."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(name))
+
+
+def within(whole: Tree, target: objects.Target, namespace: str = "") -> Tree:
+    """Return the part of the tree that the target means.
+
+    Args:
+        whole: of the cluster, or of a node, claim or pod.
+        target: an object; a fabric, enclosure, device or attachment is picked out here.
+        namespace: of claims without a device; empty for all.
+
+    Raises:
+        objects.Missing: there is no object of that name.
+    """
+    if namespace:
+        listed = tuple(claim for claim in whole.claims if claim.namespace == namespace)
+        whole = msgspec.structs.replace(whole, claims=listed)
+    if target.kind not in ("fabric", "enclosure", "device", "attachment"):
+        return whole
+
+    def is_meant(device: Device, fabric: str, enclosure: str) -> bool:
+        match target.kind:
+            case "fabric":
+                return fabric == target.name
+            case "enclosure":
+                return f"{fabric}/{enclosure}".rstrip("/") == target.name
+            case "device":
+                return target.name in (device.name, f"{device.pool}/{device.name}", device.id)
+        return bool(device.attachment) and device.attachment == target.name
+
+    chosen: list[Fabric] = []
+    for fabric in whole.fabrics:
+        enclosures = []
+        for enclosure in fabric.enclosures:
+            devices = tuple(
+                device for device in enclosure.devices if is_meant(device, fabric.name, enclosure.name)
+            )
+            if devices:
+                enclosures.append(Enclosure(name=enclosure.name, devices=devices))
+        if enclosures or (target.kind == "fabric" and fabric.name == target.name):
+            chosen.append(msgspec.structs.replace(fabric, enclosures=tuple(enclosures)))
+    local = tuple(
+        Local(node=entry.node, devices=devices)
+        for entry in whole.local
+        if (devices := tuple(device for device in entry.devices if is_meant(device, "", "")))
+    )
+    if not chosen and not local:
+        raise objects.Missing(f"there is no {target.kind} {target.name}{_others(whole, target.kind)}")
+    return msgspec.structs.replace(whole, fabrics=tuple(chosen), local=local, claims=())
+
+
+def _others(whole: Tree, kind: str) -> str:
+    """Return the first names of a kind, as the end of a sentence."""
+    match kind:
+        case "fabric":
+            known = [fabric.name for fabric in whole.fabrics]
+        case "enclosure":
+            known = [f"{fabric.name}/{part.name}" for fabric in whole.fabrics for part in fabric.enclosures]
+        case "device":
+            known = [device.name for device in whole.devices]
+        case _:
+            known = [device.attachment for device in whole.devices if device.attachment]
+    return f"; there is {', '.join(known[:5])}" if known else ""
+
+
+_PREEMPTION = re.compile(r"\.? (?:still not schedulable|preemption:)")
+"""Where the scheduler goes on to other pods that it could evict: none gives back a device."""
+UNUSED = "no pod uses the claim yet; the scheduler allocates it for its first pod"
+UNTRIED = "the scheduler has not tried to place its pod yet"
+
+
+def _pending(cluster: observed.Cluster) -> tuple[Claim, ...]:
+    """Return the claims without a device, each with the reason; those of pods that cannot be placed first."""
+    pods: dict[tuple[str, str], list[observed.UnscheduledPod]] = defaultdict(list)
+    for pod in cluster.pods:
+        for name in pod.claim_names:
+            pods[pod.metadata.namespace, name].append(pod)
+    result = []
+    for claim in cluster.claims:
+        if claim.status.allocation is not None or claim.metadata.deletion_timestamp:
+            continue
+        users = pods.get((claim.metadata.namespace, claim.metadata.name), [])
+        shown = _claim(claim, cluster.driver)
+        if "pods" not in cluster.unlisted:
+            said = next((pod.reason for pod in users if pod.reason), UNTRIED if users else UNUSED)
+            reason = _PREEMPTION.split(said)[0]
+            shown = msgspec.structs.replace(
+                shown, pods=tuple(pod.metadata.name for pod in users), waits_for=reason
+            )
+        result.append(shown)
+    return tuple(sorted(result, key=lambda claim: (claim.waits_for in (UNUSED, UNTRIED), claim.since)))
+
+
+def _claims(cluster: observed.Cluster) -> tuple[Claim, ...]:
+    """Return the claims that were asked for, and the other ones without a device."""
+    pending = {(claim.namespace, claim.name): claim for claim in _pending(cluster)}
+    wanted = [_claim(claim, cluster.driver) for claim in cluster.wanted]
+    named = {(claim.namespace, claim.name) for claim in wanted}
+    return (
+        *(pending.get((claim.namespace, claim.name), claim) for claim in wanted),
+        *(claim for key, claim in pending.items() if key not in named),
     )
 
 
@@ -329,7 +501,9 @@ def _place(key: bindings.Key, fact: _Facts) -> tuple[str, str]:
     return (fabric, names.enclosure_of(key.pool)) if rest else ("", "")
 
 
-def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> Device:
+def _device(
+    key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str, rules: tuple[Taint, ...]
+) -> Device:
     published, attachment = fact.published, fact.attachment
     # In one order, whoever built the tree and from whichever events.
     holders = sorted(fact.holders, key=lambda claim: (claim.metadata.namespace, claim.metadata.name))
@@ -380,9 +554,12 @@ def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> 
         if attachment is not None and attachment.spec.allocated != attachment.spec.device and not fact.members
         else "",
         attributes=_own_attributes(published.device.attributes if published is not None else {}),
-        taints=tuple(
-            Taint(key=taint.key, value=taint.value, effect=taint.effect)
-            for taint in (published.taints if published is not None else ())
+        taints=(
+            *(
+                Taint(key=taint.key, value=taint.value, effect=taint.effect)
+                for taint in (published.taints if published is not None else ())
+            ),
+            *rules,
         ),
         claims=shown,
     )
@@ -518,15 +695,29 @@ def describe_fabric(
         is_listed: whether Fabrics could be read, so that one without an object is missing.
     """
     state, since, message = "Missing" if is_listed else "Unknown", "", ""
+    problems: tuple[Problem, ...] = ()
     if fabric is not None:
+        problems = tuple(
+            Problem(severity=finding.severity.value, message=finding.message, remedy=finding.remedy)
+            for finding in judging.judge(fabric)
+        )
         connected = meta.find(fabric.status.conditions, "Connected")
         since = _since(connected)
         if fabric.deleting:
             state, since = "Deleting", fabric.metadata.deletion_timestamp or ""
         elif connected is None:
             state, message = "Pending", "no controller has written its status yet"
-        elif connected.is_true:
+        elif not problems:
             state = "Connected"
+        elif connected.is_true:
+            bad = next(
+                condition
+                for kind in (fabrics.PUBLISHED, fabrics.WRITABLE, fabrics.DEGRADED)
+                if (condition := meta.find(fabric.status.conditions, kind)) is not None
+                and condition.is_true == (kind == fabrics.DEGRADED)
+            )
+            state = fabrics.DEGRADED if bad.type == fabrics.DEGRADED else f"Not{bad.type}"
+            since, message = _since(bad), problems[0].message
         else:
             state, message = connected.reason or "NotConnected", connected.message
     return Fabric(
@@ -536,8 +727,9 @@ def describe_fabric(
         message=message,
         enclosures=tuple(
             Enclosure(name=enclosure, devices=tuple(devices))
-            for enclosure, devices in sorted(enclosures.items())
+            for enclosure, devices in sorted(enclosures.items(), key=lambda entry: natural(entry[0]))
         ),
+        problems=problems,
         not_offered=fabric.status.not_offered if fabric is not None else 0,
         reach_groups=tuple(
             ReachGroup(id=group.id, devices=group.devices, hosts=group.hosts, nodes=group.nodes)

@@ -11,10 +11,17 @@ from drawbar.driver.api import meta
 from drawbar.driver.cli import tables
 from drawbar.driver.cli.status import tree
 
-# Printed one by one, those that wait first; the rest are counted.
-DEVICES = 100
+SMALL = 40
+"""A cluster with at most this many devices is shown device by device."""
+# Printed one by one, those with trouble first; the rest are counted.
+DEVICES = 40
+ENCLOSURES = 20
+TROUBLES = 10
+MARKS = {"error": "✗", "unchecked": "?", "warning": "!", "note": "·"}
+"""The mark of each severity, the worst first."""
+STYLES = {"✗": "bold red", "?": "magenta", "!": "yellow", "·": "dim"}
 # Likewise, of reachability groups and of refused pairs.
-GROUPS = 10
+GROUPS = 5
 LEFT_OUT = 8
 """Of the devices that a node leaves to others, as many are printed."""
 _COLOURS = {
@@ -30,38 +37,56 @@ _COLOURS = {
 }
 
 
-def show(out: console.Console, shown: tree.Tree, *, now: datetime.datetime, every: bool = False) -> None:
-    """Print the tree.
+def show(
+    out: console.Console,
+    shown: tree.Tree,
+    *,
+    now: datetime.datetime,
+    every: bool = False,
+    wide: bool = False,
+) -> None:
+    """Print the summary, what is wrong, and the tree.
 
     Args:
-        out: where to.
-        shown: what was read.
+        out: the console.
+        shown: the cluster, or a part of it.
         now: from which ages are counted.
-        every: print also the free devices one by one, and as many as there are.
+        every: print each device one by one.
+        wide: print the host, the port and the id of each device, too.
     """
+    if not (shown.fabrics or shown.local or shown.claims):
+        if not shown.unread:
+            tables.sentence(out, "There are no fabrics and no devices.")
+        return
+    _summary(out, shown, now)
+    _troubles(out, shown, now, every=every)
+    devices = shown.devices
+    is_small = every or len(devices) <= SMALL
     worth = sorted(
-        (device for device in shown.devices if every or device.state != tree.FREE or device.taints),
-        key=lambda device: device.state in tree.SETTLED,
+        (device for device in devices if every or _is_worth(device, is_small=is_small)),
+        key=lambda device: not is_trouble(device),
     )
     single = frozenset(map(_key, worth if every else worth[:DEVICES]))
-    for claim in shown.claims:
-        out.print(_claim(claim, now))
-        if claim.waits_for:
-            tables.sentence(out, f"  waits for {claim.waits_for}")
-    for fabric in shown.fabrics:
-        devices = [device for enclosure in fabric.enclosures for device in enclosure.devices]
+    enclosures_left = sum(len(fabric.enclosures) for fabric in shown.fabrics) if every else ENCLOSURES
+    for fabric in sorted(shown.fabrics, key=lambda fabric: fabric.state == "Connected"):
+        inside = [device for enclosure in fabric.enclosures for device in enclosure.devices]
         beyond = f"; {fabric.not_offered} not offered (spec.offer)" if fabric.not_offered else ""
         top = rich_tree.Tree(
-            _line(f"fabric {fabric.name}", fabric.state, fabric.since, now, f"{_counts(devices)}{beyond}")
+            _line(f"fabric {fabric.name}", fabric.state, fabric.since, now, f"{_counts(inside)}{beyond}")
         )
-        if fabric.message:
-            top.add(_words("waits for ", fabric.message, style="yellow"))
+        if fabric.message and not fabric.problems:
+            top.add(_words(fabric.message, style="yellow"))
         _reach(top, fabric, every=every)
-        for enclosure in fabric.enclosures:
+        listed = sorted(fabric.enclosures, key=lambda part: not any(map(is_trouble, part.devices)))
+        for enclosure in listed[:enclosures_left]:
             branch = top
             if enclosure.name:
                 branch = top.add(_words("enclosure ", enclosure.name, f"  {_counts(enclosure.devices)}"))
-            _devices(branch, enclosure.devices, now, single)
+            _devices(branch, enclosure.devices, now, single, wide=wide)
+        if rest := listed[enclosures_left:]:
+            counts = _counts([device for enclosure in rest for device in enclosure.devices])
+            top.add(text.Text(f"{len(rest)} more enclosures  {counts}; --all shows them", style="dim"))
+        enclosures_left = max(0, enclosures_left - len(listed))
         out.print(top)
     counted: list[tree.Device] = []
     for local in shown.local:
@@ -69,14 +94,86 @@ def show(out: console.Console, shown: tree.Tree, *, now: datetime.datetime, ever
             counted += local.devices
             continue
         top = rich_tree.Tree(_words("own devices of node ", local.node or "?", f"  {_counts(local.devices)}"))
-        _devices(top, local.devices, now, single)
+        _devices(top, local.devices, now, single, wide=wide)
         _left_out(top, local.left_out, every=every)
         out.print(top)
     if counted:
         nodes = len({device.node for device in counted})
         tables.sentence(out, f"own devices of {nodes} more nodes  {_counts(counted)}; --all shows them")
-    if not (shown.fabrics or shown.local or shown.claims):
-        tables.sentence(out, "There are no fabrics and no devices.")
+
+
+def is_trouble(device: tree.Device) -> bool:
+    """Return whether the device failed, is ill, or waits."""
+    return device.state not in tree.SETTLED or device.health == "Unhealthy"
+
+
+def _is_worth(device: tree.Device, *, is_small: bool) -> bool:
+    if is_trouble(device) or device.taints:
+        return True
+    return is_small and device.state != tree.FREE
+
+
+def _summary(out: console.Console, shown: tree.Tree, now: datetime.datetime) -> None:
+    """Print a line for fabrics, one for devices and one for claims."""
+    bad = [fabric for fabric in shown.fabrics if fabric.state != "Connected"]
+    if shown.fabrics:
+        states = Counter(fabric.state for fabric in shown.fabrics)
+        out.print(
+            _heading(
+                "Fabrics", ", ".join(f"{count} {state}" for state, count in sorted(states.items())), bool(bad)
+            )
+        )
+    if devices := shown.devices:
+        tainted = sum(any(taint.effect != "None" for taint in device.taints) for device in devices)
+        failed = any(device.state == "Failed" or device.health == "Unhealthy" for device in devices)
+        more = f"; {tainted} tainted" if tainted else ""
+        out.print(_heading("Devices", f"{_counts(devices)}{more}", failed))
+    pending = [claim for claim in shown.claims if claim.state == "Pending"]
+    if pending:
+        oldest = min((claim.since for claim in pending if claim.since), default="")
+        since = f", the oldest for {age(oldest, now)}" if oldest else ""
+        noun = "1 waits" if len(pending) == 1 else f"{len(pending)} wait"
+        out.print(_heading("Claims", f"{noun} for a device{since}", False))
+    out.print()
+
+
+def _heading(name: str, content: str, is_bad: bool) -> text.Text:
+    line = text.Text(f"{name:<8}", style="bold")
+    return line.append(content, style="red" if is_bad else "not bold")
+
+
+def _troubles(out: console.Console, shown: tree.Tree, now: datetime.datetime, *, every: bool) -> None:
+    """Print what is wrong, the worst first, each with the next step."""
+    entries: list[tuple[str, str, str]] = []
+    for fabric in shown.fabrics:
+        entries += [
+            (MARKS[problem.severity], f"fabric {fabric.name}: {problem.message}", problem.remedy)
+            for problem in fabric.problems
+        ]
+    for device in shown.devices:
+        if device.state == "Failed":
+            said = f"device {device.pool}/{device.name} failed: {device.waits_for or 'no reason is reported'}"
+            entries.append((MARKS["error"], said, f"drawbar explain device/{device.pool}/{device.name}"))
+        elif device.health == "Unhealthy":
+            said = f"device {device.pool}/{device.name} is unhealthy: {device.health_message or 'no reason is reported'}"
+            entries.append((MARKS["error"], said, f"drawbar explain device/{device.pool}/{device.name}"))
+    for claim in shown.claims:
+        if claim.state != "Pending":
+            continue
+        mark = MARKS["note" if claim.waits_for in (tree.UNUSED, tree.UNTRIED) else "warning"]
+        since = f" {age(claim.since, now)}" if claim.since else ""
+        said = f"claim {claim.namespace}/{claim.name} waits{since}: {claim.waits_for}"
+        entries.append((mark, said, f"drawbar explain claim/{claim.name} -n {claim.namespace}"))
+    entries.sort(key=lambda entry: list(MARKS.values()).index(entry[0]))
+    for mark, said, remedy in entries if every else entries[:TROUBLES]:
+        line = text.Text(f"{mark} ", style=STYLES[mark])
+        tables.paragraph(out, line.append(tables.clean(said), style="not bold default"))
+        if remedy:
+            tables.paragraph(out, text.Text(f"  -> {tables.clean(remedy)}", style="dim"))
+    if (more := len(entries) - TROUBLES) > 0 and not every:
+        out.print(text.Text(f"and {more} more; --all shows them", style="dim"))
+    if entries:
+        out.print()
 
 
 def _reach(branch: rich_tree.Tree, fabric: tree.Fabric, *, every: bool) -> None:
@@ -101,20 +198,24 @@ def _devices(
     devices: Iterable[tree.Device],
     now: datetime.datetime,
     single: Set[tuple[str, str]],
+    *,
+    wide: bool,
 ) -> None:
-    listed = sorted(devices, key=lambda device: device.state in tree.SETTLED)
+    listed = sorted(devices, key=lambda device: not is_trouble(device))
     for device in listed:
         if _key(device) in single:
-            _device(branch, device, now)
+            _device(branch, device, now, wide=wide)
     rest = [device for device in listed if _key(device) not in single]
-    if more := sum(device.state != tree.FREE or bool(device.taints) for device in rest):
-        branch.add(text.Text(f"and {more} more; --all shows them", style="dim"))
+    used = [device for device in rest if device.state != tree.FREE or device.taints]
+    # Without any device of its own, the enclosure's line has the counts.
+    if used and len(used) < len(listed):
+        branch.add(text.Text(f"and {len(used)} more: {_counts(used)}; --all shows them", style="dim"))
     free = Counter(
         device.model or device.device_class
         for device in rest
         if device.state == tree.FREE and not device.taints
     )
-    if free:
+    if free and len(rest) <= SMALL:
         names = ", ".join(f"{tables.clean(name) or '?'} x {count}" for name, count in sorted(free.items()))
         branch.add(text.Text(f"free: {names}", style="dim"))
 
@@ -132,14 +233,18 @@ def _key(device: tree.Device) -> tuple[str, str]:
     return device.pool, device.name
 
 
-def _device(branch: rich_tree.Tree, device: tree.Device, now: datetime.datetime) -> None:
+def _device(branch: rich_tree.Tree, device: tree.Device, now: datetime.datetime, *, wide: bool) -> None:
     about = " ".join(part for part in (device.device_class, device.model, device.serial) if part)
+    if wide:
+        place = "/".join(part for part in (device.host, device.port, device.slot) if part)
+        about += "".join(f"  {name} {part}" for name, part in (("id", device.id), ("at", place)) if part)
     line = _line(device.name, device.state, device.since, now, about)
     for taint in device.taints:
-        line.append(f"  {tables.clean(taint.key)}:{tables.clean(taint.effect)}", style="yellow")
+        by = f" (rule {tables.clean(taint.rule)})" if taint.rule else ""
+        line.append(f"  {tables.clean(taint.key)}:{tables.clean(taint.effect)}{by}", style="yellow")
     node = branch.add(line)
     if device.waits_for:
-        node.add(_words("waits for ", device.waits_for, style="yellow"))
+        node.add(_words("" if device.state == "Failed" else "waits for ", device.waits_for, style="yellow"))
     below = node.add(_words("node ", device.node)) if device.node else node
     for claim in device.claims:
         leaf = below.add(_claim(claim, now))

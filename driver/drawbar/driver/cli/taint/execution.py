@@ -4,7 +4,6 @@ Nothing is repaired: an error or an interrupt ends the steps, and what was done 
 """
 
 import asyncio
-import getpass
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,36 +14,17 @@ import msgspec
 
 from drawbar.driver import errors
 from drawbar.driver.api import slices, taintrules
-from drawbar.driver.cli import progress
+from drawbar.driver.cli import podgroups, progress
 from drawbar.driver.cli.taint import observed, plan
 from drawbar.driver.kube import client, decoding, discovery, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 
 MANAGER = "drawbar-taint"
-_WHO_AM_I = kinds.Kind(
-    group="authentication.k8s.io",
-    version="v1",
-    kind="SelfSubjectReview",
-    plural="selfsubjectreviews",
-    namespaced=False,
-)
 _UNSEEN_MINOR = 36
 UNSEEN = (
     "the scheduler of Kubernetes 1.36 does not see DeviceTaintRules: a rule evicts, and a new pod may be given the device again; "
     "put fabric devices into maintenance as well: drawbar maintenance on device/NAME"
 )
-
-
-class _UserInfo(msgspec.Struct):
-    username: str = ""
-
-
-class _Status(msgspec.Struct, rename="camel"):
-    user_info: _UserInfo = msgspec.field(default_factory=_UserInfo)
-
-
-class _Review(msgspec.Struct):
-    status: _Status
 
 
 class _Version(msgspec.Struct):
@@ -88,21 +68,15 @@ async def snapshot(api: client.Client) -> observed.Snapshot:
             raise errors.DrawbarError(
                 "the API server does not serve resource.k8s.io/v1; use Kubernetes 1.34 or later"
             ) from error
+        items = claims.items
+        if any(
+            consumer.resource == podgroups.RESOURCE for item in items for consumer in item.status.reserved_for
+        ):
+            pods = await api.list_all(kinds.POD, into=observed.Pod)
+            items = tuple(observed.with_pods(item, pods.items) for item in items)
     return observed.Snapshot(
-        slices=listed.items, claims=claims.items, unread=len(listed.unreadable) + len(claims.unreadable)
+        slices=listed.items, claims=items, unread=len(listed.unreadable) + len(claims.unreadable)
     )
-
-
-async def user(api: client.Client) -> str:
-    """Return the name that the API server gives the user, or that of the machine where it gives none."""
-    body = {"apiVersion": _WHO_AM_I.api_version, "kind": _WHO_AM_I.kind}
-    with suppress(kube_errors.KubeError):
-        review = await api.create(_WHO_AM_I, body, into=_Review)
-        if review.status.user_info.username:
-            return review.status.user_info.username
-    with suppress(KeyError, OSError):
-        return getpass.getuser()
-    return "unknown"
 
 
 async def warnings(api: client.Client, kind: kinds.Kind) -> tuple[str, ...]:
@@ -134,6 +108,30 @@ async def has_rates(api: client.Client, kind: kinds.Kind, rule: dict[str, Any]) 
             ) from error
         raise
     return stored.spec.taint.evictions_per_second is not None
+
+
+async def try_out(api: client.Client, kind: kinds.Kind, rule: dict[str, Any], *, is_new: bool) -> None:
+    """Have the API server check the rule; nothing is stored.
+
+    Raises:
+        errors.DrawbarError: it refuses the rule.
+    """
+    if is_new:
+        await api.create(kind, rule, into=taintrules.DeviceTaintRule, dry_run=True)
+        return
+    change = {
+        "spec": {"taint": rule["spec"]["taint"]},
+        "metadata": {"annotations": rule["metadata"]["annotations"]},
+    }
+    await api.patch(
+        kind,
+        rule["metadata"]["name"],
+        change,
+        content=client.Patch.MERGE,
+        into=taintrules.DeviceTaintRule,
+        manager=MANAGER,
+        dry_run=True,
+    )
 
 
 async def delete(api: client.Client, kind: kinds.Kind, chosen: Sequence[taintrules.DeviceTaintRule]) -> None:

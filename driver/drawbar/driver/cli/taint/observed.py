@@ -5,9 +5,13 @@ Tolerations are read from the allocation, as the cluster's eviction controller d
 Source: `resource.k8s.io/v1` ResourceClaim; pkg/controller/devicetainteviction of Kubernetes 1.36.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from drawbar.driver.api import claims, meta, slices
+from drawbar.driver.cli import podgroups
 
 EXTENDED_RESOURCE = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of a claim that the scheduler made for a pod with an extended resource."""
@@ -71,6 +75,31 @@ class Claim(meta.Struct, frozen=True):
     def is_of_extended_resource(self) -> bool:
         """Whether the scheduler made it for an extended resource."""
         return EXTENDED_RESOURCE in self.metadata.annotations
+
+
+class Pod(meta.Struct, frozen=True):
+    """A pod with its PodGroup."""
+
+    metadata: meta.ObjectMeta
+    spec: podgroups.Grouped = podgroups.Grouped()
+
+
+def with_pods(claim: Claim, pods: Iterable[Pod]) -> Claim:
+    """Return the claim as if it were reserved for the pods of its PodGroups one by one."""
+    reserved = claim.status.reserved_for
+    groups = [consumer for consumer in reserved if consumer.resource == podgroups.RESOURCE]
+    if not groups:
+        return claim
+    members = [
+        claims.Consumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+        for pod in pods
+        if pod.metadata.namespace == claim.metadata.namespace
+        and any(podgroups.is_user(group, pod.metadata, pod.spec) for group in groups)
+    ]
+    rest = [consumer for consumer in reserved if consumer not in groups]
+    return msgspec.structs.replace(
+        claim, status=msgspec.structs.replace(claim.status, reserved_for=(*rest, *members))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 from drawbar.driver import errors
 from drawbar.driver.api import meta, slices, taintrules
+from drawbar.driver.cli import objects
 from drawbar.driver.cli.taint import preview
 from drawbar.driver.kube import kinds
 from drawbar.driver.slices import encoding
@@ -156,12 +157,12 @@ def check(wish: Wish, existing: taintrules.DeviceTaintRule | None) -> None:
         raise errors.UsageError("--rate and --batch do not go together; leave one out")
     if wish.every and not wish.selector.is_empty:
         raise errors.UsageError(
-            "--all selects every device of the cluster; leave out --driver, --pool and --device"
+            "--all selects every device of the cluster; leave out KIND/NAME, --driver-name, --pool and --device"
         )
     if existing is None:
         if wish.selector.is_empty and not wish.every:
             raise errors.UsageError(
-                "nothing is selected; give --driver, --pool or --device, or --all for every device of the cluster"
+                "nothing is selected; give device/POOL/NAME or enclosure/FABRIC/NAME, or --all for every device of the cluster"
             )
         return
     _check_existing(wish, existing)
@@ -183,12 +184,17 @@ def _check_existing(wish: Wish, existing: taintrules.DeviceTaintRule) -> None:
         )
 
 
-def check_breadth(wish: Wish, seen: preview.Preview) -> None:
-    """Refuse a selector that selects every published device, unless that is what was asked for.
+def check_breadth(wish: Wish, seen: preview.Preview, *, allow_empty: bool) -> None:
+    """Refuse a selector that selects every published device, or none, unless the command line asks for that.
 
     Raises:
         errors.UsageError: it does.
     """
+    if not seen.published and not seen.allocated and not wish.selector.is_empty and not allow_empty:
+        raise errors.UsageError(
+            "the selector selects no device of the cluster: drawbar status --all lists devices with their pools; "
+            "--allow-empty creates the rule for devices that come later"
+        )
     if seen.selects_all and not wish.every and wish.selector.device is None and not wish.selector.is_empty:
         raise errors.UsageError(
             f"the selector selects all {seen.cluster_devices} devices of the cluster; narrow it, or give --all in its place"
@@ -342,11 +348,11 @@ def removed(name: str, rules: Iterable[taintrules.DeviceTaintRule]) -> tuple[tai
     """Return the rules to delete for a name: the rule first, which ends a command that still makes batches, then its batches.
 
     Raises:
-        errors.UsageError: there is no such rule.
+        objects.Missing: there is no such rule.
     """
     mine = [rule for rule in rules if name in (rule.metadata.name, rule.owner)]
     if not mine:
-        raise errors.UsageError(
+        raise objects.Missing(
             f"there is no DeviceTaintRule {name}; `drawbar taint list` shows those that exist"
         )
     return tuple(sorted(mine, key=lambda rule: (rule.metadata.name != name, rule.metadata.name)))

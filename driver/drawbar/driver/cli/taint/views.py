@@ -10,12 +10,14 @@ from rich import console
 from drawbar.driver.api import meta, slices, taintrules
 from drawbar.driver.cli import tables
 from drawbar.driver.cli.taint import observed, plan, preview
+from drawbar.driver.slices import encoding
 
 EXAMPLES = 5
 """Rows of a table of devices or pods; the documents have all of them."""
 
 FATES = {
     "evicted": "is evicted",
+    "stays": "stays",
     "later": "is evicted after {afterSeconds} s",
     "tolerates": "stays: it tolerates the taint",
     "extended-resource": "stays: Kubernetes does not evict pods with extended resources",
@@ -118,15 +120,20 @@ def show_device_taints(out: console.Console, items: Sequence[Mapping[str, Any]])
 
 
 def effects(
-    seen: preview.Preview, chosen: taintrules.DeviceSelector | None, snapshot: observed.Snapshot
+    seen: preview.Preview,
+    chosen: taintrules.DeviceSelector | None,
+    snapshot: observed.Snapshot,
+    effect: str,
 ) -> dict[str, Any]:
-    """Return what a taint of effect NoExecute would do, as JSON values."""
+    """Return what a taint of this effect does, as JSON values; `wouldEvict` is for the effect NoExecute."""
     claims = Counter(claim.namespace for claim in seen.claims)
     pods = Counter(pod.namespace for pod in seen.pods)
+    evicts = effect == encoding.NO_EXECUTE
     evicted = Counter(pod.namespace for pod in seen.evicted)
     return {
         "selects": selector(chosen),
         "selectsAll": seen.selects_all,
+        "effect": effect,
         "devices": [str(device) for device in seen.published],
         "allocated": [str(device) for device in seen.allocated],
         "namespaces": [
@@ -134,7 +141,8 @@ def effects(
                 "namespace": namespace,
                 "claims": claims[namespace],
                 "pods": pods[namespace],
-                "evicted": evicted[namespace],
+                "evicted": evicted[namespace] if evicts else 0,
+                "wouldEvict": evicted[namespace],
             }
             for namespace in seen.namespaces
         ],
@@ -151,7 +159,7 @@ def effects(
                 "namespace": pod.namespace,
                 "name": pod.name,
                 "uid": pod.uid,
-                "fate": pod.fate.value,
+                "fate": pod.fate.value if evicts else "stays",
                 "afterSeconds": pod.after_seconds,
                 "claims": list(pod.claims),
                 "devices": [str(device) for device in pod.devices],
@@ -162,19 +170,35 @@ def effects(
     }
 
 
+def names(document: Mapping[str, Any]) -> list[str]:
+    """Return the selected devices and the evicted pods as KIND/NAME."""
+    evicted = [item for item in document["pods"] if item["fate"] in ("evicted", "later")]
+    return [
+        *(f"device/{name}" for name in document["devices"]),
+        *(f"pod/{item['namespace']}/{item['name']}" for item in evicted),
+    ]
+
+
 def summary(document: Mapping[str, Any]) -> str:
-    """Return what a taint of effect NoExecute would do, as a sentence."""
-    evicted = sum(item["evicted"] for item in document["namespaces"])
-    spaces = sum(bool(item["evicted"]) for item in document["namespaces"])
-    return (
+    """Return what the taint does, as a sentence."""
+    would = sum(item["wouldEvict"] for item in document["namespaces"])
+    spaces = sum(bool(item["wouldEvict"]) for item in document["namespaces"])
+    pods = plan.counted(len(document["pods"]), "pod")
+    selected = (
         f"{plan.counted(len(document['devices']), 'published device')} and "
-        f"{plan.counted(len(document['allocated']), 'allocated device')} selected; effect NoExecute evicts "
-        f"{evicted} of {plan.counted(len(document['pods']), 'pod')}, in {plan.counted(spaces, 'namespace')}"
+        f"{plan.counted(len(document['allocated']), 'allocated device')} selected"
     )
+    then = f"NoExecute would evict {would} of {pods}"
+    match document["effect"]:
+        case encoding.NO_EXECUTE:
+            return f"{selected}; effect NoExecute evicts {would} of {pods}, in {plan.counted(spaces, 'namespace')}"
+        case encoding.NO_SCHEDULE:
+            return f"{selected}; effect NoSchedule evicts no pod and keeps further claims away ({then})"
+    return f"{selected}; effect None changes nothing ({then})"
 
 
 def show_effects(out: console.Console, document: Mapping[str, Any]) -> None:
-    """Print what a taint of effect NoExecute would do."""
+    """Print what the taint does."""
     tables.sentence(out, f"Selects {document['selects']}: {summary(document)}.")
     if document["selectsAll"]:
         tables.sentence(out, "These are all devices of the cluster.")

@@ -2,10 +2,13 @@
 
 import argparse
 import asyncio
+import contextlib
 import logging
+import os
 import sys
+from pathlib import Path
 
-from drawbar.driver.cli import command
+from drawbar.driver.cli import command, flags, shell
 
 PORT_MOST = 65535
 
@@ -17,19 +20,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=_port,
         default=0,
         metavar="PORT",
-        help="of 127.0.0.1, on which the page is served (default: any that is free)",
+        help="port of 127.0.0.1 for the page (default: any free port)",
     )
-    parser.add_argument("--driver-name", metavar="NAME", help="the DRA driver's name (default: drawbar.dev)")
     parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="how to reach the API server (default: $KUBECONFIG, else the pod's service account, else ~/.kube/config)",
+        "--no-open", action="store_true", help="print the URL, and do not open it in a browser"
     )
+    flags.add_daemons(parser)
+    flags.add_driver(parser)
+    flags.add_cluster(parser)
 
 
 def _port(content: str) -> int:
     if not (content.isascii() and content.isdecimal() and 0 <= int(content[:6]) <= PORT_MOST):
-        raise argparse.ArgumentTypeError(f"{content!r} is no port: give a number from 0 to {PORT_MOST}")
+        raise argparse.ArgumentTypeError(f"{content!r} is not a port: give a number from 0 to {PORT_MOST}")
     return int(content)
 
 
@@ -40,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         DrawbarError: the cluster is not reached, or the port cannot be used.
     """
     before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # What fails is on the page.
+    logging.disable(logging.CRITICAL)  # The page shows failures.
     try:
         with command.printing():
             return asyncio.run(_run(args))
@@ -49,30 +52,69 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _run(args: argparse.Namespace) -> int:
-    from drawbar.driver.api import drivers
-    from drawbar.driver.cli.ui import following, server
-    from drawbar.driver.kube import client, config
+    from drawbar.driver.cli.ui import explaining, following, server
+    from drawbar.driver.controller import settings
 
+    driver = shell.driver(args)
     with server.listening(args.port) as bound:
-        async with (
-            client.connecting(config.load(args.kubeconfig)) as api,
-            following.following(api, driver=args.driver_name or drivers.DEFAULT) as latest,
-            server.serving(latest, bound) as url,
-        ):
-            sys.stdout.write(f"{url}\n")
-            sys.stdout.flush()
-            sys.stderr.write("open it in a browser of this machine; Ctrl-C ends it\n")
-            await asyncio.get_running_loop().create_future()
+        async with shell.connecting(args) as session:
+            api = session.api
+            explainer = explaining.Explainer(api, driver=driver, namespace=args.daemons or settings.NAMESPACE)
+            async with (
+                following.following(
+                    api, driver=driver, cluster_name=args.context or _context_name(args.kubeconfig)
+                ) as latest,
+                server.serving(latest, bound, explainer.explain) as url,
+            ):
+                sys.stdout.write(f"{url}\n")
+                sys.stdout.flush()
+                is_opened = not args.no_open and _open(url)
+                sys.stderr.write(f"{OPENED if is_opened else UNOPENED}; Ctrl-C ends it\n")
+                await asyncio.get_running_loop().create_future()
     return 0
 
 
-EXAMPLES = ("drawbar ui", "drawbar ui --port 8765", "kubectl drawbar ui")
+OPENED = "the page is open in your browser"
+UNOPENED = "open the page in a browser of this machine"
+
+
+def _open(url: str) -> bool:
+    """Start to open the URL in the user's browser; return False without one, or over SSH."""
+    import threading
+    import webbrowser
+
+    if os.environ.get("SSH_CONNECTION"):
+        return False
+    has_display = sys.platform in ("darwin", "win32") or bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or os.environ.get("BROWSER")
+    )
+    # A browser in the terminal would cover the URL.
+    if not has_display:
+        return False
+    # A program named by BROWSER may run as long as its window is open.
+    threading.Thread(target=webbrowser.open, args=(url,), name="browser", daemon=True).start()
+    return True
+
+
+def _context_name(path: str | None) -> str:
+    """Return the kubeconfig's current context; empty if that cannot be read."""
+    import yaml
+
+    for name in [path] if path else os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep):
+        with contextlib.suppress(OSError, ValueError, yaml.YAMLError, AttributeError, RuntimeError):
+            content = yaml.safe_load(Path(name).expanduser().read_text(encoding="utf-8"))
+            if current := content.get("current-context"):
+                return str(current)
+    return ""
+
+
+EXAMPLES = ("drawbar ui", "drawbar ui --port 8765 --no-open", "kubectl drawbar ui")
 COMMAND = command.Command(
     name="ui",
-    help="a live, read-only page of fabrics, devices, attaches and Events, for a browser of this machine",
+    help="a live, read-only map of fabrics, devices, attachments and pending claims, in your browser",
     description=(
-        "Serves a page on 127.0.0.1 with your own rights, prints its URL, and follows the cluster until Ctrl-C.\n"
-        "The URL has a random token: who has it, and can reach this machine's loopback, sees what you see.\n"
+        "Serves a page on 127.0.0.1 with your own rights, opens it in your browser, and follows the cluster until Ctrl-C.\n"
+        "The URL has a random token. Keep it secret: with it, every user of this machine can see the page.\n"
         "exit status: 1 the cluster is not reached, or the port cannot be used; 2 the command line is wrong; 130 interrupted."
     ),
     examples=EXAMPLES,

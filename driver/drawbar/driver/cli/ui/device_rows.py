@@ -1,24 +1,42 @@
 """The devices of the page, kept current object by object; pure.
 
-What is shown of a device depends on objects that name its pool alone. So after a change only the pools are built anew that
-the object names or named, by `status.tree`; the result is the same as that of building the tree of the whole cluster.
+A device's row depends only on objects that name its pool, and on the DeviceTaintRules. After a change `status.tree` builds
+the pools again that the object names or named. The result equals the tree of the whole cluster.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
 
-from drawbar.driver.api import attachments, claims, slices
+from drawbar.driver.api import attachments, claims, slices, taintrules
 from drawbar.driver.cli.status import observed, tree
 
 CLAIMS = 100
-"""So many claims that wait for the scheduler are shown."""
+"""The page shows this many unallocated claims, the oldest."""
+UNUSED = "no pod uses the claim yet; the scheduler allocates it for its first pod"
+UNTRIED = "the scheduler has not tried to place its pod yet"
 
 Part = slices.ResourceSlice | attachments.DeviceAttachment | claims.ResourceClaim
 Name = tuple[type, str, str]
 
 
+class Pending(tree.Node, frozen=True):
+    """A claim without devices.
+
+    Attributes:
+        since: its creation; RFC 3339.
+        pods: its pods without a node.
+        reason: why it waits.
+    """
+
+    namespace: str
+    name: str
+    since: str
+    pods: tuple[str, ...]
+    reason: str
+
+
 class Row(tree.Node, frozen=True):
-    """A device with its place; both parts of that are empty for a device of a node's own pool."""
+    """A device and its place; fabric and enclosure are empty for a device of a node's own pool."""
 
     fabric: str
     enclosure: str
@@ -31,33 +49,54 @@ class Row(tree.Node, frozen=True):
 
 
 class Rows:
-    """The rows of all devices of a driver, and the claims that have no device yet."""
+    """The rows of a driver's devices, and the claims without devices."""
 
     def __init__(self, driver: str) -> None:
         self._driver = driver
         self._parts: dict[str, dict[Name, Part]] = defaultdict(dict)
         self._by_pool: dict[str, dict[str, Row]] = {}
         self._pending: dict[Name, claims.ResourceClaim] = {}
+        self._pods: dict[tuple[str, str], observed.UnscheduledPod] = {}
+        self._rules: dict[str, taintrules.DeviceTaintRule] = {}
         self._touched: set[str] = set()
 
     def change(self, old: object | None, new: object | None) -> None:
-        """Note an object as it was and as it is; None where there was or is none. Kinds that make no row are passed over."""
+        """Note an object before and after a change; None if it did not or does not exist. Ignore kinds without rows."""
         for item, is_there in ((old, False), (new, True)):
-            if not isinstance(
-                item, slices.ResourceSlice | attachments.DeviceAttachment | claims.ResourceClaim
-            ):
-                continue
-            name = (type(item), item.metadata.namespace, item.metadata.name)
-            for pool in self._pools(item):
-                self._touched.add(pool)
-                if is_there:
-                    self._parts[pool][name] = item
-                else:
-                    self._parts[pool].pop(name, None)
-            if isinstance(item, claims.ResourceClaim):
-                self._pending.pop(name, None)
-                if is_there and item.status.allocation is None:
-                    self._pending[name] = item
+            if isinstance(item, taintrules.DeviceTaintRule):
+                self._change_rule(item, is_there=is_there)
+            elif isinstance(item, observed.UnscheduledPod):
+                self._change_pod(item, is_there=is_there)
+            elif isinstance(item, slices.ResourceSlice | attachments.DeviceAttachment | claims.ResourceClaim):
+                self._change_part(item, is_there=is_there)
+
+    def _change_rule(self, rule: taintrules.DeviceTaintRule, *, is_there: bool) -> None:
+        selector = rule.spec.device_selector
+        if selector is None or selector.driver not in (None, self._driver):
+            return
+        self._rules.pop(rule.metadata.name, None)
+        if is_there:
+            self._rules[rule.metadata.name] = rule
+        self._touched |= self._parts.keys() if selector.pool is None else {selector.pool}
+
+    def _change_pod(self, pod: observed.UnscheduledPod, *, is_there: bool) -> None:
+        key = (pod.metadata.namespace, pod.metadata.name)
+        self._pods.pop(key, None)
+        if is_there:
+            self._pods[key] = pod
+
+    def _change_part(self, item: Part, *, is_there: bool) -> None:
+        name = (type(item), item.metadata.namespace, item.metadata.name)
+        for pool in self._pools(item):
+            self._touched.add(pool)
+            if is_there:
+                self._parts[pool][name] = item
+            else:
+                self._parts[pool].pop(name, None)
+        if isinstance(item, claims.ResourceClaim):
+            self._pending.pop(name, None)
+            if is_there and item.status.allocation is None:
+                self._pending[name] = item
 
     def _pools(self, item: Part) -> frozenset[str]:
         if isinstance(item, claims.ResourceClaim):
@@ -69,7 +108,7 @@ class Rows:
         return frozenset({item.spec.pool.name if isinstance(item, slices.ResourceSlice) else item.spec.pool})
 
     def current(self) -> Mapping[str, Row]:
-        """Return the rows by key, by pool and name. A row that is equal to the one before is the same object."""
+        """Return the rows by key, ordered by pool and name. A row that did not change is the same object as before."""
         for pool in self._touched:
             before = self._by_pool.pop(pool, {})
             built = {row.key: row for row in self._build(pool)}
@@ -90,13 +129,14 @@ class Rows:
                 slices=tuple(part for part in parts if isinstance(part, slices.ResourceSlice)),
                 attachments=tuple(part for part in parts if isinstance(part, attachments.DeviceAttachment)),
                 claims=tuple(part for part in parts if isinstance(part, claims.ResourceClaim)),
+                rules=tuple(rule for _, rule in sorted(self._rules.items())),
             )
         )
         # A claim may have devices of other pools, too.
         return tuple(row for row in from_tree(built) if row.device.pool == pool)
 
-    def pending(self) -> tuple[tree.Claim, ...]:
-        """Return the claims that wait for the scheduler longest, of any driver: what they ask for is not read."""
+    def pending(self) -> tuple[Pending, ...]:
+        """Return the claims that wait longest for the scheduler, of any driver: the claims' requests are not read."""
         oldest = sorted(
             self._pending.values(),
             key=lambda claim: (
@@ -104,8 +144,25 @@ class Rows:
                 claim.metadata.namespace,
                 claim.metadata.name,
             ),
+        )[:CLAIMS]
+        users: dict[tuple[str, str], list[observed.UnscheduledPod]] = defaultdict(list)
+        for (namespace, _), pod in sorted(self._pods.items()) if oldest else ():
+            for name in pod.claim_names:
+                users[namespace, name].append(pod)
+        return tuple(
+            _pending(claim, users[claim.metadata.namespace, claim.metadata.name]) for claim in oldest
         )
-        return tree.build(observed.Cluster(driver=self._driver, wanted=tuple(oldest[:CLAIMS]))).claims
+
+
+def _pending(claim: claims.ResourceClaim, pods: list[observed.UnscheduledPod]) -> Pending:
+    reasons = (pod.reason for pod in pods if pod.reason)
+    return Pending(
+        namespace=claim.metadata.namespace,
+        name=claim.metadata.name,
+        since=claim.metadata.creation_timestamp or "",
+        pods=tuple(pod.metadata.name for pod in pods),
+        reason=next(reasons, UNTRIED if pods else UNUSED),
+    )
 
 
 def from_tree(shown: tree.Tree) -> tuple[Row, ...]:

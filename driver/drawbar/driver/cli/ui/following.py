@@ -1,4 +1,4 @@
-"""Keeps the page current: follows the cluster by watches, and makes a page of it after each change."""
+"""Follows the cluster by watches, and makes a new page after each change."""
 
 import asyncio
 import contextlib
@@ -9,9 +9,9 @@ from drawbar.driver.cli.status import live
 from drawbar.driver.cli.ui import device_rows, model
 from drawbar.driver.kube import client
 
-# So long changes are collected, since each page compares all rows.
+# Changes within this time make one page, since each page compares all rows.
 PAUSE_SECONDS = 0.03
-# A collection that cannot be followed any more is no change of an object.
+# A lost collection changes no object, so it is looked for.
 LOOK_SECONDS = 2.0
 
 
@@ -23,7 +23,7 @@ class Latest:
         self._newer = asyncio.Event()
 
     def publish(self, page: model.Page) -> None:
-        """Replace the page; who waits for a newer one goes on."""
+        """Replace the page, and wake all waiters."""
         self.page = page
         self._newer.set()
         self._newer = asyncio.Event()
@@ -36,13 +36,19 @@ class Latest:
 
 
 @contextlib.asynccontextmanager
-async def following(api: client.Client, *, driver: str) -> AsyncIterator[Latest]:
-    """`async with`: yield the page once the cluster has been read, and keep it current meanwhile.
+async def following(api: client.Client, *, driver: str, cluster_name: str = "") -> AsyncIterator[Latest]:
+    """`async with`: yield the page once the cluster has been read, and keep it current.
+
+    Args:
+        api: the API server.
+        driver: the DRA driver's name.
+        cluster_name: for people; the server's URL by default.
 
     Raises:
         errors.DrawbarError: see `live.Live.ready`.
     """
     wake = asyncio.Event()
+    about = model.About(cluster=cluster_name or api.server, server=api.server, driver=driver)
     shown = device_rows.Rows(driver)
     latest = Latest()
 
@@ -51,31 +57,34 @@ async def following(api: client.Client, *, driver: str) -> AsyncIterator[Latest]
         wake.set()
 
     async with live.following(api, driver=driver, changed=changed) as cluster:
-        latest.publish(page(cluster, shown))
+        latest.publish(page(about, cluster, shown))
         try:
             async with asyncio.TaskGroup() as tasks:
-                keeping = tasks.create_task(_keep(cluster, shown, wake, latest), name="page")
+                keeping = tasks.create_task(_keep(about, cluster, shown, wake, latest), name="page")
                 yield latest
                 keeping.cancel()
         except* errors.DrawbarError as group:
             raise group.exceptions[0] from None
 
 
-async def _keep(cluster: live.Live, shown: device_rows.Rows, wake: asyncio.Event, latest: Latest) -> None:
+async def _keep(
+    about: model.About, cluster: live.Live, shown: device_rows.Rows, wake: asyncio.Event, latest: Latest
+) -> None:
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS):
                 await wake.wait()
         if wake.is_set() or cluster.unread() != latest.page.unread:
             wake.clear()
-            latest.publish(page(cluster, shown))
+            latest.publish(page(about, cluster, shown))
             await asyncio.sleep(PAUSE_SECONDS)
 
 
-def page(cluster: live.Live, shown: device_rows.Rows) -> model.Page:
-    """Return the page of what was followed so far."""
+def page(about: model.About, cluster: live.Live, shown: device_rows.Rows) -> model.Page:
+    """Return the page of the cluster as it is now."""
     listed = shown.current()
     return model.Page(
+        about=about,
         rows=listed,
         fabrics=model.list_fabrics(cluster.fabrics(), listed.values()),
         claims=shown.pending(),

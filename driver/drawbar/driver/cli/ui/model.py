@@ -1,7 +1,7 @@
-"""What the page shows, and what has to be sent to a browser that shows an older state; pure.
+"""The content of the page, and the update for a browser that shows an older one; pure.
 
-An update has what differs between two pages and nothing of what was between them, so that it is never larger than the whole
-page, however long a browser did not read.
+An update holds the difference between two pages, and nothing from between them. So it is never larger than the whole page,
+however long a browser did not read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,73 +12,129 @@ from drawbar.driver.cli.status import observed, tree
 from drawbar.driver.cli.ui import device_rows
 
 EVENTS = 200
-"""So many Events are shown, the newest."""
+"""The page shows this many Events, the newest."""
+HOSTS = 5000
+"""The page lists this many hosts of a fabric."""
+DEGRADED = "Degraded"
+
+
+class About(tree.Node, frozen=True):
+    """The cluster.
+
+    Attributes:
+        cluster: its name for people.
+        server: URL of the API server.
+        driver: the DRA driver's name.
+    """
+
+    cluster: str = ""
+    server: str = ""
+    driver: str = ""
+
+
+class Problem(tree.Node, frozen=True):
+    """A bad condition of a Fabric."""
+
+    type: str
+    reason: str
+    since: str
+    message: str
+
+
+class Host(tree.Node, frozen=True):
+    """A host and its node."""
+
+    host: str
+    node: str
 
 
 class Fabric(tree.Node, frozen=True):
-    """A fabric; see `tree.Fabric`."""
+    """A fabric.
+
+    Attributes:
+        state: as `tree.Fabric`, but `Degraded` for a connected Fabric with a bad condition.
+        since: of the state; RFC 3339.
+        message: empty for a fabric without problems.
+        problems: its bad conditions.
+        hosts: the hosts that are nodes of the cluster.
+        host_count: how many hosts the manager has.
+    """
 
     name: str
     state: str
     since: str
     message: str
+    problems: tuple[Problem, ...] = ()
+    adapter: str = ""
+    hosts: tuple[Host, ...] = ()
+    host_count: int = 0
+
+
+class Regarding(tree.Node, frozen=True):
+    """An object of an Event."""
+
+    kind: str
+    namespace: str
+    name: str
 
 
 class Event(tree.Node, frozen=True):
-    """An Event; `type` is `Normal` or `Warning`."""
+    """An Event; `type` is `Normal` or `Warning`. The same note on claim and pods is one Event."""
 
     at: str
     type: str
     reason: str
-    kind: str
-    namespace: str
-    name: str
     note: str
+    about: tuple[Regarding, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """All that is shown at one moment.
+    """The content at one moment.
 
     Attributes:
+        about: the cluster.
         rows: by key; a row that did not change is the same object in the next page.
-        claims: those that wait for the scheduler.
+        claims: those without devices.
         events: the newest first.
         unread: one sentence for each kind that cannot be followed now.
     """
 
+    about: About = field(default_factory=About)
+
     rows: Mapping[str, device_rows.Row] = field(default_factory=dict)
     fabrics: tuple[Fabric, ...] = ()
-    claims: tuple[tree.Claim, ...] = ()
+    claims: tuple[device_rows.Pending, ...] = ()
     events: tuple[Event, ...] = ()
     unread: tuple[str, ...] = ()
 
 
 class Update(tree.Node, frozen=True):
-    """What a browser has to change.
+    """The changes for a browser.
 
     Attributes:
-        is_whole: it replaces what is shown; else rows are added, replaced and taken away.
-        rows: new or changed.
-        gone: the keys of the rows that are there no more.
-        fabrics: and what follows: None where it is as before.
+        is_whole: the update replaces the content; else rows are added, replaced and removed.
+        rows: new or changed rows.
+        gone: the keys of the removed rows.
+        about: and all below: None if unchanged.
     """
 
     is_whole: bool
+    about: About | None = None
     rows: tuple[device_rows.Row, ...] = ()
     gone: tuple[str, ...] = ()
     fabrics: tuple[Fabric, ...] | None = None
-    claims: tuple[tree.Claim, ...] | None = None
+    claims: tuple[device_rows.Pending, ...] | None = None
     events: tuple[Event, ...] | None = None
     unread: tuple[str, ...] | None = None
 
 
 def update(before: Page | None, after: Page) -> Update | None:
-    """Return what a browser that shows `before` needs to show `after`; None where it shows that already.
+    """Return the changes from `before` to `after`, or None if there are none.
 
     Args:
-        before: None for a browser that shows nothing yet.
-        after: what is to be shown.
+        before: None for a browser without content.
+        after: the next content.
     """
     if before is None:
         return _whole(after)
@@ -90,6 +146,7 @@ def update(before: Page | None, after: Page) -> Update | None:
         is_whole=False,
         rows=changed,
         gone=gone,
+        about=after.about if after.about != before.about else None,
         fabrics=after.fabrics if after.fabrics != before.fabrics else None,
         claims=after.claims if after.claims != before.claims else None,
         events=after.events if after.events != before.events else None,
@@ -101,6 +158,7 @@ def update(before: Page | None, after: Page) -> Update | None:
 def _whole(page: Page) -> Update:
     return Update(
         is_whole=True,
+        about=page.about,
         rows=tuple(page.rows.values()),
         fabrics=page.fabrics,
         claims=page.claims,
@@ -110,29 +168,66 @@ def _whole(page: Page) -> Update:
 
 
 def list_fabrics(objects: Iterable[fabrics.Fabric], shown: Iterable[device_rows.Row]) -> tuple[Fabric, ...]:
-    """Return the fabrics, by name: the Fabric objects, and those that only a device names."""
+    """Return the fabrics by name: the Fabric objects, and the fabrics that only a device names."""
     by_name = {fabric.metadata.name: fabric for fabric in objects}
     names = by_name.keys() | {row.fabric for row in shown if row.fabric}
-    described = (
-        tree.describe_fabric(name, by_name.get(name), {}, is_listed=bool(by_name)) for name in sorted(names)
+    return tuple(_fabric(name, by_name.get(name), is_listed=bool(by_name)) for name in sorted(names))
+
+
+def _fabric(name: str, item: fabrics.Fabric | None, *, is_listed: bool) -> Fabric:
+    described = tree.describe_fabric(name, item, {}, is_listed=is_listed)
+    if item is None:
+        return Fabric(name=name, state=described.state, since=described.since, message=described.message)
+    problems = find_problems(item)
+    worst = problems[0] if problems and described.state == "Connected" else None
+    return Fabric(
+        name=name,
+        state=DEGRADED if worst is not None else described.state,
+        since=worst.since if worst is not None else described.since,
+        message=worst.message if worst is not None else described.message,
+        problems=problems,
+        adapter=item.spec.adapter,
+        hosts=tuple(Host(host=each.host, node=each.node) for each in item.status.mapped_hosts[:HOSTS]),
+        host_count=item.status.hosts,
     )
+
+
+def find_problems(item: fabrics.Fabric) -> tuple[Problem, ...]:
+    """Return the bad conditions of a Fabric, the connection's first."""
+    bad_if_true = {fabrics.DEGRADED, fabrics.FEATURES_DROPPED}
+    conditions = sorted(item.status.conditions, key=lambda each: each.type != fabrics.CONNECTED)
     return tuple(
-        Fabric(name=fabric.name, state=fabric.state, since=fabric.since, message=fabric.message)
-        for fabric in described
+        Problem(
+            type=condition.type,
+            reason=condition.reason,
+            since=condition.last_transition_time or "",
+            message=condition.message,
+        )
+        for condition in conditions
+        if condition.type in fabrics.CONDITIONS
+        and condition.status == ("True" if condition.type in bad_if_true else "False")
     )
 
 
 def list_events(events: Iterable[observed.Event]) -> tuple[Event, ...]:
-    """Return Events as they are shown, in the same order."""
+    """Return each Event once, in the same order, with the objects that have it."""
+    found: dict[tuple[str, str, str, str], list[observed.Event]] = {}
+    for event in events:
+        # The daemons record one note on the claim and on its pods.
+        key = (event.regarding.namespace, event.type, event.reason, event.note)
+        found.setdefault(key, []).append(event)
     return tuple(
         Event(
-            at=event.at,
-            type=event.type,
-            reason=event.reason,
-            kind=event.regarding.kind,
-            namespace=event.regarding.namespace,
-            name=event.regarding.name,
-            note=event.note,
+            at=same[0].at,
+            type=type_,
+            reason=reason,
+            note=note,
+            about=tuple(dict.fromkeys(_regarding(event) for event in same)),
         )
-        for event in events
+        for (_, type_, reason, note), same in found.items()
     )
+
+
+def _regarding(event: observed.Event) -> Regarding:
+    item = event.regarding
+    return Regarding(kind=item.kind, namespace=item.namespace, name=item.name)

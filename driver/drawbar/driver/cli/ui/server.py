@@ -1,11 +1,11 @@
 """The page over HTTP, for the browsers of the user who started it.
 
-It listens on loopback alone. Another user of the machine, and a page of another origin in the user's browser, reach the
-port, too; so every path begins with a random token, without which nothing is answered but 404, and a request that names
-another host than the loopback (DNS rebinding) is refused. Nothing is written, and no request is logged.
+The server listens on loopback only. Another user of the machine, and a page of another origin in the user's browser, reach
+the port, too. So every path begins with a random token; without it the answer is 404. A request that names another host
+than the loopback (DNS rebinding) is refused. Nothing is written, and no request is logged.
 
-A stream of updates has no queue: once a browser has read an update, the next one has what differs since then. A browser
-that does not read for `WRITE_SECONDS` is disconnected, and begins anew.
+A stream of updates has no queue: after a browser has read an update, the next one holds the difference since then. A
+browser that does not read for `WRITE_SECONDS` is disconnected, and starts again with the whole page.
 """
 
 import asyncio
@@ -14,14 +14,15 @@ import errno
 import hmac
 import secrets
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from importlib import resources
 
 import msgspec
 from aiohttp import web
 
 from drawbar.driver import errors
-from drawbar.driver.cli.ui import following, model
+from drawbar.driver.cli import objects
+from drawbar.driver.cli.ui import explaining, following, model
 
 ADDRESS = "127.0.0.1"
 STREAMS_LIMIT = 16
@@ -44,12 +45,17 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-FILES = {
-    "": ("page.html", "text/html"),
-    "page.css": ("page.css", "text/css"),
-    "page.js": ("page.js", "text/javascript"),
-    "icon.svg": ("icon.svg", "image/svg+xml"),
+KINDS = {
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
 }
+"""Content types by the ending of the page's files."""
+INDEX = "page.html"
+NAME_LIMIT_CHARS = 253
+# A Kubernetes name, as an object of a URL.
+_NAMELESS = frozenset("/?#%\\")
 
 
 def is_loopback(host: str) -> bool:
@@ -61,14 +67,12 @@ def is_loopback(host: str) -> bool:
 class _Pages:
     """The answers."""
 
-    def __init__(self, latest: following.Latest, token: str) -> None:
+    def __init__(self, latest: following.Latest, token: str, explain: explaining.Explain | None) -> None:
         self._latest = latest
+        self._explain = explain
         self._token = token.encode()
         self._streams = 0
-        folder = resources.files("drawbar.driver.cli.ui").joinpath("page")
-        self._files = {
-            path: (folder.joinpath(name).read_bytes(), kind) for path, (name, kind) in FILES.items()
-        }
+        self._files = read_files()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer a request."""
@@ -84,10 +88,22 @@ class _Pages:
             return _refusal(405, "only GET and HEAD are answered", Allow="GET, HEAD")
         if path == "updates" and request.method == "GET":
             return await self._stream(request)
+        if path == "explain":
+            return await self._answer_explain(request.query)
         if path not in self._files:
             return _refusal(404, "not found: open the URL that drawbar ui printed")
         body, kind = self._files[path]
         return web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
+
+    async def _answer_explain(self, query: Mapping[str, str]) -> web.Response:
+        kind, namespace, name = (query.get(key, "") for key in ("kind", "namespace", "name"))
+        names = [namespace, name] if kind in ("claim", "pod") else [name]
+        if self._explain is None or kind not in explaining.KINDS or not all(map(_is_name, names)):
+            return _refusal(400, f"give a name, and one of the kinds {', '.join(sorted(explaining.KINDS))}")
+        answer = await self._explain(objects.Target(kind=kind, name=name, namespace=namespace))
+        return web.Response(
+            body=msgspec.json.encode(answer), content_type="application/json", headers=HEADERS
+        )
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         if self._streams >= STREAMS_LIMIT:
@@ -96,7 +112,7 @@ class _Pages:
         self._streams += 1
         try:
             await response.prepare(request)
-            # That the browser is gone ends the stream.
+            # A browser that is gone ends the stream.
             with contextlib.suppress(ConnectionError):
                 await self._send(response)
         except TimeoutError:
@@ -118,6 +134,21 @@ class _Pages:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
                     await self._latest.after(page)
+
+
+def read_files() -> Mapping[str, tuple[bytes, str]]:
+    """Return content and type of the page's files by path."""
+    folder = resources.files("drawbar.driver.cli.ui").joinpath("page")
+    files = {
+        item.name: (item.read_bytes(), KINDS[item.name.rpartition(".")[2]])
+        for item in folder.iterdir()
+        if item.name.rpartition(".")[2] in KINDS
+    }
+    return {"": files.pop(INDEX), **files}
+
+
+def _is_name(content: str) -> bool:
+    return 0 < len(content) <= NAME_LIMIT_CHARS and content.isprintable() and _NAMELESS.isdisjoint(content)
 
 
 def _refusal(status: int, sentence: str, **headers: str) -> web.Response:
@@ -147,16 +178,19 @@ def listening(port: int = 0) -> Iterator[socket.socket]:
 
 
 @contextlib.asynccontextmanager
-async def serving(latest: following.Latest, bound: socket.socket) -> AsyncIterator[str]:
+async def serving(
+    latest: following.Latest, bound: socket.socket, explain: explaining.Explain | None = None
+) -> AsyncIterator[str]:
     """`async with`: serve the page, and yield its URL, which has the token.
 
     Args:
-        latest: what to show.
+        latest: the content.
         bound: see `listening`.
+        explain: explains an object; None to refuse that.
     """
     token = secrets.token_urlsafe(32)
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", _Pages(latest, token).answer)
+    app.router.add_route("*", "/{path:.*}", _Pages(latest, token, explain).answer)
     runner = web.AppRunner(
         app, access_log=None, max_line_size=LINE_LIMIT_BYTES, shutdown_timeout=SHUTDOWN_SECONDS
     )

@@ -1,38 +1,25 @@
 """`drawbar doctor`: checks a live cluster, or with `--node` the node it runs on, and prints what to do."""
 
 import argparse
-import asyncio
-import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from drawbar.driver import errors
 from drawbar.driver.api import drivers
-from drawbar.driver.cli import command
+from drawbar.driver.cli import command, flags, shell
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.controller import settings
 
+TIMEOUT_SECONDS = 300.0
 _NODE_ACCOUNT = "drawbar-node"
 _CONTROLLER_ACCOUNT = "drawbar-controller"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="how to reach the API server (default: $KUBECONFIG, else the pod's service account, else ~/.kube/config)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--brief", action="store_true", help="leave out of the table what is well")
+    """Add the options."""
+    parser.add_argument("--brief", action="store_true", help="leave out what is well")
     cluster = parser.add_argument_group("which Drawbar is meant")
-    cluster.add_argument(
-        "--driver-name", metavar="NAME", help=f"the DRA driver's name (default: {settings.DRIVER})"
-    )
-    cluster.add_argument(
-        "--namespace", metavar="NAME", help=f"that of its daemons (default: {settings.NAMESPACE})"
-    )
+    flags.add_driver(cluster)
+    flags.add_daemons(cluster)
     cluster.add_argument(
         "--controller-account",
         metavar="NAME",
@@ -55,33 +42,44 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where the host's own files are, for the container runtime's configuration, such as / or /host",
     )
+    flags.add_output(parser)
+    flags.add_timeout(parser, TIMEOUT_SECONDS)
+    flags.add_cluster(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the report and gives the exit status.
+    """Print the report and return the exit status.
 
     Raises:
-        DrawbarError: nothing could be looked at, or the options are wrong; status 2.
+        DrawbarError: nothing could be looked at, or the options are wrong.
     """
-    if args.node:
-        listed, about = _node(args)
-    else:
-        listed, about = _cluster(args)
-    report_findings(args, listed, about)
+    return shell.run(_run, args)
+
+
+async def _run(args: argparse.Namespace) -> int:
+    listed, about = await (_node(args) if args.node else _cluster(args))
+    from drawbar.driver.cli.doctor import report
+
+    shell.show(
+        args,
+        "Diagnosis",
+        report.document(listed, about),
+        lambda out: report.show(out, listed, brief=args.brief),
+        names=[finding.check.value for finding in listed],
+    )
     return findings.exit_status(listed)
 
 
-def _cluster(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...], dict[str, str]]:
+async def _cluster(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...], dict[str, str]]:
     from drawbar.driver.cli.doctor import observation, plan
-    from drawbar.driver.kube import config
 
     where = located(args)
-    cluster = asyncio.run(observation.observe(config.load(args.kubeconfig), where))
+    cluster = await observation.observe(shell.connection(args), where)
     about = {"server": cluster.server, "version": cluster.version, "driver": where.driver}
     return plan.plan(cluster), about | {"namespace": where.namespace}
 
 
-def _node(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...], dict[str, str]]:
+async def _node(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...], dict[str, str]]:
     """Check this node, with the settings that the node daemon would read.
 
     Raises:
@@ -93,7 +91,7 @@ def _node(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...], dict[
     from drawbar.driver.node import settings as node_settings
 
     for option, value in (
-        ("--namespace", args.namespace),
+        ("--daemons", args.daemons),
         ("--controller-account", args.controller_account),
         ("--node-account", args.node_account),
     ):
@@ -103,8 +101,8 @@ def _node(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...], dict[
     loaded = loader.load(node_settings.Settings, chosen, problems=node_settings.problems)
     options = loaded.settings
     root = Path(args.host_root) if args.host_root is not None else None
-    observed_node = asyncio.run(
-        node_observation.observe(options, loaded.problems, kubeconfig=args.kubeconfig, root=root)
+    observed_node = await node_observation.observe(
+        options, loaded.problems, kubeconfig=args.kubeconfig, root=root
     )
     return host.plan(observed_node), {"node": options.node_name, "driver": options.driver}
 
@@ -116,29 +114,17 @@ def located(args: argparse.Namespace) -> observed.Where:
         UsageError: a name is none.
     """
     options = settings.Settings(
-        driver=args.driver_name or settings.DRIVER, lease_namespace=args.namespace or settings.NAMESPACE
+        driver=args.driver_name or settings.DRIVER, lease_namespace=args.daemons or settings.NAMESPACE
     )
     settings.validate(options)
     return observed.Where(
         driver=options.driver,
         namespace=options.lease_namespace,
         lease=options.lease,
-        controller=args.controller_account or drivers.resource(_CONTROLLER_ACCOUNT, options.driver),
-        node=args.node_account or drivers.resource(_NODE_ACCOUNT, options.driver),
+        controller=getattr(args, "controller_account", None)
+        or drivers.resource(_CONTROLLER_ACCOUNT, options.driver),
+        node=getattr(args, "node_account", None) or drivers.resource(_NODE_ACCOUNT, options.driver),
     )
-
-
-def report_findings(
-    args: argparse.Namespace, listed: Sequence[findings.Finding], about: dict[str, str]
-) -> None:
-    """Print findings as the options ask for it."""
-    from drawbar.driver.cli.doctor import report
-
-    with command.printing():
-        if args.json:
-            sys.stdout.write(json.dumps(report.document(listed, about), indent=2) + "\n")
-        else:
-            command.print_tables(lambda out: report.show(out, listed, brief=args.brief))
 
 
 COMMAND = command.Command(
@@ -147,13 +133,12 @@ COMMAND = command.Command(
     description=(
         "Checks a live cluster: API versions, features that the API server drops, CRDs, permissions of the daemons,\n"
         "the leader, clocks, nodes, fabrics and attachments. With --node it checks the node it runs on. Nothing is\n"
-        "changed. Ends with 0 when nothing is wrong (warnings may be there), with 1 when something is, and with 2 when\n"
-        "nothing is known to be wrong but not everything could be looked at."
+        "changed. Status 0 with warnings alone, 1 with an error, 3 if not everything could be looked at."
     ),
     examples=(
         "drawbar doctor",
         "drawbar doctor --kubeconfig ~/.kube/config --brief",
-        "drawbar doctor --driver-name gpu.example.com --namespace gpu --json",
+        "drawbar doctor --driver-name gpu.example.com --daemons gpu -o json",
         "drawbar doctor --node",
         "drawbar doctor --node --config /etc/drawbar/node.yaml --host-root /",
     ),

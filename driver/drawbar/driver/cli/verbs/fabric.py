@@ -4,14 +4,13 @@ import argparse
 import asyncio
 import contextlib
 import json
-import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.cli import command, progress
+from drawbar.driver.cli import command, documents, flags, progress, shell
 
 TIMEOUT_SECONDS = 60.0
 CHANGE_TIMEOUT_SECONDS = 300.0
@@ -24,21 +23,12 @@ UNREACHED = "is the address right, and reachable from here? What was begun may g
 ATTACH_HELP = "attach a device to a host by hand"
 DETACH_HELP = "detach a device that was attached by hand"
 
-Run = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
-
-
-def _seconds(content: str) -> float:
-    seconds = float(content)
-    if not 0 < seconds <= 86400:
-        raise argparse.ArgumentTypeError("give a number of seconds from 0 to 86400")
-    return seconds
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     adapters = _action(actions, "adapters", "list the installed adapters and their parameters", _adapters)
-    adapters.add_argument("--json", action="store_true", help="print JSON")
+    flags.add_output(adapters)
     for name, help_text, run in (
         ("check", "reach a fabric manager, and show what it has and what is odd", _check),
         ("devices", "list the devices of a fabric", _devices),
@@ -74,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         actions, "record", "keep a masked transcript of what a Redfish manager answers, for a report", _record
     )
     record.add_argument(
-        "--output",
+        "--to",
         metavar="FILE",
         type=Path,
         required=True,
@@ -113,9 +103,9 @@ def configure_detach(parser: argparse.ArgumentParser) -> None:
     _change_options(parser, _detach)
 
 
-def _change_options(parser: argparse.ArgumentParser, act: Run) -> None:
+def _change_options(parser: argparse.ArgumentParser, act: shell.Work) -> None:
     _fabric_options(parser, positional=False, seconds=CHANGE_TIMEOUT_SECONDS)
-    parser.add_argument("--yes", action="store_true", help="do not ask before the change")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before the change")
     parser.set_defaults(act=act)
 
 
@@ -127,17 +117,17 @@ def _ids(content: str) -> tuple[str, ...]:
 
 
 def _action(
-    actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, help_text: str, run: Run
+    actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, help_text: str, run: shell.Work
 ) -> argparse.ArgumentParser:
     examples = "\n".join(f"  {line}" for line in EXAMPLES if line.startswith(f"drawbar fabric {name}"))
     parser = actions.add_parser(
         name,
         help=help_text,
         description=f"{help_text[:1].upper()}{help_text[1:]}.",
-        epilog=f"examples:\n{examples}\n\n{STATUSES}",
+        epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(act=run)
+    parser.set_defaults(act=run, parser=parser)
     return parser
 
 
@@ -154,85 +144,47 @@ def _fabric_options(
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help="YAML in the form of a Fabric's spec, in place of FABRIC"
     )
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="how to reach the API server (default: $KUBECONFIG, else the pod's service account, else ~/.kube/config)",
-    )
-    parser.add_argument(
-        "--namespace",
-        metavar="NAME",
-        default=NAMESPACE,
-        help="the controller's, with the Fabric's Secret (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=_seconds,
-        default=seconds,
-        help="the longest that all of it may take (default: %(default)g)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    flags.add_daemons(parser)
+    flags.add_timeout(parser, seconds)
+    flags.add_output(parser)
+    flags.add_cluster(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run an action and return the exit status.
 
     Raises:
-        DrawbarError: the fabric manager refuses, fails or is not reached (status 1), or the options or the file are wrong (2).
+        DrawbarError: the fabric manager refuses, fails or is not reached, or the options or the file are wrong.
     """
-    act: Run = args.act
-    with _quiet(), command.printing():
-        return asyncio.run(_bounded(act, args))
-
-
-async def _bounded(act: Run, args: argparse.Namespace) -> int:
-    # A watch ends at its deadline without an error.
-    seconds = None if act is _watch else getattr(args, "timeout", None)
-    try:
-        async with asyncio.timeout(seconds) as deadline:
-            return await act(args)
-    except TimeoutError as error:
-        if not deadline.expired():
-            raise
-        raise errors.DrawbarError(
-            f"not finished within {seconds:g} s; {UNREACHED}; --timeout allows more"
-        ) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the logs of adapters and libraries off the terminal: what fails is one sentence."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
+    if args.act is _watch:
+        # A watch ends at its deadline without an error.
+        args.limit, args.timeout = args.timeout, None
+    return shell.run(args.act, args, late=f"{UNREACHED}; --timeout allows more")
 
 
 @contextlib.asynccontextmanager
 async def _source(args: argparse.Namespace) -> AsyncIterator[Any]:
     """`async with`: the fabric that the options mean, and a client of its cluster, or None with a file."""
     from drawbar.driver.cli.fabric import sources
-    from drawbar.driver.kube import client, config
 
     if (args.fabric is None) == (args.config is None):
         raise errors.UsageError("name either a Fabric of the cluster or --config FILE")
     if args.config is not None:
         yield sources.from_file(args.config), None
         return
-    async with client.connecting(config.load(args.kubeconfig)) as api:
+    async with shell.connecting(args) as session:
         async with progress.shown("reading the cluster"):
-            source = await sources.from_cluster(api, args.fabric, args.namespace)
-        yield source, api
+            source = await sources.from_cluster(session.api, args.fabric, args.daemons or NAMESPACE)
+        yield source, session.api
 
 
-def _print(args: argparse.Namespace, document: Any, show: Callable[[Any, Any], None]) -> None:
-    if args.json:
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    else:
-        command.print_tables(lambda out: show(out, document))
+def _print(
+    args: argparse.Namespace, kind: str, document: Any, show: Callable[[Any, Any], None], *, name: str = ""
+) -> None:
+    """Print a document; `name` is the kind of its items, for `-o name`."""
+    items = document if isinstance(document, list) else []
+    names = [f"{name}/{item.get('id') or item.get('name')}" for item in items if name]
+    shell.show(args, kind, document, lambda out: show(out, document), names=names)
 
 
 async def _adapters(args: argparse.Namespace) -> int:
@@ -247,7 +199,7 @@ async def _adapters(args: argparse.Namespace) -> int:
         except fabric_errors.InvalidConfiguration as error:
             schema, problem = None, error.message
         listed.append({"name": name, "parameters": schema, "problem": problem})
-    _print(args, listed, views.show_adapters)
+    _print(args, "AdapterList", listed, views.show_adapters, name="adapter")
     return 0
 
 
@@ -259,7 +211,7 @@ async def _check(args: argparse.Namespace) -> int:
             can = await adapter.capabilities()
             inventory = await adapter.devices()
             hosts = await adapter.hosts()
-        _print(args, views.check(source, can, hosts, inventory), views.show_check)
+        _print(args, "FabricCheck", views.check(source, can, hosts, inventory), views.show_check)
     return 0
 
 
@@ -270,7 +222,13 @@ async def _devices(args: argparse.Namespace) -> int:
         async with progress.shown("reading the devices"):
             inventory = await adapter.devices()
             hosts = await adapter.hosts()
-        _print(args, views.devices(inventory.devices, hosts, source), views.show_devices)
+        _print(
+            args,
+            "FabricDeviceList",
+            views.devices(inventory.devices, hosts, source),
+            views.show_devices,
+            name="device",
+        )
     return 0
 
 
@@ -281,7 +239,13 @@ async def _hosts(args: argparse.Namespace) -> int:
         async with progress.shown("reading the hosts"):
             hosts = await adapter.hosts()
         mapped = oddities.node_map(source, hosts)
-        _print(args, [views.host(host, mapped) for host in hosts], views.show_hosts)
+        _print(
+            args,
+            "FabricHostList",
+            [views.host(host, mapped) for host in hosts],
+            views.show_hosts,
+            name="host",
+        )
     return 0
 
 
@@ -291,7 +255,12 @@ async def _operations(args: argparse.Namespace) -> int:
     async with _source(args) as (source, _), connections.connected(source) as adapter:
         async with progress.shown("reading the operations"):
             operations = await adapter.operations()
-        _print(args, [views.operation(operation) for operation in operations], views.show_operations)
+        _print(
+            args,
+            "FabricOperationList",
+            [views.operation(operation) for operation in operations],
+            views.show_operations,
+        )
     return 0
 
 
@@ -300,7 +269,7 @@ async def _watch(args: argparse.Namespace) -> int:
     from drawbar.fabric import contract
 
     try:
-        async with asyncio.timeout(args.timeout) as deadline:
+        async with asyncio.timeout(args.limit) as deadline:
             async with _source(args) as (source, _), connections.connected(source) as adapter:
                 if not (await adapter.capabilities()).watch:
                     raise errors.DrawbarError(
@@ -330,7 +299,11 @@ def _print_line(args: argparse.Namespace, document: dict[str, Any]) -> bool:
     """Print an event; return whether its reader is still there."""
     from drawbar.driver.cli.fabric import views
 
-    line = json.dumps(document) if args.json else views.event_line(document)
+    line = (
+        json.dumps(documents.document("FabricEvent", document))
+        if args.output == "json"
+        else views.event_line(document)
+    )
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -366,7 +339,7 @@ async def _conformance(args: argparse.Namespace) -> int:
             raise errors.UsageError(
                 f"cannot write {args.junit}: {error.strerror}; name another file"
             ) from error
-    _print(args, views.report(report), views.show_report)
+    _print(args, "ConformanceReport", views.report(report), views.show_report)
     return 0 if report.passed else 1
 
 
@@ -381,8 +354,8 @@ async def _record(args: argparse.Namespace) -> int:
                 "--attach takes no lock of the cluster, so it goes with --config; leave it out, or use a file"
             )
         change = (args.attach, args.host) if args.attach is not None else None
-        outcome = await recording.record(source, args.output, change, assumed=args.yes)
-    _print(args, outcome, recording.show)
+        outcome = await recording.record(source, args.to, change, assumed=args.yes)
+    _print(args, "FabricRecording", outcome, recording.show)
     return 0 if outcome["problem"] is None else 1
 
 
@@ -424,22 +397,18 @@ async def _detach(args: argparse.Namespace) -> int:
 
 
 def _print_outcome(args: argparse.Namespace, outcome: dict[str, Any]) -> None:
-    if args.json:
-        sys.stdout.write(json.dumps(outcome, indent=2) + "\n")
+    if documents.is_document(args.output):
+        documents.write(args.output, "AttachmentChange", outcome, names=[f"device/{outcome['device']}"])
         return
     where = f"attached to host {outcome['host']}" if outcome["host"] is not None else "detached"
     sys.stdout.write(f"Device {outcome['device']} is {where}{'' if outcome['changed'] else ' already'}.\n")
 
 
-STATUSES = (
-    "exit status: 0 done, whatever is odd; 1 the fabric manager or the cluster refuses, fails or is not reached in time;\n"
-    "2 the command line or the file is wrong."
-)
 EXAMPLES = (
     "drawbar fabric adapters",
     "drawbar fabric check rack-1",
     "drawbar fabric check --config fabric.yaml --timeout 10",
-    "drawbar fabric devices --config fabric.yaml --json",
+    "drawbar fabric devices --config fabric.yaml -o json",
     "drawbar fabric hosts rack-1",
     "drawbar fabric attach gpu-1 worker-1 --fabric rack-1",
     "drawbar fabric attach gpu-1 host-1 --config fabric.yaml --yes",
@@ -449,8 +418,8 @@ EXAMPLES = (
     "drawbar fabric operations rack-1",
     "drawbar fabric watch rack-1 --timeout 60",
     "drawbar fabric conformance --config fabric.yaml --devices gpu-1 --hosts host-1,host-2 --junit report.xml",
-    "drawbar fabric record --config fabric.yaml --output transcript.json",
-    "drawbar fabric record --config fabric.yaml --output transcript.json --attach gpu-1 --host host-1",
+    "drawbar fabric record --config fabric.yaml --to transcript.json",
+    "drawbar fabric record --config fabric.yaml --to transcript.json --attach gpu-1 --host host-1",
 )
 COMMAND = command.Command(
     name="fabric",
@@ -461,23 +430,5 @@ COMMAND = command.Command(
     ),
     examples=EXAMPLES,
     configure=configure,
-    run=run,
-)
-
-# The same under shorter names, for `kubectl drawbar attach`.
-ATTACH = command.Command(
-    name="attach",
-    help=f"{ATTACH_HELP}, as drawbar fabric attach",
-    description=f"{ATTACH_HELP[:1].upper()}{ATTACH_HELP[1:]}.\n{STATUSES}",
-    examples=("drawbar attach gpu-1 worker-1 --fabric rack-1",),
-    configure=configure_attach,
-    run=run,
-)
-DETACH = command.Command(
-    name="detach",
-    help=f"{DETACH_HELP}, as drawbar fabric detach",
-    description=f"{DETACH_HELP[:1].upper()}{DETACH_HELP[1:]}.\n{STATUSES}",
-    examples=("drawbar detach gpu-1 --fabric rack-1", "drawbar detach gpu-1 --fabric rack-1 --force"),
-    configure=configure_detach,
     run=run,
 )

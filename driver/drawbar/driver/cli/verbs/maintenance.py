@@ -2,17 +2,15 @@
 
 import argparse
 import asyncio
-import json
-import logging
+import datetime
 import sys
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.cli import command
+from drawbar.driver.cli import command, documents, flags, objects, shell
 
 TIMEOUT_SECONDS = 60.0
 REASON_CHARS = 256
-KINDS = ("device", "enclosure", "node")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,16 +26,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help=help_text,
             description=f"{help_text[:1].upper()}{help_text[1:]}.",
             epilog="examples:\n"
-            + "\n".join(f"  {line}" for line in EXAMPLES if line.startswith(f"drawbar maintenance {name}"))
-            + f"\n\n{STATUSES}",
+            + "\n".join(f"  {line}" for line in EXAMPLES if line.startswith(f"drawbar maintenance {name}")),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        action.set_defaults(parser=action)
         if name != "list":
-            action.add_argument(
-                "target",
-                metavar="KIND/NAME",
-                type=_target,
-                help="device/NAME (with its pool in front where there are several), enclosure/FABRIC/NAME, or node/NAME",
+            objects.add_target(
+                action,
+                help_text="device with its pool in front where there are several; enclosure/FABRIC/NAME",
             )
             if name == "on":
                 action.add_argument(
@@ -47,33 +43,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
                     default="",
                     help="why, such as the number of a ticket; it is shown by list",
                 )
-            action.add_argument("--dry-run", action="store_true", help="print the changes, and make none")
-            action.add_argument("--yes", action="store_true", help="do not ask before the change")
-            action.add_argument(
-                "--timeout",
-                metavar="SECONDS",
-                type=_seconds,
-                default=TIMEOUT_SECONDS,
-                help="the longest wait until it holds (default: %(default)g)",
-            )
-        action.add_argument(
-            "--driver-name", metavar="NAME", help="the DRA driver's name (default: drawbar.dev)"
-        )
-        action.add_argument(
-            "--kubeconfig",
-            metavar="FILE",
-            help="how to reach the API server (default: $KUBECONFIG, else the pod's service account, else ~/.kube/config)",
-        )
-        action.add_argument("-o", "--output", choices=("json", "yaml"), help="print a document for programs")
-
-
-def _target(content: str) -> tuple[str, str]:
-    kind, _, name = content.partition("/")
-    if kind not in KINDS or not name:
-        raise argparse.ArgumentTypeError(
-            f"{content!r} is none: give device/NAME, enclosure/FABRIC/NAME or node/NAME"
-        )
-    return kind, name
+            flags.add_namespace(action)
+            flags.add_change(action)
+        flags.add_timeout(action, TIMEOUT_SECONDS, "the longest wait until it holds")
+        flags.add_output(action)
+        flags.add_driver(action)
+        flags.add_cluster(action)
 
 
 def _reason(content: str) -> str:
@@ -82,47 +57,33 @@ def _reason(content: str) -> str:
     return content
 
 
-def _seconds(content: str) -> float:
-    seconds = float(content)
-    if not 0 < seconds <= 3600:
-        raise argparse.ArgumentTypeError("give a number of seconds from 0 to 3600")
-    return seconds
-
-
 def run(args: argparse.Namespace) -> int:
     """Run an action and return the exit status.
 
     Raises:
-        DrawbarError: the cluster refuses, fails or is not reached (status 1), or the options are wrong (2).
+        DrawbarError: the cluster refuses, fails or is not reached, or the options are wrong.
     """
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # What fails is one sentence.
-    try:
-        with command.printing():
-            return asyncio.run(_list(args) if args.action == "list" else _change(args))
-    finally:
-        logging.disable(before)
-
-
-def _driver(args: argparse.Namespace) -> str:
-    from drawbar.driver.api import drivers
-
-    return args.driver_name or drivers.DEFAULT
+    if args.action == "list":
+        return shell.run(_list, args)
+    args.limit, args.timeout = args.timeout, None
+    return shell.run(_change, args)
 
 
 async def _change(args: argparse.Namespace) -> int:
     from drawbar.driver.cli import consent
     from drawbar.driver.cli.maintenance import execution, plan
-    from drawbar.driver.kube import client, config
 
-    kind, name = args.target
-    target, on = plan.Target(kind=kind, name=name), args.action == "on"
-    async with client.connecting(config.load(args.kubeconfig)) as api:
-        cluster, labels = await execution.read(api, target, driver=_driver(args))
+    on, driver = args.action == "on", shell.driver(args)
+    async with shell.connecting(args) as session:
+        if not args.target:
+            raise errors.UsageError("name the object: KIND/NAME")
+        target = session.target(args.target)
+        api = session.api
+        cluster, labels = await execution.read(api, target, driver=driver)
         planned = plan.plan(cluster, labels, target, on=on, reason=args.reason if on else "")
         sentences = plan.consequences(planned, target)
         document = {
-            "target": f"{kind}/{name}",
+            "target": str(target),
             "maintenance": on,
             "fabrics": [
                 {"name": change.fabric, "devices": sorted(change.devices), "nodes": sorted(change.nodes)}
@@ -131,51 +92,52 @@ async def _change(args: argparse.Namespace) -> int:
             "consequences": list(sentences),
             "done": False,
         }
-        if args.dry_run or not planned.changes:
-            _print(args, document | {"done": not planned.changes and not args.dry_run})
-            if args.output is None and not planned.changes:
+        is_dry, is_document = args.dry_run != "none", documents.is_document(args.output)
+        if is_dry or not planned.changes:
+            if args.dry_run == "server":
+                await execution.write(api, planned, dry_run=True)
+            _print(args, document | {"done": not planned.changes and not is_dry})
+            if not is_document and not planned.changes:
                 sys.stdout.write("nothing to change\n")
             return 0
-        if args.output is None:
+        if not is_document:
             _print(args, document)
         await consent.ask("Go on?", assumed=args.yes)
         await execution.write(api, planned)
         try:
-            async with asyncio.timeout(args.timeout) as deadline:
-                await execution.settle(api, planned, target, driver=_driver(args))
+            async with asyncio.timeout(args.limit) as deadline:
+                await execution.settle(api, planned, target, driver=driver)
         except TimeoutError as error:
             if not deadline.expired():
                 raise
             raise errors.DrawbarError(
-                f"written, and not in effect after {args.timeout:g} s; does a controller lead, and is the Fabric connected? "
-                "drawbar doctor looks"
+                f"written, and not in effect after {args.limit:g} s: drawbar doctor shows whether a controller leads and the Fabric is connected"
             ) from error
-    if args.output is not None:
+    if is_document:
         _print(args, document | {"done": True})
     else:
-        sys.stdout.write(f"{target} is {'in' if on else 'back from'} maintenance.\n")
+        sys.stdout.write(f"{target.kind} {target.name} is {'in' if on else 'back from'} maintenance.\n")
     return 0
 
 
 def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
-    if args.output == "json":
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    elif args.output == "yaml":
-        import yaml
-
-        sys.stdout.write(yaml.safe_dump(document, sort_keys=False))
+    if documents.is_document(args.output):
+        names = [f"device/{name}" for change in document["fabrics"] for name in change["devices"]]
+        names += [f"node/{name}" for change in document["fabrics"] for name in change["nodes"]]
+        documents.write(args.output, "MaintenanceChange", document, names=names)
     else:
         sys.stdout.write("".join(f"{sentence}\n" for sentence in document["consequences"]))
     sys.stdout.flush()
 
 
 async def _list(args: argparse.Namespace) -> int:
-    from drawbar.driver.api import maintenances, meta
+    from drawbar.driver.api import maintenances, meta, taintrules
     from drawbar.driver.cli import tables
-    from drawbar.driver.kube import client, config, kinds
+    from drawbar.driver.cli.status import views
+    from drawbar.driver.kube import kinds
 
-    async with client.connecting(config.load(args.kubeconfig)) as api:
-        listing = await api.list_all(kinds.MAINTENANCE, into=maintenances.Maintenance)
+    async with shell.connecting(args) as session:
+        listing = await session.api.list_all(kinds.MAINTENANCE, into=maintenances.Maintenance)
     ours = [
         {
             "name": item.metadata.name,
@@ -183,41 +145,46 @@ async def _list(args: argparse.Namespace) -> int:
             "devices": sorted(item.spec.devices),
             "nodes": sorted(item.spec.nodes),
             "reason": item.spec.reason,
+            "createdBy": item.metadata.annotations.get(taintrules.CREATED_BY_ANNOTATION, ""),
+            "since": item.metadata.creation_timestamp or "",
             "applied": applied.status if applied is not None else "Unknown",
             "message": applied.message if applied is not None else "",
         }
         for item in sorted(listing.items, key=lambda item: (item.spec.fabric, item.metadata.name))
         for applied in (meta.find(item.status.conditions, maintenances.APPLIED),)
-        if item.spec.driver == _driver(args)
+        if item.spec.driver == shell.driver(args)
     ]
-    if args.output == "json":
-        sys.stdout.write(json.dumps(ours, indent=2) + "\n")
-    elif args.output == "yaml":
-        import yaml
-
-        sys.stdout.write(yaml.safe_dump(ours, sort_keys=False))
-    else:
-        lines = [
-            (entry["fabric"], kind, name, entry["applied"], entry["name"], entry["reason"])
-            for entry in ours
-            for kind, names in (("device", entry["devices"]), ("node", entry["nodes"]))
-            for name in names
-        ]
-        command.print_tables(
-            lambda out: tables.rows(
-                out,
-                ("FABRIC", "KIND", "NAME", "APPLIED", "MAINTENANCE", "REASON"),
-                lines,
-                "Nothing is in maintenance.",
-            )
+    now = datetime.datetime.now(datetime.UTC)
+    lines = [
+        (
+            entry["fabric"],
+            kind,
+            name,
+            entry["applied"],
+            entry["createdBy"],
+            views.age(str(entry["since"]), now),
+            entry["name"],
+            entry["reason"],
         )
+        for entry in ours
+        for kind, names in (("device", entry["devices"]), ("node", entry["nodes"]))
+        for name in names
+    ]
+    shell.show(
+        args,
+        "MaintenanceList",
+        ours,
+        lambda out: tables.rows(
+            out,
+            ("FABRIC", "KIND", "NAME", "APPLIED", "BY", "SINCE", "MAINTENANCE", "REASON"),
+            lines,
+            "Nothing is in maintenance.",
+        ),
+        names=[f"maintenance/{entry['name']}" for entry in ours],
+    )
     return 0
 
 
-STATUSES = (
-    "exit status: 0 done, or nothing to do; 1 declined, there is nothing of that name, or the cluster refuses, fails or is not reached\n"
-    "in time; 2 the command line is wrong; 130 interrupted. What was done and what not is printed on stderr."
-)
 EXAMPLES = (
     'drawbar maintenance on device/gpu-1 --reason "OPS-1234: new riser"',
     "drawbar maintenance on enclosure/rack-1/enc-1 --dry-run",

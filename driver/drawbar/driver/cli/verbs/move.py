@@ -2,119 +2,103 @@
 
 import argparse
 import asyncio
-import json
-import logging
 import sys
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.cli import command
+from drawbar.driver.cli import command, documents, flags, shell
 
 TIMEOUT_SECONDS = 300.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("claim", metavar="CLAIM", help="the name of a ResourceClaim, or NAMESPACE/NAME")
     parser.add_argument(
-        "-n", "--namespace", metavar="NAME", default="default", help="of the claim (default: %(default)s)"
+        "target",
+        metavar="CLAIM",
+        nargs="+",
+        help="a ResourceClaim: NAME, NAMESPACE/NAME or claim/NAME; or pod/NAME",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
-    parser.add_argument("--yes", action="store_true", help="do not ask before the change")
     parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=_seconds,
-        default=TIMEOUT_SECONDS,
-        help="the longest wait until the next pods run (default: %(default)g)",
+        "--force", action="store_true", help="evict also pods that no controller replaces: they are lost"
     )
-    parser.add_argument("--driver-name", metavar="NAME", help="the DRA driver's name (default: drawbar.dev)")
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="how to reach the API server (default: $KUBECONFIG, else the pod's service account, else ~/.kube/config)",
-    )
-    parser.add_argument("-o", "--output", choices=("json", "yaml"), help="print a document for programs")
-
-
-def _seconds(content: str) -> float:
-    seconds = float(content)
-    if not 0 < seconds <= 3600:
-        raise argparse.ArgumentTypeError("give a number of seconds from 0 to 3600")
-    return seconds
+    flags.add_namespace(parser)
+    flags.add_change(parser)
+    flags.add_output(parser)
+    flags.add_timeout(parser, TIMEOUT_SECONDS, "the longest wait until the next pods run")
+    flags.add_driver(parser)
+    flags.add_cluster(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Move the claim and return the exit status.
 
     Raises:
-        DrawbarError: the cluster refuses, fails or is not reached (status 1), or the options are wrong (2).
+        DrawbarError: the cluster refuses, fails or is not reached, or the options are wrong.
     """
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # What fails is one sentence.
-    try:
-        with command.printing():
-            return asyncio.run(_move(args))
-    finally:
-        logging.disable(before)
+    limit, args.timeout = args.timeout, None
+    args.limit = limit
+    return shell.run(_move, args)
 
 
 async def _move(args: argparse.Namespace) -> int:
-    from drawbar.driver.api import drivers
     from drawbar.driver.cli import consent
     from drawbar.driver.cli.move import execution, plan
-    from drawbar.driver.kube import client, config
 
-    namespace, _, name = args.claim.rpartition("/")
-    namespace, driver = namespace or args.namespace, args.driver_name or drivers.DEFAULT
-    async with client.connecting(config.load(args.kubeconfig)) as api:
-        cluster, claim, pods = await execution.read(api, namespace, name, driver=driver)
-        planned = plan.plan(cluster, claim, pods)
+    driver = shell.driver(args)
+    async with shell.connecting(args) as session:
+        target = session.target(args.target, ("claim", "pod"), default="claim", hints=HINTS)
+        cluster, claims, pods = await execution.read(session.api, target, driver=driver)
+        planned = plan.plan(cluster, claims, pods)
         document = {
-            "claim": planned.claim,
+            "claims": list(planned.claims),
             "devices": [{"pool": device.pool, "device": device.name} for device in planned.devices],
             "pods": [pod.metadata.name for pod in planned.pods],
             "consequences": list(plan.consequences(planned)),
             "done": False,
+            "result": "",
         }
-        if args.dry_run:
+        plan.check(planned, force=args.force)
+        mover = execution.Mover(session.api, planned, target.namespace, driver=driver)
+        if args.dry_run != "none":
+            if args.dry_run == "server":
+                await mover.try_out()
             _print(args, document)
             return 0
-        if args.output is None:
+        if not documents.is_document(args.output):
             _print(args, document)
         await consent.ask("Go on?", assumed=args.yes)
-        mover = execution.Mover(api, planned, namespace, driver=driver)
-        with execution.said(mover):
+        with execution.reporting(mover):
             try:
-                async with asyncio.timeout(args.timeout) as deadline:
+                async with asyncio.timeout(args.limit) as deadline:
                     await mover.run(frozenset(pod.metadata.uid for pod in pods))
             except TimeoutError as error:
                 if not deadline.expired():
                     raise
                 raise errors.DrawbarError(
-                    f"not done after {args.timeout:g} s; drawbar explain pod/NAME names what the next pod waits for"
+                    f"not done after {args.limit:g} s: drawbar explain pod/NAME -n {target.namespace} names what the next pod waits for"
                 ) from error
-    if args.output is not None:
-        _print(args, document | {"done": True})
+        result = plan.outcome(planned, mover.successors)
+    if documents.is_document(args.output):
+        _print(args, document | {"done": result.is_moved, "result": result.sentence})
     else:
-        sys.stdout.write(
-            f"moved; claims are given {', '.join(device.name for device in planned.devices)} again.\n"
-        )
-    return 0
+        sys.stdout.write(f"{result.sentence}\n")
+    return errors.ExitStatus.FINE if result.is_moved else errors.ExitStatus.FOUND
 
 
 def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
-    if args.output == "json":
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    elif args.output == "yaml":
-        import yaml
-
-        sys.stdout.write(yaml.safe_dump(document, sort_keys=False))
+    if documents.is_document(args.output):
+        names = [f"pod/{name}" for name in document["pods"]]
+        documents.write(args.output, "Move", document, names=names)
     else:
         sys.stdout.write("".join(f"{sentence}\n" for sentence in document["consequences"]))
     sys.stdout.flush()
 
 
+HINTS = dict.fromkeys(
+    ("fabric", "enclosure", "device", "attachment", "node"),
+    "drawbar status KIND/NAME shows its claims; drawbar maintenance on keeps further claims away",
+)
 EXAMPLES = (
     "drawbar move train-gpu",
     "drawbar move team-a/train-gpu --dry-run",
@@ -122,12 +106,11 @@ EXAMPLES = (
 )
 COMMAND = command.Command(
     name="move",
-    help="start the pods of a claim anew, on another device",
+    help="restart the pods of a claim on another device",
     description=(
         "Puts the claim's devices into maintenance, evicts the pods that use it as their disruption budgets allow, waits until the pods that\n"
-        "their controllers make in their place run, and ends that maintenance. Maintenance that was there before stays.\n"
-        "exit status: 0 done; 1 declined, there is nothing to move, the cluster refuses, fails or is not reached, or it took too long; 2 the\n"
-        "command line is wrong; 130 interrupted. What was done and what not is printed on stderr."
+        "their controllers make in their place run, and ends that maintenance. Maintenance that was there before stays. A pod without a\n"
+        "controller is lost, so it takes --force. Status 1: no pod runs in its place."
     ),
     examples=EXAMPLES,
     configure=configure,

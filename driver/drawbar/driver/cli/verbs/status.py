@@ -1,108 +1,96 @@
-"""`drawbar status`: who has which device, and what each waits for, in one call."""
+"""`drawbar status`: who has which device, what is wrong, and what each waits for, in one call."""
 
 import argparse
 import asyncio
 import datetime
 import gc
-import logging
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drawbar.driver import errors, output
-from drawbar.driver.cli import command
+from drawbar.driver.cli import command, documents, flags, objects, shell
+
+if TYPE_CHECKING:
+    from drawbar.driver.cli.status import tree
 
 TIMEOUT_SECONDS = 60.0
 WATCH_SECONDS = 2.0
-KINDS = ("fabric", "node", "claim", "pod")
+LATE = "name a fabric, node, claim or pod, or give a longer --timeout"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "target",
-        metavar="KIND/NAME",
-        nargs="?",
-        type=_target,
-        default=("", ""),
-        help="fabric/NAME, node/NAME, claim/NAME or pod/NAME; the whole cluster without one",
-    )
-    parser.add_argument(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        default="default",
-        help="of a claim or pod (default: %(default)s)",
-    )
-    parser.add_argument("--all", action="store_true", help="list each free device, too")
+    objects.add_target(parser, help_text="one object; the whole cluster without one")
+    parser.add_argument("--all", action="store_true", help="list each device, also those that are fine")
     parser.add_argument(
         "--watch",
         "-w",
         action="store_true",
-        help="read again every 2 s, and print what changed, until Ctrl-C",
+        help="follow the cluster: a live view in a terminal, else a new status after each change",
     )
-    parser.add_argument("--driver-name", metavar="NAME", help="the DRA driver's name (default: drawbar.dev)")
+    flags.add_namespace(parser, has_all=True)
     parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="how to reach the API server (default: $KUBECONFIG, else the pod's service account, else ~/.kube/config)",
+        "-l", "--selector", metavar="LABELS", default="", help="only claims with these labels"
     )
-    parser.add_argument("-o", "--output", choices=("json", "yaml"), help="print a document for programs")
-
-
-def _target(content: str) -> tuple[str, str]:
-    kind, _, name = content.partition("/")
-    if kind not in KINDS or not name:
-        raise argparse.ArgumentTypeError(
-            f"{content!r} is none: give fabric/NAME, node/NAME, claim/NAME or pod/NAME"
-        )
-    return kind, name
+    flags.add_output(parser)
+    flags.add_timeout(parser, TIMEOUT_SECONDS, "the longest wait for the API server")
+    flags.add_driver(parser)
+    flags.add_cluster(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the status and return the exit status.
 
     Raises:
-        DrawbarError: the cluster is not reached, or what was named is not there.
+        DrawbarError: the cluster is not reached, or there is no object of that name.
     """
-    before, collects = logging.root.manager.disable, gc.isenabled()
-    logging.disable(logging.CRITICAL)  # What fails is one sentence.
+    collects = gc.isenabled()
     if not args.watch:
         # Nearly half of the time goes into looking for garbage among objects that are all needed to the end.
         gc.disable()
+    limit, args.timeout = args.timeout, None if args.watch else args.timeout
+    args.limit = limit
     try:
-        with command.printing():
-            return asyncio.run(_run(args))
+        return shell.run(_run, args, late=LATE)
     finally:
-        logging.disable(before)
         if collects:
             gc.enable()
 
 
 async def _run(args: argparse.Namespace) -> int:
-    from drawbar.driver.api import drivers
     from drawbar.driver.cli import progress
+    from drawbar.driver.cli.explain import pending
     from drawbar.driver.cli.status import reading, tree
-    from drawbar.driver.kube import client, config
 
-    kind, name = args.target
-    target = reading.Target(kind=kind, name=name, namespace=args.namespace)
-    driver = args.driver_name or drivers.DEFAULT
     printed: Any = None
-    async with client.connecting(config.load(args.kubeconfig)) as api:
+    async with shell.connecting(args) as session:
+        target = session.target(args.target)
+        if args.watch and args.output == "table" and sys.stdin.isatty() and sys.stdout.isatty():
+            from drawbar.driver.cli.terminal import view
+
+            await view.show(session.api, driver=shell.driver(args), words=target.name)
+            return errors.ExitStatus.FINE
+        namespace = "" if args.all_namespaces or not args.namespace else args.namespace
         while True:
             async with progress.shown("reading the cluster"):
                 try:
-                    async with asyncio.timeout(TIMEOUT_SECONDS):
-                        shown = tree.build(await reading.read(api, target, driver=driver))
+                    async with asyncio.timeout(args.limit):
+                        cluster = await reading.read(
+                            session.api, target, driver=shell.driver(args), labels=args.selector
+                        )
+                        whole = tree.build(cluster)
+                        shown = tree.within(whole, target, namespace)
+                        if target.kind not in reading.OF_ONE_OBJECT:
+                            shown = await pending.with_reasons(session.api, shown, whole, cluster)
                 except TimeoutError as error:
-                    raise errors.DrawbarError(
-                        f"the API server has not answered within {TIMEOUT_SECONDS:g} s; name a fabric, node, claim or pod"
+                    raise shell.Late(
+                        f"the API server has not answered within {args.limit:g} s: {LATE}"
                     ) from error
             if shown != printed:
                 _print(args, shown)
                 printed = shown
             if not args.watch:
-                return 0
+                return errors.ExitStatus.UNREAD if shown.unread else errors.ExitStatus.FINE
             await _pause()
 
 
@@ -110,24 +98,30 @@ async def _pause() -> None:
     await asyncio.sleep(WATCH_SECONDS)
 
 
-def _print(args: argparse.Namespace, shown: Any) -> None:
+def _print(args: argparse.Namespace, shown: "tree.Tree") -> None:
     import msgspec
 
     from drawbar.driver.cli.status import views
 
-    if args.watch:
+    if args.watch and not documents.is_document(args.output):
         output.console().clear()
-    if args.output == "json":
-        raw = msgspec.json.encode(shown)
-        sys.stdout.write(output.ascii_json(raw if args.watch else msgspec.json.format(raw)) + "\n")
-    elif args.output == "yaml":
-        import yaml
-
-        document = yaml.safe_dump(msgspec.to_builtins(shown), sort_keys=False)
-        sys.stdout.write("---\n" * args.watch + document)
+    if documents.is_document(args.output):
+        if args.watch and args.output == "json":
+            line = msgspec.json.encode(documents.document("Status", msgspec.to_builtins(shown)))
+            sys.stdout.write(output.ascii_json(line) + "\n")
+        else:
+            sys.stdout.write("---\n" * (args.watch and args.output == "yaml"))
+            names = [
+                *(f"fabric/{fabric.name}" for fabric in shown.fabrics),
+                *(f"device/{device.pool}/{device.name}" for device in shown.devices),
+                *(f"claim/{claim.namespace}/{claim.name}" for claim in shown.claims),
+            ]
+            documents.write(args.output, "Status", msgspec.to_builtins(shown), names=names)
     else:
         now = datetime.datetime.now(datetime.UTC)
-        command.print_tables(lambda out: views.show(out, shown, now=now, every=args.all))
+        command.print_tables(
+            lambda out: views.show(out, shown, now=now, every=args.all, wide=args.output == "wide")
+        )
     sys.stdout.flush()
     for sentence in shown.unread:
         sys.stderr.write(f"warning: {sentence}\n")
@@ -136,18 +130,18 @@ def _print(args: argparse.Namespace, shown: Any) -> None:
 EXAMPLES = (
     "drawbar status",
     "drawbar status fabric/rack-1 --all",
-    "drawbar status node/worker-7",
+    "drawbar status node worker-7",
     "drawbar status claim/training -n team-a",
     "drawbar status pod/training-0 -n team-a --watch",
-    "drawbar status -o json",
+    "drawbar status -o jsonpath='{.fabrics[*].name}'",
 )
 COMMAND = command.Command(
     name="status",
-    help="who has which device of which fabric, and what each waits for",
+    help="who has which device, what is wrong, and what each waits for",
     description=(
-        "Shows fabric, enclosure, device, node, claim and pod as a tree, with the state of each, since when, and what it waits for.\n"
-        "What may not be read is named on stderr, and the rest is shown.\n"
-        "exit status: 0 shown; 1 the cluster is not reached, or there is no object of that name; 2 the command line is wrong; 130 interrupted."
+        "Begins with a summary and what is wrong, then shows fabric, enclosure, device, node, claim and pod as a tree.\n"
+        "Devices that are fine are counted; --all lists each. Keys of --watch in a terminal: / filter, s states, enter opens, q quits.\n"
+        "A missing right is named on stderr, and the rest is shown (status 3)."
     ),
     examples=EXAMPLES,
     configure=configure,

@@ -1,22 +1,18 @@
 """`drawbar taint`: taints devices by DeviceTaintRules, for an administrator: previews first, evicts in batches, ends by itself."""
 
 import argparse
-import asyncio
 import datetime
-import json
-import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.cli import command
+from drawbar.driver.cli import command, documents, flags, objects, shell
 
 TIMEOUT_SECONDS = 60.0
 CHANGE_TIMEOUT_SECONDS = 3600.0
 EFFECTS = ("None", "NoSchedule", "NoExecute")
-
-Run = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
+LATE = "the steps that were begun go on in the cluster; give the command again, or allow more with --timeout"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     preview = _action(
         actions, "preview", "count the claims and pods that a taint would affect; changes nothing", _preview
     )
+    preview.add_argument("--effect", choices=EFFECTS, default=EFFECTS[-1], help="default: %(default)s")
     _selecting(preview)
     _common(preview)
     add = _action(actions, "add", "create a rule, or give one another effect, reason or end", _add)
@@ -38,6 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--until",
         metavar="SPAN",
         help="30m, 2h, 1d, or a time as RFC 3339: the controller deletes the rule then; or never",
+    )
+    add.add_argument(
+        "--allow-empty", action="store_true", help="create the rule also if it selects no device now"
     )
     pace = add.add_mutually_exclusive_group()
     pace.add_argument(
@@ -73,32 +73,32 @@ def _count(content: str) -> int:
     return number
 
 
-def _seconds(content: str) -> float:
-    seconds = float(content)
-    if not 0 < seconds <= 86400:
-        raise argparse.ArgumentTypeError("give a number of seconds from 0 to 86400")
-    return seconds
-
-
 def _action(
-    actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, help_text: str, run: Run
+    actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, help_text: str, run: shell.Work
 ) -> argparse.ArgumentParser:
     examples = "\n".join(f"  {line}" for line in EXAMPLES if line.startswith(f"drawbar taint {name}"))
     parser = actions.add_parser(
         name,
         help=help_text,
         description=f"{help_text[:1].upper()}{help_text[1:]}.",
-        epilog=f"examples:\n{examples}\n\n{STATUSES}",
+        epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(act=run)
+    parser.set_defaults(act=run, parser=parser)
     return parser
 
 
 def _selecting(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "target",
+        metavar="KIND/NAME",
+        nargs="*",
+        help="device/POOL/NAME, enclosure/FABRIC/NAME or node/NAME (its own devices)",
+    )
     selector = parser.add_argument_group("which devices; all that are given must match")
-    for name in ("driver", "pool", "device"):
-        selector.add_argument(f"--{name}", metavar="NAME", help=f"the {name} of this name")
+    selector.add_argument("--driver-name", metavar="NAME", help="the devices of this DRA driver")
+    selector.add_argument("--pool", metavar="NAME", help="the devices of this pool")
+    selector.add_argument("--device", metavar="NAME", help="the device of this name")
     selector.add_argument("--all", action="store_true", help="every device of the cluster")
     parser.add_argument(
         "--taint",
@@ -108,24 +108,13 @@ def _selecting(parser: argparse.ArgumentParser) -> None:
 
 
 def _common(parser: argparse.ArgumentParser, seconds: float = TIMEOUT_SECONDS) -> None:
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="how to reach the API server (default: $KUBECONFIG, else the pod's service account, else ~/.kube/config)",
-    )
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=_seconds,
-        default=seconds,
-        help="the longest that all of it may take (default: %(default)g)",
-    )
-    parser.add_argument("-o", "--output", choices=("json", "yaml"), help="print a document for programs")
+    flags.add_timeout(parser, seconds)
+    flags.add_output(parser)
+    flags.add_cluster(parser)
 
 
 def _changing(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="print the steps, and change nothing")
-    parser.add_argument("--yes", action="store_true", help="do not ask before the change")
+    flags.add_change(parser)
     _common(parser, CHANGE_TIMEOUT_SECONDS)
 
 
@@ -133,44 +122,40 @@ def run(args: argparse.Namespace) -> int:
     """Run an action and return the exit status.
 
     Raises:
-        DrawbarError: the cluster refuses, fails or is not reached (status 1), or the options are wrong (2).
+        DrawbarError: the cluster refuses, fails or is not reached, or the options are wrong.
     """
-    act: Run = args.act
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # What fails is one sentence.
-    try:
-        with command.printing():
-            return asyncio.run(_bounded(act, args))
-    finally:
-        logging.disable(before)
+    return shell.run(args.act, args, late=LATE)
 
 
-async def _bounded(act: Run, args: argparse.Namespace) -> int:
-    try:
-        async with asyncio.timeout(args.timeout) as deadline:
-            return await act(args)
-    except TimeoutError as error:
-        if not deadline.expired():
-            raise
-        raise errors.DrawbarError(
-            f"not finished within {args.timeout:g} s; what was begun goes on in the cluster; --timeout allows more"
-        ) from error
-
-
-def _print(args: argparse.Namespace, document: Any, show: Callable[[Any, Any], None]) -> None:
-    if args.output == "json":
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    elif args.output == "yaml":
-        import yaml
-
-        sys.stdout.write(yaml.safe_dump(document, sort_keys=False))
-    else:
-        command.print_tables(lambda out: show(out, document))
+def _print(
+    args: argparse.Namespace,
+    kind: str,
+    document: Any,
+    show: Callable[[Any, Any], None],
+    *,
+    names: Sequence[str] = (),
+) -> None:
+    shell.show(args, kind, document, lambda out: show(out, document), names=names)
     sys.stdout.flush()
 
 
-def _wish(args: argparse.Namespace, name: str) -> Any:
+def _selector(args: argparse.Namespace) -> Any:
+    """Return the selector that KIND/NAME and the flags mean."""
     from drawbar.driver.api import taintrules
+
+    pool, device = args.pool, args.device
+    if args.target:
+        target = objects.parse(args.target, "", KINDS, hints=HINTS)
+        if pool or device:
+            raise errors.UsageError("KIND/NAME and --pool or --device do not go together: leave one out")
+        if target.kind == "device":
+            pool, _, device = target.name.rpartition("/")
+        else:
+            pool = target.name
+    return taintrules.DeviceSelector(driver=args.driver_name, pool=pool or None, device=device or None)
+
+
+def _wish(args: argparse.Namespace, name: str) -> Any:
     from drawbar.driver.cli.taint import plan
 
     given = vars(args)
@@ -185,7 +170,7 @@ def _wish(args: argparse.Namespace, name: str) -> Any:
         raise errors.UsageError(f"--until: {error}") from error
     return plan.Wish(
         name=name,
-        selector=taintrules.DeviceSelector(driver=args.driver, pool=args.pool, device=args.device),
+        selector=_selector(args),
         every=args.all,
         taint=taint,
         effect=given.get("effect"),
@@ -197,12 +182,6 @@ def _wish(args: argparse.Namespace, name: str) -> Any:
     )
 
 
-def _api(args: argparse.Namespace) -> Any:
-    from drawbar.driver.kube import client, config
-
-    return client.connecting(config.load(args.kubeconfig))
-
-
 async def _preview(args: argparse.Namespace) -> int:
     from drawbar.driver.api import slices
     from drawbar.driver.cli.taint import execution, plan, preview, views
@@ -210,61 +189,71 @@ async def _preview(args: argparse.Namespace) -> int:
     wish = _wish(args, "preview")
     plan.check(wish, None)
     key, value = wish.taint or (plan.KEY, "")
-    async with _api(args) as api:
+    async with shell.connecting(args) as session:
+        api = session.api
         snapshot = await execution.snapshot(api)
     taint = slices.Taint(key=key, value=value, effect="NoExecute")
     seen = preview.preview(wish.selector, taint, snapshot)
-    _print(args, views.effects(seen, wish.selector, snapshot), views.show_effects)
+    document = views.effects(seen, wish.selector, snapshot, args.effect)
+    _print(args, "TaintPreview", document, views.show_effects, names=views.names(document))
     return 0
 
 
 async def _list(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.taint import execution, views
 
-    async with _api(args) as api:
+    async with shell.connecting(args) as session:
+        api = session.api
         if args.devices:
             listed = (await execution.snapshot(api)).slices
-            _print(args, views.device_taints(listed), views.show_device_taints)
+            taints = views.device_taints(listed)
+            names = [f"device/{item['device']}" for item in taints]
+            _print(args, "DeviceTaintList", taints, views.show_device_taints, names=names)
         else:
             rules = await execution.rules(api, await execution.rule_kind(api))
-            _print(args, views.rules(rules), views.show_rules)
+            shown = views.rules(rules)
+            names = [f"devicetaintrule/{item['name']}" for item in shown]
+            _print(args, "TaintRuleList", shown, views.show_rules, names=names)
     return 0
 
 
 async def _show(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.taint import execution, plan, preview, views
 
-    async with _api(args) as api:
+    async with shell.connecting(args) as session:
+        api = session.api
         kind = await execution.rule_kind(api)
         chosen = plan.removed(args.name, await execution.rules(api, kind, name=args.name))
         snapshot = await execution.snapshot(api)
     rule, selector = chosen[0], chosen[0].spec.device_selector
     computed = None
     if selector is None or selector.is_computable:
-        computed = views.effects(preview.preview(selector, rule.spec.taint, snapshot), selector, snapshot)
+        seen = preview.preview(selector, rule.spec.taint, snapshot)
+        computed = views.effects(seen, selector, snapshot, rule.spec.taint.effect)
     document = {"rule": views.rule(rule, len(chosen) - 1), "preview": computed}
-    _print(args, document, views.show_rule)
+    _print(args, "TaintRule", document, views.show_rule, names=[f"devicetaintrule/{args.name}"])
     return 0
 
 
 async def _add(args: argparse.Namespace) -> int:
     from drawbar.driver.api import slices
-    from drawbar.driver.cli import consent
+    from drawbar.driver.cli import consent, identity
     from drawbar.driver.cli.taint import execution, plan, preview, views
 
     wish = _wish(args, args.name)
-    async with _api(args) as api:
+    async with shell.connecting(args) as session:
+        api = session.api
         kind = await execution.rule_kind(api)
         rules = await execution.rules(api, kind, name=wish.name)
         existing = next((rule for rule in rules if rule.metadata.name == wish.name), None)
         plan.check(wish, existing)
-        document = plan.document(kind, wish, existing, user=await execution.user(api))
+        document = plan.document(kind, wish, existing, user=await identity.user(api))
         snapshot = await execution.snapshot(api)
         selector = existing.spec.device_selector if existing is not None else wish.selector
         taint = document["spec"]["taint"]
         effect = slices.Taint(key=taint["key"], value=taint.get("value", ""), effect="NoExecute")
         seen = preview.preview(selector, effect, snapshot)
-        plan.check_breadth(wish, seen)
+        plan.check_breadth(wish, seen, allow_empty=args.allow_empty)
         planned = plan.steps(
             wish,
             existing,
@@ -278,26 +267,30 @@ async def _add(args: argparse.Namespace) -> int:
         shown = {
             "rule": wish.name,
             "effect": taint["effect"],
-            "preview": views.effects(seen, selector, snapshot),
+            "preview": views.effects(seen, selector, snapshot, taint["effect"]),
             "steps": [plan.sentence(step, wish.name) for step in planned],
             "done": False,
         }
-        if args.output is None or args.dry_run:
-            _print(args, shown, views.show_steps)
-        if args.dry_run or not planned:
-            if not args.dry_run and args.output is not None:
-                _print(args, shown | {"done": True}, views.show_steps)
+        is_dry, is_document = args.dry_run != "none", documents.is_document(args.output)
+        names = [f"devicetaintrule/{wish.name}"]
+        if args.dry_run == "server":
+            await execution.try_out(api, kind, document, is_new=existing is None)
+        if not is_document or is_dry:
+            _print(args, "TaintChange", shown, views.show_steps, names=names)
+        if is_dry or not planned:
+            if not is_dry and is_document:
+                _print(args, "TaintChange", shown | {"done": True}, views.show_steps, names=names)
             return 0
         await consent.ask(
-            f"Rule {wish.name}, effect {taint['effect']}: {views.summary(shown['preview'])}. Go on?",
+            f"Rule {wish.name}: {views.summary(shown['preview'])}. Go on?",
             assumed=args.yes,
         )
         steps = execution.Steps(api=api, kind=kind, name=wish.name)
         if existing is not None:
             steps.uid = existing.metadata.uid
         await steps.carry_out(planned)
-    if args.output is not None:
-        _print(args, shown | {"done": True}, views.show_steps)
+    if is_document:
+        _print(args, "TaintChange", shown | {"done": True}, views.show_steps, names=names)
     else:
         sys.stdout.write(f"DeviceTaintRule {wish.name} has effect {taint['effect']}.\n")
     return 0
@@ -307,7 +300,8 @@ async def _remove(args: argparse.Namespace) -> int:
     from drawbar.driver.cli import consent
     from drawbar.driver.cli.taint import execution, plan, views
 
-    async with _api(args) as api:
+    async with shell.connecting(args) as session:
+        api = session.api
         kind = await execution.rule_kind(api)
         chosen = plan.removed(args.name, await execution.rules(api, kind, name=args.name))
         shown = {
@@ -315,29 +309,34 @@ async def _remove(args: argparse.Namespace) -> int:
             "steps": [f"delete DeviceTaintRule {rule.metadata.name}" for rule in chosen],
             "done": False,
         }
-        if args.output is None or args.dry_run:
-            _print(args, shown, views.show_steps)
-        if args.dry_run:
+        is_dry, is_document = args.dry_run != "none", documents.is_document(args.output)
+        names = [f"devicetaintrule/{rule.metadata.name}" for rule in chosen]
+        if not is_document or is_dry:
+            _print(args, "TaintChange", shown, views.show_steps, names=names)
+        if is_dry:
             return 0
         question = f"Delete {plan.counted(len(chosen), 'DeviceTaintRule')} of {args.name}? What is evicted already does not come back."
         await consent.ask(question, assumed=args.yes)
         await execution.delete(api, kind, chosen)
-    if args.output is not None:
-        _print(args, shown | {"done": True}, views.show_steps)
+    if is_document:
+        _print(args, "TaintChange", shown | {"done": True}, views.show_steps, names=names)
     else:
         sys.stdout.write(f"DeviceTaintRule {args.name} is deleted.\n")
     return 0
 
 
-STATUSES = (
-    "exit status: 0 done, or nothing to do; 1 declined, or the cluster refuses, fails or is not reached in time; 2 the command\n"
-    "line is wrong; 130 interrupted. What was done and what not is printed on stderr."
-)
+KINDS = ("device", "enclosure", "node")
+HINTS = {
+    "fabric": "taint its enclosures: drawbar taint add NAME enclosure/FABRIC/ENCLOSURE",
+    "attachment": "taint its device: drawbar taint add NAME device/POOL/DEVICE",
+    "claim": "drawbar status claim/NAME shows its devices",
+    "pod": "drawbar status pod/NAME shows its devices",
+}
 EXAMPLES = (
-    "drawbar taint preview --driver drawbar.dev --pool rack-1/enc-1",
+    "drawbar taint preview enclosure/rack-1/enc-1",
     'drawbar taint add psu-swap --pool rack-1/enc-1 --reason "replace a power supply" --until 2h',
     "drawbar taint add psu-swap --effect NoExecute --batch 5",
-    "drawbar taint add recall --driver drawbar.dev --device gpu-1 --effect NoSchedule --dry-run",
+    "drawbar taint add recall device/rack-1/enc-1/gpu-1 --effect NoSchedule --dry-run",
     "drawbar taint list",
     "drawbar taint list --devices",
     "drawbar taint show psu-swap -o yaml",

@@ -32,14 +32,14 @@ class Allocation(abc.ABC):
     def wake(self, key: Any) -> None:
         """Have a key of the watches looked at; does not block."""
 
-    def wish(
+    def demand(
         self,
         key: names.DeviceKey,  # noqa: ARG002 - for ways that have claims of their own
         attachment: attachments.DeviceAttachment | None,  # noqa: ARG002
         host_of: Mapping[str, str],  # noqa: ARG002
         seen_at: datetime.datetime,  # noqa: ARG002
-    ) -> claims.Wish | None:
-        """Return the wish of the claim of its own that has the device, or None.
+    ) -> claims.Demand | None:
+        """Return the demand of the claim of its own that has the device, or None.
 
         Args:
             key: the device.

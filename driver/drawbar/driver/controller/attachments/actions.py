@@ -10,7 +10,7 @@ from drawbar.driver.controller import claims, outcomes
 class Create:
     """Store the intent."""
 
-    wish: claims.Wish
+    demand: claims.Demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """Write the lost record of a connection that this cluster made, for no claim.
+    """ApiAction the lost record of a connection that this cluster made, for no claim.
 
     Attributes:
         node: which the device is connected to.
@@ -39,7 +39,7 @@ class Restore:
 class TakeOver:
     """Give the device as it is attached to the next claim on the same node; the node cleans it in between."""
 
-    wish: claims.Wish
+    demand: claims.Demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class KeepIdle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class QueryOperation:
     """Query the state of the call at the fabric."""
 
     side: outcomes.Side
@@ -76,7 +76,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteSlice:
+class ReleaseMemory:
     """Give the memory of a slice that no attachment has back to the device that it was carved from."""
 
 
@@ -86,27 +86,27 @@ class EndBlocker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SayAttached:
-    """Write `attached` to the claim's status."""
+class ReportAttached:
+    """ApiAction `attached` to the claim's status."""
 
-    wish: claims.Wish
+    demand: claims.Demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordAttached:
-    """Write `Attached` to the attachment's status."""
+    """ApiAction `Attached` to the attachment's status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFailure:
-    """Write the failure to the attachment's status."""
+    """ApiAction the failure to the attachment's status."""
 
     failure: attachments.Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordQueued:
-    """Write to the attachment's status that another one of its node goes first.
+    """ApiAction to the attachment's status that another one of its node goes first.
 
     Attributes:
         ahead: the name of that DeviceAttachment.
@@ -117,7 +117,7 @@ class RecordQueued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRefusal:
-    """Write to the attachment's status that the fabric refused a call which is made again.
+    """ApiAction to the attachment's status that the fabric refused a call which is made again.
 
     Attributes:
         words: the fabric's.
@@ -132,7 +132,7 @@ class RecordRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordContradiction:
-    """Write to the attachment's status that the fabric manager no longer shows its connection.
+    """ApiAction to the attachment's status that the fabric manager no longer shows its connection.
 
     Attributes:
         is_attached: `Attached` stays True, for the device's node has seen it.
@@ -155,22 +155,22 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SayFailed:
-    """Write the failure to every device of ours in all claims of the pod."""
+class ReportFailed:
+    """ApiAction the failure to every device of ours in all claims of the pod."""
 
-    wish: claims.Wish
+    demand: claims.Demand
     failure: attachments.Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
-    """Ask for the detach.
+    """QueryOperation for the detach.
 
     Attributes:
         abandoned: the failed allocation that was not taken back, if the device is detached for that.
     """
 
-    abandoned: claims.Wish | None = None
+    abandoned: claims.Demand | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,29 +189,29 @@ class ReadFabric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookAgain:
+class RequeueAfter:
     """Reconcile again after so many seconds, unless something changes before."""
 
     seconds: float
 
 
-Talk = Ask | CallFabric | Cancel | Retry | DeleteSlice | EndBlocker | ReadFabric
-Write = (
+FabricAction = QueryOperation | CallFabric | Cancel | Retry | ReleaseMemory | EndBlocker | ReadFabric
+ApiAction = (
     Create
     | Adopt
     | Restore
     | TakeOver
     | KeepIdle
-    | SayAttached
+    | ReportAttached
     | RecordAttached
     | RecordFailure
     | RecordQueued
     | RecordRefusal
     | RecordContradiction
     | Taint
-    | SayFailed
+    | ReportFailed
     | Delete
     | RemoveFinalizer
     | ReportKept
 )
-Action = Talk | Write | LookAgain
+Action = FabricAction | ApiAction | RequeueAfter

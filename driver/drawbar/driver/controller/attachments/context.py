@@ -14,11 +14,11 @@ from drawbar.driver.controller.operation import latency
 from drawbar.driver.kube import mirror
 from drawbar.driver.operation import readiness
 
-OtherWish = Callable[
+OtherDemand = Callable[
     [names.DeviceKey, attachments.DeviceAttachment | None, Mapping[str, str], datetime.datetime],
-    claim_index.Wish | None,
+    claim_index.Demand | None,
 ]
-"""Returns the wish of a claim that the scheduler does not allocate, given the device, its attachment, the fabric's host by node, and since
+"""Returns the demand of a claim that the scheduler does not allocate, given the device, its attachment, the fabric's host by node, and since
 when the attachment has been for its claim."""
 
 
@@ -30,7 +30,7 @@ class Context:
         patience: from an allocation that was first seen to giving up, shorter than the scheduler's.
         binding_timeout: how long the scheduler itself waits.
         intended: node and model of the attachments that are being created at this moment.
-        other_wish: None where the scheduler allocates all claims.
+        other_demand: None where the scheduler allocates all claims.
         claim_mirrors: the claims, of classic allocation, too.
         orphans: slices of ours that no attachment has, with their ids.
         contradicted: attached devices whose connections the fabric managers do not show.
@@ -44,7 +44,7 @@ class Context:
     latency: latency.Latency
     watchdog: readiness.Watchdog = field(default_factory=readiness.Watchdog)
     intended: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
-    other_wish: OtherWish | None = None
+    other_demand: OtherDemand | None = None
     claim_mirrors: tuple[mirror.Mirror[Any], ...] = ()
     orphans: sightings.Sightings[names.DeviceKey] = field(default_factory=sightings.Sightings)
     contradicted: contradictions.Contradictions = field(default_factory=contradictions.Contradictions)

@@ -107,14 +107,14 @@ class Delays:
         for attachment in cluster.placed.awaiting_nodes():
             key = names.DeviceKey(fabric=attachment.spec.fabric, device=attachment.spec.device)
             for claim in cluster.allocated.with_device(key):
-                wish = self._wish(key, claim)
-                if wish is None or not wish.attached_said or wish.failed_said:
+                demand = self._demand(key, claim)
+                if demand is None or not demand.attach_reported or demand.failure_reported:
                     continue
                 waiting.append(_allocation(key, claim))
                 now = cluster.clock()
                 waited = now - (cluster.placed.attached_since(key.attachment) or now)
                 if waited.total_seconds() >= patience_seconds and self._at_node.is_new(key, claim):
-                    message = f"attached, waiting for its node {wish.node} to report it ready"
+                    message = f"attached, waiting for its node {demand.node} to report it ready"
                     self._emit(claim, key, message)
         self._at_node.retain(waiting)
 
@@ -151,15 +151,15 @@ class Delays:
         attachment = self.context.cluster.attachments.get(key.attachment)
         return attachment if attachment is not None and attachment.holds(attachments.ATTACHED) else None
 
-    def _wish(self, key: names.DeviceKey, claim: claims.ResourceClaim) -> claim_index.Wish | None:
+    def _demand(self, key: names.DeviceKey, claim: claims.ResourceClaim) -> claim_index.Demand | None:
         cluster = self.context.cluster
-        return claim_index.wish(claim, cluster.driver, key, None, cluster.allocated.seen(claim))
+        return claim_index.demand(claim, cluster.driver, key, None, cluster.allocated.seen(claim))
 
     def _claim(self, key: names.DeviceKey) -> claims.ResourceClaim | None:
         """Return the oldest claim that has the device and is neither attached nor failed."""
         for claim in self.context.cluster.allocated.with_device(key):
-            wish = self._wish(key, claim)
-            if wish is not None and not wish.failed_said and not wish.attached_said:
+            demand = self._demand(key, claim)
+            if demand is not None and not demand.failure_reported and not demand.attach_reported:
                 return claim
         return None
 

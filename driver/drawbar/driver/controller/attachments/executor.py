@@ -77,9 +77,9 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
     again: float | None = None
     try:
         for action in plan.plan(part.observed, now):
-            if isinstance(action, actions.LookAgain):
+            if isinstance(action, actions.RequeueAfter):
                 again = action.seconds
-            elif isinstance(action, actions.Talk):
+            elif isinstance(action, actions.FabricAction):
                 again = await work.fabric.carry_out(action)
             else:
                 await work.write(action, context.cluster.time_of_day())
@@ -108,22 +108,22 @@ class _Executor:
         self.fabric, self.reports, self._writes = FabricActions(part), Reports(part), Writes(part)
 
     async def write(  # noqa: C901 - one arm for each action
-        self, action: actions.Write, now: datetime.datetime
+        self, action: actions.ApiAction, now: datetime.datetime
     ) -> None:
         """Carry out an action at the API server; `now` is the time of day."""
         match action:
-            case actions.Create(wish=wish):
-                await self._writes.create(wish)
+            case actions.Create(demand=demand):
+                await self._writes.create(demand)
             case actions.Adopt():
                 await self._writes.adopt()
             case actions.Restore():
                 await self._writes.restore(action, now)
-            case actions.TakeOver(wish=wish):
-                await self._writes.take_over(wish)
+            case actions.TakeOver(demand=demand):
+                await self._writes.take_over(demand)
             case actions.KeepIdle():
                 await self._writes.keep_idle(now)
-            case actions.SayAttached(wish=wish):
-                await self.reports.say_attached(wish, now)
+            case actions.ReportAttached(demand=demand):
+                await self.reports.say_attached(demand, now)
             case actions.RecordAttached() | actions.RecordFailure():
                 await self.reports.record_outcome(action, now)
             case actions.RecordQueued() | actions.RecordRefusal() | actions.RecordContradiction():
@@ -131,8 +131,8 @@ class _Executor:
             case actions.Taint():
                 # The pool's plan sees the recorded failure; this only waits for its write.
                 await self._writes.taint()
-            case actions.SayFailed(wish=wish, failure=failure):
-                await self.reports.say_failed(wish, failure, now)
+            case actions.ReportFailed(demand=demand, failure=failure):
+                await self.reports.say_failed(demand, failure, now)
             case actions.Delete(abandoned=abandoned):
                 await self._part.cluster.attachments.delete(self._part.existing)
                 self.reports.report_release(abandoned)

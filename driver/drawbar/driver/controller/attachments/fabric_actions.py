@@ -35,11 +35,11 @@ class FabricActions:
         self._waits = False
         self.side: outcomes.Side | None = None
 
-    async def carry_out(self, action: actions.Talk) -> float:
+    async def carry_out(self, action: actions.FabricAction) -> float:
         """Carry out an action at the fabric; return the seconds after which to observe what it did."""
-        self.side = action.side if isinstance(action, actions.Ask | actions.CallFabric) else None
+        self.side = action.side if isinstance(action, actions.QueryOperation | actions.CallFabric) else None
         match action:
-            case actions.Ask(side=side):
+            case actions.QueryOperation(side=side):
                 await self._ask(side)
             case actions.CallFabric(side=side):
                 if side is outcomes.Side.ATTACH and context.ahead_of(self._part.context, self._part.existing):
@@ -55,7 +55,7 @@ class FabricActions:
                 await self._cancel(side)
             case actions.Retry(side=side):
                 self._part.context.calls.next_attempt(self._part.existing.metadata.uid, side)
-            case actions.DeleteSlice():
+            case actions.ReleaseMemory():
                 await self._delete_slice()
                 return plan.ORPHAN_SECONDS
             case actions.EndBlocker():
@@ -74,7 +74,7 @@ class FabricActions:
             and not self._waits
             and not self._part.context.calls.is_running(uid)
         ):
-            self._part.session.give_place(self._part.key)
+            self._part.session.manager.end_operation(self._part.key)
 
     def _pause_seconds(self, side: outcomes.Side) -> float:
         """Return the seconds until an attach may begin for this namespace; 0.0 if it may."""
@@ -158,7 +158,9 @@ class FabricActions:
 
     def _report_wait(self) -> None:
         """Emit an Event about an attach that takes more than a moment."""
-        claim = self._part.claim(self._part.observed.wish) if self._part.observed.wish is not None else None
+        claim = (
+            self._part.claim(self._part.observed.demand) if self._part.observed.demand is not None else None
+        )
         if claim is not None:
             message = f"being connected to host {self._part.existing.spec.host_id}"
             self._part.emit(claim, warning=False, reason=reasons.DEVICE_ATTACHING, message=message)

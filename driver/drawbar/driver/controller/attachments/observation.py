@@ -3,7 +3,7 @@
 import asyncio
 import datetime
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.catalogue import reasons
@@ -12,173 +12,165 @@ from drawbar.driver.controller import marks, names, outcomes, policies
 from drawbar.driver.controller.attachments import contradictions, identities, plan
 from drawbar.driver.controller.attachments.context import Context, ahead_of
 from drawbar.driver.controller.attachments.part import ObservedPart
-from drawbar.driver.controller.fabrics import losses, session
+from drawbar.driver.controller.fabrics import losses
+from drawbar.driver.controller.fabrics.session import Session
 from drawbar.driver.controller.offers import group, memory_chunk, offer
 from drawbar.fabric import contract
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Demands:
     """The claims that need the part's offer."""
 
-    def __init__(
-        self,
-        context: Context,
-        key: names.DeviceKey,
-        opened: session.Session | None,
-        attachment: attachments.DeviceAttachment | None,
-        realisation: offer.Realisation,
-    ) -> None:
-        self._context = context
-        self._cluster = context.cluster
-        self._key = key
-        self._session = opened
-        self._attachment = attachment
-        self._realisation = realisation
+    context: Context
+    key: names.DeviceKey
+    session: Session | None
+    attachment: attachments.DeviceAttachment | None
+    realisation: offer.Realisation
 
-    def find(self) -> claim_index.Wish | None:
-        """Return the wish of the claim that the attachment is for, if it still has the device, else the oldest one.
+    def find(self) -> claim_index.Demand | None:
+        """Return the demand of the claim that the attachment is for, if it still has the device, else the oldest one.
 
         A claim whose status has a failure waits no longer; it counts only while there is no other.
         """
-        given = self._cluster.allocated.with_device(self._realisation.offer)
-        spec = self._attachment.spec if self._attachment else None
+        given = self.context.cluster.allocated.with_device(self.realisation.offer)
+        spec = self.attachment.spec if self.attachment else None
         mine = [claim for claim in given if spec and spec.claim and claim.metadata.uid == spec.claim.uid]
-        wishes = (wish for claim in (*mine, *given) if (wish := self._wish_of(claim)) is not None)
-        first = next(wishes, None)
+        demands = (demand for claim in (*mine, *given) if (demand := self._demand_of(claim)) is not None)
+        first = next(demands, None)
         if first is not None:
-            if mine or not first.failed_said:
+            if mine or not first.failure_reported:
                 return first
-            return next((wish for wish in wishes if not wish.failed_said), first)
-        if self._context.other_wish is None:
+            return next((demand for demand in demands if not demand.failure_reported), first)
+        if self.context.other_demand is None:
             return None
-        host_of = self._session.nodes.host_of if self._session is not None else {}
-        seen_at = self._cluster.placed.held_since(self._key.attachment) or self._cluster.clock()
-        return self._context.other_wish(self._key, self._attachment, host_of, seen_at)
+        host_of = self.session.nodes.host_of if self.session is not None else {}
+        seen_at = self.context.cluster.placed.held_since(self.key.attachment) or self.context.cluster.clock()
+        return self.context.other_demand(self.key, self.attachment, host_of, seen_at)
 
-    def rivals(self, wish: claim_index.Wish | None) -> tuple[claim_index.Wish, ...]:
-        """Return those that wait for what the wish's claim has; a device that is shared on purpose has share ids."""
-        given = self._cluster.allocated.with_device(self._realisation.offer)
-        if wish is None or len(given) < 2:
+    def rivals(self, demand: claim_index.Demand | None) -> tuple[claim_index.Demand, ...]:
+        """Return those that wait for what the demand's claim has; a device that is shared on purpose has share ids."""
+        given = self.context.cluster.allocated.with_device(self.realisation.offer)
+        if demand is None or len(given) < 2:
             return ()
-        driver = self._cluster.driver
+        driver = self.context.cluster.driver
         rivals = (
-            self._wish_of(claim)
+            self._demand_of(claim)
             for claim in given
-            if claim.metadata.uid != wish.claim.uid
-            and claim_index.devices(claim, driver)[self._realisation.offer].share_id is None
+            if claim.metadata.uid != demand.claim.uid
+            and claim_index.devices(claim, driver)[self.realisation.offer].share_id is None
         )
-        return tuple(rival for rival in rivals if rival is not None and not rival.failed_said)
+        return tuple(rival for rival in rivals if rival is not None and not rival.failure_reported)
 
-    def _wish_of(self, claim: claims.ResourceClaim) -> claim_index.Wish | None:
+    def _demand_of(self, claim: claims.ResourceClaim) -> claim_index.Demand | None:
         node = claim.status.allocation.node if claim.status.allocation else None
-        host_id = self._session.nodes.host_of.get(node) if self._session and node else None
-        seen = self._cluster.allocated.seen(claim)
-        wish = claim_index.wish(
-            claim, self._cluster.driver, self._realisation.offer, host_id, seen, origin=self._listed
+        host_id = self.session.nodes.host_of.get(node) if self.session and node else None
+        seen = self.context.cluster.allocated.seen(claim)
+        demand = claim_index.demand(
+            claim, self.context.cluster.driver, self.realisation.offer, host_id, seen, origin=self._listed
         )
-        return wish if wish is None or not wish.claim.memory_interleave else self._judged(wish)
+        return demand if demand is None or not demand.claim.memory_interleave else self._judged(demand)
 
-    def _judged(self, wish: claim_index.Wish) -> claim_index.Wish:
-        """Return a wish for interleaved memory, with why it cannot be if that is so."""
-        given = wish.share.device if wish.share is not None else self._realisation.offer.device
-        parts = self._realisation.parts
+    def _judged(self, demand: claim_index.Demand) -> claim_index.Demand:
+        """Return a demand for interleaved memory, with why it cannot be if that is so."""
+        given = demand.share.device if demand.share is not None else self.realisation.offer.device
+        parts = self.realisation.parts
         members = (given,) if len(parts) == 1 else tuple(part.device for part in parts)
         devices = {name: self._listed(name) for name in members}
         problem = group.interleaving_problem(given, devices)
-        if wish.unfit is not None or problem is None:
-            return wish
+        if demand.unfit is not None or problem is None:
+            return demand
         unfit = attachments.Failure(
             reason=reasons.INVALID_PARAMETERS, message=f"opaque parameters: {problem}"
         )
-        return replace(wish, unfit=unfit)
+        return replace(demand, unfit=unfit)
 
     def _listed(self, name: str) -> contract.Device | None:
-        return self._session.device(name) if self._session is not None else None
+        return self.session.device(name) if self.session is not None else None
 
-    def patience(self, wish: claim_index.Wish | None) -> datetime.timedelta:
+    def patience(self, demand: claim_index.Demand | None) -> datetime.timedelta:
         limits = []
-        if self._session is not None:
-            limits.append(datetime.timedelta(seconds=self._session.spec.policy.attach_timeout_seconds))
-        if wish is not None and wish.patience is not None:
-            limits.append(wish.patience)
+        if self.session is not None:
+            limits.append(datetime.timedelta(seconds=self.session.spec.policy.attach_timeout_seconds))
+        if demand is not None and demand.patience is not None:
+            limits.append(demand.patience)
         # The attach has its whole time after the pause, as far as the scheduler waits.
-        begins, pause = self.attaches_at(wish), datetime.timedelta()
-        if begins is not None and wish is not None:
-            pause = begins - wish.seen_at
-        return min([self._context.patience, *(limit + pause for limit in limits)])
+        begins, pause = self.attaches_at(demand), datetime.timedelta()
+        if begins is not None and demand is not None:
+            pause = begins - demand.seen_at
+        return min([self.context.patience, *(limit + pause for limit in limits)])
 
-    def attaches_at(self, wish: claim_index.Wish | None) -> datetime.datetime | None:
-        """Return when the attach for the wish may begin; None if at once."""
-        if wish is None:
+    def attaches_at(self, demand: claim_index.Demand | None) -> datetime.datetime | None:
+        """Return when the attach for the demand may begin; None if at once."""
+        if demand is None:
             return None
-        retries, patience = self._cluster.retries, self._context.patience
-        return retries.attaches_at(wish.claim.uid, self._realisation.offer, wish.seen_at, patience)
+        retries, patience = self.context.cluster.retries, self.context.patience
+        return retries.attaches_at(demand.claim.uid, self.realisation.offer, demand.seen_at, patience)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Rules:
     """The rules of a Fabric for one part: whether it may be attached, and how long it stays attached."""
 
-    def __init__(self, context: Context, part: offer.Part, opened: session.Session) -> None:
-        self._context = context
-        self._cluster = context.cluster
-        self._part = part
-        self._session = opened
+    context: Context
+    part: offer.Part
+    session: Session
 
-    def forbid(self, device: contract.Device, wish: claim_index.Wish) -> attachments.Failure | None:
+    def forbid(self, device: contract.Device, demand: claim_index.Demand) -> attachments.Failure | None:
         """Return why the Fabric's rules, or an earlier refusal by its manager, do not allow a new attachment."""
-        rules = self._session.spec.policy.models
-        ruled_out = rules and policies.forbids(rules, device.model, self._models(wish.node), wish.node)
-        return ruled_out or self._unreached(device, wish) or self._refused_before(wish)
+        rules = self.session.spec.policy.models
+        ruled_out = rules and policies.forbids(rules, device.model, self._models(demand.node), demand.node)
+        return ruled_out or self._unreached(device, demand) or self._refused_before(demand)
 
-    def _unreached(self, device: contract.Device, wish: claim_index.Wish) -> attachments.Failure | None:
-        """Return why the wish's host cannot have the device, by their reachability groups; None if it can."""
-        host = self._session.inventory.host(wish.host_id or "")
+    def _unreached(self, device: contract.Device, demand: claim_index.Demand) -> attachments.Failure | None:
+        """Return why the demand's host cannot have the device, by their reachability groups; None if it can."""
+        host = self.session.inventory.host(demand.host_id or "")
         if host is None or host.reaches(device):
             return None
         message = (
             f"host {host.id} is in none of its reachability groups ({', '.join(sorted(device.reach_groups))}); let the pod go "
-            f"to another node: kubectl get fabric {self._session.name} -o jsonpath='{{.status.reachGroups}}' shows the groups"
+            f"to another node: kubectl get fabric {self.session.name} -o jsonpath='{{.status.reachGroups}}' shows the groups"
         )
         return attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message=message)
 
-    def _refused_before(self, wish: claim_index.Wish) -> attachments.Failure | None:
-        """Return the fabric manager's refusal of the device at the wish's host, while that is remembered."""
-        probation = datetime.timedelta(seconds=self._session.spec.policy.probation_seconds)
-        refusal = self._session.pairs.refusal(
-            self._part.source, wish.host_id or "", probation, self._cluster.clock()
+    def _refused_before(self, demand: claim_index.Demand) -> attachments.Failure | None:
+        """Return the fabric manager's refusal of the device at the demand's host, while that is remembered."""
+        probation = datetime.timedelta(seconds=self.session.spec.policy.probation_seconds)
+        refusal = self.session.pairs.refusal(
+            self.part.source, demand.host_id or "", probation, self.context.cluster.clock()
         )
         if refusal is None:
             return None
         message = (
-            f"the fabric manager refused it at host {wish.host_id} at {refusal.reported_at} and is not asked again yet: "
+            f"the fabric manager refused it at host {demand.host_id} at {refusal.reported_at} and is not asked again yet: "
             f"{refusal.message}; let the pod go to another node, or select another device"
         )
         return attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message=message)
 
     def keep(self, spec: attachments.AttachmentSpec) -> datetime.timedelta | None:
         """Return how long the part stays attached without a claim; None for ever."""
-        if self._part.is_carved:
+        if self.part.is_carved:
             # No other claim ever has this chunk.
             return datetime.timedelta()
-        policy = self._session.spec.policy
+        policy = self.session.spec.policy
         if policy.models and policies.stays(policy.models, spec.model, self._models(spec.node_name)):
             return None
         return datetime.timedelta(seconds=policy.keep_attached_seconds)
 
     def _models(self, node: str) -> Counter[str]:
         """Count what the node has of this fabric, with what other workers are writing now."""
-        fabric = self._part.key.fabric
+        fabric = self.part.key.fabric
         models = Counter(
             attachment.spec.model
-            for attachment in self._cluster.placed.on(node)
+            for attachment in self.context.cluster.placed.on(node)
             if attachment.spec.fabric == fabric
         )
         models.update(
             model
-            for key, (where, model) in self._context.intended.items()
+            for key, (where, model) in self.context.intended.items()
             if where == node
             and key.fabric == fabric
-            and self._cluster.attachments.get(key.attachment) is None
+            and self.context.cluster.attachments.get(key.attachment) is None
         )
         return models
 
@@ -194,21 +186,27 @@ class _Observation:
         self.attachment = self._cluster.attachments.get(key.attachment)
         self.device = self.session.device(key.device) if self.session is not None else None
         self.realisation = self._cluster.realisation(key, self.attachment)
-        self._demands = _Demands(context, key, self.session, self.attachment, self.realisation)
+        self._demands = _Demands(
+            context=context,
+            key=key,
+            session=self.session,
+            attachment=self.attachment,
+            realisation=self.realisation,
+        )
 
     def observe(self) -> plan.Observed:
         """Return everything that the plan rests on."""
         context, attachment, session = self._context, self.attachment, self.session
         uid, moment = (attachment.metadata.uid if attachment else ""), asyncio.get_running_loop().time()
         connection = self.device.connection if self.device else None
-        wish = self._demands.find()
-        self._find_share(wish)
+        demand = self._demands.find()
+        self._find_share(demand)
         owner = marks.owner(connection, session.mark if session else None, recorded=attachment is not None)
         # Only where there is no record of it.
         is_lost = connection is not None and owner is marks.Owner.OURS and attachment is None
         return plan.Observed(
             attachment=attachment,
-            wish=wish,
+            demand=demand,
             present=self._present(),
             host_id=connection.host_id if connection else None,
             attach=context.calls.view(uid, outcomes.Side.ATTACH, moment),
@@ -224,14 +222,14 @@ class _Observation:
                 else None
             ),
             given_up=session is not None and session.given_up,
-            patience=self._demands.patience(wish),
+            patience=self._demands.patience(demand),
             ready_patience=context.patience,
             binding_timeout=context.binding_timeout,
             idle_at=self._cluster.placed.idle_since(self._key.attachment),
             keep=self._keep(),
-            forbidden=self._forbidden(wish),
-            attaches_at=self._demands.attaches_at(wish),
-            rivals=self._demands.rivals(wish),
+            forbidden=self._forbidden(demand),
+            attaches_at=self._demands.attaches_at(demand),
+            rivals=self._demands.rivals(demand),
             owner=owner,
             node=session.nodes.node_of(connection.host_id) if session and connection and is_lost else None,
             is_whole=self._is_whole(),
@@ -292,11 +290,11 @@ class _Observation:
         )
         return attachments.Failure(reason=reasons.ATTACHMENT_MISMATCH, message=message)
 
-    def _find_share(self, wish: claim_index.Wish | None) -> None:
+    def _find_share(self, demand: claim_index.Demand | None) -> None:
         """Take the share of a device that a claim waits for as a device, which it becomes with its attachment."""
-        if self.session is None or self.attachment is not None or wish is None or wish.share is None:
+        if self.session is None or self.attachment is not None or demand is None or demand.share is None:
             return
-        share, opened = wish.share, self.session
+        share, opened = demand.share, self.session
         source = opened.device(share.device)
         self.device = opened.inventory.parts.chunk(self._key.device, share.memory_bytes, source)
 
@@ -304,13 +302,13 @@ class _Observation:
         if self.session is None or self.attachment is None:
             return datetime.timedelta()
         part = offer.Part.from_attachment(self.attachment)
-        return _Rules(self._context, part, self.session).keep(self.attachment.spec)
+        return _Rules(context=self._context, part=part, session=self.session).keep(self.attachment.spec)
 
-    def _forbidden(self, wish: claim_index.Wish | None) -> attachments.Failure | None:
-        if self.session is None or wish is None or self.device is None or self.attachment is not None:
+    def _forbidden(self, demand: claim_index.Demand | None) -> attachments.Failure | None:
+        if self.session is None or demand is None or self.device is None or self.attachment is not None:
             return None
-        part = offer.Part.from_share(self._key, wish.share)
-        return _Rules(self._context, part, self.session).forbid(self.device, wish)
+        part = offer.Part.from_share(self._key, demand.share)
+        return _Rules(context=self._context, part=part, session=self.session).forbid(self.device, demand)
 
     @property
     def _share_of_slice(self) -> names.DeviceKey | None:

@@ -73,10 +73,10 @@ class ObservedPart:
         """Return the request id of the current attempt."""
         return self.context.calls.request_id(self.existing.metadata.uid, side)
 
-    def claim(self, wish: claim_index.Wish) -> claims.ResourceClaim | None:
+    def claim(self, demand: claim_index.Demand) -> claims.ResourceClaim | None:
         """Return the claim of a demand, if it still exists."""
-        claim = self.cluster.claims.get(wish.claim.name, wish.claim.namespace)
-        return claim if claim is not None and claim.metadata.uid == wish.claim.uid else None
+        claim = self.cluster.claims.get(demand.claim.name, demand.claim.namespace)
+        return claim if claim is not None and claim.metadata.uid == demand.claim.uid else None
 
     async def is_confirmed(self) -> bool:
         """Read the fabric anew; return whether it still shows the device as the plan rests on it.

@@ -3,12 +3,12 @@
 Invariants, after every prefix of every plan:
 
 - the fabric is called only for a device that has a DeviceAttachment, whose name is the lock;
-- `SayAttached` is planned only when the fabric reports the device on the host of this attachment;
+- `ReportAttached` is planned only when the fabric reports the device on the host of this attachment;
 - `RemoveFinalizer` is planned only when the fabric has confirmed a detach, refuses it because it has no such device any
   more, or shows the device connected by another owner, or when an administrator has given the fabric up;
 - what people change of an attachment's labels, finalizers and owners is put right before anything else is planned;
 - a connection that carries another owner's mark is never reported as ours, and never ended;
-- `SayAttached` about a composite is planned only when all its members are attached;
+- `ReportAttached` about a composite is planned only when all its members are attached;
 - no claim waits longer than the scheduler does without a condition that says why;
 - a device whose connection the fabric manager no longer shows is attached anew only while it is free and no node has seen it,
   and at most `RENEWALS` times;
@@ -114,13 +114,13 @@ class Observed:
             or an administrator has marked the machine as off; None while there is a node.
         given_up: an administrator has declared that the fabric manager never comes back.
         keep: how long a device without a claim stays attached for the next one on its node; None is for ever.
-        forbidden: why the device is not attached to the wish's node: the Fabric's rules, or a refusal that was remembered.
-        attaches_at: when the attach for the wish begins at the earliest, since its claim failed before; None if at once.
+        forbidden: why the device is not attached to the demand's node: the Fabric's rules, or a refusal that was remembered.
+        attaches_at: when the attach for the demand begins at the earliest, since its claim failed before; None if at once.
         patience: from the allocation that was first seen to giving the attach up, shorter than the scheduler's.
         ready_patience: from there to giving up a device that is attached, and that its node does not report ready.
         binding_timeout: how long a failed allocation may stay until its attach is rolled back.
         idle_at: when the attachment was first seen to be idle.
-        rivals: claims that were given the device although the wish's claim has it.
+        rivals: claims that were given the device although the demand's claim has it.
         is_whole: all other members of the device's composite are attached; of a device by itself always so.
         misfit: why an attachment that an operator made does not fit what the Fabric has; None where it does.
         orphaned_at: when this process first saw that the device is a slice of ours that no attachment has; None for any other.
@@ -133,7 +133,7 @@ class Observed:
     """
 
     attachment: attachments.DeviceAttachment | None
-    wish: claim_index.Wish | None
+    demand: claim_index.Demand | None
     present: bool | None
     host_id: str | None
     attach: Call
@@ -148,7 +148,7 @@ class Observed:
     keep: datetime.timedelta | None = datetime.timedelta()
     forbidden: attachments.Failure | None = None
     attaches_at: datetime.datetime | None = None
-    rivals: tuple[claim_index.Wish, ...] = ()
+    rivals: tuple[claim_index.Demand, ...] = ()
     owner: marks.Owner = marks.Owner.UNTOLD
     node: str | None = None
     is_whole: bool = True
@@ -166,11 +166,11 @@ class Observed:
         return self.owner is marks.Owner.OTHERS
 
     def seconds_left(self, now: datetime.datetime) -> float | None:
-        """Return the seconds until the attach for the wish is given up; None without a wish."""
-        return _seconds(self.wish.seen_at + self.patience - now) if self.wish is not None else None
+        """Return the seconds until the attach for the demand is given up; None without a demand."""
+        return _seconds(self.demand.seen_at + self.patience - now) if self.demand is not None else None
 
     def pause_seconds(self, now: datetime.datetime) -> float:
-        """Return the seconds until the attach for the wish may begin; 0.0 if it may."""
+        """Return the seconds until the attach for the demand may begin; 0.0 if it may."""
         return max(0.0, _seconds(self.attaches_at - now)) if self.attaches_at is not None else 0.0
 
     def connected(self, host_id: str) -> bool:
@@ -180,12 +180,12 @@ class Observed:
 
 def plan(observed: Observed, now: datetime.datetime) -> Steps:
     """Return the next safe steps; none when there is nothing to do until something changes."""
-    wish, attachment = observed.wish, observed.attachment
+    demand, attachment = observed.demand, observed.attachment
     # Nothing is attached for a claim whose parameters cannot be obeyed.
-    is_served = attachment is not None and _is_for(attachment, wish)
-    if wish is not None and wish.unfit is not None and not wish.failed_said and not is_served:
-        return _after_pause(observed, now) or (actions.SayFailed(wish=wish, failure=wish.unfit),)
-    refusals, seconds = _refuse_rivals(wish, observed.rivals, now)
+    is_served = attachment is not None and _is_for(attachment, demand)
+    if demand is not None and demand.unfit is not None and not demand.failure_reported and not is_served:
+        return _after_pause(observed, now) or (actions.ReportFailed(demand=demand, failure=demand.unfit),)
+    refusals, seconds = _refuse_rivals(demand, observed.rivals, now)
     return _within((*refusals, *_next_steps(observed, now)), seconds)
 
 
@@ -202,7 +202,7 @@ def _next_steps(observed: Observed, now: datetime.datetime) -> Steps:
         return (actions.Delete(),)
     if attachment.held_by_hand:
         return _hold(observed, attachment, now)
-    if not _is_for(attachment, observed.wish):
+    if not _is_for(attachment, observed.demand):
         # Whether an unreadable claim still has the device is not known.
         return () if observed.is_claim_unreadable else _change_hands(observed, attachment, now)
     return _bring_about(observed, attachment, now)
@@ -218,48 +218,48 @@ def _is_marked(attachment: attachments.DeviceAttachment) -> bool:
     return is_held and is_labelled and not is_owned
 
 
-def _is_for(attachment: attachments.DeviceAttachment, wish: claim_index.Wish | None) -> bool:
+def _is_for(attachment: attachments.DeviceAttachment, demand: claim_index.Demand | None) -> bool:
     spec = attachment.spec
     return (
-        wish is not None
+        demand is not None
         and spec.claim is not None
         and (spec.claim.uid, spec.allocation_timestamp, spec.node_name)
-        == (wish.claim.uid, wish.allocation_timestamp, wish.node)
-        and not _is_misdirected(attachment, wish)
+        == (demand.claim.uid, demand.allocation_timestamp, demand.node)
+        and not _is_misdirected(attachment, demand)
     )
 
 
-def _is_misdirected(attachment: attachments.DeviceAttachment, wish: claim_index.Wish) -> bool:
+def _is_misdirected(attachment: attachments.DeviceAttachment, demand: claim_index.Demand) -> bool:
     """Return whether the claim's node is mapped to another host by now; what a pod may be using stays where it is."""
-    in_use = attachment.holds(attachments.VISIBLE) or wish.visible_said
-    return not in_use and wish.host_id not in (None, attachment.spec.host_id)
+    in_use = attachment.holds(attachments.VISIBLE) or demand.visible_reported
+    return not in_use and demand.host_id not in (None, attachment.spec.host_id)
 
 
 def _hold(observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> Steps:
     """Keep what an operator attached by hand; a claim that was given it fails."""
-    if observed.wish is not None and not observed.wish.failed_said:
+    if observed.demand is not None and not observed.demand.failure_reported:
         message = f"an operator holds the device with DeviceAttachment {attachment.metadata.name}"
-        return _fail(observed.wish, reasons.DEVICE_IN_USE, message)
+        return _fail(observed.demand, reasons.DEVICE_IN_USE, message)
     if observed.misfit is not None and attachment.status.error is None:
         return (actions.RecordFailure(failure=observed.misfit),)
-    return _bring_about(dataclasses.replace(observed, wish=None), attachment, now)
+    return _bring_about(dataclasses.replace(observed, demand=None), attachment, now)
 
 
 def _change_hands(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> Steps:
     """Hand the device on, keep it idle, or detach it: the claim that it was attached for does not have it any more."""
-    spec, wish = attachment.spec, observed.wish
+    spec, demand = attachment.spec, observed.demand
     usable = (
         observed.connected(spec.host_id)
         and attachment.holds(attachments.ATTACHED)
         and outcomes.problem(attachment) is None
         and observed.node_gone_at is None
-        and _is_vouched_for(attachment, wish)
+        and _is_vouched_for(attachment, demand)
     )
-    if wish is not None and not wish.failed_said:
-        same_place = (wish.node, wish.host_id, wish.pool) == (spec.node_name, spec.host_id, spec.pool)
-        return (actions.TakeOver(wish=wish),) if usable and same_place else (actions.Delete(),)
+    if demand is not None and not demand.failure_reported:
+        same_place = (demand.node, demand.host_id, demand.pool) == (spec.node_name, spec.host_id, spec.pool)
+        return (actions.TakeOver(demand=demand),) if usable and same_place else (actions.Delete(),)
     if not usable or observed.keep == datetime.timedelta():
         return (actions.Delete(),)
     if spec.idle_since is None:
@@ -267,75 +267,75 @@ def _change_hands(
     if observed.keep is None:
         return ()
     left = _seconds((observed.idle_at or now) + observed.keep - now)
-    return (actions.LookAgain(seconds=left),) if left > 0 else (actions.Delete(),)
+    return (actions.RequeueAfter(seconds=left),) if left > 0 else (actions.Delete(),)
 
 
-def _is_vouched_for(attachment: attachments.DeviceAttachment, wish: claim_index.Wish | None) -> bool:
+def _is_vouched_for(attachment: attachments.DeviceAttachment, demand: claim_index.Demand | None) -> bool:
     """Return whether the node has recorded whose traces it has to clean: it does once the device is ready for a claim.
 
     A claim that has the device by the node's record gets it back, whatever became of the attachment's by hand.
     """
     spec, node = attachment.spec, attachment.status.node
-    recorded = {claim.uid for claim in (spec.claim, wish.claim if wish is not None else None) if claim}
+    recorded = {claim.uid for claim in (spec.claim, demand.claim if demand is not None else None) if claim}
     return spec.claim is None or (node is not None and node.claim_uid in recorded)
 
 
 def _begin(observed: Observed, now: datetime.datetime) -> Steps:
-    wish = observed.wish
+    demand = observed.demand
     if observed.orphaned_at is not None:
         left = ORPHAN_SECONDS - _seconds(now - observed.orphaned_at)
-        return (actions.LookAgain(seconds=left),) if left > 0 else (actions.DeleteSlice(),)
-    if observed.owner is marks.Owner.OURS and not _is_where_said(observed, wish):
+        return (actions.RequeueAfter(seconds=left),) if left > 0 else (actions.ReleaseMemory(),)
+    if observed.owner is marks.Owner.OURS and not _is_where_said(observed, demand):
         # A connection of ours without a record: restored for no claim, it is detached, since its last user is unknown.
         if observed.node is None or observed.host_id is None:
-            return (actions.LookAgain(seconds=UNMAPPED_SECONDS),)
+            return (actions.RequeueAfter(seconds=UNMAPPED_SECONDS),)
         return (actions.Restore(node=observed.node, host_id=observed.host_id),)
-    if wish is None or wish.failed_said:
+    if demand is None or demand.failure_reported:
         return ()
     pause = _after_pause(observed, now)
     if pause:
         return pause
-    failure = _impossible(observed, wish, now) or observed.forbidden
+    failure = _impossible(observed, demand, now) or observed.forbidden
     if failure is not None:
-        return (actions.SayFailed(wish=wish, failure=failure),)
-    return _until_deadline(observed, now) if observed.present is None else (actions.Create(wish=wish),)
+        return (actions.ReportFailed(demand=demand, failure=failure),)
+    return _until_deadline(observed, now) if observed.present is None else (actions.Create(demand=demand),)
 
 
 def _after_pause(observed: Observed, now: datetime.datetime) -> Steps:
     """Wait while the claim's earlier failures keep it from its next attach: it would fail again as fast as it is allocated."""
     seconds = observed.pause_seconds(now)
-    return (actions.LookAgain(seconds=seconds),) if seconds > 0 else ()
+    return (actions.RequeueAfter(seconds=seconds),) if seconds > 0 else ()
 
 
-def _is_where_said(observed: Observed, wish: claim_index.Wish | None) -> bool:
+def _is_where_said(observed: Observed, demand: claim_index.Demand | None) -> bool:
     """Return whether the device is where its claim's status has it: then that claim may be using it, and keeps it."""
     return (
-        wish is not None
-        and wish.attached_said
-        and not wish.failed_said
-        and observed.host_id == wish.host_id
-        and observed.node == wish.node
+        demand is not None
+        and demand.attach_reported
+        and not demand.failure_reported
+        and observed.host_id == demand.host_id
+        and observed.node == demand.node
     )
 
 
 def _impossible(
-    observed: Observed, wish: claim_index.Wish, now: datetime.datetime
+    observed: Observed, demand: claim_index.Demand, now: datetime.datetime
 ) -> attachments.Failure | None:
     """Return why an attach cannot succeed, or not in time; None where it may."""
     if observed.present is False:
         return attachments.Failure(
             reason=reasons.DEVICE_GONE, message="the fabric manager no longer lists the device"
         )
-    if observed.present and wish.host_id is None:
-        message = f"node {wish.node} is no host of the fabric; map it in the Fabric's spec.hosts"
+    if observed.present and demand.host_id is None:
+        message = f"node {demand.node} is no host of the fabric; map it in the Fabric's spec.hosts"
         return attachments.Failure(reason=reasons.NODE_NOT_ON_FABRIC, message=message)
-    if observed.foreign or observed.host_id not in (None, wish.host_id):
+    if observed.foreign or observed.host_id not in (None, demand.host_id):
         owner = (
             "and not by this cluster" if observed.foreign else "by this cluster, for an earlier allocation"
         )
         message = f"the device is attached to host {observed.host_id}, {owner}"
         return attachments.Failure(reason=reasons.DEVICE_IN_USE, message=message)
-    if now < wish.seen_at + observed.patience:
+    if now < demand.seen_at + observed.patience:
         return None
     seconds, refused = observed.patience.total_seconds(), observed.attach.failure
     if observed.ahead and observed.attachment is not None and observed.attach.state is CallState.UNKNOWN:
@@ -369,24 +369,24 @@ def _latest_refusal(observed: Observed) -> str:
 
 def _until_deadline(observed: Observed, now: datetime.datetime) -> Steps:
     left = observed.seconds_left(now)
-    return (actions.LookAgain(seconds=max(0.0, left)),) if left is not None else ()
+    return (actions.RequeueAfter(seconds=max(0.0, left)),) if left is not None else ()
 
 
 def _bring_about(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> Steps:
-    wish, contradiction = observed.wish, observed.contradiction
+    demand, contradiction = observed.demand, observed.contradiction
     failure = _problem(observed, attachment)
-    if wish is None and attachment.status.error is None:
+    if demand is None and attachment.status.error is None:
         # An operator keeps a device that its node does not find.
         failure = None
     if failure is not None and _is_to_be_confirmed(observed, attachment, failure):
         assert contradiction is not None
         return _contradict(observed, attachment, contradiction, now)
-    if failure is not None and not _is_ready_after_all(wish, failure):
+    if failure is not None and not _is_ready_after_all(demand, failure):
         return _give_up(observed, attachment, failure, now)
-    if wish is not None and wish.failed_at is not None:
-        return _roll_back(observed, wish, now)
+    if demand is not None and demand.failed_at is not None:
+        return _roll_back(observed, demand, now)
     if failure is not None:
         return (actions.RecordAttached(),)
     attached = attachment.holds(attachments.ATTACHED)
@@ -405,9 +405,9 @@ def _report_attached(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> Steps:
     """Record that the device is attached: the claim first, since the scheduler waits for it."""
-    wish, shown = observed.wish, observed.contradiction
-    is_due = wish is not None and not wish.attached_said and observed.is_whole
-    said = (actions.SayAttached(wish=wish),) if wish is not None and is_due else ()
+    demand, shown = observed.demand, observed.contradiction
+    is_due = demand is not None and not demand.attach_reported and observed.is_whole
+    said = (actions.ReportAttached(demand=demand),) if demand is not None and is_due else ()
     rest = _until_ready(observed, attachment, now)
     if attachment.holds(attachments.ATTACHED):
         if shown is not None and shown.is_over:
@@ -418,7 +418,7 @@ def _report_attached(
 
 
 def _connect(observed: Observed, now: datetime.datetime) -> Steps:
-    impossible = _impossible(observed, observed.wish, now) if observed.wish is not None else None
+    impossible = _impossible(observed, observed.demand, now) if observed.demand is not None else None
     if impossible is not None:
         return (actions.RecordFailure(failure=impossible),)
     if observed.present is None:
@@ -453,7 +453,7 @@ def _is_to_be_confirmed(
 
 def _is_seen(observed: Observed, attachment: attachments.DeviceAttachment) -> bool:
     """Return whether the node has seen the device, so that a pod may be using it."""
-    said = observed.wish is not None and observed.wish.visible_said
+    said = observed.demand is not None and observed.demand.visible_reported
     return attachment.holds(attachments.VISIBLE) or attachment.status.node is not None or said
 
 
@@ -489,7 +489,7 @@ def _contradict(
     """
     if not shown.is_confirmed:
         if shown.look_seconds <= 0:
-            return (actions.ReadFabric(), actions.LookAgain(seconds=READ_AGAIN_SECONDS))
+            return (actions.ReadFabric(), actions.RequeueAfter(seconds=READ_AGAIN_SECONDS))
         return _within(_until_ready(observed, attachment, now), shown.look_seconds)
     reason = reasons.CONNECTION_NOT_SHOWN if shown.host_id is None else reasons.CONNECTED_ELSEWHERE
     if _is_seen(observed, attachment):
@@ -510,7 +510,7 @@ def _contradict(
     times = (
         f", {observed.attach.renewals} times after it was attached anew" if observed.attach.renewals else ""
     )
-    if observed.wish is not None:
+    if observed.demand is not None:
         return (actions.RecordFailure(failure=_not_shown(attachment, shown, times)),)
     more = f"{times}; look at the fabric manager, then {_release_hint(attachment.spec)}"
     return _report_contradiction(attachment, reason, _not_shown(attachment, shown, more).message)
@@ -542,7 +542,7 @@ def _seen_message(
 
 def _release_hint(spec: attachments.AttachmentSpec) -> str:
     if spec.claim is None:
-        return f"run drawbar detach {spec.device_id} --fabric {spec.fabric}"
+        return f"run drawbar fabric detach {spec.device_id} --fabric {spec.fabric}"
     return f"delete the pods of claim {spec.claim.namespace}/{spec.claim.name}"
 
 
@@ -563,13 +563,13 @@ def _report_contradiction(
     )
 
 
-def _is_ready_after_all(wish: claim_index.Wish | None, failure: attachments.Failure) -> bool:
+def _is_ready_after_all(demand: claim_index.Demand | None, failure: attachments.Failure) -> bool:
     """Return whether the node reported the device on the claim after it was given up, but before the claim's failure was set."""
     return (
         failure.reason == reasons.NODE_NOT_RESPONDING
-        and wish is not None
-        and wish.visible_said
-        and not wish.failed_said
+        and demand is not None
+        and demand.visible_reported
+        and not demand.failure_reported
     )
 
 
@@ -577,12 +577,12 @@ def _until_ready(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> Steps:
     """Wait for a silent node, with a deadline; a node that reports has its own for a device that does not become ready."""
-    wish = observed.wish
-    if wish is None or wish.visible_said or wish.failed_said:
+    demand = observed.demand
+    if demand is None or demand.visible_reported or demand.failure_reported:
         return ()
-    left = _seconds(wish.seen_at + observed.ready_patience - now)
+    left = _seconds(demand.seen_at + observed.ready_patience - now)
     if left > 0:
-        return (actions.LookAgain(seconds=left),)
+        return (actions.RequeueAfter(seconds=left),)
     if not observed.is_whole:
         message = (
             f"the other devices of composite {attachment.spec.allocated} were not attached within "
@@ -604,15 +604,15 @@ def _until_ready(
     )
 
 
-def _roll_back(observed: Observed, wish: claim_index.Wish, now: datetime.datetime) -> Steps:
+def _roll_back(observed: Observed, demand: claim_index.Demand, now: datetime.datetime) -> Steps:
     """Detach the device of a failed allocation that neither the scheduler nor its pod's deletion takes back.
 
     Not while a pod may be using the claim: that was ready before it failed.
     """
-    if wish.failed_at is None:
+    if demand.failed_at is None:
         return ()
-    left = _seconds(wish.failed_at + observed.binding_timeout - now)
-    return (actions.LookAgain(seconds=left),) if left > 0 else (actions.Delete(abandoned=wish),)
+    left = _seconds(demand.failed_at + observed.binding_timeout - now)
+    return (actions.RequeueAfter(seconds=left),) if left > 0 else (actions.Delete(abandoned=demand),)
 
 
 def _attach(observed: Observed, now: datetime.datetime) -> Steps:
@@ -654,12 +654,12 @@ def _await_arrival(observed: Observed, now: datetime.datetime) -> Steps:
         said = meta.find(attachment.status.conditions, attachments.ATTACHED)
         is_said = said is not None and said.message == queued_message(attachment, observed.ahead)
         recorded = () if is_said else (actions.RecordQueued(ahead=observed.ahead),)
-        return (*recorded, actions.LookAgain(seconds=QUEUE_LOOK_SECONDS))
+        return (*recorded, actions.RequeueAfter(seconds=QUEUE_LOOK_SECONDS))
     if observed.is_acknowledged:
         return ()
     left = _seconds((observed.listed_since or now) + datetime.timedelta(seconds=LISTING_SECONDS) - now)
     if left > 0:
-        return (actions.LookAgain(seconds=left),)
+        return (actions.RequeueAfter(seconds=left),)
     message = (
         f"node {attachment.spec.node_name} did not list its cards within {LISTING_SECONDS:.0f} s, and the device shows no "
         "identifier by which it could be recognised without that; look at its node daemon"
@@ -686,14 +686,14 @@ def _give_up(
 
     What the node reported is recorded after the taint: the record permits the node to write to the claim.
     """
-    wish = observed.wish
-    if wish is None:
+    demand = observed.demand
+    if demand is None:
         return ()
     if observed.present and not observed.tainted and failure.reason not in outcomes.NOT_THE_DEVICE:
         return (actions.Taint(failure=failure),)
     recorded = () if attachment.status.error is not None else (actions.RecordFailure(failure=failure),)
-    said = () if wish.failed_said else (actions.SayFailed(wish=wish, failure=failure),)
-    return (*recorded, *said) or _roll_back(observed, wish, now)
+    said = () if demand.failure_reported else (actions.ReportFailed(demand=demand, failure=failure),)
+    return (*recorded, *said) or _roll_back(observed, demand, now)
 
 
 def _release(observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> Steps:
@@ -705,7 +705,7 @@ def _release(observed: Observed, attachment: attachments.DeviceAttachment, now: 
         if observed.node_gone_at is None:
             return ()
         if now < observed.node_gone_at:
-            return (actions.LookAgain(seconds=_seconds(observed.node_gone_at - now)),)
+            return (actions.RequeueAfter(seconds=_seconds(observed.node_gone_at - now)),)
     if observed.given_up:
         return (actions.RemoveFinalizer(),) if is_ours else (actions.ReportKept(),)
     return _detach(observed, attachment) if observed.present is not None else ()
@@ -715,7 +715,7 @@ def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> Ste
     attach, call, host_id = observed.attach, observed.detach, attachment.spec.host_id
     # An attach that is still under way goes first: it would undo the detach.
     if attach.state is CallState.UNASKED and not observed.connected(host_id):
-        return (actions.Ask(side=outcomes.Side.ATTACH),)
+        return (actions.QueryOperation(side=outcomes.Side.ATTACH),)
     if attach.state is CallState.RUNNING:
         return _cancel(outcomes.Side.ATTACH, attach)
     gone = (
@@ -735,23 +735,23 @@ def _follow(side: outcomes.Side, call: Call) -> Steps:
     """Return the next step for a call whose effect does not show yet."""
     match call.state:
         case CallState.UNASKED:
-            return (actions.Ask(side=side),)
+            return (actions.QueryOperation(side=side),)
         case CallState.UNKNOWN:
             return (actions.CallFabric(side=side),)
         case CallState.SUCCEEDED if call.due:
             # A change got lost. Reading a large fabric is dear, so not again at once.
             seconds = max(READ_AGAIN_SECONDS, call.retry_after_seconds)
-            return (actions.ReadFabric(), actions.LookAgain(seconds=seconds))
+            return (actions.ReadFabric(), actions.RequeueAfter(seconds=seconds))
         case CallState.FAILED if call.due:
             return _retry(side, call)
         case CallState.RUNNING | CallState.SUCCEEDED | CallState.FAILED:
-            return (actions.LookAgain(seconds=call.retry_after_seconds),)
+            return (actions.RequeueAfter(seconds=call.retry_after_seconds),)
         case _:
             assert_never(call.state)
 
 
 def _cancel(side: outcomes.Side, call: Call) -> Steps:
-    return (actions.Cancel(side=side), actions.LookAgain(seconds=call.retry_after_seconds))
+    return (actions.Cancel(side=side), actions.RequeueAfter(seconds=call.retry_after_seconds))
 
 
 def _retry(side: outcomes.Side, call: Call) -> Steps:
@@ -761,16 +761,16 @@ def _retry(side: outcomes.Side, call: Call) -> Steps:
 
 
 def _refuse_rivals(
-    wish: claim_index.Wish | None, rivals: Iterable[claim_index.Wish], now: datetime.datetime
+    demand: claim_index.Demand | None, rivals: Iterable[claim_index.Demand], now: datetime.datetime
 ) -> tuple[Steps, float | None]:
     """Fail the other claims of a device that was given to several by mistake; it stays with the first.
 
     Returns:
         the steps, and the seconds until a rival that may only overlap for a moment fails too.
     """
-    if wish is None:
+    if demand is None:
         return (), None
-    message = f"the device was given to claim {wish.claim.namespace}/{wish.claim.name} already"
+    message = f"the device was given to claim {demand.claim.namespace}/{demand.claim.name} already"
     left = [(rival, OVERLAP_SECONDS - _seconds(now - rival.seen_at)) for rival in rivals]
     refused = (_fail(rival, reasons.DEVICE_IN_USE, message) for rival, seconds in left if seconds <= 0)
     return tuple(itertools.chain(*refused)), min((sec for _, sec in left if sec > 0), default=None)
@@ -784,28 +784,28 @@ def _wait_for_release(
     Returns:
         the steps, and the seconds until the claim fails. A claim whose status has the device attached has it itself.
     """
-    wish, left = observed.wish, observed.seconds_left(now)
-    if wish is None or left is None or wish.failed_said or wish.attached_said:
+    demand, left = observed.demand, observed.seconds_left(now)
+    if demand is None or left is None or demand.failure_reported or demand.attach_reported:
         return (), None
     if left > 0:
         return (), left
     released = meta.find(attachment.status.conditions, attachments.RELEASED)
     why = f": {released.message}" if released is not None and released.message else ""
     message = f"the device is still being released from node {attachment.spec.node_name}{why}"
-    return _fail(wish, reasons.ATTACH_DEADLINE_EXCEEDED, message), None
+    return _fail(demand, reasons.ATTACH_DEADLINE_EXCEEDED, message), None
 
 
-def _fail(wish: claim_index.Wish, reason: str, message: str) -> Steps:
-    return (actions.SayFailed(wish=wish, failure=attachments.Failure(reason=reason, message=message)),)
+def _fail(demand: claim_index.Demand, reason: str, message: str) -> Steps:
+    return (actions.ReportFailed(demand=demand, failure=attachments.Failure(reason=reason, message=message)),)
 
 
 def _within(steps: Steps, seconds: float | None) -> Steps:
     """Return the steps with the next look no later than that; what is done at the fabric is looked at anyway."""
-    if seconds is None or (steps and isinstance(steps[-1], actions.Talk | actions.Taint)):
+    if seconds is None or (steps and isinstance(steps[-1], actions.FabricAction | actions.Taint)):
         return steps
-    if steps and isinstance(steps[-1], actions.LookAgain):
+    if steps and isinstance(steps[-1], actions.RequeueAfter):
         seconds, steps = min(seconds, steps[-1].seconds), steps[:-1]
-    return (*steps, actions.LookAgain(seconds=seconds))
+    return (*steps, actions.RequeueAfter(seconds=seconds))
 
 
 def _seconds(period: datetime.timedelta) -> float:

@@ -116,9 +116,9 @@ class Reports:
                 self._part.existing, reason=reasons.FOREIGN_FINALIZER, message=message
             )
 
-    async def say_attached(self, wish: claim_index.Wish, now: datetime.datetime) -> None:
+    async def say_attached(self, demand: claim_index.Demand, now: datetime.datetime) -> None:
         """Report on the claim that the part is attached."""
-        claim = self._part.claim(wish)
+        claim = self._part.claim(demand)
         if claim is None:
             return
         body = statements.claim_attached(
@@ -135,10 +135,10 @@ class Reports:
             self._part.emit(claim, warning=False, reason=reasons.DEVICE_ATTACHED, message=self._part.where())
 
     async def say_failed(
-        self, wish: claim_index.Wish, failure: attachments.Failure, now: datetime.datetime
+        self, demand: claim_index.Demand, failure: attachments.Failure, now: datetime.datetime
     ) -> None:
-        """Write the failure on all claims that it fails; the wish's own last: its condition confirms that the other claims are written."""
-        own = self._part.claim(wish)
+        """Write the failure on all claims that it fails; the demand's own last: its condition confirms that the other claims are written."""
+        own = self._part.claim(demand)
         if own is None or (self._part.attachment is None and await self._part.is_outdated(failure)):
             return
         refused: list[kube_errors.KubeError] = []
@@ -162,7 +162,7 @@ class Reports:
         if refused:
             raise refused[0]
 
-    def report_release(self, abandoned: claim_index.Wish | None) -> None:
+    def report_release(self, abandoned: claim_index.Demand | None) -> None:
         """Emit an Event: the scheduler goes on counting the device of an abandoned allocation as given until that is gone."""
         log.info("release asked for", extra=self._part.extras())
         claim = self._part.claim(abandoned) if abandoned is not None else None

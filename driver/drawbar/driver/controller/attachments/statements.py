@@ -24,7 +24,7 @@ def intent(
     fabric: fabrics.FabricSpec,
     key: names.DeviceKey,
     device: contract.Device,
-    wish: claim_index.Wish,
+    demand: claim_index.Demand,
     *,
     identity: attachments.Identity | None = None,
     unclean: bool = False,
@@ -36,31 +36,26 @@ def intent(
         fabric: the device's.
         key: of the device.
         device: as the fabric lists it.
-        wish: what it is attached for.
+        demand: what it is attached for.
         identity: of the device, among all devices of the fabric; None for that of the device by itself.
         unclean: it may have data of an earlier user.
         composite: what it is attached as a member of.
     """
-    assert wish.host_id is not None
-    spec = attachments.AttachmentSpec(
-        fabric=key.fabric,
-        device_id=device.id,
-        driver=fabric.driver,
-        pool=wish.pool,
-        device=key.device,
-        node_name=wish.node,
-        host_id=wish.host_id,
+    assert demand.host_id is not None
+    return _intent(
+        fabric,
+        key,
+        device,
+        pool=demand.pool,
+        node_name=demand.node,
+        host_id=demand.host_id,
         identity=identity or identities.identify(device),
-        model=device.model,
-        attributes=devices.own_attributes(fabric.driver, device),
-        clean=fabric.policy.clean.way(device.device_class.value),
         unclean=unclean,
         composite=composite,
-        share=wish.share,
-        claim=wish.claim,
-        allocation_timestamp=wish.allocation_timestamp,
+        share=demand.share,
+        claim=demand.claim,
+        allocation_timestamp=demand.allocation_timestamp,
     )
-    return _object(key, spec)
 
 
 def restored(
@@ -73,21 +68,16 @@ def restored(
     identity: attachments.Identity,
 ) -> dict[str, Any]:
     """Return the attachment of a connection whose record was lost: without a claim, idle since now."""
-    spec = attachments.AttachmentSpec(
-        fabric=key.fabric,
-        device_id=device.id,
-        driver=fabric.driver,
+    return _intent(
+        fabric,
+        key,
+        device,
         pool=names.pool(key.fabric, device.enclosure, reach=names.reach_key(device.reach_groups)),
-        device=key.device,
         node_name=where.node,
         host_id=where.host_id,
         identity=identity,
-        model=device.model,
-        attributes=devices.own_attributes(fabric.driver, device),
-        clean=fabric.policy.clean.way(device.device_class.value),
         idle_since=meta.timestamp(now),
     )
-    return _object(key, spec)
 
 
 def held_by_hand(
@@ -101,24 +91,26 @@ def held_by_hand(
     unclean: bool = False,
 ) -> dict[str, Any]:
     """Return the attachment that an operator makes, for no claim; its device is in no pool that a claim was given."""
+    pool = names.pool(key.fabric, device.enclosure)
+    return _intent(
+        fabric, key, device, pool=pool, node_name=node, host_id=host_id, identity=identity, unclean=unclean
+    )
+
+
+def _intent(
+    fabric: fabrics.FabricSpec, key: names.DeviceKey, device: contract.Device, **changes: Any
+) -> dict[str, Any]:
+    """Return the attachment of a device, with these fields of its specification."""
     spec = attachments.AttachmentSpec(
         fabric=key.fabric,
         device_id=device.id,
         driver=fabric.driver,
-        pool=names.pool(key.fabric, device.enclosure),
         device=key.device,
-        node_name=node,
-        host_id=host_id,
-        identity=identity,
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
         clean=fabric.policy.clean.way(device.device_class.value),
-        unclean=unclean,
+        **changes,
     )
-    return _object(key, spec)
-
-
-def _object(key: names.DeviceKey, spec: attachments.AttachmentSpec) -> dict[str, Any]:
     metadata = meta.ObjectMeta(
         name=key.attachment,
         labels={attachments.NODE_LABEL: attachments.node_label(spec.node_name)},

@@ -38,40 +38,40 @@ class Writes:
         if error is not None and not self._part.cluster.pools.is_tainted(fabric, device):
             raise error
 
-    async def create(self, wish: claim_index.Wish) -> None:
+    async def create(self, demand: claim_index.Demand) -> None:
         """Store the intent."""
         assert self._part.device is not None
-        part = offer.Part.from_share(self._part.key, wish.share, source_id=self._part.device.id)
+        part = offer.Part.from_share(self._part.key, demand.share, source_id=self._part.device.id)
         body = statements.intent(
             self._part.opened.spec,
             self._part.key,
             self._part.device,
-            wish,
-            identity=self._identify(self._part.device, wish.host_id or ""),
+            demand,
+            identity=self._identify(self._part.device, demand.host_id or ""),
             unclean=part.source_id in self._part.unclean,
             composite=self._part.realisation.composite,
         )
         # Before the first await: another worker may decide about the same node meanwhile.
-        self._part.context.intended[self._part.key] = (wish.node, self._part.device.model)
+        self._part.context.intended[self._part.key] = (demand.node, self._part.device.model)
         try:
             stored = await self._store(body)
         finally:
             del self._part.context.intended[self._part.key]
         if self._part.observed.owner is marks.Owner.OURS:
-            kept = f"claim {wish.claim.namespace}/{wish.claim.name} keeps it"
+            kept = f"claim {demand.claim.namespace}/{demand.claim.name} keeps it"
             statements.emit_taken_back(self._part.cluster.recorder, stored, kept)
-        extra = {"attachment": self._part.key.attachment, "node": wish.node, "claim": wish.claim.name}
+        extra = {"attachment": self._part.key.attachment, "node": demand.node, "claim": demand.claim.name}
         log.info("attachment created", extra=extra)
-        self._warn_of_hook(wish)
+        self._warn_of_hook(demand)
 
     def _identify(self, device: contract.Device, host_id: str) -> attachments.Identity:
         shared = self._part.opened.inventory.numbers.shared(device)
         return identities.identify(device, shared=shared, host=self._part.opened.inventory.host(host_id))
 
-    def _warn_of_hook(self, wish: claim_index.Wish) -> None:
+    def _warn_of_hook(self, demand: claim_index.Demand) -> None:
         """Emit an Event where the device's hook or bitstream may take longer than the scheduler waits."""
-        hook, limit = wish.claim.initialise, self._part.context.binding_timeout.total_seconds()
-        claim = self._part.claim(wish)
+        hook, limit = demand.claim.initialise, self._part.context.binding_timeout.total_seconds()
+        claim = self._part.claim(demand)
         if hook is not None and claim is not None and hook.timeout_seconds >= limit:
             what = f"the hook {hook.hook}" if hook.hook else f"the bitstream {hook.bitstream}"
             message = (
@@ -171,14 +171,14 @@ class Writes:
         self._part.context.calls.forget(self._part.existing.metadata.uid)
         log.info("device detached", extra=self._part.extras())
 
-    async def take_over(self, wish: claim_index.Wish) -> None:
+    async def take_over(self, demand: claim_index.Demand) -> None:
         """Give the device to the next claim."""
         # What the claim before had and this one has not goes, too.
         absent = dict.fromkeys(attachments.ClaimReference.__struct_encode_fields__)
-        claim = absent | msgspec.to_builtins(wish.claim)
-        moment = wish.allocation_timestamp
+        claim = absent | msgspec.to_builtins(demand.claim)
+        moment = demand.allocation_timestamp
         await self._patch(spec={"claim": claim, "allocationTimestamp": moment, "idleSince": None})
-        log.info("device handed on", extra=self._part.extras() | {"claim": wish.claim.name})
+        log.info("device handed on", extra=self._part.extras() | {"claim": demand.claim.name})
 
     async def keep_idle(self, now: datetime.datetime) -> None:
         """Keep the device attached for the next claim on its node."""

@@ -158,13 +158,13 @@ class ClaimWatch:
         """Return the claims that this driver allocated the device for."""
         return tuple(self._holders.get(device, {}).values())
 
-    def wish(
+    def demand(
         self,
         key: names.DeviceKey,
         attachment: attachments.DeviceAttachment | None,
         host_of: Mapping[str, str],
         seen_at: datetime.datetime,
-    ) -> claim_index.Wish | None:
+    ) -> claim_index.Demand | None:
         """Return that of the claim that the attachment names, while the claim exists.
 
         Without an attachment, that of a claim to which the device is allocated: its record was lost and is written anew.
@@ -176,7 +176,7 @@ class ClaimWatch:
             name = classic.Name(namespace=spec.claim.namespace, name=spec.claim.name)
             if self.claim(name, spec.claim.uid) is None:
                 return None
-            return wish(
+            return demand(
                 spec.claim,
                 node=spec.node_name,
                 host_id=host_of.get(spec.node_name),
@@ -193,7 +193,7 @@ class ClaimWatch:
                 if (device.fabric, device.device) == (key.fabric, key.device):
                     if not handle.allocated_at:
                         return None
-                    return wish(
+                    return demand(
                         reference(claim, device.request, len(handle.devices)),
                         node=handle.node,
                         host_id=host_of.get(handle.node),
@@ -273,7 +273,7 @@ def _name(document: Any) -> classic.Name:
     return classic.Name(namespace=document.metadata.namespace, name=document.metadata.name)
 
 
-def wish(
+def demand(
     claim: attachments.ClaimReference,
     *,
     node: str,
@@ -282,18 +282,18 @@ def wish(
     allocated_at: str,
     seen_at: datetime.datetime,
     has_failed: bool = False,
-) -> claim_index.Wish:
-    """Return the wish of a classic claim, whose status has no conditions to be set."""
-    return claim_index.Wish(
+) -> claim_index.Demand:
+    """Return the demand of a classic claim, whose status has no conditions to be set."""
+    return claim_index.Demand(
         claim=claim,
         node=node,
         host_id=host_id,
         pool=pool,
         allocation_timestamp=allocated_at,
         seen_at=seen_at,
-        attached_said=True,
-        failed_said=has_failed,
-        visible_said=True,
+        attach_reported=True,
+        failure_reported=has_failed,
+        visible_reported=True,
     )
 
 

@@ -160,7 +160,7 @@ class _Subject:
         device = session.device(key.device) if session is not None else None
         if session is None or device is None:
             raise kube_errors.Conflict(f"fabric {key.fabric} has no device {key.device} any more")
-        wanted = claim_watch.wish(
+        wanted = claim_watch.demand(
             claim_watch.reference(step.claim, step.request, step.devices),
             node=step.node,
             host_id=step.host_id,

@@ -99,15 +99,15 @@ class ClassicAllocation(interface.Allocation):
         self.mirrors = self._watched.mirrors
         self.claim_mirrors = tuple(self._watched.claim_mirrors.values())
 
-    def wish(
+    def demand(
         self,
         key: names.DeviceKey,
         attachment: attachments.DeviceAttachment | None,
         host_of: Mapping[str, str],
         seen_at: datetime.datetime,
-    ) -> claim_index.Wish | None:
-        """Return the wish of the claim that has the device."""
-        return self._watched.wish(key, attachment, host_of, seen_at)
+    ) -> claim_index.Demand | None:
+        """Return the demand of the claim that has the device."""
+        return self._watched.demand(key, attachment, host_of, seen_at)
 
     def wake(self, key: str) -> None:
         """Have a round follow; all claims are looked at in it."""

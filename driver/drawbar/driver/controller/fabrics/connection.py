@@ -11,7 +11,7 @@ from contextlib import aclosing
 from drawbar.driver import backoff, containment
 from drawbar.driver.api import fabrics
 from drawbar.driver.catalogue import reasons
-from drawbar.driver.controller import marks
+from drawbar.driver.controller import marks, names
 from drawbar.driver.controller.fabrics import credentials, losses, readings, redacting_adapter, status, turns
 from drawbar.driver.controller.fabrics.inventory import NEWCOMERS, Inventory
 from drawbar.driver.controller.fabrics.news import News
@@ -110,6 +110,10 @@ class ManagerConnection:
         if self._adapter is None:
             raise errors.Unavailable(f"fabric {self._name} is not connected: {self.state.message}")
         return self._adapter
+
+    def end_operation(self, key: names.DeviceKey) -> None:
+        """Note that the manager is not, or no longer, busy with this device; the next operation may begin."""
+        self._news.tell_turns(self.turns.give(key))
 
     async def read(self) -> None:
         """List the fabric; concurrent callers share a listing.

@@ -10,11 +10,12 @@ import datetime
 from drawbar.driver import clocks, containment
 from drawbar.driver.api import fabrics
 from drawbar.driver.catalogue import reasons
-from drawbar.driver.controller import faults, hosts, names, pairs, rates
+from drawbar.driver.controller import faults, names, pairs, rates
 from drawbar.driver.controller.fabrics import credentials, redacting_adapter, status
 from drawbar.driver.controller.fabrics.connection import LIMITED, ManagerConnection
 from drawbar.driver.controller.fabrics.inventory import Inventory
 from drawbar.driver.controller.fabrics.news import Listener, News
+from drawbar.driver.controller.hosts import NodeMap
 from drawbar.driver.controller.offers import holdings
 from drawbar.fabric import contract
 
@@ -71,7 +72,7 @@ class Session:
             report=report,
         )
         self.unpublished: str | None = None
-        self.nodes = hosts.NodeMap()
+        self.nodes = NodeMap()
         self.is_mapped = False
         self.faults = faults.Ledger()
         self.attaches: rates.Rate[str] = rates.Rate(ATTACHES_WINDOW)
@@ -176,6 +177,12 @@ class Session:
             self.manager.spec, self._given_up = spec, given_up
             self._news.tell_connection()
 
+    def map(self, nodes: NodeMap) -> None:
+        """Take over which host is which node; where a host is another node now, all devices are looked at again."""
+        before, self.nodes = self.nodes, nodes
+        if before.host_of and before.host_of != nodes.host_of:
+            self._news.tell_connection()
+
     def report(self, subject: str, trouble: str = "") -> bool:
         """See `News.report`."""
         return self._news.report(subject, trouble)
@@ -187,7 +194,3 @@ class Session:
             errors.FabricError: it cannot be read.
         """
         await self.manager.read()
-
-    def give_place(self, key: names.DeviceKey) -> None:
-        """Note that the fabric is not, or no longer, busy with this device."""
-        self._news.tell_turns(self.manager.turns.give(key))

@@ -355,13 +355,13 @@ def _candidates(
 
     The one that the claim names; else those without taints, without failures of this claim, and with the fewest devices.
     """
-    wish = claim.metadata.annotations.get(claims.NODE_ANNOTATION)
+    demand = claim.metadata.annotations.get(claims.NODE_ANNOTATION)
     reached = {name for fabric in reserved.fabrics.values() for name in fabric.hosts}
 
     def is_usable(node: core.Node) -> bool:
         name = node.metadata.name
         is_open = not node.out_of_service and not node.spec.unschedulable
-        return is_open and name in reached and wish in (None, "", name)
+        return is_open and name in reached and demand in (None, "", name)
 
     def order(node: core.Node) -> tuple[bool, bool, int, str]:
         name = node.metadata.name

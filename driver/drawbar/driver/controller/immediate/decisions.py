@@ -219,12 +219,12 @@ def _configuration(observed: OpenClaim, ways: _Ways) -> tuple[claims.AllocatedCo
 
 
 def _why_not(observed: OpenClaim) -> str:
-    wish = observed.claim.metadata.annotations.get(claims.NODE_ANNOTATION)
+    demand = observed.claim.metadata.annotations.get(claims.NODE_ANNOTATION)
     if not observed.nodes:
-        where = f"node {wish} is not" if wish else "no node is"
+        where = f"node {demand} is not" if demand else "no node is"
         return f"{where} reached by a Fabric with reserved devices and a free port"
     free = sum(device.free for device in observed.inventory.devices.values())
-    where = f" for node {wish}" if wish else ""
+    where = f" for node {demand}" if demand else ""
     return (
         f"none of the {free} free devices that are reserved for immediate allocation (policy.immediate of a Fabric) fits"
         f"{where}; waiting"

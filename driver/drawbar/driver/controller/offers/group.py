@@ -381,7 +381,7 @@ def composed(name: str, members: Sequence[contract.Device]) -> contract.Device:
 def interleaving_problem(given: str, members: Mapping[str, contract.Device | None]) -> str | None:
     """Return why the memory of what a claim was given cannot be interleaved, in a sentence; None where it may be.
 
-    Other devices than memory pass the wish over, as any that they have nothing for.
+    Other devices than memory pass the demand over, as any that they have nothing for.
 
     Args:
         given: the DRA name of the composite, or of the device.

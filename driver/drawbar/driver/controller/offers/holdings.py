@@ -122,11 +122,23 @@ class Holdings:
         """Return the names of all published devices."""
         return frozenset().union(*self.published.values())
 
-    def with_part(self, name: str, part: Holding | None) -> Self:
-        """Return the holdings with that part under its name; None for one that is gone."""
-        if self.parts.get(name) == part:
+    def with_part(self, part: Holding, gone_at: datetime.datetime | None = None) -> Self:
+        """Return the holdings with that part under its name, and with the absence of its node; None for a node that is there."""
+        before, held = self.parts.get(part.name), self
+        if before is not None and before.node != part.node:
+            held = self.without_part(part.name)
+        if before != part:
+            held = replace(held, parts=_changed(held.parts, part.name, part))
+        return held.with_absence(part.node, gone_at)
+
+    def without_part(self, name: str) -> Self:
+        """Return the holdings without that part, and without the absences of nodes that have no part any more."""
+        if name not in self.parts:
             return self
-        return replace(self, parts=_changed(self.parts, name, part))
+        parts = _changed(self.parts, name, None)
+        nodes = {part.node for part in parts.values()} if self.gone_at else set()
+        gone_at = {node: moment for node, moment in self.gone_at.items() if node in nodes}
+        return replace(self, parts=parts, gone_at=gone_at)
 
     def with_absence(self, node: str, gone_at: datetime.datetime | None) -> Self:
         """Return the holdings with the absence of a node; None for a node that is there."""

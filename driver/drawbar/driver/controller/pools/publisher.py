@@ -8,6 +8,7 @@ A refused slice delays itself alone (`slices.retries`).
 import asyncio
 import datetime
 import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -172,7 +173,12 @@ class Publisher:
         """Return what the plan rests on; None where there is no such Fabric and nothing published."""
         fabric, view = self._sources.fabrics.get(name), self._sources.sessions.get(name)
         placed, published = self._sources.placed, self.in_fabric(name)
-        failed_since = self._failed_since(name)
+        failed_since = {
+            device: since
+            for each in published
+            for device in causes.failures(self._driver, each)
+            if (since := self._failed.since((name, device))) is not None
+        }
         if fabric is None and self._sources.fabrics.is_unreadable(name):
             return None
         if fabric is None:
@@ -255,15 +261,6 @@ class Publisher:
             for name in causes.failures(self._driver, old).keys() | failed.keys():
                 self._failed.see((fabric, name), failed.get(name), self._clock())
 
-    def _failed_since(self, fabric: str) -> dict[str, datetime.datetime]:
-        """Return by device name when this process first saw the taint of its failure."""
-        names = {
-            name
-            for published_slice in self.in_fabric(fabric)
-            for name in causes.failures(self._driver, published_slice)
-        }
-        return {name: since for name in names if (since := self._failed.since((fabric, name))) is not None}
-
     def in_fabric(self, fabric: str) -> tuple[slices.ResourceSlice, ...]:
         """The fabric's slices as they are published."""
         return tuple(self._slices.get(fabric, {}).values())
@@ -278,7 +275,7 @@ class Publisher:
             view.spec.offer,
             view.devices,
             held=attached | self._held_by_claims(fabric),
-            published=self._models(fabric),
+            published=_models(self.in_fabric(fabric), self.composites(fabric)),
             missing=view.missing,
         )
 
@@ -299,16 +296,6 @@ class Publisher:
         }
         given, members = self._sources.allocated.pools(fabric).keys(), self.composites(fabric)
         return {*attached, *given, *(member for name in given for member in members.get(name, ()))}
-
-    def _models(self, fabric: str) -> dict[str, str]:
-        """Return by name the model of each device in a slice of the fabric, the members of composites among them."""
-        models = {}
-        for device in (each for listed in self.in_fabric(fabric) for each in listed.spec.devices):
-            attribute = device.attributes.get("model") or device.attributes.get("class")
-            model = (attribute.string or "") if attribute is not None else ""
-            models[device.name] = model
-            models |= dict.fromkeys(self.composites(fabric).get(device.name, ()), model)
-        return models
 
     def composites(self, fabric: str) -> dict[str, tuple[str, ...]]:
         """Return by name the members of the fabric's composites, as they are published."""
@@ -341,3 +328,15 @@ class Publisher:
 def _monotonic() -> float:
     """Return the seconds on the event loop's clock."""
     return asyncio.get_running_loop().time()
+
+
+def _models(
+    published: Iterable[slices.ResourceSlice], composites: Mapping[str, tuple[str, ...]]
+) -> dict[str, str]:
+    """Return by name the model of each device in slices of a fabric, the members of composites among them."""
+    models: dict[str, str] = {}
+    for device in (each for listed in published for each in listed.spec.devices):
+        attribute = device.attributes.get("model") or device.attributes.get("class")
+        model = (attribute.string or "") if attribute is not None else ""
+        models |= dict.fromkeys((device.name, *composites.get(device.name, ())), model)
+    return models

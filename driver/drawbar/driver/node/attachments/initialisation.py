@@ -8,7 +8,7 @@ from typing import assert_never
 from drawbar.driver.api import attachments, parameters
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import classes, errors
-from drawbar.driver.node.attachments import actions, functions, plan, versions
+from drawbar.driver.node.attachments import actions, functions, loading, plan, versions
 from drawbar.driver.node.attachments.context import Context, Memory
 from drawbar.driver.node.inventory import model, pci
 
@@ -157,7 +157,7 @@ class Initialisation:
         if memory.hook_for != self._attachment.user:
             memory.end_hook()
             memory.hook_for = self._attachment.user
-            memory.hook = context.hooks.begin(attachment, asked, card)
+            memory.hook = loading.begin(context.hooks, attachment, asked, card)
             context.reporter.hook_begun(attachment, asked)
         if memory.hook is None or not memory.hook.done():
             return f"its hook {asked.hook} is running" if asked.hook else f"{asked.bitstream} is being loaded"

@@ -31,7 +31,6 @@ from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
 from drawbar.driver.node import errors
 from drawbar.driver.node.attachments import context, executor, probation, reporting
-from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import demands, residents
 from drawbar.driver.node.preparation import cleaning
@@ -57,6 +56,7 @@ class Surroundings:
         card: returns a device as it is now, by pool and name; None while it is not here.
         published: this node's slices.
         changed: called after the state of a device changed.
+        probations: the failures that still count.
     """
 
     node_name: str
@@ -67,6 +67,7 @@ class Surroundings:
     card: Callable[[str, str], model.Card | None]
     published: Callable[[], Iterable[slices.ResourceSlice]]
     changed: Callable[[], None]
+    probations: probation.Probations
 
     def attachment(self, demand: demands.Demand, mark: demands.Mark | None) -> attachments.DeviceAttachment:
         """Return a demand as an attachment, with the status that the mark shows."""
@@ -140,7 +141,7 @@ class LocalDevices:
         self._contained = contained
         self._is_acting = False
         self._works: dict[str, _Work] = {}
-        self._probations = probation.Probations(around.context.clock, around.changed)
+        self._probations = around.probations
         self._queue: workers.WorkQueue[str] = workers.WorkQueue()
         reporter = Reporter(
             api=around.context.reporter.api,
@@ -238,10 +239,6 @@ class LocalDevices:
     def pending_step(self, attachment: attachments.DeviceAttachment) -> str:
         """Return what keeps a device from being ready, in a clause; empty if this daemon is not at work on it."""
         return self._context.pending_step(attachment)
-
-    def taint(self, device: str) -> verdicts.Taint | None:
-        """Return what keeps claims from a device that did not become ready for one."""
-        return self._probations.taint(device)
 
     async def run(self) -> None:
         """Make devices ready until cancelled."""
@@ -373,7 +370,7 @@ class LocalDevices:
     def _is_kept_away(self, work: _Work) -> bool:
         """Return whether no claim is given the device any more that does not tolerate its failure, or that takes too long."""
         device, now = work.demand.device, self._context.clock()
-        if self.taint(device) is None:
+        if self._probations.taint(device) is None:
             return True
         if work.failed_at is not None and (now - work.failed_at).total_seconds() > TAINTED_MAX_SECONDS:
             return True

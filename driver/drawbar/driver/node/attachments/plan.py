@@ -11,12 +11,12 @@ report until something changes, and from whatever a crash left the next plan goe
 A failure is reported once, with a reason of `catalogue.attachment_conditions`: the record
 `Visible: False` is what the controller acts on, and only the device's arrival replaces it. The failure is reported to the claim after
 the controller has tainted the device, which it shows by recording the error: else the scheduler could pick the device again
-before the taint. After a reboot the devices come anew, so they have as long as after an attach. What the device is made to
+before the taint. After a reboot the devices arrive again, so they have as much time as after an attach. What the device is made to
 do (`PowerSlot`, `Initialise`, `Treat`, `Release`) comes before what is reported of it; what came of it is observed, and the plan
 is made again.
 
 An attachment that is being deleted: the claims first, for a container may still use the device or a virtual function of
-it; then the node's pool, so that no claim gets such a function any more; then one release step after the other, each of which looks at the kernel anew; then the report that the fabric may take it. A device that only
+it; then the node's pool, so that no claim gets such a function any more; then one release step after the other, each with a fresh look at the kernel; then the report that the fabric may take it. A device that only
 appears after that report is released all the same, without another report, where its serial number identifies it: from then
 on its slot may hold another device.
 
@@ -46,13 +46,13 @@ _NAMED_CARDS = 4
 
 
 def lost(attachment: attachments.DeviceAttachment) -> actions.ReportFailed:
-    """It was here, and is not."""
+    """Return the failure of a device that was here and is not."""
     message = f"{_name(attachment)} disappeared from this node; look at its link and power"
     return actions.ReportFailed(reason=reasons.DEVICE_LOST, message=message)
 
 
 def late(observed: actions.Observed) -> actions.ReportFailed:
-    """It has had its time and is not ready."""
+    """Return the failure of a device that is not ready at its deadline."""
     match observed.match:
         case matching.Found(card=card):
             return _not_ready(observed, card)
@@ -98,7 +98,7 @@ def _addresses(cards: Sequence[model.Card]) -> str:
 
 
 def dead_link(card: model.Card) -> str | None:
-    """What is wrong with the card's link, in a clause; None for a link that runs, and for a device that has none."""
+    """Return the problem of the card's link, in a clause; None for a link that runs, and for a device without one."""
     link = card.first.link
     if link.max_speed_gts is None and link.max_width is None:
         return None
@@ -164,11 +164,11 @@ def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) 
 
 
 PREPARED_AFTER_SECONDS = 5.0
-"""The kubelet unprepares a claim a moment before or after its devices are detached; only what lasts is said."""
+"""The kubelet unprepares a claim a moment before or after its devices are detached; only a lasting one is reported."""
 
 
 def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """The next safe steps; empty when there is nothing to do until something changes."""
+    """Return the next safe steps; empty if there is nothing to do until something changes."""
     if observed.attachment.holds(attachments.RELEASED):
         return _stragglers(observed, now)
     if observed.held_by is not None:
@@ -213,7 +213,7 @@ def _begin(observed: actions.Observed) -> tuple[actions.Action, ...]:
 
 
 def leaving(observed: actions.Observed) -> model.Card | None:
-    """The card to release; None when the kernel shows none that is known to be the device."""
+    """Return the card to release; None if the kernel shows none that is known to be the device."""
     node = observed.attachment.status.node
     match observed.match:
         case matching.Found(card=card, by=by):
@@ -235,7 +235,7 @@ def leaving(observed: actions.Observed) -> model.Card | None:
 
 
 def _stragglers(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """The device shows up, or is still there, though it was given back."""
+    """Release a device again that appears, or is still there, after the report that it was released."""
     match = observed.match
     # What is released already is known by no serial number any more.
     card = match.card if isinstance(match, matching.Found) and match.is_proved else observed.leaving
@@ -251,9 +251,9 @@ def _stragglers(observed: actions.Observed, now: datetime.datetime) -> tuple[act
 
 
 def _held(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    said = (observed.leaving_at or now) + _seconds(PREPARED_AFTER_SECONDS)
-    if now < said:
-        return (actions.LookAgain(at=said),)
+    reported_at = (observed.leaving_at or now) + _seconds(PREPARED_AFTER_SECONDS)
+    if now < reported_at:
+        return (actions.LookAgain(at=reported_at),)
     message = f"the kubelet has the device prepared for the claim of uid {observed.held_by}; delete the pods that use it"
     return _blocked(observed, reasons.PREPARED, message)
 
@@ -282,7 +282,7 @@ HEALTHY_AFTER_SECONDS = 10.0
 
 
 def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """The next safe steps; empty when there is nothing to do until something changes."""
+    """Return the next safe steps; empty if there is nothing to do until something changes."""
     if observed.attachment.deleting:
         return plan_departure(observed, now)
     if observed.attachment.status.error is not None:
@@ -297,7 +297,7 @@ def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Ac
 
 
 def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.Member]) -> str | None:
-    """The first of the other members that cannot be made ready together with it yet, in a clause; None when all can."""
+    """Return the first other member that cannot be made ready together with it yet, in a clause, or None."""
     for member in members:
         theirs = member.attachment
         if theirs is None or not attachment.is_used_with(theirs, attachments.ATTACHED):
@@ -312,7 +312,7 @@ def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.
 
 
 def _tell(observed: actions.Observed) -> tuple[actions.Action, ...]:
-    """The controller has given the device up: what the node found out is said on the claim."""
+    """Report to the claim why the controller has given the device up."""
     visible = meta.find(observed.attachment.status.conditions, attachments.VISIBLE)
     if visible is None or visible.status != "False" or observed.claim_notified:
         return ()
@@ -346,7 +346,7 @@ def _make_ready(
 
 
 def _is_due(observed: actions.Observed, now: datetime.datetime) -> bool:
-    """Whether to try again: at once when the device has changed, else now and then until it is given up."""
+    """Return whether to try again: at once if the device has changed, else now and then until the deadline."""
     attempt = observed.attempt
     if attempt is None or attempt.card != observed.card:
         return True
@@ -358,13 +358,13 @@ def _is_due(observed: actions.Observed, now: datetime.datetime) -> bool:
 
 
 def _next(attempt: actions.Attempt) -> datetime.datetime:
-    """When to try again: after half the time that it has taken already, within limits."""
+    """Return when to try again: after half the time that it has taken already, within limits."""
     taken = (attempt.at - attempt.since).total_seconds() / 2
     return attempt.at + _seconds(max(LOOK_FIRST_SECONDS, min(LOOK_SECONDS, taken)))
 
 
 def _is_reported(observed: actions.Observed, card: model.Card) -> bool:
-    """Whether what is recorded is what is seen. After a reboot, a move or a hand-over it is not."""
+    """Return whether the report matches the card. After a reboot, a move or a hand-over it does not."""
     node, claim = observed.attachment.status.node, observed.attachment.spec.claim
     if node is None or not observed.attachment.holds(attachments.VISIBLE):
         return False
@@ -396,12 +396,12 @@ def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) 
 
 def _health(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     node, verdict = observed.attachment.status.node, observed.health
-    said = node.health if node is not None else ""
+    reported = node.health if node is not None else ""
     if node == judged(observed.attachment, verdict):
         return ()
-    if not said and verdict.status is verdicts.Status.UNKNOWN:
+    if not reported and verdict.status is verdicts.Status.UNKNOWN:
         return ()
-    if not said and verdict.status is verdicts.Status.HEALTHY:
+    if not reported and verdict.status is verdicts.Status.HEALTHY:
         settled = (observed.visible_at or now) + _seconds(HEALTHY_AFTER_SECONDS)
         if now < settled:
             return (actions.LookAgain(at=settled),)
@@ -437,7 +437,7 @@ def _treat(
 
 
 def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """The device is not here."""
+    """Return what to do while the device is not here."""
     status = observed.attachment.status
     if not observed.attachment.holds(attachments.ATTACHED) or _is_failed(observed):
         return ()
@@ -467,7 +467,7 @@ def is_another(match: matching.Match) -> bool:
 
 
 def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """Waits for a device that is not ready, until it has had its time."""
+    """Wait for a device that is not ready, until its deadline."""
     if not observed.attachment.holds(attachments.ATTACHED) or _is_failed(observed):
         return ()
     deadline = _deadline(observed, now)
@@ -483,7 +483,7 @@ def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.
 
 
 def _next_look(observed: actions.Observed, now: datetime.datetime) -> datetime.datetime:
-    """When something can have changed without an event: the device, or the slot that it is to come into."""
+    """Return when the device or its slot can have changed without an event."""
     match observed.match:
         case matching.Absent(slot=None, settles=False) if not observed.lagging:
             return _deadline(observed, now)
@@ -494,7 +494,7 @@ def _next_look(observed: actions.Observed, now: datetime.datetime) -> datetime.d
 
 
 def _deadline(observed: actions.Observed, now: datetime.datetime) -> datetime.datetime:
-    """Until when the device has time to become ready."""
+    """Return the deadline by which the device has to be ready."""
     status = observed.attachment.status
     begun = observed.attached_at or now
     if status.node is not None and status.node.boot_id != observed.boot_id:

@@ -1,4 +1,4 @@
-"""FPGAs. A bitstream is loaded by an administrator's hook (`treatment.hooks`), or into a DFL card by its kernel driver (`dfl`).
+"""FPGAs. A bitstream is loaded by a hook or the kernel driver of a DFL card (`attachments.loading`).
 
 The kernel's `fpga_manager` files only report.
 """

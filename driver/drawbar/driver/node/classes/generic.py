@@ -1,7 +1,7 @@
 """What a class of device is, and what most classes have in common.
 
-A kernel driver makes device files, and whoever has one open uses the device. Functions that vfio has are handed on as they
-are, to a virtual machine or a driver in user space: whoever has the group's file open has every function of the group, and
+A kernel driver makes device files, and a process that has one open uses the device. Functions that vfio has are handed on as they
+are, to a virtual machine or a driver in user space: a process that has the group's file open has every function of the group, and
 their drivers cannot be changed.
 
 The functions of a card may be of several classes, as those of an FPGA card with network interfaces are. The card is of the class of its
@@ -39,7 +39,7 @@ OFFERED: dict[DeviceClass, "Generic"] = {}
 class Generic:
     """A class of device; itself it is `other`, about which the node has no further rules. Each class is a subclass.
 
-    A `Card` is a value: whoever calls asks the inventory for it anew each time. Every method is idempotent.
+    A `Card` is a value: a caller asks the inventory for a fresh one each time. Every method is idempotent.
 
     Attributes:
         device_class: its name.
@@ -109,7 +109,7 @@ class Generic:
     ) -> str | None:
         """Go towards ready as far as the kernel lets it at once, and return what is still missing; None: ready.
 
-        A class may need more than its card shows (`missing_requirements`), so a device is ready when this said so, not before. What was
+        A class may need more than its card shows (`missing_requirements`), so a device is ready only if this returns None. What was
         done shows in the next `Card`. Here: ask the kernel for drivers of functions that have none.
 
         Args:

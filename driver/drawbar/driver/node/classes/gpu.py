@@ -1,7 +1,7 @@
 """GPUs.
 
 Nothing that the daemon does not own is stopped: a client of the GPU (`nvidia-persistenced`, an exporter) is named, and
-whoever runs it ends it. The device files of its driver are found by `driverfiles`.
+its owner has to end it. The device files of its driver are found by `driverfiles`.
 """
 
 import re

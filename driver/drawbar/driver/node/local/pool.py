@@ -142,14 +142,6 @@ def _extra(name: str) -> dict[str, object]:
     return {"device": name}
 
 
-def _well(_: str) -> None:
-    """Every device is clean, and none has failed."""
-
-
-def _unnoticed() -> None:
-    """Nothing follows."""
-
-
 class Neighbours(Protocol):
     """The part of `neighbours.Neighbours` that this needs."""
 
@@ -193,9 +185,9 @@ class Surroundings:
     interfaces: Interfaces
     host: users.Host
     boot_id: str
-    unclean: Callable[[str], verdicts.Taint | None] = _well
-    failed: Callable[[str], verdicts.Taint | None] = _well
-    held_back: Callable[[], None] = _unnoticed
+    unclean: Callable[[str], verdicts.Taint | None] = lambda _: None
+    failed: Callable[[str], verdicts.Taint | None] = lambda _: None
+    held_back: Callable[[], None] = lambda: None
     neighbours: Neighbours | None = None
 
 

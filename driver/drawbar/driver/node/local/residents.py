@@ -89,6 +89,10 @@ class Selection:
     plugin_resources: tuple[str, ...] = ()
     quiet_seconds: float = 300.0
 
+    def lends(self, device_class: str) -> bool:
+        """Return whether the virtual functions of a class of devices are offered."""
+        return self.enabled and self.virtual_functions and device_class in self.classes
+
     def is_offered_anyway(self, name: str) -> bool:
         """Whether the device is offered whatever other components have it."""
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.despite_others)

@@ -15,6 +15,7 @@ Only the instance that acts on the node's devices cleans; every instance sets ma
 """
 
 import asyncio
+import functools
 import logging
 import os
 import re
@@ -119,6 +120,10 @@ class Marks:
         return self._folder / f"{device}{SUFFIX}"
 
 
+Over = Callable[[demands.Mark], None]
+"""Called when the allocation of a mark is over."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """The surroundings of a cleaner.
@@ -128,7 +133,6 @@ class Surroundings:
         holder: the uid of the claim that has the device on this node, or is about to get it; by pool and device.
         hooks: runs the programs that drain and clean devices.
         changed: called after the state of a device changed.
-        over: called when the allocation of a mark is over.
     """
 
     node_name: str
@@ -138,7 +142,6 @@ class Surroundings:
     holder: Callable[[str, str], str | None]
     hooks: hooks.Runner
     changed: Callable[[], None]
-    over: Callable[[demands.Mark], None] = lambda _: None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,12 +167,25 @@ class _Work:
         return self.blocked.message if self.blocked is not None else ""
 
 
+class Works(dict[str, _Work]):
+    """The cleanings that are under way, by device."""
+
+    def taint(self, device: str) -> verdicts.Taint | None:
+        """Return the taint of a device that is not clean yet, or None."""
+        work = self.get(device)
+        if work is None or not work.begun:
+            return None
+        row = taints.NOT_CLEANED if work.why else taints.CLEANING
+        return verdicts.Taint(key=row.key, value="", effect=verdicts.Effect.NO_SCHEDULE, message=work.why)
+
+
 class Cleaner:
     """Cleans the devices of a node's own pool between two claims."""
 
     def __init__(
         self,
         marks: Marks,
+        works: Works,
         around: Surroundings,
         *,
         clean: residents.Clean = residents.Clean.BY_CLASS,
@@ -181,7 +197,7 @@ class Cleaner:
         self._around = around
         self._way = clean.way
         self._queue: workers.WorkQueue[str] = workers.WorkQueue()
-        self._work: dict[str, _Work] = {}
+        self._work = works
 
     async def mark_for_cleaning(self, claim: records.PreparedClaim) -> None:
         """Mark the devices that a claim is about to release.
@@ -247,20 +263,16 @@ class Cleaner:
         work = self._work.get(device)
         return work.why if work is not None else ""
 
-    def taint(self, device: str) -> verdicts.Taint | None:
-        """Return the taint of a device that is not clean yet, or None."""
-        work = self._work.get(device)
-        if work is None or not work.begun:
-            return None
-        row = taints.NOT_CLEANED if work.why else taints.CLEANING
-        return verdicts.Taint(key=row.key, value="", effect=verdicts.Effect.NO_SCHEDULE, message=work.why)
+    async def run(self, over: Over) -> None:
+        """Clean until cancelled, beginning with what the last instance left.
 
-    async def run(self) -> None:
-        """Clean until cancelled, beginning with what the last instance left."""
+        Args:
+            over: called when the allocation of a mark is over.
+        """
         for device in await asyncio.to_thread(self._marks.all):
             self._queue.add(device)
         await self._queue.run(
-            self._reconcile,
+            functools.partial(self._reconcile, over),
             lambda device: {"device": device},
             retried=(kube_errors.KubeError, errors.NodeError),
             level=lambda _: logging.WARNING,
@@ -286,7 +298,7 @@ class Cleaner:
             return False
         return residents.class_of(device.device) is not DeviceClass.CXL_MEMORY
 
-    async def _reconcile(self, device: str) -> float | None:
+    async def _reconcile(self, over: Over, device: str) -> float | None:
         around = self._around
         mark = await asyncio.to_thread(self._marks.get, device)
         if mark is None:
@@ -301,10 +313,10 @@ class Cleaner:
             if not await self._is_over(mark):
                 return work.looks.failed()
             await asyncio.to_thread(self._marks.put, [msgspec.structs.replace(mark, over=True)])
-            around.over(mark)
+            over(mark)
         if not work.begun:
             if around.holder(pool, device) == mark.uid:
-                # The same claim was given it anew in this moment. Any other one waits.
+                # The same claim was just given it again. Any other claim waits.
                 return LOOK_SECONDS
             work.begun = True
             log.info(

@@ -56,19 +56,6 @@ Refusal = Callable[[str, str, str | None, str | None], str | None]
 Standing = Callable[[str, str, str, str | None], attachments.DeviceAttachment]
 
 
-def _never(pool: str, device: str, uid: str | None, allocation_timestamp: str | None) -> None:
-    """No device is refused."""
-
-
-def _ignore(_: claims.ResourceClaim) -> None:
-    """The claim is of no further use."""
-
-
-def _unknown(_: attachments.DeviceAttachment) -> str:
-    """Return that nothing is known of the work of the node."""
-    return ""
-
-
 class Finder:
     """Looks devices up in the attachments, in the node's own pool and among what the kernel shows.
 
@@ -85,9 +72,9 @@ class Finder:
         attached: AttachmentsOf,
         card: CardOf,
         host: classes.Host,
-        pending_step: StepOf = _unknown,
+        pending_step: StepOf = lambda _: "",
         local: LocalDevices | None = None,
-        refusal: Refusal = _never,
+        refusal: Refusal = lambda *_: None,
         standing: Standing | None = None,
         occupied: pool.Interfaces | None = None,
     ) -> None:
@@ -381,7 +368,7 @@ class Lookup:
         self,
         claims_: claim_versions.Reader,
         finder: Finder,
-        seen: Callable[[claims.ResourceClaim], None] = _ignore,
+        seen: Callable[[claims.ResourceClaim], None] = lambda _: None,
     ) -> None:
         """Read nothing yet; `seen` is called with each claim that was."""
         self._claims = claims_

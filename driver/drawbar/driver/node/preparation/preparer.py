@@ -11,7 +11,6 @@ delays no other.
 """
 
 import asyncio
-import itertools
 import logging
 import weakref
 from collections import OrderedDict
@@ -26,7 +25,15 @@ from drawbar.driver.api import attachments, claims
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import claim_versions, edits, errors
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import claimdevices, limits, lookup, metadata, records, restoring, store
+from drawbar.driver.node.preparation import (
+    claimdevices,
+    holders,
+    limits,
+    lookup,
+    metadata,
+    records,
+    restoring,
+)
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +99,7 @@ class Preparer:
         *,
         reader: claim_versions.Reader,
         finder: lookup.Finder,
-        files: store.Store,
+        held_by: holders.Holders,
         described: metadata.Files,
         boot_id: str,
         released: Callable[[str, str], None],
@@ -115,11 +122,10 @@ class Preparer:
         self._described = described
         self._waits = waits or limits.Limits()
         self._complaints = Complaints(recorder)
-        self.store = files
+        self.holders = held_by
+        self.store = held_by.store
         # What the last instance left unfinished, as `restore` found it; `sweeping` settles it.
         self.unsettled: tuple[records.PreparedClaim, ...] = ()
-        # By claim the devices that it is about to get, as pool and device; empty while it waits for one.
-        self._underway: dict[str, set[tuple[str, str]]] = {}
         self._news = asyncio.Event()
         # A lock lives as long as a task holds it or waits for it.
         self._claims: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -128,23 +134,6 @@ class Preparer:
         """Devices or attachments changed: whoever waits for a device looks again."""
         self._news.set()
         self._news = asyncio.Event()
-
-    def holder(self, pool: str, device: str) -> str | None:
-        """The uid of the claim that has the device on this node, or is about to get it."""
-        claim = records.holder(self.store.claims, pool, device)
-        if claim is not None:
-            return claim.uid
-        return next((uid for uid, devices in self._underway.items() if (pool, device) in devices), None)
-
-    def held(self) -> frozenset[tuple[str, str]]:
-        """Pool and name of each device that a claim has on this node, or is about to get; an older record has no pool."""
-        recorded = (
-            (device.pool, device.device)
-            for claim in self.store.claims.values()
-            for device in claim.devices
-            if device.holds(device.pool, device.device)
-        )
-        return frozenset(itertools.chain(recorded, *self._underway.values()))
 
     async def restore(self) -> None:
         """Takes up where the last instance stopped: call once, before the kubelet may call. See `restoring`.
@@ -217,12 +206,11 @@ class Preparer:
     async def _working(self, claim: servicers.ClaimName) -> AsyncIterator[None]:
         """Have one call at a time for the claim, and report a device that it was about to get and did not."""
         async with self._claims.setdefault(claim.uid, asyncio.Lock()):
-            self._underway[claim.uid] = set()
+            self.holders.begin(claim.uid)
             try:
                 yield
             finally:
-                devices = self._underway.pop(claim.uid)
-                self._tell_released(device for device in devices if self.holder(*device) is None)
+                self._tell_released(self.holders.end(claim.uid))
 
     async def _forget(self, dropped: records.PreparedClaim) -> None:
         """Remove the files that described its devices; what is left goes at the next start."""
@@ -296,7 +284,7 @@ class Preparer:
             self._finder.find(device, uid, prepared=(device.pool, device.device) in prepared)
             for device in wanted
         ]
-        self._underway[uid].update((device.pool, device.device) for device in held)
+        self.holders.give(uid, ((device.pool, device.device) for device in held))
         return claimdevices.numbered(given)
 
     def _prepared_devices(self, uid: str) -> frozenset[tuple[str, str]]:

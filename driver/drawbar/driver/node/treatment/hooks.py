@@ -1,22 +1,16 @@
-"""Makes devices ready for a claim, has others let go of them, and cleans them: by an administrator's programs, or a DFL card's driver.
+"""Runs an administrator's programs, by which other programs close a device, and by which it is made ready or cleaned.
 
-The program and the bitstream lie in directories of the host that the daemon's settings name; classes and claims give names
-of files in them. What another user than root or the daemon's own could have written is not run, since it runs as root.
+The programs lie in a directory of the host that the daemon's settings name; classes and claims give names of files in it. A file
+that another user than root or the daemon's own could have written is not run, since it would run as root.
 
 A run ends with its program, its deadline, or the daemon. It is made again after each of these but success, and after a
-reboot: a hook has to be idempotent. A kernel that is loading a bitstream cannot be stopped: until it is done, none is loaded into
-the same card.
-
-What is loaded is what was checked: the bytes in this process's memory.
+reboot: a hook has to be idempotent.
 """
 
 import asyncio
 import functools
-import hashlib
 import os
 import stat
-import threading
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -25,9 +19,8 @@ from typing import Any
 from drawbar.driver import containment, programs
 from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node import errors, kernel
-from drawbar.driver.node.classes import dfl, fpga, generic
-from drawbar.driver.node.classes.users import Host
-from drawbar.driver.node.inventory import model, pci
+from drawbar.driver.node.classes import generic
+from drawbar.driver.node.inventory import model
 from drawbar.driver.node.treatment import plan
 
 OUTPUT_BYTES = 64 << 10
@@ -35,10 +28,6 @@ MEMORY_BYTES = 1 << 30
 """Of data, for each process of a hook."""
 DRAIN_AGAIN_SECONDS = 30.0
 """Between the end of a drain hook and its next run, while the device is still in use."""
-BITSTREAM_BYTES = 64 << 20
-"""Of a bitstream that the daemon loads itself, which it has in memory; the largest for DFL cards have half as many."""
-LOADS_MAX = 2
-"""Bitstreams in memory at once: the chart's limit is 256 MiB."""
 _FOREIGN_WRITES = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -110,7 +99,7 @@ class Draining:
 
 
 class Runner:
-    """Runs hooks and loads bitstreams, each in a task of its own.
+    """Runs hooks and other work on devices, each in a task of its own.
 
     Attributes:
         tasks: where they run; they end with it. The daemon sets it before the first is begun.
@@ -120,18 +109,9 @@ class Runner:
         self, settings: Settings, kernel: kernel.Kernel, contained: containment.Containment | None = None
     ) -> None:
         self._contained = contained or containment.Uncontained()
-        self._settings = settings
-        self._kernel = kernel
-        self._sysfs = kernel.sysfs
-        self._loads = threading.BoundedSemaphore(LOADS_MAX)
+        self.settings = settings
+        self.kernel = kernel
         self.tasks: asyncio.TaskGroup | None = None
-
-    def begin(
-        self, attachment: attachments.DeviceAttachment, asked: attachments.Initialisation, card: model.Card
-    ) -> asyncio.Task[str]:
-        """Begin to make a device ready; the task returns why it is not, empty if it is."""
-        run = self._run if asked.hook else self._load
-        return self._start("initialisation", attachment, run(attachment, asked, card))
 
     def drain(self, attachment: attachments.DeviceAttachment, asked: attachments.Hook | None) -> Drain | None:
         """Return the hook that makes other programs close the device, or None if none is asked for."""
@@ -142,12 +122,13 @@ class Runner:
     def _begin_drain(
         self, attachment: attachments.DeviceAttachment, asked: attachments.Hook, card: model.Card
     ) -> asyncio.Task[str]:
-        environment = variables(attachment, card, None, self._sysfs)
-        return self._start("drain hook", attachment, run(self._settings, asked, environment))
+        environment = variables(attachment, card, None, self.kernel.sysfs)
+        return self.start("drain hook", attachment, run(self.settings, asked, environment))
 
-    def _start(
+    def start(
         self, what: str, attachment: attachments.DeviceAttachment, work: Coroutine[Any, Any, None]
     ) -> asyncio.Task[str]:
+        """Start work on a device; the task returns why it failed, empty if it did not."""
         assert self.tasks is not None
         name = attachment.metadata.name
         return self.tasks.create_task(self._attempt(name, work), name=f"{what} of {name}")
@@ -173,86 +154,15 @@ class Runner:
     ) -> generic.Eraser:
         def clean(report: generic.Report) -> None:
             report(f"hook {asked.hook} cleans {card.address}")
-            environment = variables(attachment, card, None, self._sysfs)
+            environment = variables(attachment, card, None, self.kernel.sysfs)
             try:
-                asyncio.run(run(self._settings, asked, environment))
+                asyncio.run(run(self.settings, asked, environment))
             except errors.HookFailed as failed:
                 raise errors.NotCleaned(
                     f"{card.address} is not clean, so no other user gets it: {failed}"
                 ) from failed
 
         return clean
-
-    async def _run(
-        self, attachment: attachments.DeviceAttachment, asked: attachments.Initialisation, card: model.Card
-    ) -> None:
-        path = await bitstream(self._settings, asked)
-        await run(self._settings, asked, variables(attachment, card, path, self._sysfs))
-        why = await asyncio.to_thread(not_loaded, asked, card, self._sysfs) if path is not None else ""
-        if why:
-            raise errors.HookFailed(why)
-
-    async def _load(
-        self, attachment: attachments.DeviceAttachment, asked: attachments.Initialisation, card: model.Card
-    ) -> None:
-        claim = attachment.spec.claim
-        whose = f" for claim {claim.namespace}/{claim.name}" if claim is not None else ""
-        ends = time.monotonic() + asked.timeout_seconds
-        given_up = threading.Event()
-        load = functools.partial(
-            self._load_now, asked, card, lambda: time.monotonic() < ends and not given_up.is_set()
-        )
-        try:
-            # A load that a kernel does not end keeps the next one from the same card.
-            await self._kernel.run(
-                f"the design of {card.address}",
-                f"to load bitstream {asked.bitstream} into {card.address}{whose}",
-                load,
-                seconds=asked.timeout_seconds,
-            )
-        finally:
-            given_up.set()
-
-    def _load_now(
-        self, asked: attachments.Initialisation, card: model.Card, is_wanted: Callable[[], bool]
-    ) -> None:
-        host = Host.from_sysfs(self._sysfs)
-        engine = dfl.settled(host.sysfs, card, is_wanted)
-        if engine is None:
-            raise errors.BitstreamNotLoaded(
-                f"{card.address} is no DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an "
-                "administrator set initialise.hook of the class's parameters"
-            )
-        if not self._loads.acquire(timeout=asked.timeout_seconds):
-            raise errors.BitstreamNotLoaded(
-                f"{asked.bitstream} was not loaded within {asked.timeout_seconds} s, for {LOADS_MAX} others of this node do not "
-                "end; look at the kernel's log"
-            )
-        try:
-            content = _read_bitstream(self._settings, asked)
-            dfl.load(host, engine, memoryview(content), asked.bitstream, is_wanted=is_wanted)
-        finally:
-            self._loads.release()
-        shown = fpga.unloaded(dfl.managers(host.sysfs, engine))
-        if shown is not None:
-            raise errors.BitstreamNotLoaded(
-                f"the kernel took {asked.bitstream}, and {shown}: it is not loaded; look at the kernel's log"
-            )
-
-
-def not_loaded(asked: attachments.Initialisation, card: model.Card, sysfs: Path) -> str:
-    """Return what the kernel reports of a bitstream that a hook has not loaded, in a clause; empty where it did. Reads files.
-
-    Most cards have no `fpga_manager`, and then the hook's word is all there is.
-    """
-    paths = [manager.path for function in card.functions for manager in function.fpga_managers]
-    shown = fpga.unloaded(pci.read_fpga_managers(str(sysfs), paths))
-    if shown is None:
-        return ""
-    return (
-        f"hook {asked.hook} ended with status 0, and {shown}: {asked.bitstream} is not loaded; look at the "
-        "kernel's log"
-    )
 
 
 def variables(
@@ -285,7 +195,7 @@ async def run(
     Raises:
         errors.HookFailed: it cannot be run, or did not succeed.
     """
-    path = await asyncio.to_thread(_trusted, settings.hooks, asked.hook, "hook")
+    path = await asyncio.to_thread(trusted_file, settings.hooks, asked.hook, "hook")
     bounds = programs.Bounds(
         timeout_seconds=asked.timeout_seconds,
         memory_bytes=MEMORY_BYTES,
@@ -297,58 +207,7 @@ async def run(
         raise errors.HookFailed(str(failed)) from failed
 
 
-async def bitstream(settings: Settings, asked: attachments.Initialisation) -> Path | None:
-    """Return the path of the bitstream that is asked for, once its content is as asked; None where none is.
-
-    Raises:
-        errors.HookFailed: there is none of that name, or it has other content.
-    """
-    if not asked.bitstream:
-        return None
-    path = await asyncio.to_thread(_trusted, settings.bitstreams, asked.bitstream, "bitstream")
-    _check(path, await asyncio.to_thread(_digest, path), asked)
-    return path
-
-
-def _read_bitstream(settings: Settings, asked: attachments.Initialisation) -> bytearray:
-    """Return the content of the bitstream that is asked for; otherwise as `bitstream`. Blocks."""
-    path = _trusted(settings.bitstreams, asked.bitstream, "bitstream")
-    try:
-        with path.open("rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > BITSTREAM_BYTES:
-                raise errors.HookFailed(
-                    f"bitstream {path} has {size} bytes, and {BITSTREAM_BYTES} are the most that the daemon loads itself: load it "
-                    "by a hook"
-                )
-            content = bytearray(size)
-            view = memoryview(content)
-            done = 0
-            while done < size and (count := file.readinto(view[done:])):
-                done += count
-    except OSError as error:
-        raise errors.HookFailed(f"cannot read bitstream {path}: {error.strerror}") from error
-    _check(path, hashlib.sha256(view[:done]).hexdigest(), asked)
-    return content
-
-
-def _check(path: Path, digest: str, asked: attachments.Initialisation) -> None:
-    if digest != asked.sha256:
-        raise errors.HookFailed(
-            f"bitstream {path} has the SHA-256 {digest}, and {asked.sha256} is asked for: put the right file there, or "
-            "mend fpga.sha256"
-        )
-
-
-def _digest(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise errors.HookFailed(f"cannot read bitstream {path}: {error.strerror}") from error
-
-
-def _trusted(directory: Path, name: str, what: str) -> Path:
+def trusted_file(directory: Path, name: str, what: str) -> Path:
     """Return the file of that name, which only root or this user can have written."""
     if not parameters.FILE_NAME.fullmatch(name):
         raise errors.HookFailed(f"{what} {name!r} is no name of a file: see the parameters of its class")

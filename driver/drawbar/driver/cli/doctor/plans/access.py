@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from drawbar.driver.api import drivers
+from drawbar.driver.catalogue import links
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.permissions import Daemon, Part, Permission
@@ -35,7 +36,7 @@ def _absent(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Finding:
         Check.ACCESS_ACCOUNT,
         subject,
         f"does not exist, so no {_NAMES[daemon]} of driver {cluster.where.driver} can run",
-        f"install Drawbar (apply deploy/manifests, or the chart), or say where it is with --namespace and --{daemon}-account",
+        f"install Drawbar (apply deploy/manifests, or the chart), or say where it is with --daemons and --{daemon}-account",
     )
 
 
@@ -147,7 +148,7 @@ def _remedy(cluster: observed.Cluster, daemon: Daemon, permission: Permission) -
             return "apply deploy/manifests/classic/controller-classic.yaml, or set classic.enabled in the chart's values"
         case Part.IMMEDIATE:
             return (
-                "set controller.config.immediateAllocation in the chart's values (without the chart: docs/immediate.md), or take "
+                f"set controller.config.immediateAllocation in the chart's values (without the chart: {links.url('immediate.md')}), or take "
                 "policy.immediate out of the Fabrics: what it reserves is offered to no other claim"
             )
         case Part.CORE:

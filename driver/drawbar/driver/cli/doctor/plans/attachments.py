@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, fabrics, meta
-from drawbar.driver.catalogue import attachment_conditions
+from drawbar.driver.catalogue import attachment_conditions, links
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.controller import outcomes
@@ -146,7 +146,7 @@ def _arriving(
             Check.ATTACHMENTS_HEALTH,
             _subject(attachment),
             f"node {node} finds the device ill: {status.node.health_message}",
-            "docs/health.md explains each finding; new pods are kept away from the device until it is well",
+            f"{links.url('health.md')} explains each finding; new pods are kept away from the device until it is well",
         )
 
 

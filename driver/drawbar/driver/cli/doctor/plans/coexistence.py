@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from drawbar.driver.api import attachments, deviceplugins, leftout, meta
+from drawbar.driver.catalogue import links
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Unread
 from drawbar.fabric.classes import DeviceClass
 
 NAMED_MAX = 50
 """So many attachments and nodes are named one by one."""
-_PAGE = "docs/beside-other-drivers.md"
+_PAGE = links.url("beside-other-drivers.md")
 _REMEDY = f"keep the other component from fabric devices: {_PAGE} has the settings of each"
 _LEFT = f"if Drawbar should offer them, keep the other component from them, or name them in localPool.despiteOthers: {_PAGE}"
 

@@ -8,7 +8,7 @@ mapping are those of `controller.hosts`; the reasons are those of `catalogue.fab
 from collections.abc import Iterator, Mapping, Sequence
 
 from drawbar.driver.api import core, fabrics, maintenances, meta
-from drawbar.driver.catalogue import fabric_conditions, reasons
+from drawbar.driver.catalogue import fabric_conditions, links, reasons
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.plans import nodes
@@ -39,7 +39,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
             Check.FABRICS_SERVED,
             "Fabrics",
             "there is none yet, so nothing but devices of the nodes themselves is offered",
-            "kubectl apply a Fabric such as docs/examples/fabric.yaml",
+            f"kubectl apply a Fabric: {links.url('fabrics.md')} has an example",
         )
     for fabric in ours:
         yield from _fabric(cluster, fabric)
@@ -66,22 +66,27 @@ def _maintenances(cluster: observed.Cluster) -> Iterator[Finding]:
 
 
 def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Finding]:
-    conditions = {condition.type: condition for condition in fabric.status.conditions}
-    connected = conditions.get(fabrics.CONNECTED)
+    connected = meta.find(fabric.status.conditions, fabrics.CONNECTED)
     if connected is None or connected.reason == reasons.PENDING:
         yield _silent(cluster, fabric)
         return
-    troubles = [
-        *connection(fabric, connected),
-        *_degraded(fabric, conditions.get(fabrics.DEGRADED)),
-        *_published(fabric, conditions.get(fabrics.PUBLISHED)),
-        *_writable(fabric, conditions.get(fabrics.WRITABLE)),
-    ]
+    troubles = [*judge(fabric), *_certificate(fabric, connected)]
     if not any(trouble.severity is not Severity.NOTE for trouble in troubles):
         status = fabric.status
         what = f"is connected: {status.devices} devices, {status.attached} of them attached, {status.hosts} hosts"
         yield findings.ok(Check.FABRICS_CONNECTED, _subject(fabric), what)
     yield from troubles
+
+
+def judge(fabric: fabrics.Fabric) -> Iterator[Finding]:
+    """Return a finding for each condition of a Fabric that is not as it should be; the cause of others comes first."""
+    conditions = {condition.type: condition for condition in fabric.status.conditions}
+    connected = conditions.get(fabrics.CONNECTED)
+    if connected is not None and connected.reason != reasons.PENDING:
+        yield from connection(fabric, connected)
+    yield from _published(fabric, conditions.get(fabrics.PUBLISHED))
+    yield from _writable(fabric, conditions.get(fabrics.WRITABLE))
+    yield from _degraded(fabric, conditions.get(fabrics.DEGRADED))
 
 
 def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
@@ -97,7 +102,7 @@ def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
 
 
 def connection(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Finding]:
-    """Return what a Fabric's condition Connected shows to be wrong."""
+    """Return a finding on a Fabric that is not connected."""
     if not connected.is_true:
         row = fabric_conditions.CONNECTED.find(connected.reason)
         secret = row in fabric_conditions.CREDENTIALS.rows
@@ -108,7 +113,10 @@ def connection(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Fi
             message=f"is not connected ({connected.reason}): {connected.message}",
             remedy=row.advice,
         )
-    elif not fabric.spec.tls.verify:
+
+
+def _certificate(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Finding]:
+    if connected.is_true and not fabric.spec.tls.verify:
         yield findings.warning(
             Check.FABRICS_CONNECTED,
             _subject(fabric),
@@ -155,7 +163,7 @@ def _subject(fabric: fabrics.Fabric) -> str:
     return f"Fabric {fabric.metadata.name}"
 
 
-_MAP = "name it in a Fabric's spec.hosts, or give it what the fabric knows its host by (docs/fabrics.md)"
+_MAP = f"name it in a Fabric's spec.hosts, or give it an identifier of its host ({links.url('fabrics.md')})"
 
 
 def plan_hosts(cluster: observed.Cluster) -> Iterator[Finding]:

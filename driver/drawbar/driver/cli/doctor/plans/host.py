@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from drawbar.driver.api import core, leftout
+from drawbar.driver.catalogue import links
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.observed import Clock, Reading
@@ -167,7 +168,7 @@ def _error(message: str, remedy: str) -> Finding:
     return findings.error(Check.HOST_CDI, SUBJECT, message, remedy)
 
 
-_POD = "docs/node.md has the fields of the pod"
+_POD = f"{links.url('node.md')} has the fields of the pod"
 
 
 class Knock(enum.Enum):
@@ -320,7 +321,7 @@ def _daemon(host: Host) -> Iterator[Finding]:
                 Check.HOST_DAEMON,
                 subject,
                 f"is not {what}: {page.text}",
-                "see docs/node.md; its log has the reason",
+                f"its log has the reason; {links.url('node.md')}",
             )
         else:
             yield findings.ok(Check.HOST_DAEMON, subject, f"is {what}")

@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from drawbar.driver.catalogue import links
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Unread
 from drawbar.driver.node.inventory import resources
 from drawbar.fabric.classes import DeviceClass
 
-PAGE = "docs/host-preparation.md"
+PAGE = links.url("host-preparation.md")
 PCIEHP = "pciehp"
 _MIB, _GIB = 1 << 20, 1 << 30
 _SIZE = re.compile(r"(\d{1,12})([KMGTPE]?)", re.IGNORECASE)

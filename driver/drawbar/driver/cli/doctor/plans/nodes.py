@@ -6,7 +6,8 @@ Nodes that have the same thing wrong are one finding, so that a cluster of thous
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from drawbar.driver.api import core, fabrics, meta
+from drawbar.driver.api import attachments, core, fabrics, meta
+from drawbar.driver.catalogue import links
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.controller import daemons, names
@@ -161,7 +162,7 @@ def _daemons(
             ),
             (
                 "ask again in a minute; if it stays so, set nodeDaemonSelector of the controller to labels that the pods of "
-                "the DaemonSet have (docs/controller.md)"
+                f"the DaemonSet have ({links.url('controller.md')})"
             ),
         )
     if without:
@@ -171,10 +172,15 @@ def _daemons(
             severity=Severity.ERROR if pods else Severity.WARNING,
             subject=_nodes(without),
             message="a fabric reaches it, and no node daemon is seen there: nothing is offered there, and no pod with a device starts",
-            remedy="let the DaemonSet's node selector cover the node: kubectl label node NAME drawbar.node-restriction.kubernetes.io/host=true",
+            remedy=f"let the DaemonSet's node selector cover the node: kubectl label node {without[0]} drawbar.node-restriction.kubernetes.io/host=true",
         )
     elif running and not unseen:
         yield findings.ok(Check.NODES_DAEMON, _nodes(sorted(running)), "the node daemon is there")
+    elif not running and (reporting := _reporting(cluster, nodes)):
+        # As in a cluster of doubles, where no pod runs them.
+        yield findings.ok(
+            Check.NODES_DAEMON, _nodes(reporting), "a node daemon reports from there, outside of a pod"
+        )
     elif not running:
         yield findings.warning(
             Check.NODES_DAEMON,
@@ -183,8 +189,23 @@ def _daemons(
                 f"there is no pod of ServiceAccount {cluster.where.namespace}/{cluster.where.node}, and no pool of a node: "
                 "as far as can be seen, no node daemon runs"
             ),
-            "install the DaemonSet, or say where it is with --namespace and --node-account",
+            "install the DaemonSet, or say where it is with --daemons and --node-account",
         )
+
+
+def _reporting(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> list[str]:
+    """Return the nodes whose daemon works outside of a pod: a Fabric labels them, or a device was seen there."""
+    if observed.seen(cluster.pods):
+        return []
+    ours = [fabric for fabric in observed.seen(cluster.fabrics) if fabric.spec.driver == cluster.where.driver]
+    labels = {names.node_label(fabric.metadata.name) for fabric in ours}
+    labelled = {node.metadata.name for node in nodes if labels & node.metadata.labels.keys()}
+    seen = {
+        attachment.spec.node_name
+        for attachment in observed.seen(cluster.attachments)
+        if meta.find(attachment.status.conditions, attachments.VISIBLE) is not None
+    }
+    return sorted(labelled | seen)
 
 
 def _in_use(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> set[str]:

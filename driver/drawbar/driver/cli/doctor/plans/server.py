@@ -253,7 +253,7 @@ def _details(features: observed.Features) -> Iterator[Finding]:
             Check.FEATURES_TAINT_DETAILS,
             "device taints",
             f"have no {', '.join(lost)} here, as in every release up to 1.37; key, value and effect say the rest",
-            f"nothing: {links.url('reference/taints.md')} explains each taint",
+            f"{links.url('conditions.md')} explains each taint",
         )
 
 
@@ -349,7 +349,7 @@ def _resource_api(cluster: observed.Cluster) -> Finding:
                 "those that live in a node are not offered, taints are known to the controller alone, and no claim says "
                 "how far its device is: the DeviceAttachments do"
             ),
-            "docs/classic.md has all limits; on 1.36 and later there are none of these",
+            f"{links.url('classic.md')} has all limits; on 1.36 and later there are none of these",
         )
     return findings.error(
         Check.SERVER_RESOURCE_API,

@@ -9,7 +9,7 @@ the device itself or of another member of its composite.
 One region for the whole device is all that is made here; `interleaving` makes one of several devices. What firmware or an
 operator made is used as it is. Order as in `cxl create-region` and `cxl destroy-region`: a decoder before its region, ways
 and granularity before the size, after which they cannot change, commit last; memory offline before the region is given up.
-A region that is not committed and has another shape than it shall have is deleted and made anew.
+A region that is not committed and has another shape than it shall have is deleted and made again.
 
 Sizes are bytes. Source: Documentation/ABI/testing/sysfs-bus-cxl, sysfs-bus-dax, sysfs-devices-memory.
 """

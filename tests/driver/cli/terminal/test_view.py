@@ -1,4 +1,4 @@
-"""`drawbar top` in a terminal, on the mock cluster."""
+"""`drawbar status --watch` in a terminal, on the mock cluster."""
 
 import fcntl
 import os
@@ -24,7 +24,7 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 140, 0, 0))
         self.before = termios.tcgetattr(theirs)
-        command = [sys.executable, "-m", "drawbar.driver.main", "top", *words]
+        command = [sys.executable, "-m", "drawbar.driver.main", "status", "--watch", *words]
         environment = os.environ | {"TERM": "xterm-256color"}
         for name in ("COLUMNS", "LINES"):
             environment.pop(name, None)
@@ -78,9 +78,10 @@ def terminal(cluster):
 
 def test_it_follows_the_cluster_and_leaves_the_terminal_as_it_was(terminal, cluster):
     top = terminal()
-    top.until(r"gpu-1.*Ready.*3 of 3 devices")
+    top.until(r"3 devices  2 in use.*gpu-1 +Ready.*3 of 3 devices")
+    top.until(r"default/next +waits")
     cluster(delete_attachment)
-    top.until(r"gpu-1.*Allocated")
+    top.until(r"gpu-1 +Allocated")
     top.press(b"/disk")
     top.until(r"disk-9.*/disk_")
     top.press(b"\r\r")
@@ -92,18 +93,10 @@ def test_it_follows_the_cluster_and_leaves_the_terminal_as_it_was(terminal, clus
 
 
 def test_an_interrupt_ends_it_and_leaves_the_terminal_as_it_was(terminal):
-    top = terminal("gpu")
-    top.until(r"2 of 3 devices")
+    top = terminal("fabric/rack-1")
+    top.until(r"2 of 3 devices +filter: rack-1")
     top.process.send_signal(signal.SIGINT)
     assert top.end() == (130, True)
-
-
-def test_a_pipe_is_no_terminal(cluster, capsys):
-    from drawbar.driver import main
-
-    del cluster
-    assert main.main(["top"]) == 1
-    assert "use drawbar status --watch" in capsys.readouterr().err
 
 
 async def delete_attachment(api):

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from drawbar.driver import errors
-from drawbar.driver.cli.top import screen
+from drawbar.driver.cli.terminal import screen
 
 READ_BYTES = 1024
 QUEUE_LIMIT = 100
@@ -78,7 +78,7 @@ def keys(pressed: Callable[[], None]) -> Iterator[deque[str]]:
         before = termios.tcgetattr(descriptor)
     except termios.error as error:
         raise errors.DrawbarError(
-            "drawbar top needs a terminal; use drawbar status --watch for a pipe or a file"
+            "standard input is not a terminal; redirect neither input nor output, or add -o json"
         ) from error
 
     def read() -> None:

@@ -1,0 +1,40 @@
+"""The user of a verb, as the API server knows them."""
+
+import getpass
+from contextlib import suppress
+
+import msgspec
+
+from drawbar.driver.kube import client, errors, kinds
+
+_WHO_AM_I = kinds.Kind(
+    group="authentication.k8s.io",
+    version="v1",
+    kind="SelfSubjectReview",
+    plural="selfsubjectreviews",
+    namespaced=False,
+)
+
+
+class _UserInfo(msgspec.Struct):
+    username: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    user_info: _UserInfo = msgspec.field(default_factory=_UserInfo)
+
+
+class _Review(msgspec.Struct):
+    status: _Status
+
+
+async def user(api: client.Client) -> str:
+    """Return the name that the API server gives the user, or that of the machine where it gives none."""
+    body = {"apiVersion": _WHO_AM_I.api_version, "kind": _WHO_AM_I.kind}
+    with suppress(errors.KubeError):
+        review = await api.create(_WHO_AM_I, body, into=_Review)
+        if review.status.user_info.username:
+            return review.status.user_info.username
+    with suppress(KeyError, OSError):
+        return getpass.getuser()
+    return "unknown"

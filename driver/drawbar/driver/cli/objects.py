@@ -1,0 +1,93 @@
+"""The objects that a command line names: KIND/NAME or KIND NAME, with kubectl's plural and short names."""
+
+import argparse
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from drawbar.driver import errors
+
+KINDS = {
+    "fabric": ("fabric", "fabrics", "fab"),
+    "enclosure": ("enclosure", "enclosures", "enc"),
+    "device": ("device", "devices", "dev"),
+    "attachment": ("attachment", "attachments", "deviceattachment", "deviceattachments", "da"),
+    "node": ("node", "nodes", "no"),
+    "claim": ("claim", "claims", "resourceclaim", "resourceclaims"),
+    "pod": ("pod", "pods", "po"),
+}
+"""Each kind with the names that it is given by."""
+_KIND_OF = {name: kind for kind, names in KINDS.items() for name in names}
+NAMESPACED = frozenset({"claim", "pod"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """An object, or the whole cluster where the kind is empty.
+
+    Attributes:
+        kind: one of `KINDS`.
+        name: of the object: of an enclosure `FABRIC/ENCLOSURE`, of a device perhaps with its pool in front.
+        namespace: of a claim or pod.
+    """
+
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+class Missing(errors.DrawbarError):
+    """There is no object of that name."""
+
+
+def add_target(
+    parser: argparse.ArgumentParser, kinds: Collection[str] = tuple(KINDS), *, help_text: str
+) -> None:
+    """Add the words that name an object of one of these kinds."""
+    parser.add_argument("target", metavar="KIND/NAME", nargs="*", help=f"{help_text}: {', '.join(kinds)}")
+
+
+def parse(
+    words: Sequence[str],
+    namespace: str,
+    kinds: Collection[str] = tuple(KINDS),
+    *,
+    default: str = "",
+    hints: dict[str, str] | None = None,
+) -> Target:
+    """Return the object that the words name, or the whole cluster where there are none.
+
+    Args:
+        words: KIND/NAME, or KIND and NAME.
+        namespace: of a claim or pod.
+        kinds: those that the verb takes.
+        default: the kind of a name that stands alone.
+        hints: by other kinds, the command to use in place of this one.
+
+    Raises:
+        errors.UsageError: they name no object of these kinds.
+    """
+    if not words:
+        return Target(namespace=namespace)
+    if len(words) == 1:
+        kind, slash, name = words[0].partition("/")
+        if not (slash and kind.lower() in _KIND_OF) and default:
+            kind, name = default, words[0]
+    elif len(words) == 2:
+        kind, name = words
+    else:
+        raise errors.UsageError(f"name one object, not {len(words)} words: {' '.join(words)}")
+    known = _KIND_OF.get(kind.lower())
+    if known is None:
+        raise errors.UsageError(f"there is no kind {kind!r}: use KIND/NAME with {', '.join(kinds)}")
+    if known not in kinds:
+        hint = (hints or {}).get(known, f"it takes {', '.join(kinds)}")
+        raise errors.UsageError(f"this verb takes no {known}: {hint}")
+    if not name:
+        raise errors.UsageError(f"the name is missing: {known}/NAME")
+    if known in NAMESPACED and "/" in name:
+        inside, _, name = name.partition("/")
+        return Target(kind=known, name=name, namespace=inside)
+    return Target(kind=known, name=name, namespace=namespace)

@@ -1,0 +1,46 @@
+"""The remedy of each error of the API server's client, as a command where there is one."""
+
+import re
+
+import aiohttp
+
+from drawbar.driver.kube import errors
+
+_UNANSWERED = re.compile(r"^(?:GET|WATCH|POST|PATCH|PUT|DELETE) \S+ got no answer from (\S+): ")
+_VIEW = "kubectl config view --minify shows the address and the authority in use"
+
+
+def of(error: BaseException) -> str:
+    """Return what to do about an error, or an empty text where the error says it itself."""
+    if isinstance(error, errors.Unauthenticated):
+        return "the credentials are unknown or expired: log in again; kubectl auth whoami shows who you are"
+    if isinstance(error, errors.Denied):
+        return "ask an administrator for the right; the ClusterRoles drawbar-viewer and drawbar-operator have what the verbs need"
+    if isinstance(error, errors.Throttled):
+        return "the API server is overloaded: try again in a minute"
+    if isinstance(error, errors.Unreachable):
+        return of_cause(error.__cause__)
+    return ""
+
+
+def of_cause(cause: BaseException | None) -> str:
+    """Return what to do if the API server does not answer because of this error."""
+    if isinstance(cause, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        return f"check certificate-authority and tls-server-name of the cluster: {_VIEW}"
+    if isinstance(cause, aiohttp.ClientConnectorDNSError):
+        return f"check the host's name: {_VIEW}"
+    if isinstance(cause, aiohttp.ClientConnectorError):
+        return f"check that the API server runs there and that no firewall stands between: {_VIEW}"
+    return "try again; kubectl get --raw /readyz shows whether the API server is well"
+
+
+def plain(text: str) -> str:
+    """Return a message about a server that does not answer without the request."""
+    return _UNANSWERED.sub(r"\1 does not answer: ", text)
+
+
+def sentence(error: errors.KubeError) -> str:
+    """Return the error with its remedy."""
+    remedy = of(error)
+    said = plain(str(error))
+    return f"{said}: {remedy}" if remedy else said

@@ -1,0 +1,144 @@
+"""The shell of each verb that talks to a cluster: quiet logs, one deadline, one way to connect, one way to print."""
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from drawbar.driver import errors
+from drawbar.driver.cli import command, documents, objects
+
+if TYPE_CHECKING:
+    from rich import console
+
+    from drawbar.driver.kube import client, connections
+
+Work = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
+
+
+class Late(errors.DrawbarError):
+    """The work did not end in time."""
+
+    exit_code = errors.ExitStatus.UNREAD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A connection to the cluster.
+
+    Attributes:
+        api: the client.
+        namespace: of claims and pods: from the command line, else of the context, else `default`.
+    """
+
+    api: "client.Client"
+    namespace: str
+
+    def target(
+        self, words: Sequence[str], kinds: Sequence[str] = tuple(objects.KINDS), **options: Any
+    ) -> objects.Target:
+        """Return the object that the words name; see `objects.parse`."""
+        return objects.parse(words, self.namespace, kinds, **options)
+
+
+def run(work: Work, args: argparse.Namespace, *, late: str = "") -> int:
+    """Run the work within `--timeout` and return the exit status. Logs are off: an error is one sentence.
+
+    Args:
+        work: the verb's own.
+        args: of the command line.
+        late: what to do if the time is over.
+
+    Raises:
+        errors.DrawbarError: the work failed, or did not end in time.
+    """
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with command.printing():
+            return asyncio.run(_bounded(work, args, late))
+    finally:
+        logging.disable(before)
+
+
+async def _bounded(work: Work, args: argparse.Namespace, late: str) -> int:
+    limit = getattr(args, "timeout", None)
+    try:
+        async with asyncio.timeout(limit) as deadline:
+            return await work(args)
+    except TimeoutError as error:
+        if not deadline.expired():
+            raise
+        raise (errors.DrawbarError if late else Late)(
+            f"not finished within {limit:g} s: {late or 'the API server has not answered; --timeout allows more'}"
+        ) from error
+
+
+def connection(args: argparse.Namespace) -> "connections.Connection":
+    """Return the connection that the flags mean.
+
+    Raises:
+        errors.DrawbarError: there is none, or its login failed.
+    """
+    from drawbar.driver.kube import config
+
+    chosen = config.load(args.kubeconfig, context=args.context)
+    if args.as_groups and not args.as_user:
+        raise errors.UsageError("--as-group goes with --as USER")
+    if args.as_user:
+        groups = [("Impersonate-Group", group) for group in args.as_groups or ()]
+        chosen = dataclasses.replace(chosen, impersonation=(("Impersonate-User", args.as_user), *groups))
+    return chosen
+
+
+@contextlib.asynccontextmanager
+async def connecting(args: argparse.Namespace) -> AsyncIterator[Session]:
+    """`async with`: yield the session with the cluster that the flags name."""
+    from drawbar.driver.kube import client
+
+    chosen = connection(args)
+    namespace = getattr(args, "namespace", None) or chosen.namespace or "default"
+    async with client.connecting(chosen) as api:
+        yield Session(api=api, namespace=namespace)
+
+
+def driver(args: argparse.Namespace) -> str:
+    """Return the name of the DRA driver."""
+    from drawbar.driver.api import drivers
+
+    name: str = args.driver_name or drivers.DEFAULT
+    return name
+
+
+def show(
+    args: argparse.Namespace,
+    kind: str,
+    content: Mapping[str, Any] | Sequence[Any],
+    table: "Callable[[console.Console], None]",
+    *,
+    names: Sequence[str] = (),
+) -> None:
+    """Print the content as `--output` asks for it.
+
+    Args:
+        args: of the command line.
+        kind: of the document for programs.
+        content: of that document.
+        table: prints the same for people.
+        names: KIND/NAME of the objects.
+    """
+    if documents.is_document(args.output):
+        documents.write(args.output, kind, content, names=names)
+    else:
+        command.print_tables(table)
+
+
+def no_colours(args: argparse.Namespace) -> None:
+    """Print without colours if the flag says so."""
+    if getattr(args, "no_color", False):
+        os.environ["NO_COLOR"] = "1"

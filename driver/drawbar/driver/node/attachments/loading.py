@@ -1,0 +1,169 @@
+"""Makes a device ready by the hook of its claim's class, or by a bitstream that a DFL card's driver loads.
+
+A kernel that is loading a bitstream cannot be stopped: until it is done, none is loaded into the same card. What is loaded is what was
+checked: the bytes in this process's memory.
+"""
+
+import asyncio
+import functools
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from drawbar.driver.api import attachments
+from drawbar.driver.node import errors
+from drawbar.driver.node.classes import dfl, fpga
+from drawbar.driver.node.classes.users import Host
+from drawbar.driver.node.inventory import model, pci
+from drawbar.driver.node.treatment import hooks
+
+BITSTREAM_BYTES = 64 << 20
+"""Of a bitstream that the daemon loads itself, which it has in memory; the largest for DFL cards have half as many."""
+LOADS_MAX = 2
+"""Bitstreams in memory at once: the chart's limit is 256 MiB."""
+_LOADS = threading.BoundedSemaphore(LOADS_MAX)
+
+
+def begin(
+    runner: hooks.Runner,
+    attachment: attachments.DeviceAttachment,
+    asked: attachments.Initialisation,
+    card: model.Card,
+) -> asyncio.Task[str]:
+    """Begin to make a device ready; the task returns why it is not, empty if it is."""
+    work = _run if asked.hook else _load
+    return runner.start("initialisation", attachment, work(runner, attachment, asked, card))
+
+
+async def _run(
+    runner: hooks.Runner,
+    attachment: attachments.DeviceAttachment,
+    asked: attachments.Initialisation,
+    card: model.Card,
+) -> None:
+    path = await bitstream(runner.settings, asked)
+    await hooks.run(runner.settings, asked, hooks.variables(attachment, card, path, runner.kernel.sysfs))
+    why = await asyncio.to_thread(not_loaded, asked, card, runner.kernel.sysfs) if path is not None else ""
+    if why:
+        raise errors.HookFailed(why)
+
+
+async def _load(
+    runner: hooks.Runner,
+    attachment: attachments.DeviceAttachment,
+    asked: attachments.Initialisation,
+    card: model.Card,
+) -> None:
+    claim = attachment.spec.claim
+    whose = f" for claim {claim.namespace}/{claim.name}" if claim is not None else ""
+    ends = time.monotonic() + asked.timeout_seconds
+    given_up = threading.Event()
+    load = functools.partial(
+        _load_now, runner, asked, card, lambda: time.monotonic() < ends and not given_up.is_set()
+    )
+    try:
+        # A load that a kernel does not end keeps the next one from the same card.
+        await runner.kernel.run(
+            f"the design of {card.address}",
+            f"to load bitstream {asked.bitstream} into {card.address}{whose}",
+            load,
+            seconds=asked.timeout_seconds,
+        )
+    finally:
+        given_up.set()
+
+
+def _load_now(
+    runner: hooks.Runner, asked: attachments.Initialisation, card: model.Card, is_wanted: Callable[[], bool]
+) -> None:
+    host = Host.from_sysfs(runner.kernel.sysfs)
+    engine = dfl.settled(host.sysfs, card, is_wanted)
+    if engine is None:
+        raise errors.BitstreamNotLoaded(
+            f"{card.address} is no DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an "
+            "administrator set initialise.hook of the class's parameters"
+        )
+    if not _LOADS.acquire(timeout=asked.timeout_seconds):
+        raise errors.BitstreamNotLoaded(
+            f"{asked.bitstream} was not loaded within {asked.timeout_seconds} s, for {LOADS_MAX} others of this node do not "
+            "end; look at the kernel's log"
+        )
+    try:
+        content = _read_bitstream(runner.settings, asked)
+        dfl.load(host, engine, memoryview(content), asked.bitstream, is_wanted=is_wanted)
+    finally:
+        _LOADS.release()
+    shown = fpga.unloaded(dfl.managers(host.sysfs, engine))
+    if shown is not None:
+        raise errors.BitstreamNotLoaded(
+            f"the kernel took {asked.bitstream}, and {shown}: it is not loaded; look at the kernel's log"
+        )
+
+
+def not_loaded(asked: attachments.Initialisation, card: model.Card, sysfs: Path) -> str:
+    """Return what the kernel reports of a bitstream that a hook has not loaded, in a clause; empty where it did. Reads files.
+
+    Most cards have no `fpga_manager`, and then the hook's word is all there is.
+    """
+    paths = [manager.path for function in card.functions for manager in function.fpga_managers]
+    shown = fpga.unloaded(pci.read_fpga_managers(str(sysfs), paths))
+    if shown is None:
+        return ""
+    return (
+        f"hook {asked.hook} ended with status 0, and {shown}: {asked.bitstream} is not loaded; look at the "
+        "kernel's log"
+    )
+
+
+async def bitstream(settings: hooks.Settings, asked: attachments.Initialisation) -> Path | None:
+    """Return the path of the bitstream that is asked for, once its content is as asked; None where none is.
+
+    Raises:
+        errors.HookFailed: there is none of that name, or it has other content.
+    """
+    if not asked.bitstream:
+        return None
+    path = await asyncio.to_thread(hooks.trusted_file, settings.bitstreams, asked.bitstream, "bitstream")
+    _check(path, await asyncio.to_thread(_digest, path), asked)
+    return path
+
+
+def _read_bitstream(settings: hooks.Settings, asked: attachments.Initialisation) -> bytearray:
+    """Return the content of the bitstream that is asked for; otherwise as `bitstream`. Blocks."""
+    path = hooks.trusted_file(settings.bitstreams, asked.bitstream, "bitstream")
+    try:
+        with path.open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > BITSTREAM_BYTES:
+                raise errors.HookFailed(
+                    f"bitstream {path} has {size} bytes, and {BITSTREAM_BYTES} are the most that the daemon loads itself: load it "
+                    "by a hook"
+                )
+            content = bytearray(size)
+            view = memoryview(content)
+            done = 0
+            while done < size and (count := file.readinto(view[done:])):
+                done += count
+    except OSError as error:
+        raise errors.HookFailed(f"cannot read bitstream {path}: {error.strerror}") from error
+    _check(path, hashlib.sha256(view[:done]).hexdigest(), asked)
+    return content
+
+
+def _check(path: Path, digest: str, asked: attachments.Initialisation) -> None:
+    if digest != asked.sha256:
+        raise errors.HookFailed(
+            f"bitstream {path} has the SHA-256 {digest}, and {asked.sha256} is asked for: put the right file there, or "
+            "mend fpga.sha256"
+        )
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise errors.HookFailed(f"cannot read bitstream {path}: {error.strerror}") from error

@@ -1,0 +1,211 @@
+"""The lines of the live terminal view, and the effect of each key."""
+
+import dataclasses
+import datetime
+import io
+import itertools
+
+import pytest
+from rich import console
+from tests.scenes import pages
+
+from drawbar.driver.cli.status import tree
+from drawbar.driver.cli.terminal import keys, screen
+from drawbar.driver.cli.ui import device_rows, model
+
+BROKEN = pages.broken()
+
+
+def drawn(state=screen.State(), page=BROKEN, width=140, height=40):  # noqa: B008 - a value without a state
+    lines = screen.arrange(page, state)
+    out = console.Console(file=io.StringIO(), width=width, height=height, highlight=False)
+    now = datetime.datetime.now(datetime.UTC)
+    out.print(screen.render(state, page, lines, now=now, width=width, height=height))
+    return out.file.getvalue()
+
+
+def rows(page, **choices):
+    lines = screen.arrange(page, screen.State(**choices))
+    return [line for line in lines if isinstance(line, device_rows.Row)]
+
+
+def names(**choices):
+    return [row.device.name for row in rows(BROKEN, **choices)]
+
+
+def pressed(*pressed_keys, state=screen.State(), page=BROKEN):  # noqa: B008 - a value without a state
+    for key in pressed_keys:
+        state = screen.press(state, key, screen.arrange(page, state), page_rows=2)
+    return state
+
+
+def page_of(*devices):
+    listed = [
+        device_rows.Row(
+            fabric=f"rack-{place}", enclosure=enclosure, device=tree.Device(pool="p", name=name, **fields)
+        )
+        for place, enclosure, name, fields in devices
+    ]
+    return model.Page(rows={f"{number} {row.key}": row for number, row in enumerate(listed)})
+
+
+def test_places_and_devices_are_in_natural_order_and_nodes_are_last():
+    page = page_of(
+        (1, "chassis-10", "gpu-1", {}),
+        (1, "chassis-2", "gpu-10", {}),
+        (1, "chassis-2", "gpu-9", {}),
+        (10, "a", "x", {}),
+        (2, "a", "y", {}),
+    )
+    titles = [line.title for line in screen.arrange(page, screen.State()) if isinstance(line, screen.Group)]
+    assert titles == ["rack-1 / chassis-2", "rack-1 / chassis-10", "rack-2 / a", "rack-10 / a"]
+    assert [row.device.name for row in rows(page)] == ["gpu-9", "gpu-10", "gpu-1", "y", "x"]
+    assert [line.title for line in screen.arrange(BROKEN, screen.State()) if isinstance(line, screen.Group)][
+        -1
+    ] == "node worker-02"
+
+
+def test_the_screen_sums_up_and_names_bad_fabrics_pending_claims_and_each_event_once():
+    printed = drawn(width=200)
+    for content in (
+        "32 devices  10 in use  16 free  4 moving  1 tainted  1 failed  3 claims waiting",
+        "Degraded",
+        "host host-6 is avoided",
+        "Unreachable",
+        "team-a/train-31-devices",
+        "6 cannot allocate all claims",
+        device_rows.UNUSED,
+        "drawbar.dev/maintenance:NoSchedule",
+    ):
+        assert content in printed
+    assert printed.count("FabricError") == 1
+
+
+def test_a_failed_device_does_not_wait():
+    (line,) = [line for line in drawn().splitlines() if "gpu-6 " in line and "Failed" in line]
+    assert pages.LINK in line
+    assert "waits for" not in line
+
+
+def test_bad_fabrics_are_first_and_never_green():
+    mixed = model.Page(fabrics=(pages.healthy().fabrics[0], *BROKEN.fabrics))
+    states = [line.split()[2] for line in drawn(page=mixed).splitlines() if line.startswith("fabric ")]
+    assert states == ["Degraded", "Unreachable", "Connected"]
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        ("team-a/train-12", ["nvme-5"]),
+        ("RACK pend", ["gpu-4"]),
+        ("u55c ready", ["fpga-1"]),
+        ("train-0-", ["gpu-1"]),
+        ("none", []),
+    ],
+)
+def test_the_filter_wants_all_words_anywhere_in_the_row(words, left):
+    assert names(filter=words) == left
+
+
+def test_states_can_be_picked_one_after_the_other():
+    assert names(show=screen.TROUBLE) == ["gpu-2", "gpu-4", "gpu-5", "gpu-6", "gpu-7", "nvme-7", "cxl-3"]
+    assert "gpu-7" in names(show=screen.UNUSED)
+    states = itertools.accumulate(
+        range(4), lambda state, _: pressed("s", state=state), initial=screen.State()
+    )
+    assert [state.show for state in states] == [*screen.SHOWN, screen.ALL]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("height", [8, 24, 60])
+@pytest.mark.parametrize("page", [BROKEN, pages.healthy(), pages.empty(), pages.large(300, 20)])
+def test_the_screen_is_as_large_as_the_terminal_and_its_last_line_has_the_keys(width, height, page):
+    for state in (screen.State(), screen.State(is_open=True), screen.State(is_typing=True)):
+        lines = drawn(state, page, width, height).splitlines()
+        assert max(map(len, lines)) <= width
+        assert len(lines) == height
+        assert ("/_" if state.is_typing else f"of {len(page.rows)}") in lines[-1]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_devices_and_states_are_never_cut(width):
+    printed = drawn(width=width, height=60)
+    for row in BROKEN.rows.values():
+        assert f"{row.device.name} " in printed
+        assert f"{row.device.state} " in printed
+
+
+def test_a_control_character_of_a_name_is_not_sent_to_the_terminal():
+    page = page_of((1, "\x1b[2J", "evil\x1b[2J", {"state": "Pending", "waits_for": "\x07"}))
+    assert "\x1b" not in drawn(page=page)
+
+
+def test_the_cursor_moves_within_the_list_and_stays_on_its_device():
+    listed = [row.key for row in rows(BROKEN)]
+    assert pressed(screen.DOWN).chosen == listed[1]
+    assert pressed(screen.UP).chosen == listed[0]
+    assert pressed(screen.END, screen.DOWN).chosen == listed[-1]
+    assert pressed(screen.PAGE_DOWN, "j", "k").chosen == listed[2]
+    assert pressed(screen.END, screen.HOME).chosen == listed[0]
+    state = pressed(screen.DOWN)
+    filtered = screen.arrange(BROKEN, dataclasses.replace(state, filter="gpu-2"))
+    assert filtered[screen.find_position(state, filtered)].key == listed[1]
+
+
+def test_enter_opens_the_device_with_its_claim_port_and_own_events():
+    state = pressed("/", *"gpu-6", screen.ENTER, screen.ENTER)
+    printed = drawn(state)
+    for content in (
+        "team-a/train-5-devices",
+        "team-a/train-5",
+        "host-1 port p2",
+        "rack-1.gpu-6",
+        "FabricError",
+        "drawbar explain device/gpu-6",
+    ):
+        assert content in printed
+    assert "DevicesReady" not in printed
+    assert not pressed(screen.ESCAPE, state=state).is_open
+
+
+def test_letters_go_into_the_filter_until_enter():
+    state = pressed("/", "q", "x", screen.BACKSPACE)
+    assert (state.filter, state.is_typing, state.is_done) == ("q", True, False)
+    assert pressed(screen.ENTER, "q", state=state).is_done
+    assert pressed(screen.ESCAPE, state=state).filter == ""
+    assert len(pressed("/", *"x" * 200).filter) == screen.FILTER_LIMIT
+
+
+def test_a_list_without_devices_has_no_cursor():
+    empty = pages.empty()
+    assert pressed(screen.DOWN, screen.ENTER, page=empty) == screen.State()
+    assert "no device matches" in drawn(page=empty)
+
+
+def test_a_missing_right_is_named_in_the_last_line():
+    assert "devicetaintrules cannot be read" in drawn(width=200).splitlines()[-1]
+
+
+def test_a_large_cluster_is_arranged_once_for_a_page_and_a_filter():
+    page, state = pages.healthy(), screen.State()
+    assert screen.lists_same((page, state), (page, pressed(screen.DOWN)))
+    assert not screen.lists_same((page, state), (page, pressed("s")))
+    assert not screen.lists_same((page, state), (pages.healthy(), state))
+
+
+@pytest.mark.parametrize(
+    ("raw", "names_of_keys"),
+    [
+        (b"\x1b[A\x1b[B", (screen.UP, screen.DOWN)),
+        (b"\x1b", (screen.ESCAPE,)),
+        (b"/ab\r", ("/", "a", "b", screen.ENTER)),
+        (b"\x1b[15~q", ("q",)),
+        (b"\x1b[200~", ()),
+        ("é".encode(), ("é",)),
+        (b"\xff\x00\x7f", (screen.BACKSPACE,)),
+        (b"\x1bOF", (screen.END,)),
+        (b"\x1b[1;5", ()),
+    ],
+)
+def test_bytes_of_a_terminal_become_keys(raw, names_of_keys):
+    assert keys.decode(raw) == names_of_keys

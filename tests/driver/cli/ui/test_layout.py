@@ -1,0 +1,119 @@
+"""The boxes of the page at four widths: nothing overlaps, and no key text is cut."""
+
+import contextlib
+
+import pytest
+from tests.scenes import pages
+
+from drawbar.driver.cli.ui import following, server
+from drawbar.mocks.testing import browser
+
+pytestmark = pytest.mark.skipif(browser.PROGRAM is None, reason=browser.MISSING)
+
+WIDTHS = [390, 800, 1440, 2200]
+HEIGHT = 900
+# Pixels that rounding may take.
+SLACK = 1
+KEY_TEXTS = {
+    "#/": ".tile .title, .tile .number, .map-title .big, .chip, .host h3 a, .enclosure h3 > :first-child, .cell span, .action, nav a, .brand",
+    "#/devices": "[role=columnheader] button, [role=gridcell].device a, [role=gridcell].state span, .tabs a, nav a",
+    "#/claim/team-a/train-0-devices": "h1, .chip, dt, nav a",
+    "#/device/rack-1%2Fchassis-1/gpu-6": "h1, .chip, dt, nav a",
+    "#/fabric/rack-1": "h1, .chip, dt, .meters a, .meters span, nav a",
+    "#/node/worker-03": "h1, .chip, dt, nav a",
+    "#/pod/team-a/train-31": "h1, .chip, dt, nav a",
+}
+CUT = """[...document.querySelectorAll(%r)].filter((each) => each.getClientRects().length).filter((each) => {
+    const own = each.getBoundingClientRect();
+    for (let box = each; box && box !== document.body; box = box.parentElement) {
+        const style = getComputedStyle(box), outer = box.getBoundingClientRect();
+        if (style.overflowX === 'visible') continue;
+        // What scrolls sideways is cut as well; downwards is no cut.
+        if (box.scrollWidth > box.clientWidth + %d && box.clientWidth) return true;
+        if (own.left < outer.left - %d || own.right > outer.right + %d) return true;
+    }
+    return own.right > innerWidth + %d;
+}).map((each) => each.textContent)"""
+OVERLAPPING = """(() => {
+    const boxes = [...document.querySelectorAll(%r)].filter((each) => each.getClientRects().length)
+        .map((each) => [each, each.getBoundingClientRect()]);
+    const found = [];
+    for (const [one, a] of boxes) for (const [other, b] of boxes)
+        if (one !== other && !one.contains(other) && !other.contains(one)
+            && Math.min(a.right, b.right) - Math.max(a.left, b.left) > %d && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > %d)
+            found.push([one.textContent.slice(0, 40), other.textContent.slice(0, 40)]);
+    return found;
+})()"""
+BLOCKS = "header > *, .card, .host, .enclosure, .cell, .row, .tile > *, h1, h2, .banner, .tabs a, .columns > div > *, dt, dd, .bar > *, [role=columnheader], .port, .legend span"
+SIDEWAYS = "document.documentElement.scrollWidth > innerWidth || document.getElementById('main').scrollWidth > document.getElementById('main').clientWidth"
+
+
+NEWS = "document.querySelectorAll('.cell').length"
+
+
+@contextlib.asynccontextmanager
+async def opened(page, *, width):
+    """`async with`: yield a tab that shows the page, and what is shown."""
+    latest = following.Latest()
+    latest.publish(page)
+    with server.listening() as bound:
+        async with (
+            server.serving(latest, bound) as url,
+            browser.opened(url, width=width, height=HEIGHT) as tab,
+        ):
+            await tab.until("document.getElementById('cluster').textContent === 'prod-eu-1'")
+            yield tab, latest
+
+
+async def check(tab, route):
+    await tab.until("document.querySelector('main > :not([hidden])').textContent.length > 20")
+    cut = await tab.evaluate(CUT % (KEY_TEXTS[route], SLACK, SLACK, SLACK, SLACK))
+    assert (route, cut) == (route, [])
+    assert (route, await tab.evaluate(OVERLAPPING % (BLOCKS, SLACK, SLACK))) == (route, [])
+    assert not await tab.evaluate(SIDEWAYS)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_nothing_overlaps_and_no_key_text_is_cut(width):
+    async with opened(pages.broken(), width=width) as (tab, _):
+        await tab.until(f"{NEWS} > 20")
+        heights = "[...document.querySelectorAll('#overview .card')].map((each) => each.getBoundingClientRect().height)"
+        assert min(await tab.evaluate(heights)) > 40
+        for route in KEY_TEXTS:
+            await tab.evaluate(f"location.hash = {route!r}")
+            await tab.until(f"location.hash === {route!r}")
+            await check(tab, route)
+        assert tab.complaints == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_a_healthy_an_empty_and_a_large_cluster_fit(width):
+    async with opened(pages.healthy(), width=width) as (tab, latest):
+        await tab.until(
+            "document.querySelector('#attention').textContent.includes('Nothing needs attention')"
+        )
+        await check(tab, "#/")
+        latest.publish(pages.empty())
+        await tab.until("document.querySelector('#map').textContent.includes('No fabrics')")
+        await check(tab, "#/")
+        latest.publish(pages.large())
+        await tab.until(f"{NEWS} > 1000")
+        # Only part of a large cluster is in the document, with all that failed.
+        assert await tab.evaluate("document.querySelectorAll('*').length") < 4000
+        assert await tab.evaluate("document.querySelectorAll('.enclosure .cell.failed').length") == 15
+        await check(tab, "#/")
+
+
+async def test_lines_lead_from_each_port_to_its_slot():
+    page = pages.broken()
+    async with opened(page, width=1440) as (tab, _):
+        lines = await tab.until(
+            "document.querySelectorAll('.lines .line').length && [...document.querySelectorAll('.lines .line')].map((each) => each.dataset.key)"
+        )
+        assert sorted(lines) == sorted(key for key, row in page.rows.items() if row.device.host)
+
+
+async def test_narrow_screens_have_no_lines():
+    async with opened(pages.broken(), width=390) as (tab, _):
+        await tab.until(f"{NEWS} > 20")
+        assert await tab.evaluate("document.querySelectorAll('.lines .line').length") == 0

@@ -1,0 +1,365 @@
+"""Hooks as programs: what they are given, how they end, and which files are not run. Bitstreams that are loaded without one."""
+
+import asyncio
+import dataclasses
+import hashlib
+import os
+import re
+import threading
+import types
+
+import pytest
+from tests.scenes import attachments as scenes
+from tests.scenes import bitstreams, cards
+
+from drawbar.driver.api import attachments
+from drawbar.driver.api.attachments import Initialisation
+from drawbar.driver.node import errors, kernel
+from drawbar.driver.node.attachments import initialisation, loading
+from drawbar.driver.node.attachments.context import Memory
+from drawbar.driver.node.classes import dfl
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.treatment import hooks
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import MockDevice, SysfsTree, reconfiguration
+
+CARD = model.Card(functions=(cards.function("0000:03:00.0", dsn="00-11"),))
+BITS = b"x" * (3 << 20)
+DIGEST = hashlib.sha256(BITS).hexdigest()
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Return the settings; both directories are there, with a bitstream."""
+    settings = hooks.Settings(hooks=tmp_path / "hooks", bitstreams=tmp_path / "bitstreams")
+    for folder in (settings.hooks, settings.bitstreams):
+        folder.mkdir(mode=0o755)
+    (settings.bitstreams / "b.bit").write_bytes(BITS)
+    return settings
+
+
+def put(settings, text, name="h"):
+    path = settings.hooks / name
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+async def outcome(settings, card=CARD, **asked):
+    """Why the device is not ready; empty where it is."""
+    runner = hooks.Runner(settings, kernel.Kernel(settings.hooks.parent / "sys"))
+    attachment = scenes.attachment(device="card-1", device_class="fpga")
+    async with asyncio.TaskGroup() as tasks:
+        runner.tasks = tasks
+        task = loading.begin(runner, attachment, Initialisation(**{"hook": "h"} | asked), card)
+    return task.result()
+
+
+def with_manager(settings, state):
+    """Return the card with an `fpga_manager` in that state."""
+    folder = settings.hooks.parent / "sys/devices/x/fpga0"
+    folder.mkdir(parents=True)
+    (folder / "state").write_text(f"{state}\n")
+    manager = model.FpgaManager(name="fpga0", path="devices/x/fpga0", title=None, state=None)
+    return model.Card(functions=(dataclasses.replace(CARD.first, fpga_managers=(manager,)),))
+
+
+@pytest.mark.parametrize("state", ["operating", "unknown", "power off"])
+async def test_a_bitstream_counts_as_loaded_where_the_kernel_reports_nothing_else(place, state):
+    put(place, "#!/bin/sh\n")
+    assert await outcome(place, with_manager(place, state), bitstream="b.bit", sha256=DIGEST) == ""
+
+
+@pytest.mark.parametrize("state", ["write error", "write complete error", "write", "firmware request"])
+async def test_a_bitstream_that_the_kernel_reports_as_not_loaded_fails_the_hook(place, state):
+    put(place, "#!/bin/sh\n")
+    card = with_manager(place, state)
+    said = await outcome(place, card, bitstream="b.bit", sha256=DIGEST)
+    assert f"fpga0 of the card shows '{state}': b.bit is not loaded" in said
+    assert await outcome(place, card) == "", "a hook that loads none is not judged by it"
+
+
+async def test_a_hook_gets_the_device_in_its_environment_and_no_other(place, monkeypatch):
+    monkeypatch.setenv("DRAWBAR_SECRET", "of the daemon")
+    path = put(place, "#!/bin/sh\nenv | grep ^DRAWBAR_ | grep -v RUN | sort > $(dirname $0)/../said\n")
+    assert await outcome(place, bitstream="b.bit", sha256=DIGEST) == ""
+    said = dict(line.split("=", 1) for line in (path.parents[1] / "said").read_text().splitlines())
+    assert said == {
+        "DRAWBAR_BITSTREAM": str(place.bitstreams / "b.bit"),
+        "DRAWBAR_CLASS": "fpga",
+        "DRAWBAR_DEVICE": "card-1",
+        "DRAWBAR_FABRIC": "fab",
+        "DRAWBAR_PCI_ADDRESS": "0000:03:00.0",
+        "DRAWBAR_SERIAL": "00-11",
+        "DRAWBAR_SYSFS": str(place.hooks.parent / "sys"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("#!/bin/sh\necho no port >&2; exit 3\n", "ended with status 3; it wrote last: no port"),
+        ("#!/bin/sh\necho begun; sleep 600\n", "was killed after 1 s; it wrote last: begun"),
+        ("#!/bin/sh\nyes\n", "wrote more than 65536 bytes, and was killed"),
+        ("#!/no/such/interpreter\n", "cannot be executed: No such file"),
+    ],
+)
+async def test_a_hook_that_does_not_succeed_ends_in_its_words(place, text, words):
+    put(place, text)
+    assert words in await outcome(place, timeout_seconds=1 if "600" in text else 20)
+
+
+async def test_a_hook_ends_with_the_daemon(place):
+    put(place, "#!/bin/sh\necho $$ > $(dirname $0)/../pid; exec sleep 600\n")
+    runner = hooks.Runner(place, kernel.Kernel(place.hooks))
+    file = place.hooks.parent / "pid"
+
+    async def daemon():
+        async with asyncio.TaskGroup() as tasks:
+            runner.tasks = tasks
+            asked = Initialisation(hook="h", timeout_seconds=600)
+            loading.begin(runner, scenes.attachment(), asked, CARD)
+            while not (file.exists() and file.read_text().strip()):  # noqa: ASYNC110 - a file has no event
+                await asyncio.sleep(0.01)
+            raise RuntimeError("it ends")
+
+    with pytest.raises(ExceptionGroup):
+        await asyncio.wait_for(daemon(), 20)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), 0)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "asked", "words"),
+    [
+        (lambda place: None, {"hook": "other"}, "there is no hook .*other on this node .*put it there"),
+        (lambda place: None, {"hook": "../h"}, "hook '../h' is no name of a file"),
+        (
+            lambda place: (place.hooks / "h").chmod(0o777),
+            {},
+            "may be written by others than root: chown root",
+        ),
+        (lambda place: place.hooks.chmod(0o777), {}, "hooks may be written by others than root"),
+        (
+            lambda place: (place.hooks / "l").symlink_to("/bin/sh"),
+            {"hook": "l"},
+            "others than root|no regular file",
+        ),
+        (lambda place: (place.hooks / "d").mkdir(), {"hook": "d"}, "is no regular file"),
+        (lambda place: (place.hooks / "h").chmod(0o644), {}, "is it an executable file"),
+        (lambda place: None, {"bitstream": "no.bit", "sha256": DIGEST}, "there is no bitstream .*no.bit"),
+        (
+            lambda place: None,
+            {"bitstream": "b.bit", "sha256": "0" * 64},
+            f"has the SHA-256 {DIGEST}, and 0000",
+        ),
+        (
+            lambda place: (place.bitstreams / "b.bit").chmod(0o666),
+            {"bitstream": "b.bit", "sha256": DIGEST},
+            "b.bit may be written by others than root",
+        ),
+    ],
+)
+async def test_what_is_not_there_or_not_trusted_is_not_run(place, spoil, asked, words):
+    path = put(place, "#!/bin/sh\ntouch $(dirname $0)/../ran\n")
+    spoil(place)
+    assert re.search(words, await outcome(place, **asked))
+    assert not (path.parents[1] / "ran").exists()
+
+
+GBS = bitstreams.gbs()
+GBS_DIGEST = hashlib.sha256(GBS).hexdigest()
+
+
+@pytest.fixture
+def answers(place, monkeypatch):
+    """Return what answers the kernel's ioctl; the host has a DFL card, and a bitstream for it."""
+    monkeypatch.setattr(dfl, "SETTLE_SECONDS", 0)
+    tree = SysfsTree.create(place.hooks.parent / "sys", slots=1)
+    tree.attach(1, MockDevice(device_class=DeviceClass.FPGA, vendor=0x8086, device=0x0B30))
+    reconfiguration.device_files(tree.root)
+    (place.bitstreams / "b.gbs").write_bytes(GBS)
+    double = reconfiguration.PortReconfiguration()
+    monkeypatch.setattr(kernel, "ioctl", double)
+    return double
+
+
+def seen(settings):
+    """Return the host's DFL card."""
+    functions = reader.read(settings.hooks.parent / "sys").functions
+    return model.Card(functions=tuple(each for each in functions if each.driver == "dfl-pci"))
+
+
+async def loaded(settings, **asked):
+    """Why the card is not ready, where its class names no hook; empty where it is."""
+    said = {"hook": "", "bitstream": "b.gbs", "sha256": GBS_DIGEST} | asked
+    return await outcome(settings, seen(settings), **said)
+
+
+async def test_a_dfl_card_without_a_hook_gets_the_very_bytes_that_were_checked(place, answers):
+    assert await loaded(place) == ""
+    assert [done.design for done in answers.loaded] == [bitstreams.DESIGN]
+    assert await loaded(place) == "", "again, as after a crash"
+    assert [done.design for done in answers.loaded] == [bitstreams.DESIGN] * 2
+
+
+async def test_a_hook_is_run_in_place_of_the_cards_driver(place, answers):
+    path = put(place, "#!/bin/sh\ntouch $(dirname $0)/../ran\n")
+    assert await loaded(place, hook="h") == ""
+    assert (path.parents[1] / "ran").exists()
+    assert answers.loaded == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "asked", "words"),
+    [
+        (lambda file: file.unlink(), {}, "there is no bitstream .*b.gbs on this node .*put it there"),
+        (lambda file: file.chmod(0o666), {}, "b.gbs may be written by others than root"),
+        (lambda file: None, {"sha256": "0" * 64}, f"has the SHA-256 {GBS_DIGEST}, and 0000"),
+        (lambda file: None, {"bitstream": "b.bit", "sha256": DIGEST}, "b.bit has no metadata of OPAE"),
+        (lambda file: None, {"bitstream": "../b.gbs"}, "is no name of a file"),
+        (
+            lambda file: os.truncate(file, loading.BITSTREAM_BYTES + 1),
+            {},
+            "b.gbs has 67108865 bytes, and 67108864 are the most",
+        ),
+    ],
+)
+async def test_a_file_that_is_missing_or_wrong_never_reaches_the_card(place, answers, spoil, asked, words):
+    spoil(place.bitstreams / "b.gbs")
+    assert re.search(words, await loaded(place, **asked))
+    assert answers.loaded == []
+
+
+@pytest.mark.parametrize("state", ["write error", "write"])
+async def test_a_load_that_the_kernel_shows_to_have_failed_is_none(place, answers, state):
+    answers.state = state
+    said = await loaded(place)
+    assert said == (
+        f"the kernel took b.gbs, and fpga0 of the card shows '{state}': it is not loaded; look at the kernel's log"
+    )
+
+
+async def test_a_refusal_of_the_kernel_is_the_answer(place, answers):
+    answers.refuses = 16
+    assert "is not loaded: cannot reconfigure port 0" in await loaded(place)
+
+
+async def test_a_card_that_is_no_dfl_card_needs_a_hook(place):
+    said = await outcome(place, hook="", bitstream="b.bit", sha256=DIGEST)
+    assert said == (
+        "0000:03:00.0 is no DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an administrator "
+        "set initialise.hook of the class's parameters"
+    )
+
+
+async def test_a_kernel_that_does_not_answer_is_given_up_and_keeps_the_next_from_the_card(place, answers):
+    answers.hold = threading.Event()
+    asked = {"hook": "", "bitstream": "b.gbs", "sha256": GBS_DIGEST}
+    runner = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys"))
+
+    async def load(claim, seconds):
+        reference = attachments.ClaimReference(namespace="n", name=claim, uid=claim)
+        attachment = scenes.attachment(device="card-1", device_class="fpga", claim=reference)
+        async with asyncio.TaskGroup() as tasks:
+            runner.tasks = tasks
+            task = loading.begin(
+                runner, attachment, Initialisation(**asked, timeout_seconds=seconds), seen(place)
+            )
+        return task.result()
+
+    waited = "the kernel has not answered for .* s, asked to load bitstream b.gbs into .* for claim n/first"
+    try:
+        assert re.search(waited, await load("first", 1))
+        assert re.search(waited, await load("second", 600))
+    finally:
+        answers.hold.set()
+    while len(answers.loaded) < 1 or await load("second", 600):  # noqa: ASYNC110 - a thread has no event
+        await asyncio.sleep(0.01)
+    assert len(answers.loaded) == 2
+
+
+async def test_what_was_given_up_before_it_began_is_not_loaded_any_more(place, answers, monkeypatch):
+    held, reached = threading.Event(), threading.Event()
+    read = loading._read_bitstream
+
+    def slowly(*arguments):
+        reached.set()
+        held.wait(60)
+        return read(*arguments)
+
+    monkeypatch.setattr(loading, "_read_bitstream", slowly)
+    runner = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys"))
+    asked = Initialisation(hook="", bitstream="b.gbs", sha256=GBS_DIGEST)
+    async with asyncio.TaskGroup() as tasks:
+        runner.tasks = tasks
+        task = loading.begin(runner, scenes.attachment(), asked, seen(place))
+        await asyncio.to_thread(reached.wait, 60)
+        task.cancel()
+    thread = next(each for each in threading.enumerate() if each.name.startswith("kernel: the design"))
+    held.set()
+    await asyncio.to_thread(thread.join, 60)
+    assert answers.loaded == []
+
+
+def test_what_is_loaded_without_a_hook_has_a_reason_of_its_own():
+    context = types.SimpleNamespace(boot_id="boot-1")
+    context.memory = lambda _: Memory(uid="", hook_for=("claim-1", ""), hook=ended("no port"))
+    for hook, failure in (("h", errors.HookFailed), ("", errors.BitstreamNotLoaded)):
+        work = initialisation.Initialisation(
+            context, claimed((), Initialisation(hook=hook, bitstream="b", sha256=DIGEST))
+        )
+        with pytest.raises(failure, match="no port"):
+            work._hook(CARD)
+
+
+def ended(why):
+    """What has made a device ready, or why not."""
+    return types.SimpleNamespace(done=lambda: True, result=lambda: why)
+
+
+HOOK = Initialisation(hook="h")
+
+
+def claimed(conditions, asked=HOOK):
+    """An attachment with these conditions, for a claim whose class has a hook, or that asks for something else."""
+    claim = attachments.ClaimReference(namespace="n", name="c", uid="claim-1", initialise=asked)
+    node = attachments.NodeReport(claim_uid="claim-1", boot_id="boot-1")
+    return scenes.attachment(*conditions, claim=claim, node=node)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "boot", "runs"),
+    [
+        ((attachments.VISIBLE,), "boot-1", False),
+        ((attachments.VISIBLE,), "boot-2", True),
+        ((), "boot-1", True),
+    ],
+    ids=["its pods may use it", "after a reboot", "it was not visible yet"],
+)
+def test_a_daemon_that_comes_back_runs_a_hook_only_for_a_device_that_is_not_in_use(
+    monkeypatch, conditions, boot, runs
+):
+    begun = []
+
+    class Pending:
+        def done(self):
+            return False
+
+    def begin(*asked):
+        begun.append(asked)
+        return Pending()
+
+    monkeypatch.setattr(loading, "begin", begin)
+    context = types.SimpleNamespace(
+        boot_id=boot,
+        hooks=None,
+        reporter=types.SimpleNamespace(hook_begun=lambda *_: None),
+    )
+    attachment = claimed(conditions)
+    context.memory = lambda _: Memory(uid="")
+    work = initialisation.Initialisation(context, attachment)
+    assert bool(work._hook(CARD)) == runs
+    assert bool(work._hook(CARD)) == runs
+    assert len(begun) == runs, "once"
