@@ -200,6 +200,14 @@ async def test_the_directory_is_read_again_only_after_a_change(opened, record, s
     assert other.claims == {}
 
 
+async def test_after_a_change_of_its_own_an_instance_does_not_read_the_directory_again(opened, scans):
+    made = await opened()
+    await made.start(CLAIM, CDI)
+    scans.clear()
+    assert made.claims == {"u": CLAIM}
+    assert scans == []
+
+
 async def test_a_change_that_leaves_the_modification_time_is_seen(opened, record):
     made, other = await opened(), await opened()
     # As if both changes were in one tick of the clock, however slow the test is.

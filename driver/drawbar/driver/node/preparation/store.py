@@ -11,9 +11,9 @@ between the two leaves a record without a CDI file, never the reverse.
 Changes follow one another, among the tasks of this process and the two instances of a rolling update. Each change first
 reads the other instance's changes, and a change that has begun always ends: the kubelet cancels a call after 45 s.
 
-Each instance keeps a view of the record in memory. The modification time of the directory, which every change sets, says
-whether the view is current. That clock advances in ticks of up to 10 ms, so a second change in one tick does not show. If
-the directory was modified less than `SETTLED_SECONDS` ago, it is read again.
+Each instance keeps a view of the record, which is current while the directory's modification time stays. A change sets that
+to a time of its own, in nanoseconds. The kernel's times advance in ticks of up to 10 ms, and hide a second change in a tick:
+until a time that this instance did not set is `SETTLED_SECONDS` old, the directory is read again.
 """
 
 import asyncio
@@ -35,7 +35,6 @@ from drawbar.driver.node import errors
 from drawbar.driver.node.preparation import cdifiles, locks, records, restoring, sharedfiles
 
 log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
 FOLDER = "claims"
@@ -43,9 +42,7 @@ LOCK = "claims.lock"
 VERSION = 1
 SUFFIX = ".json"
 SETTLED_SECONDS = 0.1
-
-# Inode, modification time and size of a file: they change with each replacement.
-_Identity = tuple[int, int, int]
+_Identity = tuple[int, int, int]  # inode, modification time and size, which change with each replacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +83,8 @@ class Store:
         self._lock = locks.Lock(directory / LOCK)
         self._lock_seconds = lock_seconds
         self._view = _View()
-        # A reading that began before a change must not replace the reading after it.
-        self._reading = threading.Lock()
+        self._own_time = 0  # that this instance gave the directory last
+        self._reading = threading.Lock()  # a reading must not replace one that began later
         # A thread of its own: a write does not queue behind reads of a slow sysfs.
         self._thread = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="record")
 
@@ -196,8 +193,8 @@ class Store:
 
     # Blocking. `_read` may be called by any thread, the others only by a change.
 
-    def _read(self) -> _View:
-        """Return the record as it is now. A claim with a damaged file, or without the directory, is as before.
+    def _read(self, *, again: bool = False) -> _View:
+        """Return the record as it is now; `again` looks at each file. A claim with a damaged file, or without the directory, is as before.
 
         Raises:
             errors.CheckpointError: a newer Drawbar wrote a file, or a file cannot be read.
@@ -206,8 +203,8 @@ class Store:
             now = time.time_ns()
             try:
                 modified = os.stat(self._folder).st_mtime_ns  # noqa: PTH116 - every look at a device does this
-                if modified != self._view.modified:
-                    is_settled = now - modified > SETTLED_SECONDS * 1e9
+                if again or modified != self._view.modified:
+                    is_settled = modified == self._own_time or now - modified > SETTLED_SECONDS * 1e9
                     self._view = self._scan(self._view, modified if is_settled else None)
             except FileNotFoundError:
                 self._view = _View(claims=self._view.claims)
@@ -242,8 +239,9 @@ class Store:
 
     def _change(self, plan: Callable[[records.Claims], records.Claims]) -> records.Claims:
         """Record the claims that the plan returns for the claims recorded now. Return the claims before."""
-        view = self._read()
+        view = self._read(again=True)  # a damaged file leaves the directory's time as it is
         self._write(view, plan(view.claims))
+        self._read()  # here, so that the event loop does not have to
         return view.claims
 
     def _write(self, before: _View, claims: records.Claims) -> None:
@@ -254,14 +252,16 @@ class Store:
                 sharedfiles.sync_directory(str(self._folder.parent))
             for uid, error in before.damaged.items():
                 # In nanoseconds: a second damaged file must not replace the first.
-                aside = self._record(uid).rename(f"{self._record(uid)}.corrupt-{time.time_ns()}")
-                extra = {"uid": uid, "aside": str(aside)}
+                aside = str(self._record(uid).rename(f"{self._record(uid)}.corrupt-{time.time_ns()}"))
+                extra = {"uid": uid, "aside": aside}
                 log.error("%s; it was moved aside, the other claims keep theirs", error, extra=extra)
             for uid in before.identities.keys() - claims.keys():
                 self._record(uid).unlink(missing_ok=True)
             for uid, claim in claims.items():
                 if uid not in before.identities or before.claims[uid] != claim:
                     sharedfiles.replace(str(self._record(uid)), _encode(claim))
+            self._own_time = time.time_ns()
+            os.utime(self._folder, ns=(self._own_time, self._own_time))
             # Even if no file changed: the sync of an earlier change may have failed.
             sharedfiles.sync_directory(str(self._folder))
         except OSError as error:
