@@ -1,7 +1,7 @@
-"""The import-linter contract of pure modules, which are recognised by their names or by their docstrings.
+"""The import-linter contract of pure modules, which are recognised by their places or by their docstrings.
 
-Pure is every module that is named `plan` or lies in a folder `plans`, and every module whose docstring has the word
-"pure" or "purely". What a pure module imports, directly or not, is held to the same.
+Pure is every module that is named `plan` or lies in a folder `plans`, every planner of another name (`PLANNERS`), and every
+module whose docstring has the word "pure" or "purely". The modules that a pure one imports, directly or not, are held to the same.
 """
 
 import ast
@@ -13,15 +13,27 @@ from importlinter.domain import fields
 from importlinter.domain.imports import ModuleExpression
 
 _ROOT = pathlib.Path(__file__).parents[1]
+PLANNERS = frozenset(
+    {
+        "drawbar.driver.controller.change_kinds",
+        "drawbar.driver.controller.attachments.watches",
+        "drawbar.driver.controller.classic.negotiation",
+        "drawbar.driver.controller.immediate.decisions",
+        "drawbar.driver.controller.leadership.deadlines",
+        "drawbar.driver.controller.pools.desired",
+        "drawbar.driver.healthmonitor.tainting",
+        "drawbar.driver.node.watches",
+    }
+)
+"""The planners and tables that have names of their own: pure whatever their docstrings say."""
 _PURE = re.compile(r"\bpure(ly)?\b", re.IGNORECASE)
 
 
 def is_pure(name: str, source: str) -> bool:
     """Whether the module of this full name and source text has to be pure."""
     *folders, last = name.split(".")
-    return (
-        "plans" in folders or last == "plan" or bool(_PURE.search(ast.get_docstring(ast.parse(source)) or ""))
-    )
+    is_planner = "plans" in folders or last == "plan" or name in PLANNERS
+    return is_planner or bool(_PURE.search(ast.get_docstring(ast.parse(source)) or ""))
 
 
 def pure_modules() -> set[str]:

@@ -60,7 +60,7 @@ async def test_the_kubelet_is_answered_as_soon_as_the_device_is_ready(world, cas
     await world.restarted(waits=world.LONG)
     world.attached = [unready(world, name.uid, case)]
     task = asyncio.Task(world.preparer.prepare(name))
-    await waiting.eventually(lambda: name.uid in world.preparer._underway)
+    await waiting.eventually(lambda: name.uid in world.preparer.holders._underway)
     world.preparer.changed()
     await asyncio.sleep(0)
     assert world.preparer.holders.find("p", "d1") is None, "so its node goes on with it"

@@ -23,7 +23,7 @@ async def waiting(world, *names):
     """Return tasks that prepare these claims, and have come as far as they get."""
     tasks = [asyncio.Task(world.preparer.prepare(name)) for name in names]
     async with asyncio.timeout(120):
-        while not all(name.uid in world.preparer._underway for name in names):  # noqa: ASYNC110
+        while not all(name.uid in world.preparer.holders._underway for name in names):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     return tasks
 
