@@ -284,7 +284,7 @@ def test_a_claim_opens_its_explanation(cluster, served):
         async with served(api) as (url, _), browser.opened(url) as tab:
             await tab.until(shows("default/next", "#attention"))
             await tab.evaluate("document.querySelector('#attention .action').click()")
-            await tab.until(shows("is not allocated", "#object .findings"))
+            await tab.until(shows("claim default/next", "#object .findings"))
             assert await tab.evaluate("location.hash") == "#/claim/default/next?explain"
 
     cluster(work)
