@@ -1,4 +1,4 @@
-"""The archive of `drawbar report`: what it holds, and how it is packed. What cannot be read is named in `missing.txt`."""
+"""The archive of `drawbar report` and its files. `missing.txt` names the objects that could not be read."""
 
 import datetime
 import io
@@ -36,7 +36,7 @@ async def collect(connection: connections.Connection, where: observed.Where) -> 
     """Return the files by name.
 
     Raises:
-        errors.DrawbarError: the API server does not answer at all.
+        errors.DrawbarError: the API server does not answer.
     """
     files: Files = {"version.txt": f"drawbar {metadata.version('drawbar')}\n".encode()}
     missing: list[str] = []
@@ -49,7 +49,7 @@ async def collect(connection: connections.Connection, where: observed.Where) -> 
         except errors.DrawbarError as error:
             missing.append(f"{what}: {error}")
 
-    # Ends here if nothing answers.
+    # This raises if the API server does not answer.
     found = await observation.observe(connection, where)
     listed = plan.plan(found)
     about = {"server": found.server, "version": found.version, "driver": where.driver}
@@ -86,7 +86,7 @@ async def _objects(api: client.Client, kind: kinds.Kind, *, fields: str = "") ->
 
 
 async def _logs(api: client.Client, namespace: str, missing: list[str]) -> Files:
-    """Return the end of the log of each pod of the daemons."""
+    """Return the end of the log of each of the daemons' pods."""
     files: Files = {}
     pods = (await api.list_all(kinds.POD, into=core.Pod, namespace=namespace)).items
     for pod in pods[:LOGS_MOST]:
@@ -125,10 +125,10 @@ def recordings(paths: Sequence[Path]) -> Files:
 
 
 def write(path: Path, files: Mapping[str, bytes], *, now: datetime.datetime) -> None:
-    """Write the archive, for its owner alone.
+    """Write the archive with access for its owner only.
 
     Raises:
-        errors.UsageError: it exists, or cannot be written.
+        errors.UsageError: the file exists, or cannot be written.
     """
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:

@@ -1,6 +1,6 @@
-"""One verb of the `drawbar` program, as a value, and how verbs print.
+"""The verbs of the `drawbar` program as values, and their output.
 
-Each verb's module holds a `COMMAND`. The program's entry point builds its parser from these and calls `run`; so a verb
+Each verb's module holds a `COMMAND`. The program's entry point builds its parser from these and calls `run`. So a verb
 can be described and tested without importing the others.
 """
 
@@ -17,14 +17,14 @@ from drawbar.driver import output
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A verb and how to run it.
+    """A verb of the program.
 
     Attributes:
-        name: what is typed after `drawbar`.
+        name: the word after `drawbar`.
         help: one line for the list of verbs.
         configure: adds the verb's options to its parser; does no I/O.
-        run: does the work and returns the exit status; raises `DrawbarError` for what a user can mend.
-        description: a paragraph for the verb's own help; `help` stands in when it is empty.
+        run: does the work and returns the exit status; raises `DrawbarError` for mistakes of the user.
+        description: a paragraph for the verb's own help; if empty, `help` is shown.
         examples: command lines for the epilog, without a prompt.
     """
 
@@ -38,21 +38,21 @@ class Command:
 
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
-    """Flush the output at the end; that its reader has closed it is no error."""
+    """Flush the output at the end, and ignore that its reader has closed it."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # Keeps the interpreter from flushing the rest at exit.
+        # This keeps the interpreter from flushing the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_tables(show: Callable[[Any], None]) -> None:
-    """Call `show` with a `rich` console as wide as the terminal, and print what it has shown."""
+    """Call `show` with a `rich` console as wide as the terminal, and print its output."""
     from drawbar.driver.cli import tables
 
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else tables.WIDTH_IF_NO_TERMINAL
     out = output.console(width=wide)
-    with out.capture() as shown:  # rich would end the process itself when the reader is gone
+    with out.capture() as shown:  # rich would end the process when the reader is gone
         show(out)
     out.file.write(shown.get())

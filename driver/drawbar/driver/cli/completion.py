@@ -1,4 +1,4 @@
-"""`drawbar completion`: what a shell asks for words on the command line with, and the words; no cluster is asked."""
+"""`drawbar completion`: the script for a shell, and the words that it offers. No cluster is asked."""
 
 import argparse
 import sys
@@ -29,11 +29,11 @@ SCRIPTS = {
 
 
 def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[str, ...]:
-    """Return what may stand in place of the last word.
+    """Return the candidates for the last word.
 
     Args:
-        parser: of the program.
-        words: after the program's name; the last is the one that is being typed, perhaps empty.
+        parser: the program's parser.
+        words: the words after the program's name; the last is being typed and may be empty.
     """
     *typed, current = words or ("",)
     known = actions(parser)

@@ -11,7 +11,7 @@ class Declined(errors.DrawbarError):
 
 
 async def ask(question: str, *, assumed: bool) -> None:
-    """Return once the operator has agreed on the terminal, at once where agreement is assumed.
+    """Return once the operator has agreed on the terminal, or at once if agreement is assumed.
 
     Raises:
         UsageError: there is no terminal to ask on.
@@ -26,7 +26,7 @@ async def ask(question: str, *, assumed: bool) -> None:
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
-    # Without a thread, so that the deadline and an interrupt end the wait.
+    # No thread waits here, so the deadline and an interrupt can end the wait.
     loop.add_reader(sys.stdin.fileno(), readable.set)
     try:
         await readable.wait()

@@ -1,4 +1,4 @@
-"""`drawbar controller`: publishes the fabrics' devices and attaches what claims were given."""
+"""`drawbar controller`: the daemon that publishes the fabrics' devices and attaches the devices of claims."""
 
 from drawbar.driver.cli import daemon
 from drawbar.driver.controller import settings

@@ -1,4 +1,4 @@
-"""The verbs that run a daemon: run it, show its settings, or ask a running one for its state."""
+"""The verbs that run a daemon, show its settings, or ask a running daemon for its state."""
 
 import argparse
 import functools
@@ -22,7 +22,7 @@ class Settings(Protocol):
 
     @property
     def log(self) -> logs.Options:
-        """How the log is written."""
+        """Return the options of the log."""
         ...
 
 
@@ -31,12 +31,12 @@ T = TypeVar("T", bound=Settings)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes(Generic[T]):
-    """Where `--check` sends its request.
+    """The target of the request of `--check`.
 
     Attributes:
-        problems: with the address of probes and metrics.
-        endpoint: that address, if it has no problems; None where none is served.
-        located_by: the flags that determine it.
+        problems: lists the mistakes in the address of probes and metrics.
+        endpoint: returns that address if it has no problems; None if none is served.
+        located_by: the flags that determine the address.
     """
 
     problems: Callable[[T], list[str]]
@@ -50,8 +50,8 @@ class Daemon(Generic[T]):
 
     Attributes:
         settings: the dataclass of its settings.
-        problems: with them.
-        module: has the coroutine function `run`, which takes the settings; imported to run, since it takes 60 MB.
+        problems: lists the mistakes in the settings.
+        module: the module with the coroutine function `run(settings)`; imported late, since it takes 60 MB.
         probes: None for a daemon without `--check`.
     """
 
@@ -105,7 +105,7 @@ def _execute(daemon: Daemon[T], args: argparse.Namespace) -> int:
 
 
 def _check(probes: Probes[T], options: T, what: str) -> int:
-    # Only the address matters here; the daemon reports what else is wrong.
+    # Only the address matters here; the daemon reports other mistakes.
     loader.refuse(probes.problems(options))
     endpoint = probes.endpoint(options)
     if endpoint is None:

@@ -1,7 +1,7 @@
-"""`drawbar discover`: shows the PCI and CXL devices of this host, and how they change.
+"""`drawbar discover`: the PCI and CXL devices of this host, and their changes.
 
-In JSON keys are camelCase, names hold units, and ids are hexadecimal strings. `--watch` follows hot-plug events and prints
-what they change, one function at a time.
+In JSON, keys are camelCase, names hold units, and ids are hexadecimal strings. `--watch` follows hot-plug events and
+prints their changes, one function at a time.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _UNDERSCORE = re.compile(r"_([a-z])")
 
 
 def document(inventory: index.Inventory, database: names.Names) -> dict[str, Any]:
-    """Everything that was discovered."""
+    """Return the whole inventory as JSON values."""
     return {
         "cards": [card_document(each) for each in inventory.cards],
         "functions": [function_document(each, database) for each in inventory.functions],
@@ -44,7 +44,7 @@ def document(inventory: index.Inventory, database: names.Names) -> dict[str, Any
 
 
 def card_document(each: model.Card) -> dict[str, Any]:
-    """The functions that come and go together, by address, the one that the card is known by first."""
+    """Return a card as JSON values: the addresses of its functions, the primary one first."""
     return {
         "address": each.address,
         "deviceClass": each.device_class.value,
@@ -57,7 +57,7 @@ def card_document(each: model.Card) -> dict[str, Any]:
 
 
 def function_document(each: model.PciFunction, database: names.Names) -> dict[str, Any]:
-    """One PCI function, with names in words where the ids are known."""
+    """Return a PCI function as JSON values, with names if its ids are known."""
     sriov = each.sriov
     return {
         "address": each.address,
@@ -136,7 +136,7 @@ _Described = (
 
 
 def _plain(value: _Described) -> dict[str, Any]:
-    """A dataclass whose field names become the keys."""
+    """Return a dataclass as a dictionary whose keys are the field names."""
     result: dict[str, Any] = {}
     for field in dataclasses.fields(value):
         content = getattr(value, field.name)
@@ -149,19 +149,19 @@ def _plain(value: _Described) -> dict[str, Any]:
 
 
 def _key(name: str) -> str:
-    """`max_speed_gts` becomes `maxSpeedGTs`."""
+    """Return the camelCase key of a field, such as `maxSpeedGTs` for `max_speed_gts`."""
     return _UNDERSCORE.sub(lambda match: match[1].upper(), name.replace("_gts", "_g_ts"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What an event did to a function.
+    """The effect of an event on a function.
 
     Attributes:
-        action: the event's action, or `add` or `remove` for what was found after an overflow.
-        subsystem: whose event it was: `pci` for the function itself, `nvme`, `drm`, ... for its children.
-        address: the function.
-        function: the function as it is now; as it was known before, if it is gone.
+        action: the event's action; `add` or `remove` for a change found after an overflow.
+        subsystem: `pci` for an event of the function itself; `nvme`, `drm`, ... for one of its children.
+        address: the function's address.
+        function: the present state of the function; the last known state if it is gone.
         device: the last component of the device's path, e.g. `nvme0n1`.
     """
 
@@ -180,7 +180,7 @@ class Watch:
         self._functions = {function.address: function for function in inventory.functions}
 
     def take(self, event: uevents.Uevent | uevents.Overflow) -> list[Change]:
-        """Return the changes by an event; empty if it is not about a PCI function."""
+        """Return the changes that an event makes; empty if it is not about a PCI function."""
         if isinstance(event, uevents.Overflow):
             return self._reread()
         address = address_of(event.devpath)
@@ -197,10 +197,10 @@ class Watch:
         ]
 
     def _function(self, address: str, *, gone: bool) -> model.PciFunction | None:
-        """Return the function as it is, or as it was last seen.
+        """Return the function's present state, or its last known state.
 
-        Events arrive late: at the removal of the first child the whole function may be gone already, and its last
-        state is still needed for the events that follow.
+        Events arrive late. When the first child is removed, the whole function may be gone already. The following
+        events still need its last state.
         """
         if gone:
             return self._functions.pop(address, None)
@@ -219,7 +219,7 @@ class Watch:
 
 
 def address_of(devpath: str) -> str | None:
-    """The PCI function that a device is, or hangs below; None for others."""
+    """Return the address of the PCI function that is the device or its nearest parent, or None."""
     parts = reversed(devpath.split("/"))
     return next((part for part in parts if pci.ADDRESS.fullmatch(part)), None)
 
@@ -239,7 +239,7 @@ async def follow(sysfs: Path, source: str, ready: Callable[[], None], tell: Call
 
     Raises:
         SysfsError: there is no readable tree.
-        UeventError: the source cannot be opened, or broke.
+        UeventError: the source cannot be opened, or failed.
     """
     async with uevents.listening(source) as subscription:
         watch = Watch(sysfs, reader.read(sysfs))
@@ -250,7 +250,7 @@ async def follow(sysfs: Path, source: str, ready: Callable[[], None], tell: Call
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
+    """Add the options."""
     parser.add_argument(
         "--sysfs",
         type=Path,
@@ -284,12 +284,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints what there is, or what changes, or records it.
+    """Print the inventory or its changes, or record it, and return the exit status.
 
     Raises:
         UsageError: the options do not go together, or the folder for a recording cannot be used.
         SysfsError: there is no readable tree.
-        UeventError: events cannot be heard.
+        UeventError: the kernel's events cannot be received.
     """
     discover_record.check(args)
     with command.printing():
@@ -304,7 +304,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read(sysfs: Path, seconds: float = VITAL_SECONDS) -> index.Inventory:
-    """Return everything that the tree shows, with the Vital Product Data that comes in time.
+    """Return the tree's inventory, with the Vital Product Data that arrives in time.
 
     Raises:
         SysfsError: there is no readable tree.

@@ -1,4 +1,4 @@
-"""`drawbar discover --record`: keeps what the host shows in a folder that can be attached to a bug report."""
+"""`drawbar discover --record`: a recording of this host in a folder, to attach to a bug report."""
 
 import argparse
 import asyncio
@@ -37,7 +37,7 @@ _REASONS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
+    """Add the options."""
     group = parser.add_argument_group("recording")
     group.add_argument(
         "--record",
@@ -59,12 +59,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Record, and print what was written.
+    """Record the host, print the files written, and return the exit status.
 
     Raises:
         UsageError: the options do not go together, or the folder cannot be used.
         SysfsError: there is no readable tree.
-        UeventError: events cannot be heard.
+        UeventError: the kernel's events cannot be received.
     """
     check(args)
     settings = recorder.Settings(
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises UsageError unless the options go together."""
+    """Raise UsageError unless the options go together."""
     if args.record is None:
         for option, given in (
             ("--record-seconds", args.record_seconds is not None),
@@ -117,7 +117,7 @@ async def _record(settings: recorder.Settings) -> dict[str, Any]:
         sys.stderr.flush()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)  # further ones find it set: what was heard is still written
+        loop.add_signal_handler(number, stop.set)  # a second signal is harmless
     try:
         return await recorder.record(settings, stop, ready)
     finally:

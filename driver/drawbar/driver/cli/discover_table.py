@@ -16,17 +16,19 @@ _STYLES = {
 }
 _OFFERED_STYLE = "bold cyan"
 _WITH_LINK_COLUMNS = 100
-_WIDE_COLUMNS = 120  # from here on there is room for NUMA node, slot and device nodes
+_WIDE_COLUMNS = 120  # enough for NUMA node, slot and device nodes
 _ELASTIC = ("DEVICE", "NODES")
 _NARROWEST_DEVICE = 14
-_NARROWEST_NODES = 19  # /dev/dri/renderD128 in one piece
-_WIDEST = 32  # a serial number or a driver's name in one piece; no device takes the room of the other columns
+_NARROWEST_NODES = 19  # the length of /dev/dri/renderD128
+_WIDEST = (
+    32  # room for a serial number or a driver's name; keeps one device from taking the other columns' room
+)
 _GAP = 2
 _MIB = 1024 * 1024
 
 
 def show(out: console.Console, inventory: index.Inventory, database: names.Names) -> None:
-    """Prints the functions, the cards of several, the CXL memory devices, and what deserves a word."""
+    """Print the functions, the cards with several functions, the CXL memory devices, and remarks."""
     if inventory.functions:
         out.print(_function_table(inventory.functions, database, out.width))
     else:
@@ -51,7 +53,7 @@ def show(out: console.Console, inventory: index.Inventory, database: names.Names
 def _function_table(
     functions: Sequence[model.PciFunction], database: names.Names, columns: int
 ) -> table.Table:
-    """As many columns as fit; what is left goes to the device's name and the nodes, which may be cut."""
+    """Return the table of functions with as many columns as fit; only device names and nodes may be cut."""
     cells = {
         "ADDRESS": [text.Text(function.address) for function in functions],
         "CLASS": [_class_name(function) for function in functions],
@@ -76,7 +78,7 @@ def _function_table(
 
 
 def _cell(content: str) -> text.Text:
-    """Foreign text, which no device can make more than one line of."""
+    """Return foreign text as one line."""
     return text.Text(tables.clean(content))
 
 
@@ -85,7 +87,7 @@ def _table(title: str | None = None) -> table.Table:
 
 
 def _widths(lengths: Mapping[str, Sequence[int]], columns: int) -> dict[str, int]:
-    """A width for each heading: what its cells need, but DEVICE and NODES share what the others leave."""
+    """Return a width for each heading: the width of its cells; DEVICE and NODES share the remaining columns."""
     widths = {
         heading: max(len(heading), *cells) if heading in _ELASTIC else min(max(len(heading), *cells), _WIDEST)
         for heading, cells in lengths.items()
@@ -104,13 +106,13 @@ def _class_name(function: model.PciFunction) -> text.Text:
 
 
 def device_name(function: model.PciFunction, database: names.Names) -> str:
-    """Maker and chip in words, with the ids where a word is missing."""
+    """Return the names of maker and chip, or their ids if a name is not known."""
     vendor = database.vendor(function) or f"{function.vendor:04x}"
     return f"{vendor} {database.device(function) or f'{function.device:04x}'}"
 
 
 def _link(link: model.Link) -> text.Text:
-    """The link as it is; yellow, with the possible one behind, if it could do better."""
+    """Return the link's speed and width, in yellow if the link could do better."""
     if link.speed_gts is None or link.width is None:
         return text.Text("-")
     now = f"{link.speed_gts:g}GT/s x{link.width}"
@@ -128,7 +130,7 @@ def _is_bridge(card: model.Card) -> bool:
 
 
 def _card_table(cards: Sequence[model.Card]) -> table.Table:
-    """Functions that come and go together; virtual ones are counted and not named."""
+    """Return the table of cards with several functions; virtual functions are counted, not named."""
     result = _table("Cards of several functions")
     for heading in ("CARD", "CLASS", "SLOT", "VFS", "WITH"):
         result.add_column(heading, no_wrap=heading != "WITH", justify="right" if heading == "VFS" else "left")
@@ -143,7 +145,7 @@ def _card_table(cards: Sequence[model.Card]) -> table.Table:
 
 
 def _identifier_rows(card: model.Card) -> list[tuple[str, str, str, str]]:
-    """Return a row for each identifier of a card, and for each kind that it may still show."""
+    """Return a row for each identifier of a card, and for each kind that may still appear."""
     rows = [(card.address, each.kind.value, each.value, each.source) for each in card.identifiers]
     shown = {each.kind for each in card.identifiers}
     missing = {kind: why for function in card.functions for kind, why in silences.silences(function).items()}
@@ -156,7 +158,7 @@ def _identifier_rows(card: model.Card) -> list[tuple[str, str, str, str]]:
 
 
 def _identifier_table(rows: Sequence[tuple[str, str, str, str]]) -> table.Table:
-    """The numbers by which a fabric manager's device can be recognised; without one, the reason."""
+    """Return the table of identifiers; a card without any has the reason."""
     result = _table("Identifiers")
     for heading in ("CARD", "KIND", "VALUE", "SOURCE"):
         result.add_column(heading, no_wrap=heading != "SOURCE", overflow="fold")

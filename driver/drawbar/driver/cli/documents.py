@@ -20,7 +20,7 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 
 def is_document(form: str) -> bool:
-    """Return whether the form is one for programs."""
+    """Return whether the form is for programs."""
     return form not in ("table", "wide")
 
 
@@ -37,9 +37,9 @@ def write(
 
     Args:
         form: `json`, `yaml`, `name` or `jsonpath=TEMPLATE`.
-        kind: of the document.
-        content: its fields, or its items.
-        names: KIND/NAME of its objects, for the form `name`.
+        kind: the document's kind.
+        content: the fields, or the items.
+        names: KIND/NAME of the objects, for the form `name`.
 
     Raises:
         errors.UsageError: the template is wrong.
@@ -52,7 +52,7 @@ def write(
 
         text = yaml.safe_dump(whole, sort_keys=False)
     elif form == "json":
-        # json.dumps takes a second more for 10,000 devices.
+        # json.dumps would take one second more for 10,000 devices.
         text = output.ascii_json(msgspec.json.format(msgspec.json.encode(whole))) + "\n"
     else:
         text = evaluate(form.removeprefix("jsonpath="), whole) + "\n"
@@ -81,7 +81,7 @@ def evaluate(template: str, content: object) -> str:
 
 
 def _resolve(path: str, content: object) -> list[object]:
-    """Return the values at a path; a field that is absent has none."""
+    """Return the values at a path; an absent field has none."""
     values, place = [content], 1 if path.startswith("$") else 0
     if path in (".", "$", "@"):
         return values

@@ -11,7 +11,7 @@ LONGEST_SECONDS = 86400.0
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that name the cluster, its user and the driver."""
+    """Add the flags for the cluster, its user and the driver."""
     group = parser.add_argument_group("which cluster")
     group.add_argument(
         "--kubeconfig",
@@ -31,17 +31,17 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def add_driver(parser: argparse._ActionsContainer) -> None:
-    """Add the flag that names the DRA driver."""
+    """Add the flag for the DRA driver's name."""
     parser.add_argument("--driver-name", metavar="NAME", help="the DRA driver's name (default: drawbar.dev)")
 
 
 def add_daemons(parser: argparse._ActionsContainer) -> None:
-    """Add the flag that names the namespace of the daemons."""
+    """Add the flag for the daemons' namespace."""
     parser.add_argument("--daemons", metavar="NAMESPACE", help="the daemons' namespace (default: drawbar)")
 
 
 def add_namespace(parser: argparse.ArgumentParser, *, has_all: bool = False) -> None:
-    """Add the flags that name the namespace of a claim or pod."""
+    """Add the flags for the namespace of a claim or pod."""
     parser.add_argument(
         "-n",
         "--namespace",
@@ -80,7 +80,7 @@ def form(content: str) -> str:
 
 
 def add_change(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a verb that changes something."""
+    """Add the flags of a verb that makes changes."""
     parser.add_argument(
         "--dry-run",
         nargs="?",
@@ -95,7 +95,7 @@ def add_change(parser: argparse.ArgumentParser) -> None:
 def add_timeout(
     parser: argparse.ArgumentParser, default: float, what: str = "the longest that it may take"
 ) -> None:
-    """Add the flag that bounds the time."""
+    """Add the flag for the time limit."""
     parser.add_argument(
         "--timeout",
         metavar="SPAN",

@@ -1,4 +1,4 @@
-"""`drawbar health-monitor`: taints devices by what others report of them."""
+"""`drawbar health-monitor`: the daemon that taints devices by the reports of others."""
 
 from drawbar.driver.cli import daemon
 from drawbar.driver.healthmonitor import settings

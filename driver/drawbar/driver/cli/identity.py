@@ -1,4 +1,4 @@
-"""The user of a verb, as the API server knows them."""
+"""The user of a verb, by the API server's name."""
 
 import getpass
 from contextlib import suppress
@@ -29,7 +29,7 @@ class _Review(msgspec.Struct):
 
 
 async def user(api: client.Client) -> str:
-    """Return the name that the API server gives the user, or that of the machine where it gives none."""
+    """Return the API server's name of the user, or the machine's name of the user if there is none."""
     body = {"apiVersion": _WHO_AM_I.api_version, "kind": _WHO_AM_I.kind}
     with suppress(errors.KubeError):
         review = await api.create(_WHO_AM_I, body, into=_Review)

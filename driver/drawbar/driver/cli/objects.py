@@ -1,4 +1,4 @@
-"""The objects that a command line names: KIND/NAME or KIND NAME, with kubectl's plural and short names."""
+"""The objects of a command line: KIND/NAME or KIND NAME, with kubectl's plural and short names."""
 
 import argparse
 from collections.abc import Collection, Sequence
@@ -22,12 +22,12 @@ NAMESPACED = frozenset({"claim", "pod"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """An object, or the whole cluster where the kind is empty.
+    """An object, or the whole cluster if the kind is empty.
 
     Attributes:
         kind: one of `KINDS`.
-        name: of the object: of an enclosure `FABRIC/ENCLOSURE`, of a device perhaps with its pool in front.
-        namespace: of a claim or pod.
+        name: the object's name; `FABRIC/ENCLOSURE` for an enclosure, with or without its pool in front for a device.
+        namespace: the namespace of a claim or pod.
     """
 
     kind: str = ""
@@ -45,7 +45,7 @@ class Missing(errors.DrawbarError):
 def add_target(
     parser: argparse.ArgumentParser, kinds: Collection[str] = tuple(KINDS), *, help_text: str
 ) -> None:
-    """Add the words that name an object of one of these kinds."""
+    """Add the arguments that name an object of one of these kinds."""
     parser.add_argument("target", metavar="KIND/NAME", nargs="*", help=f"{help_text}: {', '.join(kinds)}")
 
 
@@ -57,17 +57,17 @@ def parse(
     default: str = "",
     hints: dict[str, str] | None = None,
 ) -> Target:
-    """Return the object that the words name, or the whole cluster where there are none.
+    """Return the object that the words name, or the whole cluster if there are none.
 
     Args:
         words: KIND/NAME, or KIND and NAME.
-        namespace: of a claim or pod.
-        kinds: those that the verb takes.
-        default: the kind of a name that stands alone.
-        hints: by other kinds, the command to use in place of this one.
+        namespace: the namespace of a claim or pod.
+        kinds: the kinds that the verb accepts.
+        default: the kind of a name without a kind.
+        hints: for other kinds, the command to use in place of this one.
 
     Raises:
-        errors.UsageError: they name no object of these kinds.
+        errors.UsageError: the words name no object of these kinds.
     """
     if not words:
         return Target(namespace=namespace)

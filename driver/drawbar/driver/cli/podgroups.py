@@ -23,7 +23,7 @@ class Grouped(meta.Struct, frozen=True):
 
 
 def is_user(consumer: claims.Consumer, metadata: meta.ObjectMeta, spec: Grouped) -> bool:
-    """Return whether a claim that is reserved for the consumer is reserved for this pod of the same namespace."""
+    """Return whether a reservation for the consumer includes this pod of the same namespace."""
     if consumer.resource == "pods":
         return consumer.uid == metadata.uid
     group = spec.scheduling_group

@@ -13,7 +13,7 @@ PROGRESS_EVERY_SECONDS = 5.0
 async def shown(activity: str) -> AsyncIterator[None]:
     """Report `activity` on stderr after a second and then every five seconds, if stderr is a terminal.
 
-    A file or a pipe gets errors only, so that a script that reads stderr does not depend on the speed of the cluster.
+    A file or a pipe gets errors only. So a script that reads stderr does not depend on the cluster's speed.
     """
     if not sys.stderr.isatty():
         yield

@@ -1,4 +1,4 @@
-"""The remedy of each error of the API server's client, as a command where there is one."""
+"""The remedies for errors of the API server's client, as commands if possible."""
 
 import re
 
@@ -11,7 +11,7 @@ _VIEW = "kubectl config view --minify shows the address and the authority in use
 
 
 def of(error: BaseException) -> str:
-    """Return what to do about an error, or an empty text where the error says it itself."""
+    """Return the remedy for an error, or an empty text if the error already has it."""
     if isinstance(error, errors.Unauthenticated):
         return "the credentials are unknown or expired: log in again; kubectl auth whoami shows who you are"
     if isinstance(error, errors.Denied):
@@ -24,7 +24,7 @@ def of(error: BaseException) -> str:
 
 
 def of_cause(cause: BaseException | None) -> str:
-    """Return what to do if the API server does not answer because of this error."""
+    """Return the remedy if this error is why the API server does not answer."""
     if isinstance(cause, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
         return f"check certificate-authority and tls-server-name of the cluster: {_VIEW}"
     if isinstance(cause, aiohttp.ClientConnectorDNSError):
@@ -35,7 +35,7 @@ def of_cause(cause: BaseException | None) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a message about a server that does not answer without the request."""
+    """Return the message about a server that does not answer, without the request."""
     return _UNANSWERED.sub(r"\1 does not answer: ", text)
 
 

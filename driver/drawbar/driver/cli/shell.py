@@ -1,4 +1,4 @@
-"""The shell of each verb that talks to a cluster: quiet logs, one deadline, one way to connect, one way to print."""
+"""The common frame of the verbs that talk to a cluster: quiet logs, one deadline, one way to connect, one way to print."""
 
 import argparse
 import asyncio
@@ -33,7 +33,7 @@ class Session:
 
     Attributes:
         api: the client.
-        namespace: of claims and pods: from the command line, else of the context, else `default`.
+        namespace: the namespace of claims and pods, from the command line, else the context, else `default`.
     """
 
     api: "client.Client"
@@ -50,9 +50,9 @@ def run(work: Work, args: argparse.Namespace, *, late: str = "") -> int:
     """Run the work within `--timeout` and return the exit status. Logs are off: an error is one sentence.
 
     Args:
-        work: the verb's own.
-        args: of the command line.
-        late: what to do if the time is over.
+        work: the verb's own work.
+        args: the parsed command line.
+        late: the remedy if the time is over.
 
     Raises:
         errors.DrawbarError: the work failed, or did not end in time.
@@ -80,7 +80,7 @@ async def _bounded(work: Work, args: argparse.Namespace, late: str) -> int:
 
 
 def connection(args: argparse.Namespace) -> "connections.Connection":
-    """Return the connection that the flags mean.
+    """Return the connection that the flags select.
 
     Raises:
         errors.DrawbarError: there is none, or its login failed.
@@ -98,7 +98,7 @@ def connection(args: argparse.Namespace) -> "connections.Connection":
 
 @contextlib.asynccontextmanager
 async def connecting(args: argparse.Namespace) -> AsyncIterator[Session]:
-    """`async with`: yield the session with the cluster that the flags name."""
+    """Yield a session with the cluster that the flags name."""
     from drawbar.driver.kube import client
 
     chosen = connection(args)
@@ -123,12 +123,12 @@ def show(
     *,
     names: Sequence[str] = (),
 ) -> None:
-    """Print the content as `--output` asks for it.
+    """Print the content in the form of `--output`.
 
     Args:
-        args: of the command line.
-        kind: of the document for programs.
-        content: of that document.
+        args: the parsed command line.
+        kind: the kind of the document for programs.
+        content: the content of that document.
         table: prints the same for people.
         names: KIND/NAME of the objects.
     """

@@ -1,4 +1,4 @@
-"""Tables and sentences on a `rich` console; pure. Text from elsewhere is shown without control characters."""
+"""Tables and sentences on a `rich` console; pure. Foreign text is shown without control characters."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def clean(content: object) -> str:
 
 
 def rows(out: console.Console, head: Sequence[str], lines: Sequence[Sequence[object]], none: str) -> None:
-    """Print a table, or a sentence where it would be empty."""
+    """Print a table, or a sentence if it would be empty."""
     if not lines:
         out.print(text.Text(none))
         return
@@ -34,5 +34,5 @@ def paragraph(out: console.Console, content: text.Text) -> None:
 
 
 def sentence(out: console.Console, content: str) -> None:
-    """Print a sentence, which stays one line in a pipe."""
+    """Print a sentence that stays one line in a pipe."""
     out.print(text.Text(clean(content)), soft_wrap=True)

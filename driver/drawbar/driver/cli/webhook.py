@@ -1,4 +1,4 @@
-"""`drawbar webhook`: checks opaque parameters when they are written."""
+"""`drawbar webhook`: the daemon that checks opaque parameters when they are written."""
 
 from drawbar.driver.cli import daemon
 from drawbar.driver.webhook import settings

@@ -1,5 +1,5 @@
-"""`drawbar doctor`: checks a live cluster or a node, and reports what is wrong and what to do about it.
+"""`drawbar doctor`: checks of a live cluster or a node, each with its remedy.
 
-Observe, judge, report: `observation` and `node_observation` read (and write nothing), `plans` decides purely, `report`
-prints. What could not be read is a finding too.
+`observation` and `node_observation` read the state and write nothing. `plans` makes findings of it and is pure.
+`report` prints them. Unreadable state is a finding too.
 """

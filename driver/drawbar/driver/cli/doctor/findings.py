@@ -1,6 +1,6 @@
 """The doctor's findings, and the exit status that follows from them; pure.
 
-Each kind of finding is a `Check` with a fixed name, for programs and for `docs/doctor.md`, which has a row for each.
+Each kind of finding is a `Check` with a fixed name, for programs and for its row in `docs/doctor.md`.
 """
 
 import enum
@@ -15,7 +15,7 @@ NAMED_MAX = 5
 
 
 class Severity(enum.StrEnum):
-    """How much a finding matters, the worst first."""
+    """The importance of a finding, the worst first."""
 
     ERROR = "error"
     UNCHECKED = "unchecked"
@@ -25,7 +25,7 @@ class Severity(enum.StrEnum):
 
 
 class Check(enum.StrEnum):
-    """What was looked at; the part before the dot is the topic."""
+    """The subject of a check; the part before the dot is the topic."""
 
     SERVER_VERSION = "server.version"
     SERVER_RESOURCE_API = "server.resource-api"
@@ -87,18 +87,18 @@ class Check(enum.StrEnum):
 
     @property
     def topic(self) -> str:
-        """Findings of one topic stand together."""
+        """Return the topic; findings of one topic are printed together."""
         return self.value.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check of one thing.
 
     Attributes:
         subject: the thing, such as `node worker-3`.
-        message: what is the matter with it, in one sentence.
-        remedy: what to do; empty only where there is nothing to do.
+        message: its state or trouble, in one sentence.
+        remedy: the next step; empty only if there is none.
     """
 
     check: Check
@@ -110,13 +110,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """Something that could not be looked at.
+    """Something that could not be read.
 
     Attributes:
-        what: such as `nodes`.
-        why: in the API server's words, or ours.
-        permission: what is missing, as `list nodes`; empty where that is not the reason.
-        remedy: what to do, where it is neither a permission nor the API server.
+        what: its name, such as `nodes`.
+        why: the reason, in the API server's words or ours.
+        permission: the missing permission, such as `list nodes`; empty for other reasons.
+        remedy: the next step, if the cause is neither a permission nor the API server.
     """
 
     what: str
@@ -126,7 +126,7 @@ class Unread:
 
 
 def unread(check: Check, lost: Unread) -> Finding:
-    """Return the finding on something that could not be looked at."""
+    """Return the finding on something that could not be read."""
     remedy = lost.remedy or "try again; if it stays so, look at the API server's log"
     if lost.permission:
         remedy = f"run this as a user who may {lost.permission} ({links.url('doctor.md')} has a role for it)"
@@ -137,7 +137,7 @@ def unread(check: Check, lost: Unread) -> Finding:
 
 
 def ok(check: Check, subject: str, message: str) -> Finding:
-    """Return a finding without anything to do."""
+    """Return a finding that needs no action."""
     return Finding(check=check, severity=Severity.OK, subject=subject, message=message)
 
 
@@ -157,13 +157,13 @@ def note(check: Check, subject: str, message: str, remedy: str) -> Finding:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first `NAMED_MAX` of many names, and how many more there are."""
+    """Return the first `NAMED_MAX` names as text, and the number of the others."""
     shown = ", ".join(names[:NAMED_MAX])
     return shown if len(names) <= NAMED_MAX else f"{shown} and {len(names) - NAMED_MAX} more"
 
 
 def ordered(unsorted: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By check, the worst of each first."""
+    """Return the findings by check, the worst of each check first."""
     checks, severities = list(Check), list(Severity)
     return tuple(
         sorted(unsorted, key=lambda it: (checks.index(it.check), severities.index(it.severity), it.subject))
@@ -177,7 +177,7 @@ def counts(findings: Iterable[Finding]) -> dict[Severity, int]:
 
 
 def exit_status(findings: Iterable[Finding]) -> int:
-    """Return 1 with an error, else 3 if something could not be looked at, else 0: a warning does not stop a script."""
+    """Return 1 for an error, else 3 if something could not be read, else 0. A warning does not stop a script."""
     severities = {finding.severity for finding in findings}
     if Severity.ERROR in severities:
         return errors.ExitStatus.FOUND

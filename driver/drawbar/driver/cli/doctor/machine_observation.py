@@ -1,7 +1,7 @@
-"""Reads how a host is prepared for hot-plug: its ports, devices, IOMMU and drivers.
+"""The reader of a host's preparation for hot-plug: its ports, devices, IOMMU and drivers.
 
-Everything is read in a thread that is left behind if the kernel does not answer. A file that is missing or makes no sense
-counts as not known.
+A thread reads everything; if the kernel does not answer, the thread is left behind. A missing or senseless file counts
+as not known.
 """
 
 import os
@@ -31,11 +31,11 @@ _COMMAND_LINE = Path("/proc/cmdline")
 
 
 async def observe(sysfs: Path, root: Path | None) -> machine.Machine:
-    """Return the preparation of the host; raises nothing.
+    """Return the preparation of the host; raise nothing.
 
     Args:
-        sysfs: its sysfs tree.
-        root: where the host's own files are; None if they are not to be read.
+        sysfs: the host's sysfs tree.
+        root: the root of the host's own files; None if they are not to be read.
     """
     asked = kernel.Kernel(sysfs, deadline_seconds=DEADLINE_SECONDS)
     try:
@@ -75,7 +75,7 @@ def read(sysfs: Path, root: Path | None, command_line: Path = _COMMAND_LINE) -> 
 
 
 def wanted(published: Iterable[slices.ResourceSlice]) -> dict[DeviceClass, int]:
-    """Return the classes of the devices that fabrics offer, each with the memory of the largest; 0 if unknown."""
+    """Return the offered classes of device, each with the largest memory in bytes; 0 if unknown."""
     largest: dict[DeviceClass, int] = {}
     for device in (each for listed in published if not listed.spec.node_name for each in listed.spec.devices):
         attribute = device.attributes.get("class")
@@ -119,7 +119,7 @@ def _ports(tree: str, inventory: index.Inventory) -> Iterable[machine.Port]:
 
 
 def _served(tree: str) -> frozenset[str] | None:
-    """The addresses of the ports that pciehp has; None if the kernel does not show its port services."""
+    """Return the addresses of pciehp's ports, or None if the kernel does not show its port services."""
     if not files.names(f"{tree}/{_SERVICES}"):
         return None
     matches = map(_SERVICE.fullmatch, files.names(f"{tree}/{_SERVICES}/{machine.PCIEHP}"))
@@ -127,9 +127,9 @@ def _served(tree: str) -> frozenset[str] | None:
 
 
 def _slot_driver(tree: str, slot: model.Slot, *, capable: bool) -> str:
-    """The driver of a hot-plug slot; a slot that tells neither power nor presence is a name on the board.
+    """Return the driver of a hot-plug slot; empty for a slot without power and presence, which is only a name on the board.
 
-    Linux 6.12 was recorded without the link to the module. Then pciehp has the slot if its port is `capable`.
+    Recordings of Linux 6.12 lack the link to the module. Then pciehp drives the slot if its port is `capable`.
     """
     if slot.powered is None and slot.present is None:
         return ""
@@ -143,7 +143,7 @@ def _buses(tree: str, bridge: model.PciFunction) -> tuple[int, int] | None:
 
 
 def is_hotplug_capable(config: bytes) -> bool | None:
-    """Return whether a port has a slot that is hot-plug capable; None if its configuration space does not tell."""
+    """Return whether a port has a hot-plug capable slot, or None if its configuration space does not say."""
     if len(config) <= _HEADER_BYTES:
         return None
     if not config[_STATUS] & _HAS_CAPABILITIES:
@@ -185,7 +185,7 @@ def _modules(tree: str, root: Path | None) -> machine.Modules:
 
 
 def _module(line: str) -> str:
-    """The module of a line such as `kernel/drivers/nvme/host/nvme.ko.xz: kernel/drivers/nvme/host/nvme-core.ko.xz`."""
+    """Return the module of a line such as `kernel/drivers/nvme/host/nvme.ko.xz: kernel/drivers/nvme/host/nvme-core.ko.xz`."""
     return _underscored(line.partition(":")[0].rpartition("/")[2].partition(".")[0])
 
 

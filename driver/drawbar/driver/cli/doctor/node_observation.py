@@ -1,4 +1,4 @@
-"""Looks at the node it runs on: files, sockets, the node daemon's own pages, and the API server where one answers."""
+"""The reader of this node: files, sockets, the node daemon's own pages, and the API server if one answers."""
 
 import asyncio
 import dataclasses
@@ -29,7 +29,7 @@ SOCKETS_MAX = 32
 FILES_MAX = 32
 FILE_LIMIT_BYTES = 1024 * 1024
 WORDS_MAX = 300
-# By runtime, in the order in which it reads them; those of k3s and RKE2 are made by these.
+# The files of each runtime, in the order in which it reads them. Those of k3s and RKE2 are made from these.
 _CONFIGURATIONS = (
     ("containerd", "etc/containerd/config.toml"),
     ("containerd", "etc/containerd/conf.d/*.toml"),
@@ -43,13 +43,13 @@ _CONFIGURATIONS = (
 async def observe(
     options: settings.Settings, problems: tuple[str, ...], *, kubeconfig: str | None, root: Path | None
 ) -> host_plan.Host:
-    """Everything that the findings on a node rest on; raises nothing.
+    """Return the observed state of this node; raise nothing.
 
     Args:
         options: the node daemon's settings.
-        problems: what is wrong with them.
-        kubeconfig: how to reach the API server; None for the daemon's own way.
-        root: where the host's own files are; None if they are not to be read.
+        problems: the mistakes in the settings.
+        kubeconfig: the file for access to the API server; None for the daemon's own access.
+        root: the root of the host's own files; None if they are not to be read.
     """
     local = await asyncio.to_thread(_local, options, problems, root)
     cluster = await _cluster(options, kubeconfig)
@@ -89,7 +89,7 @@ def _local(options: settings.Settings, problems: tuple[str, ...], root: Path | N
 
 
 def _left_out(options: settings.Settings) -> tuple[leftout.LeftOut, ...] | Unread:
-    """Return the node daemon's record; nothing without one: it has left out nothing, or never ran."""
+    """Return the devices in the node daemon's record of left-out devices; empty without a record."""
     path = options.data_dir / neighbours.FILE
     try:
         with path.open("rb") as file:
@@ -102,7 +102,7 @@ def _left_out(options: settings.Settings) -> tuple[leftout.LeftOut, ...] | Unrea
 
 
 def _sockets(options: settings.Settings) -> tuple[tuple[host_plan.Socket, ...] | None, str]:
-    """Our registration sockets, of this instance and of others, or why there can be none."""
+    """Return the registration sockets of this and other instances, or None and the reason why none is possible."""
     try:
         own = sockets.paths(options.kubelet_dir, options.driver, options.instance).registration
     except node_errors.SocketError as error:
@@ -160,13 +160,13 @@ def _files(root: Path) -> Iterator[host_plan.File]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Cluster:
-    """The cluster, as far as a node needs it.
+    """The part of the cluster that concerns a node.
 
     Attributes:
-        clock: the API server's; None where none answers.
+        clock: the API server's clock; None if no API server answers.
         node: this node's object.
-        offline: why no API server answers.
-        wanted: the classes of device that fabrics offer; None if that is not known.
+        offline: the reason why no API server answers.
+        wanted: the classes of device that fabrics offer; None if not known.
     """
 
     clock: observed.Clock | None = None

@@ -1,6 +1,7 @@
-"""Looks at a cluster. Nothing is written: features are found out by a dry run, permissions by access reviews.
+"""The reader of a cluster. It writes nothing: it tests features by a dry run, and permissions by access reviews.
 
-What cannot be read becomes `findings.Unread`; only an API server that does not answer at all, or does not know us, ends it.
+Unreadable state becomes `findings.Unread`. Only an API server that does not answer, or rejects our credentials, ends
+it.
 """
 
 import asyncio
@@ -30,15 +31,15 @@ async def observe(
     *,
     deadline_seconds: float = reading.DEADLINE_SECONDS,
 ) -> observed.Cluster:
-    """Everything that the findings rest on.
+    """Return the observed state of the cluster.
 
     Args:
-        connection: to the API server.
-        where: which Drawbar is meant.
-        deadline_seconds: how long one read may take.
+        connection: the connection to the API server.
+        where: the installation of Drawbar.
+        deadline_seconds: the longest time for one read.
 
     Raises:
-        errors.CannotCheck: the API server does not answer, or refuses our credentials.
+        errors.CannotCheck: the API server does not answer, or rejects our credentials.
     """
     moment = await reading.read_clock(connection)
     async with client.connecting(connection) as api:
@@ -47,10 +48,10 @@ async def observe(
 
 
 async def greeted(api: client.Client) -> str:
-    """The API server's version, if it lets us in.
+    """Return the API server's version.
 
     Raises:
-        errors.CannotCheck: it does not.
+        errors.CannotCheck: it does not answer, or rejects our credentials.
     """
     try:
         answer = await api.request("GET", "/version")
@@ -69,7 +70,7 @@ async def greeted(api: client.Client) -> str:
 
 
 class _Look:
-    """One look at everything."""
+    """One reading of everything."""
 
     def __init__(self, reader: reading.Reader, where: observed.Where) -> None:
         self._reader = reader
@@ -203,7 +204,7 @@ class _Look:
 def _having(
     served: observed.Reading[Mapping[str, frozenset[str]]], resource: str
 ) -> observed.Reading[tuple[str, ...]]:
-    """Return the versions that have a resource, or all of them for an empty name."""
+    """Return the served versions with a resource, or all served versions for an empty name."""
     if isinstance(served, Unread):
         return served
     return tuple(version for version, names in served.items() if not resource or resource in names)

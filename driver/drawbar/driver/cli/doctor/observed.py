@@ -1,6 +1,6 @@
-"""The observed state of a cluster, and the objects it is read from; pure.
+"""The observed state of a cluster, and the objects behind it; pure.
 
-The objects are those that the daemons do not read as far. What could not be read is a `findings.Unread`.
+The daemons do not read these parts of the objects. Unreadable state is a `findings.Unread`.
 
 Source: core `v1` Node, `coordination.k8s.io/v1` Lease, `apiextensions.k8s.io/v1` CustomResourceDefinition,
 `admissionregistration.k8s.io/v1` ValidatingAdmissionPolicy and its binding, `authorization.k8s.io/v1`
@@ -23,7 +23,7 @@ from drawbar.driver.slices import encoding
 
 
 class ManagedFields(meta.Struct, frozen=True):
-    """Who wrote which fields, and when by the API server's clock."""
+    """The fields of one writer, and the time of its write by the API server's clock."""
 
     time: str = ""
     fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="fieldsV1")
@@ -37,7 +37,7 @@ class LeaseMeta(meta.Struct, frozen=True):
 
     @property
     def renewal_written(self) -> str:
-        """When the API server took the last renewal, by its own clock; empty if it does not tell."""
+        """Return the time of the last renewal by the API server's clock; empty if unknown."""
         times = [
             entry.time
             for entry in self.managed_fields
@@ -47,7 +47,7 @@ class LeaseMeta(meta.Struct, frozen=True):
 
 
 class Lease(meta.Struct, frozen=True):
-    """A lease with what tells its holder's clock from the API server's."""
+    """A lease, with the times to compare its holder's clock with the API server's."""
 
     metadata: LeaseMeta
     spec: core.LeaseSpec = core.LeaseSpec()
@@ -64,13 +64,13 @@ class DefinitionVersion(meta.Struct, frozen=True):
 
 
 class DefinitionSpec(meta.Struct, frozen=True):
-    """The part of a definition that is judged."""
+    """The part of a definition that the doctor checks."""
 
     versions: tuple[DefinitionVersion, ...] = ()
 
 
 class DefinitionStatus(meta.Struct, frozen=True):
-    """Whether the kind is served; a definition that was just made has null for conditions."""
+    """The status of a definition; a new definition has null for conditions."""
 
     conditions: tuple[meta.Condition, ...] | None = None
 
@@ -84,7 +84,7 @@ class Definition(meta.Struct, frozen=True):
 
 
 class SliceSpec(meta.Struct, frozen=True):
-    """For which node a slice is published."""
+    """The node of a slice."""
 
     node_name: str = ""
 
@@ -97,13 +97,13 @@ class Slice(meta.Struct, frozen=True):
 
 
 class MatchCondition(meta.Struct, frozen=True):
-    """An expression that says which requests a policy is about."""
+    """An expression that selects a policy's requests."""
 
     expression: str = ""
 
 
 class PolicySpec(meta.Struct, frozen=True):
-    """Whom a policy is about."""
+    """The requests that a policy applies to."""
 
     match_conditions: tuple[MatchCondition, ...] = ()
 
@@ -116,7 +116,7 @@ class Policy(meta.Struct, frozen=True):
 
 
 class BindingSpec(meta.Struct, frozen=True):
-    """What becomes of a request that a policy is against."""
+    """The action on a request that violates a policy."""
 
     policy_name: str = ""
     validation_actions: tuple[str, ...] = ()
@@ -136,20 +136,20 @@ class UserInfo(meta.Struct, frozen=True):
 
 
 class ReviewStatus(meta.Struct, frozen=True):
-    """The answer of an access review, or of a review of oneself."""
+    """The answer to an access review, or to a review of the user itself."""
 
     allowed: bool = False
     user_info: UserInfo = UserInfo()
 
 
 class Review(meta.Struct, frozen=True):
-    """A review that was answered."""
+    """An answered review."""
 
     status: ReviewStatus = ReviewStatus()
 
 
 class ServiceAccount(meta.Struct, frozen=True):
-    """A service account, of which only the existence matters."""
+    """A service account; only its existence matters."""
 
     metadata: meta.ObjectMeta
 
@@ -170,10 +170,10 @@ class Where:
     """The installation of Drawbar to check.
 
     Attributes:
-        driver: its driver's name.
-        namespace: that of its daemons.
-        lease: the name of its controller's lease.
-        controller, node: the service accounts of its daemons, in that namespace.
+        driver: the driver's name.
+        namespace: the daemons' namespace.
+        lease: the name of the controller's lease.
+        controller, node: the service accounts of the daemons, in that namespace.
     """
 
     driver: str
@@ -183,16 +183,16 @@ class Where:
     node: str
 
     def user(self, account: str) -> str:
-        """Return the name of a service account's user."""
+        """Return the user name of a service account."""
         return f"system:serviceaccount:{self.namespace}:{account}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """What the API server's `Date` header said, between two looks at our own clock.
+    """The API server's `Date` header, between two readings of our own clock.
 
     Attributes:
-        date: in whole seconds; None where there was no header.
+        date: the header's time in whole seconds; None without a header.
     """
 
     before: datetime.datetime
@@ -201,7 +201,7 @@ class Clock:
 
     @property
     def ahead_seconds(self) -> tuple[float, float]:
-        """By how much our clock is ahead of the API server's: at least, and at most."""
+        """Return the least and the most seconds that our clock may be ahead of the API server's."""
         if self.date is None:
             return float("-inf"), float("inf")
         second = datetime.timedelta(seconds=1)
@@ -210,7 +210,7 @@ class Clock:
 
     @property
     def now(self) -> datetime.datetime:
-        """The API server's time at the end of the answer, as far as it is known."""
+        """Return the estimated time of the API server at the end of its answer; our own time if it sent none."""
         if self.date is None:
             return self.after
         least, most = self.ahead_seconds
@@ -219,7 +219,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """What the API server keeps of a published device; as `slices.encoding.Kept`."""
+    """The fields of a published device that the API server keeps; as `slices.encoding.Kept`."""
 
     dropped: tuple[str, ...]
     form: encoding.Encoding
@@ -228,24 +228,24 @@ class Features:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A cluster.
+    """The observed state of a cluster.
 
     Attributes:
-        server: its address.
-        version: such as v1.36.2.
-        resource_versions: those of resource.k8s.io that are served; empty if none is.
-        taint_rules: the versions that have DeviceTaintRules.
-        contexts: the versions that have PodSchedulingContexts, by which a driver's controller can allocate.
-        definitions: by their name ours; None for one that is not there.
-        features: None where resource.k8s.io/v1 is not served.
-        accounts: by name, whether it exists.
-        access: what the daemons' accounts may do.
-        trials: what became of the daemons' writes, tried as their accounts.
-        policies, bindings: all ValidatingAdmissionPolicies, and what puts them in force.
-        lease: the controller's; None if there is none.
-        pods: those of the daemons' namespace.
-        published: slices of the driver.
-        unreadable: the objects that these lists leave out.
+        server: the API server's address.
+        version: the API server's version, such as v1.36.2.
+        resource_versions: the served versions of resource.k8s.io; empty if none is.
+        taint_rules: the versions with DeviceTaintRules.
+        contexts: the versions with PodSchedulingContexts, by which a driver's controller can allocate.
+        definitions: our definitions by name; None for a missing one.
+        features: None if resource.k8s.io/v1 is not served.
+        accounts: by name, whether the account exists.
+        access: the permissions of the daemons' accounts.
+        trials: the outcomes of the daemons' writes, tried as their accounts.
+        policies, bindings: all ValidatingAdmissionPolicies, and their bindings.
+        lease: the controller's lease; None if there is none.
+        pods: the pods in the daemons' namespace.
+        published: the driver's slices.
+        unreadable: the objects left out of these lists.
         resources: the nodes with the resources of their device plugins.
     """
 
@@ -276,27 +276,27 @@ class Cluster:
 
     @property
     def classic(self) -> str:
-        """The version in which our controller allocates; empty where the scheduler allocates, or no component does."""
+        """Return the version in which our controller allocates; empty if the scheduler allocates, or no component does."""
         versions = seen(self.contexts)
         return versions[0] if versions and "v1" not in seen(self.resource_versions) else ""
 
     @property
     def minor(self) -> int | None:
-        """The minor version of the API server, such as 36."""
+        """Return the minor version of the API server, such as 36."""
         return minor(self.version)
 
     @property
     def now(self) -> datetime.datetime:
-        """By the API server's clock, which most times in objects come from."""
+        """Return the time by the API server's clock, which most times in objects come from."""
         return self.clock.now
 
 
 def minor(version: str) -> int | None:
-    """Return the minor version of such as v1.36.2, or None."""
+    """Return the minor version of a version such as v1.36.2, or None."""
     match = _MINOR.match(version)
     return int(match[1]) if match else None
 
 
 def seen(reading: Reading[tuple[T, ...]]) -> tuple[T, ...]:
-    """Return what was read; nothing where it could not be, which is a finding elsewhere."""
+    """Return the objects read; empty if they could not be read, which is a finding elsewhere."""
     return () if isinstance(reading, Unread) else reading

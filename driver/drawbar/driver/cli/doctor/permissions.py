@@ -1,4 +1,4 @@
-"""What the daemons' service accounts have to be allowed, and what happens without, from `catalogue.permissions`; pure."""
+"""The permissions that the daemons' service accounts need, and the effects of missing ones, from `catalogue.permissions`; pure."""
 
 import enum
 from collections.abc import Collection
@@ -8,14 +8,14 @@ from drawbar.driver.catalogue import permissions
 
 
 class Daemon(enum.StrEnum):
-    """Whose account."""
+    """The daemon that uses the account."""
 
     CONTROLLER = "controller"
     NODE = "node"
 
 
 class Part(enum.StrEnum):
-    """What of a daemon asks for something."""
+    """The part of a daemon that needs the permission."""
 
     CORE = "core"
     CLASSIC = "classic"
@@ -24,14 +24,14 @@ class Part(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """One thing that a daemon asks of the API server.
+    """A permission that a daemon needs.
 
     Attributes:
-        resource: with its subresource, as in a role: `fabrics/status`.
-        name: of the only object that is meant; empty for any.
-        consequence: what does not work without it.
-        since: the first minor version that asks for it; 0 for all.
-        part: by what; all but the core is not in every cluster.
+        resource: the resource with its subresource, as in a role: `fabrics/status`.
+        name: the name of the only object; empty for any.
+        consequence: the function that fails without the permission.
+        since: the first Kubernetes minor version that needs it; 0 for all.
+        part: the part that needs it; only the core is in every cluster.
     """
 
     daemon: Daemon
@@ -66,9 +66,9 @@ class Trial:
     """The outcome of a daemon's write, tried as its account by a dry run.
 
     Attributes:
-        what: was written.
-        refused: why not, in the API server's words; empty where it would have been stored.
-        tried: False where it could not be tried.
+        what: the object written.
+        refused: the API server's reason for a refusal; empty if it would have stored the object.
+        tried: False if the write could not be tried.
     """
 
     daemon: Daemon
@@ -80,14 +80,14 @@ class Trial:
 def needed(
     *, driver: str, namespace: str, lease: str, secrets: Collection[str] = (), parts: Collection[Part] = ()
 ) -> tuple[Permission, ...]:
-    """Return everything that both daemons request.
+    """Return all permissions of both daemons.
 
     Args:
         driver: the driver's name.
-        namespace: of the daemons.
-        lease: of the controller.
-        secrets: names of the Secrets that the Fabrics name.
-        parts: beside the core.
+        namespace: the daemons' namespace.
+        lease: the name of the controller's lease.
+        secrets: the names of the Fabrics' Secrets.
+        parts: the parts in use besides the core.
     """
     roles = [
         (Daemon.CONTROLLER, Part.CORE, permissions.CONTROLLER),

@@ -1,6 +1,6 @@
-"""All findings on what was observed; pure, total and deterministic.
+"""All findings on the observed state; pure, total and deterministic.
 
-Each topic yields a finding in any case: none at all would read as "all is well".
+Each topic yields at least one finding: no finding would read as "all is well".
 """
 
 from drawbar.driver.cli.doctor import findings, observed
@@ -20,5 +20,5 @@ _TOPICS = (
 
 
 def plan(cluster: observed.Cluster) -> tuple[findings.Finding, ...]:
-    """All findings on a cluster, by check, the worst of each first."""
+    """Return all findings on a cluster by check, the worst of each check first."""
     return findings.ordered(finding for topic in _TOPICS for finding in topic(cluster))

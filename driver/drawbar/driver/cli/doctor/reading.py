@@ -1,7 +1,7 @@
-"""Reads of one API server whose failure is a finding, each with a deadline, few at once.
+"""Bounded reads of one API server: each has a deadline, few run at once, and a failure is a finding.
 
-The clock is read from the `Date` header that every answer has (RFC 9110, 6.6.1); the usual client does not return headers,
-so that is a request of its own. `CannotCheck` ends the doctor without a report.
+The clock is read from the `Date` header of every answer (RFC 9110, 6.6.1). The usual client does not return headers, so
+this is a request of its own. `CannotCheck` ends the doctor without a report.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from drawbar.driver.kube import errors as kube_errors
 
 
 class CannotCheck(errors.DrawbarError):
-    """The API server does not answer, or does not know us."""
+    """The API server does not answer, or rejects our credentials."""
 
     exit_code = errors.ExitStatus.UNREAD
 
@@ -34,7 +34,7 @@ async def read_clock(connection: connections.Connection) -> observed.Clock:
     """Return the API server's clock between two readings of ours.
 
     Raises:
-        errors.CannotCheck: it does not answer.
+        errors.CannotCheck: the API server does not answer.
         kube.errors.ConfigError: the token cannot be read.
     """
     headers = await client.headers(connection)
@@ -73,10 +73,10 @@ DEADLINE_SECONDS = 60.0
 
 
 class Reader:
-    """Reads from one API server; failures are returned as `Unread`.
+    """A reader of one API server; it returns failures as `Unread`.
 
     Attributes:
-        unreadable: objects that the lists so far left out.
+        unreadable: the objects left out of the lists so far.
     """
 
     def __init__(self, api: client.Client, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
@@ -88,13 +88,13 @@ class Reader:
     async def attempt(
         self, what: str, permission: str, ask: Callable[[], Awaitable[T]], *, absent: T | None = None
     ) -> observed.Reading[T]:
-        """Return the result of `ask`, or why there is none.
+        """Return the result of `ask`, or the reason why there is none.
 
         Args:
-            what: for the finding, such as `nodes`.
-            permission: what is needed for it, such as `list nodes`.
+            what: the name for the finding, such as `nodes`.
+            permission: the needed permission, such as `list nodes`.
             ask: one request, or the pages of one list.
-            absent: stands for the answer that there is no such thing; None where that is a failure too.
+            absent: the result if the API server has no such thing; None if that is a failure too.
         """
         async with self._room:
             try:
@@ -118,7 +118,7 @@ class Reader:
     async def find(
         self, kind: kinds.Kind, name: str, *, into: type[T], namespace: str | None = None
     ) -> observed.Reading[T | None]:
-        """Return one object; None if there is none of that name."""
+        """Return one object, or None if there is none of that name."""
 
         async def ask() -> tuple[T, ...]:
             return (await self.api.read(kind, name, into=into, namespace=namespace),)
@@ -134,7 +134,7 @@ class Reader:
     async def list_all(
         self, kind: kinds.Kind, *, into: type[T], namespace: str | None = None, fields: str = ""
     ) -> observed.Reading[tuple[T, ...]]:
-        """Return all objects of a kind, in pages; none where the kind is not served."""
+        """Return all objects of a kind, read in pages; empty if the kind is not served."""
 
         async def ask() -> tuple[T, ...]:
             listing = await self.api.list_all(kind, into=into, namespace=namespace, fields=fields)

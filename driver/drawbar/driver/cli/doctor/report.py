@@ -1,4 +1,4 @@
-"""The report: sections with a mark and a line for each check for people, and JSON for programs, with camelCase keys."""
+"""The report for people, as sections with a mark and a line for each check, and for programs, as JSON with camelCase keys."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -55,7 +55,7 @@ def show(out: console.Console, listed: Sequence[Finding], *, brief: bool = False
     Args:
         out: the console.
         listed: all findings.
-        brief: leaves out what is well.
+        brief: whether to leave out checks without trouble.
     """
     severities = list(Severity)
     for topic, title in _TITLES.items():
@@ -84,7 +84,7 @@ def _line(out: console.Console, finding: Finding) -> None:
 
 
 def url(finding: Finding) -> str:
-    """Return the address of the page about a check."""
+    """Return the URL of the documentation of a check."""
     return links.url(f"doctor.md#{finding.check.value}")
 
 
@@ -103,7 +103,7 @@ def document(listed: Sequence[findings.Finding], about: dict[str, str]) -> dict[
 
     Args:
         listed: all findings.
-        about: what was checked, such as the API server.
+        about: the checked object, such as the API server.
     """
     return {
         **about,

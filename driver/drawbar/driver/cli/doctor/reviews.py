@@ -1,9 +1,9 @@
-"""What the daemons' service accounts may do: access reviews, and dry runs of the daemons' writes. Nothing is stored.
+"""The permissions of the daemons' service accounts, by access reviews and by dry runs of the daemons' writes.
 
-An account that may not ask about others, as those of the daemons, may still ask about its own permissions.
+Nothing is stored. An account may ask about its own permissions even if it may not ask about others.
 
-Roles decide which kinds an account may write, admission policies and webhooks which content; only a write shows whether
-it passes all of them. The user who runs the doctor must be allowed to impersonate the accounts.
+Roles decide on the kinds that an account may write; admission policies and webhooks decide on the content. Only a write
+shows whether it passes all of them. The user of the doctor must be allowed to impersonate the accounts.
 
 Source: Kubernetes "User impersonation", "Dry-run".
 """
@@ -32,7 +32,7 @@ _WHO_AM_I = _REVIEW(group="authentication.k8s.io", kind="SelfSubjectReview", plu
 async def ask(
     reader: reading.Reader, where: observed.Where, permissions: Sequence[Permission]
 ) -> tuple[observed.Reading[Answer], ...]:
-    """Return the answer to each, or why there is none; one reason for all of a daemon's that have the same."""
+    """Return the answer to each permission, or the reason why there is none; a daemon's equal reasons are given once."""
     users = {
         Daemon.CONTROLLER: where.user(where.controller),
         Daemon.NODE: where.user(where.node),
@@ -68,7 +68,7 @@ async def _may_ask(reader: reading.Reader) -> observed.Reading[bool]:
 
 
 async def may(reader: reading.Reader, attributes: dict[str, str]) -> observed.Reading[bool]:
-    """Whether the user who runs this may do something, given as the attributes of a resource in an access review."""
+    """Return whether the present user may do something, given as the resource attributes of an access review."""
     work = functools.partial(_allowed, reader, _ABOUT_ME, {"resourceAttributes": attributes})
     return await reader.attempt("what this user may do", f"create {_ABOUT_ME.plural}", work)
 
@@ -83,7 +83,7 @@ async def _name(reader: reading.Reader) -> str:
 async def _answer(
     reader: reading.Reader, namespace: str, user: str, permission: Permission
 ) -> observed.Reading[Answer]:
-    """About that user, or with an empty name about ourselves."""
+    """Return the answer about a user, or about the present user if the name is empty."""
     resource, _, subresource = permission.resource.partition("/")
     spec: dict[str, Any] = {
         "resourceAttributes": {
@@ -111,9 +111,9 @@ async def _allowed(reader: reading.Reader, kind: kinds.Kind, spec: dict[str, Any
     return (await reader.api.create(kind, body, into=observed.Review)).status.allowed
 
 
-# Its own field manager, so that no field of the daemons' seems to be given up.
+# The trials have a field manager of their own, so that they do not give up the daemons' fields.
 MANAGER = "drawbar-doctor"
-# An object that no Drawbar makes.
+# Drawbar makes no object of this name.
 PROBE = "drawbar-doctor"
 NODE_NAME = "authentication.kubernetes.io/node-name"
 
@@ -123,9 +123,9 @@ class Write:
     """One request that a daemon makes in its daily work.
 
     Attributes:
-        what: for the finding.
-        name: of an object that is patched; empty for one that is created.
-        node: that the token of a node daemon is bound to.
+        what: the name for the finding.
+        name: the name of a patched object; empty for a created one.
+        node: the node that the node daemon's token is bound to.
     """
 
     daemon: Daemon
@@ -148,15 +148,15 @@ def planned_writes(
     modern: bool,
     now: datetime.datetime,
 ) -> tuple[Write, ...]:
-    """Return the writes to try: one of each kind for which there is an object.
+    """Return the writes to try: one of each kind with an object to write.
 
     Args:
-        where: which Drawbar is meant.
-        ours: Fabrics of the driver.
-        nodes: of the cluster.
-        attached: DeviceAttachments of the driver.
-        modern: `resource.k8s.io/v1` is served.
-        now: when conditions are said to change.
+        where: the installation of Drawbar.
+        ours: the driver's Fabrics.
+        nodes: the cluster's nodes.
+        attached: the driver's DeviceAttachments.
+        modern: whether `resource.k8s.io/v1` is served.
+        now: the time for changed conditions.
     """
     fabric = ours[0].metadata.name if ours else PROBE
     held = [attachment for attachment in attached if not attachment.deleting]
@@ -320,7 +320,7 @@ def _object(kind: kinds.Kind, metadata: dict[str, Any], **content: Any) -> dict[
 async def try_writes(
     reader: reading.Reader, where: observed.Where, writes: Sequence[Write]
 ) -> tuple[observed.Reading[Trial], ...]:
-    """Return how each ended; a single untried one for a daemon that this user may not impersonate."""
+    """Return the outcome of each write; one untried outcome for a daemon that this user may not impersonate."""
     accounts = {Daemon.CONTROLLER: where.controller, Daemon.NODE: where.node}
     trials: list[observed.Reading[Trial]] = []
     for daemon, account in accounts.items():
@@ -379,9 +379,9 @@ async def _send(api: client.Client, write: Write, trial: Trial) -> Trial:
         else:
             await api.create(write.kind, write.body, into=dict, namespace=write.namespace, dry_run=True)
     except (errors.Denied, errors.Invalid) as error:
-        # Webhooks may have side effects that a dry run must not have; the API server refuses on their behalf.
+        # The API server refuses a dry run if a webhook has side effects.
         return replace(trial, tried=False) if "dry run" in str(error) else replace(trial, refused=str(error))
     except (errors.Conflict, errors.NotFound):
-        # Deleted, or made anew, since it was read: whether the write would pass is not known, and nothing is wrong.
+        # The object was deleted or replaced since it was read. Whether the write would pass is not known.
         return replace(trial, tried=False)
     return trial

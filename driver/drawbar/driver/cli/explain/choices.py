@@ -1,4 +1,4 @@
-"""The devices that a claim without an allocation could have: its selectors and those of its classes, evaluated."""
+"""The candidates for a claim without an allocation, by the selectors of its requests and their classes."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ DEVICES_MOST = 10_000
 
 
 class Chooser:
-    """Finds the devices of requests; each DeviceClass is read once.
+    """A search for the devices of requests; it reads each DeviceClass once.
 
     Attributes:
         unread: the classes that could not be read.

@@ -1,4 +1,4 @@
-"""What was read of the cluster to explain one object of it, as values.
+"""The state of the cluster around one object, as values.
 
 Source: core `v1` Pod, `resource.k8s.io/v1` ResourceClaim and DeviceClass.
 """
@@ -26,7 +26,7 @@ class Selector(meta.Struct, frozen=True):
 
 
 class Alternative(meta.Struct, frozen=True):
-    """Devices that a request wants, or would take."""
+    """Devices that a request wants, or would accept."""
 
     device_class_name: str = ""
     selectors: tuple[Selector, ...] = ()
@@ -42,7 +42,7 @@ class Request(meta.Struct, frozen=True):
 
     @property
     def alternatives(self) -> tuple[Alternative, ...]:
-        """What would do for it, the preferred one first."""
+        """Return the alternatives of the request, the preferred one first."""
         return (self.exactly,) if self.exactly is not None else self.first_available
 
 
@@ -59,14 +59,14 @@ class ClaimSpec(meta.Struct, frozen=True):
 
 
 class Claim(meta.Struct, frozen=True):
-    """A claim with what it asks for."""
+    """A claim with its requests."""
 
     metadata: meta.ObjectMeta
     spec: ClaimSpec = ClaimSpec()
 
 
 class ClassSpec(meta.Struct, frozen=True):
-    """What devices of a class have in common."""
+    """The common properties of a class's devices."""
 
     selectors: tuple[Selector, ...] = ()
 
@@ -79,7 +79,7 @@ class DeviceClass(meta.Struct, frozen=True):
 
 
 class Waiting(meta.Struct, frozen=True):
-    """Why a container does not run."""
+    """The reason why a container does not run."""
 
     reason: str = ""
     message: str = ""
@@ -121,7 +121,7 @@ class Pod(meta.Struct, frozen=True):
 
     @property
     def claim_names(self) -> tuple[tuple[str, str], ...]:
-        """Its names of the claims, each with that of its ResourceClaim, which is empty until there is one."""
+        """Return the pod's names of its claims, each with the ResourceClaim's name, which is empty until there is one."""
         made = {claim.name: claim.resource_claim_name for claim in self.status.resource_claim_statuses}
         return tuple(
             (claim.name, claim.resource_claim_name or made.get(claim.name, ""))
@@ -131,15 +131,15 @@ class Pod(meta.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which devices a request could have had.
+    """The candidates for a request.
 
     Attributes:
-        request: its name.
-        class_name: of the DeviceClass.
-        has_class: whether there is such a class.
-        matching: the devices that meet class and selectors, taken ones included.
-        fault: why the selectors cannot be evaluated; empty if they can.
-        count: how many the request wants.
+        request: the request's name.
+        class_name: the name of the DeviceClass.
+        has_class: whether the class exists.
+        matching: the devices that match class and selectors, with those in use.
+        fault: the reason why the selectors cannot be evaluated; empty if they can.
+        count: the number of devices requested.
     """
 
     request: str
@@ -152,22 +152,22 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What is explained, and what was read for it.
+    """The object to explain, and the state around it.
 
     Attributes:
         kind: one of `objects.KINDS`.
-        name: of the object.
-        now: by the clock of this machine.
-        cluster: fabrics, attachments, slices and claims of the driver.
-        devices: those that the object is, or has.
-        pod: for `pod`.
-        claims: for `pod` and `claim`, by name what they ask for.
-        choices: by name of a claim without an allocation.
-        nodes: those that matter, by name; None for one that does not exist.
-        daemons: by name of a node its pod of the node daemon.
+        name: the object's name.
+        now: the time by this machine's clock.
+        cluster: the driver's fabrics, attachments, slices and claims.
+        devices: the devices of the object, or the device itself.
+        pod: the pod, for `pod`.
+        claims: the claims with their requests, for `pod` and `claim`.
+        choices: the candidates by name of a claim without an allocation.
+        nodes: the relevant nodes by name; None for a missing one.
+        daemons: the node daemon's pod by name of its node.
         has_daemons: whether any pod of the node daemon is seen.
-        events: about the objects that matter, the newest first.
-        unread: what could not be read.
+        events: the Events about relevant objects, the newest first.
+        unread: the state that could not be read.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""Why the first claims without a device wait, for `drawbar status`."""
+"""The reasons why the first claims without a device wait, for `drawbar status`."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,13 @@ CLAIMS_MOST = 4
 async def with_reasons(
     api: client.Client, shown: tree.Tree, whole: tree.Tree, cluster: status.Cluster
 ) -> tree.Tree:
-    """Return the tree in which the first pending claims have the reason in place of the scheduler's message.
+    """Return the tree in which the first pending claims show the reason in place of the scheduler's message.
 
     Args:
-        api: of the cluster.
-        shown: the part of the tree that is shown.
+        api: the cluster's API server.
+        shown: the shown part of the tree.
         whole: the tree of the whole cluster.
-        cluster: that it was made of.
+        cluster: the state behind the tree.
     """
     pending = [
         claim

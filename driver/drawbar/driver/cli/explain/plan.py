@@ -1,6 +1,7 @@
-"""Why an object waits or fails, and the next step; pure, total and deterministic.
+"""The reason why an object waits or fails, and the next step; pure, total and deterministic.
 
-The cause is first, its consequences follow in the order of the chain from the fabric to the pod, and each fact is told once.
+The cause is first. Its consequences follow in the order of the chain from the fabric to the pod. Each fact is told
+once.
 """
 
 from collections import Counter
@@ -43,12 +44,12 @@ _FACT_CHARS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why an object waits or fails.
+    """The explanation of an object that waits or fails.
 
     Attributes:
-        cause: the one finding that the others follow from; None if nothing is wrong.
-        consequences: the other findings that are not well, from the cause to the object; each fact once.
-        rest: what is well, and notes.
+        cause: the one finding that causes the others; None if nothing is wrong.
+        consequences: the other findings with trouble, from the cause to the object; each fact once.
+        rest: the findings without trouble, and notes.
     """
 
     cause: Finding | None
@@ -57,7 +58,7 @@ class Explanation:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, the cause first."""
+        """Return all findings, the cause first."""
         return (*((self.cause,) if self.cause is not None else ()), *self.consequences, *self.rest)
 
 
@@ -83,25 +84,25 @@ def explain(world: observed.World) -> Explanation:
 
 
 def _depth(finding: Finding) -> int:
-    """Return how far a finding is from the root of the trouble."""
+    """Return the distance of a finding from the root of the trouble."""
     if finding.severity is Severity.UNCHECKED:
         return len(_ROOTS) + 1
     if finding.check in (Check.FABRICS_CONNECTED, Check.FABRICS_CREDENTIALS):
         return -2
     if finding.check is Check.CLAIMS_ALLOCATED and finding.severity is Severity.ERROR:
-        # The request itself, or the lack of devices: no state of a fabric explains more.
+        # The request itself, or too few devices, is the cause; no state of a fabric explains more.
         return -1
     return _ROOTS.index(finding.check.topic) if finding.check.topic in _ROOTS else len(_ROOTS)
 
 
 def _repeats(finding: Finding, earlier: Finding) -> bool:
-    """Return whether the finding's last clause was told before."""
+    """Return whether an earlier finding already told the fact in the last clause."""
     fact = finding.message.rpartition(": ")[2].strip(". ")
     return len(fact) >= _FACT_CHARS and fact in earlier.message
 
 
 def plan(world: observed.World) -> tuple[Finding, ...]:
-    """Return the findings on the object and on all that it waits for, the cause first."""
+    """Return the findings on the object and on everything that it waits for, the cause first."""
     return explain(world).findings
 
 
@@ -334,7 +335,7 @@ def _judge(choice: observed.Choice, driver: str, subject: str) -> Finding:
 
 
 def lack(choices: Sequence[observed.Choice], driver: str) -> str:
-    """Return why the requests of a claim cannot be met, or an empty text if enough devices are free."""
+    """Return the reason why a claim's requests cannot be met; empty if enough devices are free."""
     for choice in choices:
         finding = _judge(choice, driver, "")
         if finding.severity is Severity.ERROR:
@@ -360,7 +361,7 @@ def _blockers(blocked: Sequence[tree.Device]) -> str:
 
 
 def _unblock(blocked: Sequence[tree.Device], lacking: int) -> str:
-    """Return the next step for a claim that lacks free devices."""
+    """Return the next step for a claim with too few free devices."""
     rules = sorted({taint.rule for device in blocked for taint in device.taints if taint.rule})
     if rules:
         return (
@@ -422,7 +423,7 @@ def _device(world: observed.World, device: tree.Device, *, is_alone: bool = True
 
 
 def _surroundings(world: observed.World) -> Iterator[Finding]:
-    """What is wrong with the attachments, Fabrics and nodes of the devices."""
+    """Yield the findings on the attachments, Fabrics and nodes of the devices."""
     names_of = {device.attachment for device in world.devices if device.attachment}
     held = [entry for entry in world.cluster.attachments if entry.metadata.name in names_of]
     if world.kind == "node":
@@ -443,7 +444,7 @@ def _surroundings(world: observed.World) -> Iterator[Finding]:
 
 
 def _recognition(attachment: attachments.DeviceAttachment) -> Iterator[Finding]:
-    """Return the witness by which the node recognised the device, if it did."""
+    """Yield the witness by which the node recognised the device, if it did."""
     node = attachment.status.node
     if node is not None and node.recognised_by is not None:
         yield findings.ok(
@@ -536,7 +537,7 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
 
 
 def _is_served(world: observed.World, node: core.Node) -> bool:
-    """Return whether a node daemon works there though its pod is not seen, as one that runs outside of a pod."""
+    """Return whether a node daemon outside of a pod serves the node."""
     if world.has_daemons:
         return False
     name = node.metadata.name
@@ -552,7 +553,7 @@ def _is_served(world: observed.World, node: core.Node) -> bool:
 
 
 def _reached(world: observed.World, node: core.Node, subject: str) -> Iterator[Finding]:
-    """Return the Fabrics that tell which hosts can have which devices, and of which the node can have none of these."""
+    """Yield a warning for each of these Fabrics with reachability groups, if the node is its host but in no group."""
     for fabric in _fabrics(world, []):
         name = fabric.metadata.name
         is_host = names.node_label(name) in node.metadata.labels
@@ -567,7 +568,7 @@ def _reached(world: observed.World, node: core.Node, subject: str) -> Iterator[F
 
 
 def _events(world: observed.World) -> Iterator[Finding]:
-    """The newest warnings, each reason once."""
+    """Yield the newest warning of each reason."""
     newest = {
         (event.reason, event.regarding.name): event
         for event in reversed(world.events)

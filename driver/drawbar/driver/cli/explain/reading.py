@@ -1,4 +1,4 @@
-"""Reads of the cluster what explains one device, claim, pod or node."""
+"""The reader of the cluster's state around one device, claim, pod or node."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from drawbar.driver.cli.status import reading as status_reading
 from drawbar.driver.cli.status import tree
 from drawbar.driver.kube import client, kinds
 
-# Of which Events are asked for; a pod may have many claims.
+# The most claims whose Events are read; a pod may have many.
 REGARDING_MOST = 16
 NODES_MOST = 16
 
@@ -25,17 +25,17 @@ T = TypeVar("T")
 
 
 async def read(api: client.Client, target: objects.Target, *, driver: str, namespace: str) -> observed.World:
-    """Return what explains the target.
+    """Return the state around the target.
 
     Args:
-        api: of the cluster.
+        api: the cluster's API server.
         target: a device, claim, pod or node.
         driver: the DRA driver's name.
-        namespace: of the daemons.
+        namespace: the daemons' namespace.
 
     Raises:
         Missing: there is no object of that name.
-        errors.DrawbarError: nothing at all can be read.
+        errors.DrawbarError: the API server does not answer.
     """
     async with contextlib.AsyncExitStack() as stack:
         evaluator = evaluation.Process()
@@ -45,7 +45,7 @@ async def read(api: client.Client, target: objects.Target, *, driver: str, names
 
 
 class _Look:
-    """One look, of which everything that fails is kept."""
+    """One reading; it keeps every failure."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class _Look:
         return nodes
 
     async def _daemons(self, namespace: str, nodes: Iterable[str]) -> tuple[dict[str, core.Pod], bool]:
-        """Return the node daemon's pod of each of these nodes, and whether there is any of such pods."""
+        """Return the node daemon's pod of each of these nodes, and whether any such pod exists."""
         if not nodes:
             return {}, False
         pods = self._seen(await self._reader.list_all(kinds.POD, into=core.Pod, namespace=namespace), ())
@@ -202,13 +202,13 @@ class _Look:
 
 
 def _is_daemon(pod: core.Pod) -> bool:
-    """Return whether it is one of a node daemon, by the label that the chart gives it, or by its account."""
+    """Return whether the pod runs a node daemon, by the chart's label or by its account."""
     component = pod.metadata.labels.get("app.kubernetes.io/component")
     return component == "node" or pod.spec.service_account_name.startswith("drawbar-node")
 
 
 def _named(shown: Iterable[tree.Device], name: str) -> tuple[tree.Device, ...]:
-    """Return the devices of that name, `pool/name`, attachment or id at the fabric manager.
+    """Return the devices of that name: `pool/name`, an attachment, or an id of the fabric manager.
 
     Raises:
         Missing: there is none.

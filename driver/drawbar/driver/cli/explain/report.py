@@ -13,7 +13,7 @@ from drawbar.driver.cli.explain import plan
 def show(
     out: console.Console, explained: plan.Explanation, target: objects.Target, *, brief: bool = False
 ) -> None:
-    """Print the cause with its next step, then its consequences, then what is well unless `brief`."""
+    """Print the cause with its next step, then its consequences, then the rest unless `brief`."""
     cause = explained.cause
     if cause is None:
         out.print(text.Text(f"Nothing is wrong with {target.kind} {target.name}.", style="green"))

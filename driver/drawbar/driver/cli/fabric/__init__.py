@@ -1,5 +1,5 @@
 """`drawbar fabric`: look at a fabric, and change it by hand.
 
-`sources` reads which fabric is meant, `connections` connects its adapter, `oddities` judges what the fabric lists, `views` makes
+`sources` finds the fabric, `connections` connects its adapter, `oddities` checks the fabric's inventory, `views` makes
 tables and JSON.
 """

@@ -1,4 +1,4 @@
-"""A connected adapter, with a deadline, without secrets in its errors, and with progress for what takes long."""
+"""A connected adapter with a deadline, no secrets in its errors, and progress for long calls."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ class Failed(errors.DrawbarError):
 
 @contextlib.contextmanager
 def translated(subject: str) -> Iterator[None]:
-    """Raise what a fabric manager answers as an error for users."""
+    """Raise the errors of a fabric manager as errors for users."""
     try:
         yield
     except fabric_errors.InvalidConfiguration as error:
@@ -37,7 +37,7 @@ def translated(subject: str) -> Iterator[None]:
 
 
 def configuration(source: observed.Source) -> contract.AdapterConfig:
-    """Return what the adapter is configured with."""
+    """Return the adapter's configuration."""
     spec = source.spec
     return contract.AdapterConfig(
         name=source.name,
@@ -54,7 +54,7 @@ def configuration(source: observed.Source) -> contract.AdapterConfig:
 async def connected(
     source: observed.Source, connect: Connect | None = None
 ) -> AsyncIterator[contract.FabricAdapter]:
-    """`async with`: the adapter, connected, by another way than its own where one is given.
+    """Yield the connected adapter, reached by `connect` if given.
 
     Raises:
         DrawbarError: the configuration is wrong, or the fabric manager is not reached or refuses.

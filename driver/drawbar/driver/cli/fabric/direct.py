@@ -1,7 +1,7 @@
 """Attach and detach by the adapter itself, without a cluster.
 
-No lock of a cluster is taken. So a device whose connection carries the mark of one, or that has an operation in flight, is
-left alone.
+No lock of a cluster is taken. So a device is refused if its connection carries a cluster's mark, or if it has an
+operation in flight.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ def require_free(devices: Collection[contract.Device], model: str) -> None:
 
 
 async def detach(adapter: contract.FabricAdapter, device_id: str, *, assumed: bool) -> dict[str, Any]:
-    """Detach a device from the host that has it, and return the outcome as JSON values.
+    """Detach a device from its host, and return the outcome as JSON values.
 
     Raises:
         DrawbarError: it cannot be detached, or the operator declines.
@@ -115,7 +115,7 @@ async def detach(adapter: contract.FabricAdapter, device_id: str, *, assumed: bo
         f"{_unmarked(can)}",
         assumed=assumed,
     )
-    # An answer may come late, and a detach has no etag.
+    # An answer may come late, and a detach has no etag to protect it.
     _, now = await _read(adapter, device_id)
     if now.connection != device.connection:
         raise errors.DrawbarError(
@@ -133,7 +133,7 @@ async def detach(adapter: contract.FabricAdapter, device_id: str, *, assumed: bo
 async def _read(
     adapter: contract.FabricAdapter, device_id: str
 ) -> tuple[contract.Capabilities, contract.Device]:
-    """Return what the fabric can do and a device that may be changed."""
+    """Return the fabric's capabilities and a device that may be changed."""
     async with progress.shown("reading the fabric"):
         can = await adapter.capabilities()
         device = (await adapter.devices()).device(device_id)
@@ -162,7 +162,7 @@ async def _require_host(adapter: contract.FabricAdapter, host_id: str) -> None:
 async def _finished(
     adapter: contract.FabricAdapter, operation: contract.Operation, activity: str
 ) -> contract.Operation:
-    """Wait for the end of an operation, report its progress and return it; raise its failure."""
+    """Wait for the end of an operation, report its progress and return it; raise an error if it failed."""
     async with progress.shown(activity):
         percent = None
         while not operation.done:
@@ -179,7 +179,7 @@ async def _finished(
 
 
 def _unmarked(can: contract.Capabilities) -> str:
-    """Return the warning that belongs into a question where a cluster's use of a device cannot be seen."""
+    """Return the warning for a question if the fabric cannot show a cluster's use of a device."""
     return (
         "" if can.marks else " The fabric keeps no marks: whether a cluster uses the device is not visible."
     )

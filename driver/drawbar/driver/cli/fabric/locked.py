@@ -1,6 +1,7 @@
-"""Attach and detach by a DeviceAttachment, which is the lock: the controller calls the fabric.
+"""Attach and detach by a DeviceAttachment, which is the lock; the controller calls the fabric.
 
-An attachment without a claim is held by hand: the controller keeps it until it is deleted, and gives the device to no claim.
+An attachment without a claim is held by hand. The controller keeps it until it is deleted, and gives the device to no
+claim.
 """
 
 import asyncio
@@ -36,15 +37,15 @@ async def attach(
     *,
     assumed: bool,
 ) -> dict[str, Any]:
-    """Create the DeviceAttachment of a free device and return the outcome once the controller has attached it.
+    """Create the DeviceAttachment of a free device, and return the outcome once the controller has attached the device.
 
     Args:
         api: the cluster's API server.
         source: the Fabric.
-        adapter: connected to its manager.
-        device_id: of the fabric.
+        adapter: the adapter, connected to the Fabric's manager.
+        device_id: the fabric's id of the device.
         host_name: a host's id, or the name of its node.
-        assumed: whether the operator's agreement is.
+        assumed: whether the operator's agreement is assumed.
 
     Raises:
         DrawbarError: it cannot be attached, or the operator declines.
@@ -93,9 +94,9 @@ async def attach_model(
     *,
     assumed: bool,
 ) -> dict[str, Any]:
-    """Create the DeviceAttachment of a free place and return the outcome with the device that the fabric chose.
+    """Create the DeviceAttachment of a free place, and return the outcome with the device that the fabric chose.
 
-    Args and errors as `attach`; the model is that of the place.
+    Args and errors are those of `attach`; the model is the place's.
     """
     assert source.cluster is not None
     async with progress.shown("reading the fabric"):
@@ -142,9 +143,9 @@ async def detach(
     Args:
         api: the cluster's API server.
         source: the Fabric.
-        device_id: of the fabric.
-        force: do not wait until the node lets go; also for a detach that is under way and hangs, whoever had the device.
-        assumed: whether the operator's agreement is.
+        device_id: the fabric's id of the device.
+        force: do not wait until the node lets go; also ends a detach in progress of a device that is not held by hand.
+        assumed: whether the operator's agreement is assumed.
 
     Raises:
         DrawbarError: a claim has the device, there is no attachment, or the operator declines.
@@ -186,10 +187,10 @@ async def detach(
 
 
 def _where(cluster: observed.Cluster, mapped: host_map.NodeMap, host_name: str) -> tuple[str, str]:
-    """Return the node and the host of a name that is one of either.
+    """Return the node and the host for the name of either.
 
     Raises:
-        DrawbarError: there is no such node, or nothing is attached through the Fabric any more.
+        DrawbarError: there is no such node, or the Fabric takes no more attachments.
     """
     if cluster.fabric.deleting:
         raise errors.DrawbarError(
@@ -207,7 +208,7 @@ def _where(cluster: observed.Cluster, mapped: host_map.NodeMap, host_name: str) 
 def _free_places(
     cluster: observed.Cluster, devices: Iterable[contract.Device], model: str
 ) -> tuple[contract.Device, ...]:
-    """Return the free places of a model, those with high numbers first: claims are given low ones."""
+    """Return the free places of a model, high numbers first: claims get low ones."""
     held = holdings.Holdings.of(map(holdings.Holding.from_attachment, cluster.attachments))
     by_id = {device.id: device for device in devices}
     arrangement = any_of_model.arrange(by_id, held, any_of_model.Memory(), None)
@@ -234,7 +235,7 @@ def _refuse_taken(source: observed.Source, device: contract.Device) -> None:
 
 
 async def _attached(api: client.Client, made: attachments.DeviceAttachment) -> attachments.DeviceAttachment:
-    """Return the attachment once the controller has attached the device; raise when it does not come about."""
+    """Return the attachment once the controller has attached the device; raise an error if the attach fails."""
     name, shown, last = made.metadata.name, set[str](), made
     activity = f"waiting for the controller to attach it with DeviceAttachment {name}"
     async with progress.shown(activity), aclosing(_states(api, name)) as states:
@@ -258,7 +259,7 @@ async def _attached(api: client.Client, made: attachments.DeviceAttachment) -> a
 
 
 async def _gone(api: client.Client, attachment: attachments.DeviceAttachment) -> None:
-    """Return once there is no such attachment any more."""
+    """Return once the attachment is gone."""
     name, shown = attachment.metadata.name, set[str]()
     activity = f"waiting for the detach by DeviceAttachment {name}"
     async with progress.shown(activity), aclosing(_states(api, name)) as states:
@@ -269,7 +270,7 @@ async def _gone(api: client.Client, attachment: attachments.DeviceAttachment) ->
 
 
 def _show(attachment: attachments.DeviceAttachment, shown: set[str]) -> None:
-    """Report each condition on stderr that was not reported before."""
+    """Print each new condition on stderr."""
     for condition in attachment.status.conditions:
         line = tables.clean(
             f"{condition.type} {condition.status}: {condition.reason} {condition.message}".rstrip()
@@ -281,7 +282,7 @@ def _show(attachment: attachments.DeviceAttachment, shown: set[str]) -> None:
 
 
 async def _states(api: client.Client, name: str) -> AsyncGenerator[attachments.DeviceAttachment | None, None]:
-    """Yield an attachment now and whenever it changes; None when there is none."""
+    """Yield an attachment now and on each change; None if there is none."""
     only = f"metadata.name={name}"
     while True:
         listing = await api.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment, fields=only)

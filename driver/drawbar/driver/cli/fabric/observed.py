@@ -1,4 +1,4 @@
-"""The fabric that an operator means, and what of the cluster concerns it, as values."""
+"""The operator's fabric, and the cluster's state about it, as values."""
 
 from dataclasses import dataclass, field
 
@@ -8,10 +8,10 @@ from drawbar.fabric import contract
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What of the cluster concerns a Fabric object.
+    """The cluster's state about a Fabric.
 
     Attributes:
-        fabric: the object.
+        fabric: the Fabric.
         nodes: all nodes.
         attachments: the fabric's DeviceAttachments.
     """
@@ -23,12 +23,12 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """How to reach a fabric manager.
+    """The access to a fabric manager.
 
     Attributes:
-        name: of the Fabric, or the path of the file.
-        spec: of the Fabric, or what stands in the file.
-        credentials: as whom; never printed.
+        name: the Fabric's name, or the path of the file.
+        spec: the Fabric's spec, or the file's content.
+        credentials: the credentials; never printed.
         cluster: None with a configuration file.
     """
 

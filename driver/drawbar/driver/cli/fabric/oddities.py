@@ -1,4 +1,4 @@
-"""What is odd about a fabric, as its manager lists it and as the cluster has it; pure."""
+"""The oddities of a fabric, by its manager's lists and by the cluster's objects; pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -9,9 +9,9 @@ from drawbar.driver.controller import reach
 from drawbar.driver.controller.fabrics import numbers
 from drawbar.fabric import contract, identifiers, recognition, witnesses
 
-# So many ids or attributes are in one sentence.
+# The most ids or attributes in one sentence.
 NAMED_MAX = 8
-# How an identifier of a host is compared, by its kind; of a kind that is not here, as a serial number.
+# The way to compare a host's identifiers, by kind; other kinds are compared as serial numbers.
 COMPARABLE: Mapping[str, Callable[[str], str]] = {**host_map.COMPARABLE, "hostname": identifiers.host_name}
 
 
@@ -21,7 +21,7 @@ def oddities(
     hosts: tuple[contract.Host, ...],
     inventory: contract.Inventory,
 ) -> tuple[str, ...]:
-    """Return a sentence with the remedy for everything that is odd."""
+    """Return a sentence with the remedy for each oddity."""
     devices = inventory.devices
     return (
         *(f"{sentence}; its devices are in doubt" for sentence in inventory.unread),
@@ -35,7 +35,7 @@ def oddities(
 
 
 def node_map(source: observed.Source, hosts: tuple[contract.Host, ...]) -> host_map.NodeMap:
-    """Return which host is which node, as the controller maps them; empty without a cluster."""
+    """Return the node of each host, as the controller maps them; empty without a cluster."""
     if source.cluster is None:
         return host_map.NodeMap()
     held = host_map.from_status(source.cluster.fabric)
@@ -68,10 +68,10 @@ def _setup(
 
 
 def _hosts(hosts: tuple[contract.Host, ...]) -> Iterator[str]:
-    """Yield a sentence for each identifier that several hosts have, and for each that no maker has filled in."""
+    """Yield a sentence for each identifier that several hosts share, and for each that the maker left at a default."""
     holders: dict[tuple[str, str], list[str]] = {}
     placeholders: dict[tuple[str, str], list[str]] = {}
-    # Of those compared as equal, the first form is shown.
+    # Of several equal identifiers, the first form is shown.
     forms: dict[tuple[str, str], str] = {}
     for host in hosts:
         for kind, shown in host.identifiers.items():
@@ -125,7 +125,7 @@ def _recognition(hosts: tuple[contract.Host, ...], devices: tuple[contract.Devic
             "and none by hand meanwhile"
         )
     shared = numbers.Numbers.from_devices(devices).holders()
-    # A serial number is shown a second time under its declared kind.
+    # A serial number also appears under its declared kind.
     declared = {
         (value, named) for (kind, value), named in shared.items() if kind is not witnesses.Kind.SERIAL
     }
@@ -139,7 +139,7 @@ def _recognition(hosts: tuple[contract.Host, ...], devices: tuple[contract.Devic
 
 
 def _named(ids: Sequence[str], kind: str = "device") -> str:
-    """Return the ids of devices, or of hosts, in words, a few of them by name."""
+    """Return the number of devices or hosts in words, with the ids of a few."""
     more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
     return f"{kind}{'' if len(ids) == 1 else 's'} {', '.join(ids[:NAMED_MAX])}{more}"
 
@@ -167,7 +167,7 @@ def _cluster(
     by_id = {device.id: device for device in devices}
     for attachment in cluster.attachments:
         device = by_id.get(attachment.device_id)
-        # A place has no device until the fabric has chosen one.
+        # A place has no device before the fabric has chosen one.
         is_place = attachment.spec.device_id not in by_id and attachment.status.device is None
         if attachment.deleting or (is_place and not attachment.holds(attachments.ATTACHED)):
             continue

@@ -1,6 +1,6 @@
-"""How nodes are expected to recognise the devices of a fabric; pure.
+"""Forecasts of how nodes will recognise the devices of a fabric; pure.
 
-A number that two devices show identifies neither of them, so the forecast leaves it out, as the controller does.
+A number of two devices identifies neither of them. So the forecast leaves it out, as the controller does.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from drawbar.driver.controller.fabrics import numbers
 from drawbar.fabric import contract, recognition
 from drawbar.fabric.witnesses import Kind
 
-# As few characters as a column has room for.
+# Short names that fit into a column.
 _SHORT: Mapping[Kind, str] = MappingProxyType(
     {
         Kind.PCIE_DSN: "dsn",
@@ -34,7 +34,7 @@ _SHORT: Mapping[Kind, str] = MappingProxyType(
 def forecasts(
     devices: Iterable[contract.Device], hosts: Iterable[contract.Host]
 ) -> Mapping[str, recognition.Forecast]:
-    """Return by the id of each device how its node is expected to recognise it."""
+    """Return, by the id of each device, how its node is expected to recognise it."""
     devices = tuple(devices)
     listed = numbers.Numbers.from_devices(devices)
     has_slot = any(port.slot_hint is not None for host in hosts for port in host.ports)

@@ -1,4 +1,4 @@
-"""`drawbar fabric record`: a masked transcript of a Redfish manager, also where it is so odd that reading it fails."""
+"""`drawbar fabric record`: a masked transcript of a Redfish manager, even one that cannot be read otherwise."""
 
 import functools
 import os
@@ -17,15 +17,15 @@ from drawbar.fabric.redfish import transcripts
 async def record(
     source: observed.Source, path: Path, change: tuple[str, str] | None, *, assumed: bool
 ) -> dict[str, Any]:
-    """Read the fabric, attach and detach a device where one is named, and write the transcript.
+    """Read the fabric, attach and detach a device if one is named, write the transcript, and return the outcome.
 
-    What fails on the way is in the outcome and in the transcript.
+    The outcome and the transcript contain the failures on the way.
 
     Args:
         source: the fabric.
-        path: of the file, which must not exist.
-        change: ids of a device and a host.
-        assumed: whether the operator is not asked before the change.
+        path: the file to create; it must not exist.
+        change: the ids of a device and a host.
+        assumed: whether the operator's agreement to the change is assumed.
 
     Raises:
         UsageError: the fabric has another adapter, or the file cannot be made.
@@ -49,7 +49,7 @@ async def record(
         except errors.DrawbarError as error:
             problem = str(error)
         finally:
-            # Also at the deadline of the command: a service that stalls is to be seen, too.
+            # This also happens at the command's deadline, so that a stalled service leaves a transcript.
             transcript = recorder.transcript()
             file.write(msgspec.json.format(msgspec.json.encode(transcript), indent=1).decode() + "\n")
     return {
@@ -61,7 +61,7 @@ async def record(
 
 
 def show(out: Any, outcome: dict[str, Any]) -> None:
-    """Print where the transcript is, and what went wrong."""
+    """Print the transcript's path, and the failures."""
     if outcome["problem"] is not None:
         out.print(outcome["problem"], markup=False, highlight=False)
     out.print(

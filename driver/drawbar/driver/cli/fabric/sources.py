@@ -1,8 +1,8 @@
-"""The fabric that an operator means: a configuration file, or a Fabric object of the cluster with its Secret.
+"""The operator's fabric: a configuration file, or a Fabric object of the cluster with its Secret.
 
-The file is YAML in the form of a Fabric's `spec`, strict, with `credentialFiles` in place of `credentialsSecretRef`: by key of
-such a Secret, the path of a file, from the folder of the configuration file. Its user owns the endpoint and the
-credentials, so it names no origins; a Secret of the cluster is sent only to the origins that it names.
+The file is YAML in the strict form of a Fabric's `spec`, with `credentialFiles` in place of `credentialsSecretRef`.
+This maps each key of such a Secret to the path of a file, relative to the configuration file. The user owns the
+endpoint and the credentials, so the file names no origins. A Secret of the cluster is sent only to its own origins.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ TIMEOUT_SECONDS_MAX = 3600
 
 
 class _FileSpec(fabrics.FabricSpec, frozen=True):
-    """What a configuration file holds; `credentials_secret_ref` is refused."""
+    """The content of a configuration file; `credentials_secret_ref` is refused."""
 
     credential_files: Mapping[str, str] = MappingProxyType({})
 
@@ -41,7 +41,7 @@ def from_file(path: Path) -> Source:
     """Return the fabric of a configuration file.
 
     Raises:
-        UsageError: with a sentence for each mistake; none quotes a value.
+        UsageError: the file has mistakes; the message has a sentence for each and quotes no value.
     """
     content = _document(path)
     problems = list(_problems(content))
@@ -68,8 +68,8 @@ async def from_cluster(api: client.Client, name: str, namespace: str) -> Source:
 
     Args:
         api: the cluster's API server.
-        name: of the Fabric.
-        namespace: that of the controller, where the Fabric's Secret is.
+        name: the Fabric's name.
+        namespace: the controller's namespace, with the Fabric's Secret.
 
     Raises:
         DrawbarError: there is no such Fabric, or it or its Secret cannot be read or used.
@@ -141,7 +141,7 @@ def _document(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark is not None else "the file"
-        # Without the parser's own words, which may quote a secret.
+        # The parser's own message may quote a secret.
         raise errors.UsageError(f"{path}: {line} is no YAML; write `key: value` lines") from error
     except (ValueError, TypeError, RecursionError) as error:
         raise errors.UsageError(f"{path}: this is no YAML; write `key: value` lines") from error
@@ -153,7 +153,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _complaints(node: Any, seen: set[int]) -> Iterator[str]:
-    """Yield a sentence for each key that stands twice in one mapping, and for each text with half a character."""
+    """Yield a sentence for each repeated key in a mapping, and for each text with an incomplete character."""
     if id(node) in seen:
         return
     seen.add(id(node))

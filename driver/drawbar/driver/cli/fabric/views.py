@@ -1,4 +1,4 @@
-"""What `drawbar fabric` prints, as tables and as JSON; pure. Text of a fabric manager is shown without control characters."""
+"""The output of `drawbar fabric`, as tables and as JSON; pure. A fabric manager's text loses its control characters."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ _USER_INFO = re.compile(r"//[^/@]*@")
 
 
 def endpoint(content: str) -> str:
-    """Return an endpoint without a user name or password in it."""
+    """Return an endpoint without a user name or password."""
     return _USER_INFO.sub("//[redacted]@", content)
 
 
 def identity(credentials: contract.Credentials) -> str:
-    """Return as whom an adapter logs in, without a secret."""
+    """Return the kinds of an adapter's credentials, without a secret."""
     parts = [f"user {credentials.username}"] if credentials.username else []
     parts += ["a token"] if credentials.token else []
     parts += ["a client certificate"] if credentials.certificate else []
@@ -54,7 +54,7 @@ def devices(
 def device(
     item: contract.Device, source: observed.Source, forecast: recognition.Forecast | None = None
 ) -> dict[str, Any]:
-    """Return a device as JSON values, with the forecast among all devices or that of the device by itself."""
+    """Return a device as JSON values; without `forecast`, by a forecast for the device on its own."""
     expected = forecast or recognition.forecast(item)
     attachment = attachment_of(item.id, source)
     claim = attachment.spec.claim if attachment is not None else None
@@ -101,7 +101,7 @@ def device(
 
 
 def is_offered(item: contract.Device, source: observed.Source) -> bool | None:
-    """Return whether the Fabric's offer has a device; None if the controller selects it by number."""
+    """Return whether the Fabric's offer includes a device, or None if the controller selects by number."""
     offer = source.spec.offer
     whole = item.slice_of.origin_id if item.slice_of is not None else item.id
     if not offer.has_device(whole, item.device_class.value, item.model, item.enclosure):
@@ -122,7 +122,7 @@ def attachment_of(device_id: str, source: observed.Source) -> Any:
 def show_devices(
     out: console.Console, items: Sequence[Mapping[str, Any]], *, forecasts: bool = False
 ) -> None:
-    """Print a table of devices: with the kinds of their identifiers, or with the forecasts of their recognition."""
+    """Print a table of devices with the kinds of their identifiers, or with the forecasts of their recognition."""
     by = "RECOGNISED BY" if forecasts else "IDENTIFIERS"
     head: Sequence[str] = (
         "DEVICE",
@@ -235,7 +235,7 @@ def show_operations(out: console.Console, items: Sequence[Mapping[str, Any]]) ->
 
 
 def event(item: contract.WatchEvent, source: observed.Source) -> dict[str, Any] | None:
-    """Return an event of a watch as JSON values; None for one that changes nothing."""
+    """Return an event of a watch as JSON values, or None if it changes nothing."""
     match item:
         case contract.DeviceChanged():
             return {"event": "device", "device": device(item.device, source)}
@@ -303,7 +303,7 @@ def check(
     hosts: tuple[contract.Host, ...],
     inventory: contract.Inventory,
 ) -> dict[str, Any]:
-    """Return everything that was read of a fabric, as JSON values."""
+    """Return the readings of a fabric as JSON values."""
     mapped = oddities.node_map(source, hosts)
     return {
         "fabric": source.name,
@@ -318,7 +318,7 @@ def check(
 
 
 def show_check(out: console.Console, document: Mapping[str, Any]) -> None:
-    """Print what was read of a fabric."""
+    """Print the readings of a fabric."""
     can = document["capabilities"]
     tables.sentence(
         out,

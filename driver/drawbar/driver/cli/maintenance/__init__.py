@@ -1,4 +1,4 @@
-"""`drawbar maintenance`: keeps further claims from devices, and further devices from nodes, by Maintenances.
+"""`drawbar maintenance`: no further claims for devices, and no further devices for nodes, by Maintenances.
 
-`plan` decides the entries of each Fabric, and what they mean; `execution` writes them and waits until they hold.
+`plan` decides the entries of each Fabric and their consequences. `execution` writes them and waits until they hold.
 """

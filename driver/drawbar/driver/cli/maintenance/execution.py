@@ -1,4 +1,4 @@
-"""Writes a plan into Maintenances, and waits until the controller has done what follows."""
+"""Write a plan into Maintenances, and wait until the controller has acted on it."""
 
 import asyncio
 import sys
@@ -21,7 +21,7 @@ TRIES = 5
 async def read(
     api: client.Client, target: objects.Target, *, driver: str
 ) -> tuple[observed.Cluster, frozenset[str]]:
-    """Return the cluster, and the labels of the node that is meant.
+    """Return the cluster, and the labels of the target node.
 
     Raises:
         Nothing: there is no such node.
@@ -38,10 +38,10 @@ async def read(
 
 
 async def write(api: client.Client, planned: plan.Plan, *, dry_run: bool = False) -> None:
-    """Write each change, or have the API server check it; what was written before a failure is reported on stderr.
+    """Write each change, or have the API server check it; report the earlier writes on stderr after a failure.
 
     Raises:
-        errors.DrawbarError: a Maintenance is refused, or is written by others all the time.
+        errors.DrawbarError: a Maintenance is refused, or others change it at every attempt.
     """
     done: list[str] = []
     try:
@@ -108,7 +108,7 @@ async def settle(api: client.Client, planned: plan.Plan, target: objects.Target,
                 await wake.wait()
         return
     if not planned.on:
-        # A full host, or one whose node daemon is silent, has no label either.
+        # A full host, or one with a silent node daemon, has no label either.
         return
     labels = {names.node_label(change.fabric) for change in planned.changes}
     node = mirror.Mirror(

@@ -1,6 +1,6 @@
-"""The entries of Maintenances that a device, an enclosure or a node needs to be in maintenance or back from it; pure.
+"""The entries of Maintenances that begin or end the maintenance of a device, an enclosure or a node; pure.
 
-The verb adds entries to one Maintenance of each Fabric, and takes them out of all.
+The verb adds entries to one Maintenance of each Fabric, and removes them from all.
 """
 
 import hashlib
@@ -21,15 +21,15 @@ REASON_HASH_CHARS = 10
 
 
 class Nothing(errors.DrawbarError):
-    """There is nothing of that name, or it cannot be in maintenance."""
+    """There is no object of that name, or it cannot be in maintenance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The entries that the Maintenances of one Fabric are to have more, or no longer.
+    """Entries to add to the Maintenances of one Fabric, or to remove from them.
 
     Attributes:
-        fabric: its name.
+        fabric: the Fabric's name.
         devices: names of devices as in its slices.
         nodes: names of nodes.
     """
@@ -41,14 +41,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A change of Fabrics, and the devices that it is about.
+    """A change of Fabrics, and the devices concerned.
 
     Attributes:
         on: whether maintenance begins.
-        changes: by fabric; empty where everything is as it should be.
-        devices: those that are concerned.
-        driver: that serves the Fabrics.
-        reason: a text for people, where maintenance begins.
+        changes: the changes by fabric; empty if there is nothing to change.
+        devices: the devices concerned.
+        driver: the driver of the Fabrics.
+        reason: a text for people, if maintenance begins.
     """
 
     on: bool
@@ -59,18 +59,18 @@ class Plan:
 
     @property
     def in_use(self) -> tuple[tree.Device, ...]:
-        """The devices that a claim has."""
+        """Return the devices with a claim."""
         return tuple(device for device in self.devices if device.claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """A Maintenance as it is to be.
+    """The write of one Maintenance.
 
     Attributes:
-        name: of the object.
-        before: the object as it is; None where it is to be created.
-        spec: None where it is to be deleted, since it would have no entry.
+        name: the object's name.
+        before: the present object; None to create it.
+        spec: the new spec; None to delete the object, since it would have no entry.
     """
 
     name: str
@@ -84,14 +84,14 @@ def plan(
     """Return the changes for a target.
 
     Args:
-        cluster: everything that there is.
-        labels: those of the node, where one is meant.
-        target: what is meant.
+        cluster: the whole state of the cluster.
+        labels: the labels of the target node, if it is a node.
+        target: the device, enclosure or node.
         on: whether maintenance begins.
         reason: a text for people.
 
     Raises:
-        Nothing: see there.
+        Nothing: there is no such object, or it cannot be in maintenance.
     """
     scopes = {
         fabric.metadata.name: maintenances.unite(
@@ -141,7 +141,11 @@ def plan(
 
 
 def _placed(shown: tree.Tree, target: objects.Target) -> list[tuple[str, tree.Device]]:
-    """Return the devices that are meant, each with its fabric."""
+    """Return the target's devices, each with its fabric.
+
+    Raises:
+        Nothing: there is no such device.
+    """
     placed = [
         (fabric.name, enclosure.name, device)
         for fabric in shown.fabrics
@@ -203,7 +207,7 @@ def _reaching(
     *,
     on: bool,
 ) -> list[str]:
-    """Return the Fabrics that may attach a device to the node, or that name it."""
+    """Return the Fabrics that may attach a device to the node, or that name the node."""
     attached = {device.pool.partition("/")[0] for device in devices}
     wanted = []
     for fabric in ours:
@@ -230,7 +234,7 @@ def _differs(scope: maintenances.Scope, change: Change, devices: Iterable[tree.D
 
 
 def object_name(fabric: str, reason: str) -> str:
-    """Return the name of the Maintenance that the verb adds entries to: one for each Fabric and reason."""
+    """Return the name of the Maintenance for new entries: one for each Fabric and reason."""
     if not reason:
         return fabric
     return f"{fabric}-{hashlib.sha256(reason.encode()).hexdigest()[:REASON_HASH_CHARS]}"
@@ -240,12 +244,12 @@ def writes(planned: Plan, change: Change, listed: Iterable[maintenances.Maintena
     """Return the writes of a change.
 
     Args:
-        planned: the plan that the change is of.
+        planned: the plan of the change.
         change: the entries of one Fabric.
-        listed: all Maintenances, as they are now.
+        listed: all present Maintenances.
 
     Raises:
-        Nothing: the Maintenance that the entries are to be added to is one of another Fabric.
+        Nothing: the Maintenance for the new entries belongs to another Fabric.
     """
     by_name = {item.metadata.name: item for item in listed}
     of_fabric = maintenances.of_fabric(by_name.values(), change.fabric, planned.driver)
@@ -295,7 +299,7 @@ def _additions(
 
 
 def document(write: Write) -> dict[str, Any]:
-    """Return the object that a write creates, or the merge patch that changes it."""
+    """Return the object that a write creates, or its merge patch."""
     assert write.spec is not None
     if write.before is None:
         spec = msgspec.to_builtins(write.spec)
@@ -305,7 +309,7 @@ def document(write: Write) -> dict[str, Any]:
             "metadata": {"name": write.name},
             "spec": {key: value for key, value in spec.items() if value},
         }
-    # So that an entry written at the same moment is not lost.
+    # The resource version keeps an entry that is written at the same moment.
     return {
         "metadata": {"resourceVersion": write.before.metadata.resource_version},
         "spec": {"devices": list(write.spec.devices), "nodes": list(write.spec.nodes)},
@@ -313,7 +317,7 @@ def document(write: Write) -> dict[str, Any]:
 
 
 def consequences(planned: Plan, target: objects.Target) -> tuple[str, ...]:
-    """Return what the change means, in sentences."""
+    """Return the consequences of the change, in sentences."""
     label = f"{target.kind} {target.name}"
     if not planned.on:
         kind = "devices go there again" if target.kind == "node" else "claims are given it again"
@@ -347,8 +351,8 @@ def holds(planned: Plan, cluster: observed.Cluster, key: str) -> bool:
 
     Args:
         planned: the change.
-        cluster: as it is now.
-        key: of the taint.
+        cluster: the present state of the cluster.
+        key: the key of the taint.
     """
     wanted = {(device.pool, device.name) for device in planned.devices}
     shown = {(device.pool, device.name): device for device in tree.build(cluster).devices if device.published}

@@ -1,5 +1,5 @@
-"""`drawbar move`: has the pods of a claim started anew, on another device.
+"""`drawbar move`: restart the pods of a claim on another device.
 
-`plan` decides what that takes and what it means; `execution` keeps the devices from further claims, evicts the pods, waits for
-those that take their place, and lets the devices be given again.
+`plan` decides the steps and their consequences. `execution` keeps further claims from the devices, evicts the pods,
+waits for their successors, and opens the devices to claims again.
 """

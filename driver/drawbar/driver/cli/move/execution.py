@@ -1,4 +1,4 @@
-"""Carries out a move, one step after the other; each says on stderr what it did when a later one fails."""
+"""The execution of a move, step by step; if a step fails, stderr names the earlier ones."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from drawbar.driver.cli.status import observed, reading
 from drawbar.driver.kube import client, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 
-# The target of a settled change.
+# The target whose change is settled.
 DEVICES = objects.Target(kind="device")
 
 
@@ -26,7 +26,7 @@ async def read(
     """Return the cluster, the claims to move, and the pods of their namespace.
 
     Args:
-        api: of the cluster.
+        api: the cluster's API server.
         target: a claim, or a pod whose claims are moved.
         driver: the DRA driver's name.
 
@@ -56,7 +56,7 @@ async def read(
 
 
 class Mover:
-    """One move, and how far it has come."""
+    """One move and its progress."""
 
     def __init__(self, api: client.Client, planned: plan.Move, namespace: str, *, driver: str) -> None:
         self._api = api
@@ -82,7 +82,7 @@ class Mover:
 
     @property
     def undone(self) -> str:
-        """What stays as it is now, and how that is ended; empty where nothing was changed."""
+        """Return what a failed move has done so far, and how to undo it; empty if nothing was changed."""
         if not self._is_begun:
             return ""
         left = [pod.metadata.name for pod in self._planned.pods if pod.metadata.name not in self._evicted]
@@ -98,7 +98,7 @@ class Mover:
         return "; ".join(sentences)
 
     async def run(self, before: frozenset[str]) -> None:
-        """Move; `before` are the uids of the pods that are there now.
+        """Move the claims; `before` are the UIDs of the pods that exist now.
 
         Raises:
             errors.DrawbarError: a step is refused, or the API server is not reached.
@@ -117,10 +117,10 @@ class Mover:
         self._is_begun = False
 
     async def _evict(self, pod: plan.Pod) -> None:
-        """Ask for the eviction until its disruption budget allows it."""
+        """Request the eviction until the pod's disruption budget allows it."""
         name, path, body = pod.metadata.name, self._path(pod), self._eviction(pod)
         async with progress.shown(f"evicting pod {name}"):
-            # Another pod may have that name by now, or none.
+            # Another pod may have the name by now, or none.
             with contextlib.suppress(kube_errors.NotFound, kube_errors.Conflict):
                 loop = backoff.repeating(kube_errors.Throttled, noted=self._note_refusal)
                 await loop(self._api.request, "POST", path, body=body)
@@ -141,7 +141,7 @@ class Mover:
         self._refused = f"the API server refuses it: {error}"
 
     async def _follow(self, before: frozenset[str]) -> None:
-        """Wait until each evicted pod is gone, and has one in its place that runs."""
+        """Wait until each evicted pod is gone and has a running successor."""
         wake = asyncio.Event()
         pods = mirror.Mirror(
             self._api,
@@ -166,7 +166,7 @@ class Mover:
 
 @contextlib.contextmanager
 def reporting(mover: Mover) -> Iterator[None]:
-    """`with`: report on stderr how far it has come, where it does not come to its end."""
+    """Report the remaining changes on stderr if the block fails."""
     try:
         yield
     except BaseException:

@@ -1,4 +1,4 @@
-"""What it takes to get a claim off its devices; pure."""
+"""The steps to take a claim off its devices; pure."""
 
 import dataclasses
 from collections import Counter
@@ -31,20 +31,20 @@ class Pod(meta.Struct, frozen=True):
 
     @property
     def controller(self) -> meta.OwnerReference | None:
-        """What makes another pod once this one is gone; None where nothing does."""
+        """Return the owner that replaces the pod after its end, or None."""
         return next((owner for owner in self.metadata.owner_references if owner.controller), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """What is to be done.
+    """The plan of a move.
 
     Attributes:
-        claims: `NAMESPACE/NAME` of each.
-        devices: that the claims are to leave.
-        change: the entries of Maintenances; those that are there already are not in it.
-        pods: to be evicted.
-        spare: how many devices of the same class, model and fabric are free, for each device.
+        claims: `NAMESPACE/NAME` of each claim.
+        devices: the present devices of the claims.
+        change: the entries of Maintenances, without the existing ones.
+        pods: the pods to evict.
+        spare: for each device, the number of free devices of its class, model and fabric.
     """
 
     claims: tuple[str, ...]
@@ -55,12 +55,12 @@ class Move:
 
     @property
     def bare(self) -> tuple[str, ...]:
-        """The names of the pods that no controller replaces."""
+        """Return the names of the pods that no controller replaces."""
         return tuple(pod.metadata.name for pod in self.pods if pod.controller is None)
 
     @property
     def back(self) -> maintenance.Plan:
-        """The same change undone."""
+        """Return the change that undoes this one."""
         return dataclasses.replace(self.change, on=False)
 
 
@@ -73,8 +73,8 @@ class Outcome:
     """The result of a move.
 
     Attributes:
-        is_moved: whether each evicted pod has a successor that runs.
-        sentence: for people.
+        is_moved: whether each evicted pod has a running successor.
+        sentence: the result for people.
     """
 
     is_moved: bool
@@ -85,12 +85,12 @@ def plan(cluster: observed.Cluster, moved: Sequence[ResourceClaim], pods: Iterab
     """Return the steps of a move.
 
     Args:
-        cluster: everything that there is.
+        cluster: the whole state of the cluster.
         moved: the claims, of one namespace.
-        pods: of that namespace.
+        pods: the pods of that namespace.
 
     Raises:
-        maintenance.Nothing: they have no device of a fabric, or no pod that could be evicted.
+        maintenance.Nothing: the claims have no fabric device, or no pod to evict.
     """
     names = tuple(f"{claim.metadata.namespace}/{claim.metadata.name}" for claim in moved)
     name = ", ".join(names)
@@ -150,7 +150,7 @@ def _kind(device: tree.Device) -> tuple[str, str, str]:
 
 
 def consequences(planned: Move) -> tuple[str, ...]:
-    """Return what it means, in sentences."""
+    """Return the consequences of the move, in sentences."""
     names = findings.listed([f"{device.pool}/{device.name}" for device in planned.devices])
     lines = [f"claim {', '.join(planned.claims)} leaves {names}, which no claim is given meanwhile"]
     for pod in planned.pods:
@@ -170,24 +170,24 @@ def consequences(planned: Move) -> tuple[str, ...]:
 
 
 def awaited(planned: Move) -> Mapping[str, int]:
-    """Return how many pods each controller, by uid, has to make."""
+    """Return the number of pods that each controller, by UID, has to replace."""
     return Counter(pod.controller.uid for pod in planned.pods if pod.controller is not None)
 
 
 def missing(planned: Move, before: frozenset[str], pods: Iterable[Pod]) -> int:
-    """Return how many pods do not run yet that take the place of evicted ones.
+    """Return the number of successors that do not run yet.
 
     Args:
-        planned: what was done.
-        before: uids of the pods that were there before.
-        pods: of the namespace, as they are now.
+        planned: the move.
+        before: the UIDs of the earlier pods.
+        pods: the present pods of the namespace.
     """
     made = Counter(pod.controller.uid for pod in _made(before, pods) if pod.controller is not None)
     return sum(max(0, wanted - made[uid]) for uid, wanted in awaited(planned).items())
 
 
 def successors(planned: Move, before: frozenset[str], pods: Iterable[Pod]) -> tuple[str, ...]:
-    """Return the names of the pods that run in place of evicted ones."""
+    """Return the names of the running successors of evicted pods."""
     owners = awaited(planned)
     return tuple(
         pod.metadata.name
@@ -197,7 +197,7 @@ def successors(planned: Move, before: frozenset[str], pods: Iterable[Pod]) -> tu
 
 
 def _made(before: frozenset[str], pods: Iterable[Pod]) -> Iterator[Pod]:
-    """Yield the new pods that run."""
+    """Yield the new running pods."""
     for pod in pods:
         is_new = pod.metadata.uid not in before and not pod.metadata.deletion_timestamp
         if is_new and pod.status.phase == RUNNING:
@@ -218,7 +218,7 @@ def check(planned: Move, *, force: bool) -> None:
 
 
 def outcome(planned: Move, successors: Sequence[str]) -> Outcome:
-    """Return the result: what was evicted, and which pods run in their place."""
+    """Return the result: the evicted pods and their running successors."""
     evicted = findings.listed([pod.metadata.name for pod in planned.pods])
     devices = ", ".join(device.name for device in planned.devices)
     if planned.bare and not successors:

@@ -21,7 +21,7 @@ Changed = Callable[[mirror.Item | None, mirror.Item | None], None]
 
 
 class Live:
-    """The objects of a status, the pods without a node, the DeviceTaintRules and the Events of Drawbar.
+    """The objects of a status, the pods without a node, the DeviceTaintRules and Drawbar's Events.
 
     Args:
         api: the API server.
@@ -73,7 +73,7 @@ class Live:
         """Wait for the first answer of each collection.
 
         Raises:
-            errors.DrawbarError: the API server does not answer, or nothing at all can be read.
+            errors.DrawbarError: the API server does not answer, or nothing can be read.
         """
         try:
             async with asyncio.timeout(FIRST_ANSWER_SECONDS):
@@ -88,7 +88,7 @@ class Live:
             raise errors.DrawbarError("nothing can be read: " + self.unread()[0])
 
     def cluster(self) -> observed.Cluster:
-        """Return what is there now."""
+        """Return the present state of the cluster."""
         return observed.Cluster(
             driver=self._driver,
             fabrics=tuple(self._fabrics),
@@ -99,7 +99,7 @@ class Live:
         )
 
     def unread(self) -> tuple[str, ...]:
-        """Return a sentence for each collection that cannot be followed now, and for objects that cannot be read."""
+        """Return a sentence for each collection without a working watch, and for objects that cannot be read."""
         collections = tuple(
             reading.sentence(_unread(plural, followed.problem))
             for plural, followed in self._mirrors.items()
@@ -119,7 +119,7 @@ class Live:
 
 @contextlib.asynccontextmanager
 async def following(api: client.Client, *, driver: str, changed: Changed) -> AsyncIterator[Live]:
-    """`async with`: yield the cluster once it has been read, and follow it meanwhile.
+    """Yield the cluster once it has been read, and follow it during the block.
 
     Raises:
         errors.DrawbarError: see `Live.ready`.
@@ -137,7 +137,7 @@ async def following(api: client.Client, *, driver: str, changed: Changed) -> Asy
 
 
 async def _taint_rules(api: client.Client) -> kinds.Kind | None:
-    """Return the served version of DeviceTaintRule, or None if there is none or the API server does not tell."""
+    """Return the served version of DeviceTaintRule, or None if there is none or the API server does not say."""
     try:
         return discovery.taint_rules(await discovery.resources(api, discovery.RESOURCE_GROUP))
     except kube_errors.KubeError:

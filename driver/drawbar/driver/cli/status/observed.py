@@ -1,4 +1,4 @@
-"""What was read of the cluster, as values."""
+"""The state read from the cluster, as values."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _PREEMPTION = re.compile(r"\.?( still not schedulable,)? preemption: ")
 
 
 class PodClaim(meta.Struct, frozen=True):
-    """A claim that a pod names, with the ResourceClaim that was made for it; empty until there is one."""
+    """A claim that a pod names, and its ResourceClaim; that name is empty until the ResourceClaim exists."""
 
     name: str = ""
     resource_claim_name: str = ""
@@ -37,7 +37,7 @@ class Pod(meta.Struct, frozen=True):
 
     @property
     def claim_names(self) -> tuple[str, ...]:
-        """The names of its ResourceClaims, those that are not made yet left out."""
+        """Return the names of the pod's existing ResourceClaims."""
         named = (*self.spec.resource_claims, *self.status.resource_claim_statuses)
         return tuple(dict.fromkeys(claim.resource_claim_name for claim in named if claim.resource_claim_name))
 
@@ -55,11 +55,11 @@ class UnscheduledPod(Pod, frozen=True):
 
     @property
     def reason(self) -> str:
-        """The scheduler's message; empty before it has tried."""
+        """Return the scheduler's message; empty before it has tried."""
         scheduled = meta.find(self.status.conditions, "PodScheduled")
         if scheduled is None or scheduled.is_true:
             return ""
-        # Preemption never frees a device.
+        # Preemption never frees a device, so the message about it is cut.
         return _PREEMPTION.split(scheduled.message, maxsplit=1)[0]
 
 
@@ -83,21 +83,21 @@ class Event(meta.Struct, frozen=True):
 
     @property
     def at(self) -> str:
-        """When it was recorded, RFC 3339."""
+        """Return the time of the Event, RFC 3339."""
         return self.event_time or self.metadata.creation_timestamp or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What was read. What was not asked for, or could not be read, is empty.
+    """The state read from the cluster. A collection that was not requested, or could not be read, is empty.
 
     Attributes:
-        driver: the DRA driver's name, whose devices are meant.
-        wanted: the claims that were asked for, which are shown also without a device.
-        rules: the DeviceTaintRules, whatever their version and driver.
-        pods: those without a node.
-        unlisted: the collections that could not be read, by plural name.
-        unread: one sentence for everything that could not be read, with the remedy.
+        driver: the name of the DRA driver of the devices.
+        wanted: the requested claims, shown even without a device.
+        rules: the DeviceTaintRules of any version and driver.
+        pods: the pods without a node.
+        unlisted: the plural names of the collections that could not be read.
+        unread: one sentence with the remedy for each reading that failed.
     """
 
     driver: str

@@ -1,4 +1,4 @@
-"""Reads of the cluster what a status needs, and no more: the whole, or what belongs to one fabric, node, claim or pod."""
+"""The reader of a status: the whole cluster, or only the part of one fabric, node, claim or pod."""
 
 import asyncio
 import dataclasses
@@ -25,14 +25,14 @@ Missing = objects.Missing
 
 
 class Incomplete(errors.DrawbarError):
-    """Something that is needed cannot be read."""
+    """A necessary object cannot be read."""
 
     exit_code = errors.ExitStatus.UNREAD
 
 
 @dataclass(slots=True, kw_only=True)
 class _Readings:
-    """Reads, of which those that fail are kept as sentences, as are the objects that cannot be read.
+    """The results of reads; failures, and objects that cannot be read, are kept as sentences.
 
     Attributes:
         first: the first failure and its remedy.
@@ -53,7 +53,7 @@ class _Readings:
         fields: str = "",
         namespace: str | None = None,
     ) -> tuple[T, ...]:
-        """Return all objects that match; none where they cannot be read."""
+        """Return all objects that match; empty if they cannot be read."""
 
         async def ask() -> tuple[T, ...]:
             listing = await self.reader.api.list_all(
@@ -66,7 +66,7 @@ class _Readings:
         return () if self._is_unread(result, kind) else result  # type: ignore[return-value]
 
     async def list_rules(self) -> tuple[taintrules.DeviceTaintRule, ...]:
-        """Return the DeviceTaintRules in the newest version that is served; none where there is no such kind."""
+        """Return the DeviceTaintRules in the newest served version; empty if there is no such kind."""
         try:
             served = await discovery.resources(self.reader.api, discovery.RESOURCE_GROUP)
         except kube_errors.KubeError as error:
@@ -80,7 +80,7 @@ class _Readings:
     async def find(
         self, kind: kinds.Kind, name: str, into: type[T], namespace: str | None = None
     ) -> T | None:
-        """Return one object; None where there is none, or it cannot be read."""
+        """Return one object, or None if it does not exist or cannot be read."""
         result = await self.reader.find(kind, name, into=into, namespace=namespace)
         return None if self._is_unread(result, kind) else result  # type: ignore[return-value]
 
@@ -96,14 +96,14 @@ class _Readings:
 
 
 def left_out(unreadable: Collection[exclusions.Unreadable]) -> list[str]:
-    """Return a sentence for each of the first `NAMED_MAX` objects that cannot be read, and one for the others."""
+    """Return a sentence for each of the first `NAMED_MAX` unreadable objects, and one for the others."""
     sentences = [str(left) for left in itertools.islice(unreadable, NAMED_MAX)]
     more = len(unreadable) - len(sentences)
     return [*sentences, f"{more} more objects cannot be read"] if more else sentences
 
 
 def sentence(unread: Unread) -> str:
-    """Return what cannot be read, why, and the remedy."""
+    """Return the sentence about a failed read: the object, the reason and the remedy."""
     remedy = unread.remedy
     if unread.permission:
         remedy = f"ask for the right to {unread.permission}"
@@ -115,17 +115,17 @@ def sentence(unread: Unread) -> str:
 async def read(
     api: client.Client, target: objects.Target, *, driver: str, labels: str = ""
 ) -> observed.Cluster:
-    """Return what belongs to the target: of a node, claim or pod its own objects, else the whole cluster.
+    """Return the target's part of the cluster: for a node, claim or pod its own objects, else the whole cluster.
 
     Args:
-        api: of the cluster.
+        api: the cluster's API server.
         target: an object, or the whole cluster.
         driver: the DRA driver's name.
         labels: a selector of the claims.
 
     Raises:
         Missing: there is no object of that name.
-        Incomplete: nothing that is needed can be read.
+        Incomplete: a necessary object cannot be read.
     """
     readings = _Readings(reader=Reader(api))
     read_one: dict[str, Callable[[_Readings, objects.Target, str], Awaitable[observed.Cluster]]] = {
@@ -158,7 +158,7 @@ async def _nothing() -> tuple[()]:
 
 
 async def read_devices(api: client.Client, *, driver: str) -> observed.Cluster:
-    """Return fabrics, devices, claims and maintenances of the whole cluster, for a verb that changes something.
+    """Return fabrics, devices, claims and maintenances of the whole cluster, for a verb that makes changes.
 
     Raises:
         Incomplete: one of them cannot be read.
@@ -173,7 +173,7 @@ async def read_devices(api: client.Client, *, driver: str) -> observed.Cluster:
 async def _whole(
     readings: _Readings, driver: str, labels: str = "", *, with_causes: bool = True
 ) -> observed.Cluster:
-    """Return the whole cluster; `with_causes` with the rules and pods that tell why a claim waits."""
+    """Return the whole cluster; `with_causes` adds the rules and pods that show why a claim waits."""
     (
         (listed_fabrics, listed_maintenances, listed_slices, listed_attachments),
         (listed_claims, listed_rules, listed_pods),
@@ -294,7 +294,7 @@ async def _with_devices(
 async def _of_rules(
     readings: _Readings, wanted: tuple[claims.ResourceClaim, ...], driver: str
 ) -> tuple[attachments.DeviceAttachment, ...]:
-    """Return the attachments of composites of rules, whose members their attachments alone name."""
+    """Return the attachments of composites of rules; only their attachments name the members."""
     given = {
         (result.pool.partition("/")[0], result.device): claim.status.allocation.node
         for claim in wanted
@@ -333,7 +333,7 @@ async def _claims(readings: _Readings, names: Iterable[tuple[str, str]]) -> tupl
 
 
 def _members(fabric: fabrics.Fabric | None, device: str) -> tuple[str, ...]:
-    """The DRA names of the devices that are attached for a device that a claim was given."""
+    """Return the DRA names of the devices attached for a device of a claim: a composite's members, or itself."""
     for composite in fabric.spec.composites if fabric is not None else ():
         if composite.name == device:
             return tuple(map(names.label, composite.devices))

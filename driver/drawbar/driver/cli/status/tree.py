@@ -1,7 +1,7 @@
-"""The tree fabric, enclosure, device, node, claim, pod of a cluster; pure.
+"""The tree of fabric, enclosure, device, node, claim and pod of a cluster; pure.
 
-A device is there if a slice publishes it, a DeviceAttachment holds it or a claim was given it, so that nothing that is in
-use is left out.
+A device is in the tree if a slice publishes it, a DeviceAttachment holds it or a claim has it. So no device in use is
+missing.
 """
 
 import re
@@ -30,12 +30,12 @@ from drawbar.driver.controller import names, outcomes
 from drawbar.fabric import attributes
 
 FREE, ALLOCATED, IN_USE, HELD = "Free", "Allocated", "InUse", "Held"
-# In which nothing is waited for.
+# The states in which a device waits for nothing.
 SETTLED = frozenset({FREE, IN_USE, HELD, "Ready", "Idle"})
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The base of what is shown; its JSON has each field."""
+    """The base of the tree's entries; its JSON has each field."""
 
 
 class Taint(Node, frozen=True):
@@ -52,7 +52,7 @@ class Taint(Node, frozen=True):
 
 
 class Problem(Node, frozen=True):
-    """Something wrong, and the next step; `severity` as of `doctor.findings.Severity`."""
+    """A trouble and the next step; `severity` as in `doctor.findings.Severity`."""
 
     severity: str
     message: str
@@ -64,10 +64,10 @@ class Claim(Node, frozen=True):
 
     Attributes:
         state: `Pending`, `Allocated` or `Reserved`.
-        since: when it was allocated, or else created; RFC 3339.
-        node: the node of its devices, where there is one.
-        pods: the names of those that it is reserved for.
-        waits_for: what is missing until its pods can start; empty when nothing is.
+        since: the time of its allocation, else of its creation; RFC 3339.
+        node: the node of its devices, if there is one.
+        pods: the names of the pods that it is reserved for.
+        waits_for: the missing step before its pods can start; empty if none is missing.
     """
 
     namespace: str
@@ -83,25 +83,27 @@ class Device(Node, frozen=True):
     """A device.
 
     Attributes:
-        pool: of its slice.
-        name: in its slice.
-        id: the fabric manager's; empty where nothing names it.
+        pool: the pool of its slice.
+        name: the name in its slice.
+        id: the fabric manager's id; empty if unknown.
         device_class: see `fabric.contract.DeviceClass`.
-        state: the phase of its DeviceAttachment; else `Free`, `Allocated` (the controller has not begun), `InUse` (a device of
+        state: the phase of its DeviceAttachment; else `Free`, `Allocated` (the controller has not begun), `InUse` (a
+            device of
             a node's own pool), or `Held` (ready, by hand).
-        since: since when it is in that state, as far as anything tells; RFC 3339.
-        waits_for: what has to happen next; empty when nothing has to.
-        node: where it is attached, or will be.
-        host: of the fabric, at which it is attached or will be.
-        port: of that host.
-        slot: behind that port.
-        health: what the node that has it reports: `Healthy`, `Unhealthy` or `Unknown`; empty where no node does.
-        health_message: why, in one sentence.
+        since: the known begin of that state; RFC 3339.
+        waits_for: the next necessary step; empty if there is none.
+        node: the present or future node.
+        host: the fabric's present or future host.
+        port: the host's port.
+        slot: the slot behind that port.
+        health: `Healthy`, `Unhealthy` or `Unknown` as the device's node reports it; empty without a report.
+        health_message: the reason, in one sentence.
         attachment: the name of its DeviceAttachment.
         published: whether a slice has it.
-        composite: the name of the device that it is a member of, if it is attached as one. Of a composite itself, state and
-            attachment are those of the member that is least far.
-        attributes: by name those that the fabric's adapter gives it.
+        composite: the name of the composite that it is attached for. A composite itself has the state and attachment of
+            the
+            member with the least progress.
+        attributes: the attributes of the fabric's adapter, by name.
     """
 
     pool: str
@@ -128,7 +130,7 @@ class Device(Node, frozen=True):
 
 
 class ReachGroup(Node, frozen=True):
-    """Devices and the hosts that they can go to; see `api.fabrics.ReachGroup`."""
+    """Devices and their reachable hosts; see `api.fabrics.ReachGroup`."""
 
     id: str
     devices: int
@@ -146,7 +148,7 @@ class RefusedPair(Node, frozen=True):
 
 
 class Enclosure(Node, frozen=True):
-    """The devices of one chassis; the name is empty where the fabric has one chassis without a name."""
+    """The devices of one chassis; the name is empty for a fabric's only, unnamed chassis."""
 
     name: str
     devices: tuple[Device, ...]
@@ -156,13 +158,14 @@ class Fabric(Node, frozen=True):
     """A fabric.
 
     Attributes:
-        state: `Connected` if each condition is as it should be; else `Degraded`, the reason of the first one that is not,
-            `Deleting`, or `Missing` where only its devices name it.
-        since: of the state; RFC 3339.
-        message: of the state, unless it is `Connected`.
-        problems: a finding for each condition that is not as it should be.
-        not_offered: how many of the manager's devices are beyond `spec.offer`.
-        reach_groups: of a fabric that does not connect each device with each host.
+        state: `Connected` if each condition is good; else `Degraded`, the reason of the first bad condition,
+            `Deleting`, or
+            `Missing` if only its devices name it.
+        since: the begin of the state; RFC 3339.
+        message: the message of the state, unless it is `Connected`.
+        problems: a finding for each bad condition.
+        not_offered: the number of the manager's devices outside of `spec.offer`.
+        reach_groups: the reachability groups of a fabric that cannot connect every device with every host.
         incompatible: the pairs that are not tried now.
     """
 
@@ -178,14 +181,14 @@ class Fabric(Node, frozen=True):
 
 
 class LeftOut(Node, frozen=True):
-    """A device that the node leaves to another component, and why."""
+    """A device that the node leaves to another component, and the reason."""
 
     name: str
     reason: str
 
 
 class Local(Node, frozen=True):
-    """The devices of a node's own pools, and those that it leaves to others."""
+    """The devices of a node's own pools, and the devices that it leaves to other components."""
 
     node: str
     devices: tuple[Device, ...]
@@ -193,13 +196,13 @@ class Local(Node, frozen=True):
 
 
 class Tree(Node, frozen=True):
-    """All that was asked for.
+    """The requested part of the cluster.
 
     Attributes:
-        fabrics: by name.
-        local: by name of the node.
-        claims: those that were asked for by name, and those without a device.
-        unread: one sentence for everything that could not be read.
+        fabrics: the fabrics, by name.
+        local: the nodes' own devices, by name of the node.
+        claims: the claims requested by name, and the claims without a device.
+        unread: one sentence for each reading that failed.
     """
 
     fabrics: tuple[Fabric, ...]
@@ -209,7 +212,7 @@ class Tree(Node, frozen=True):
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """All devices."""
+        """Return all devices."""
         of_fabrics = (
             device
             for fabric in self.fabrics
@@ -220,7 +223,7 @@ class Tree(Node, frozen=True):
 
 
 _STANDARD = "resource.kubernetes.io/"
-# Of the members of a composite the first one is the least far.
+# The first member of a composite is the one with the least progress.
 _ORDER = ("Failed", reasons.OTHER, "Pending", "Attached", "Releasing", "Released", "Idle", "Ready")
 
 
@@ -237,7 +240,7 @@ class _Published:
 
 @dataclass(slots=True, kw_only=True)
 class _Facts:
-    """Of one device."""
+    """The objects about one device."""
 
     published: _Published | None = None
     attachment: attachments.DeviceAttachment | None = None
@@ -246,7 +249,7 @@ class _Facts:
 
 
 def build(cluster: observed.Cluster) -> Tree:
-    """Return the tree of what was read."""
+    """Return the tree of the cluster."""
     facts: dict[bindings.Key, _Facts] = defaultdict(_Facts)
     for key, published in _published(cluster.slices, cluster.driver).items():
         facts[key].published = published
@@ -265,7 +268,7 @@ def build(cluster: observed.Cluster) -> Tree:
         for attachment in fact.members:
             facts[bindings.Key(pool=key.pool, device=attachment.spec.device)].holders = fact.holders
         if fact.members:
-            # Of those that are equally far always the same, whoever built the tree and from whichever events.
+            # Members with equal progress are sorted, so that the tree does not depend on the order of events.
             fact.attachment = min(
                 fact.members,
                 key=lambda member: (_ORDER.index(outcomes.phase(member)), member.metadata.name),
@@ -300,9 +303,9 @@ def build(cluster: observed.Cluster) -> Tree:
 
 
 class _Rules:
-    """The taints that DeviceTaintRules set on devices of one driver.
+    """The taints that DeviceTaintRules set on the devices of one driver.
 
-    A rule that selects by class or expression (up to Kubernetes 1.34) is not computed.
+    Rules that select by class or expression (up to Kubernetes 1.34) are not evaluated.
     """
 
     def __init__(self, listed: Iterable[taintrules.DeviceTaintRule], driver: str) -> None:
@@ -339,12 +342,12 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
 
 
 def within(whole: Tree, target: objects.Target, namespace: str = "") -> Tree:
-    """Return the part of the tree that the target means.
+    """Return the target's part of the tree.
 
     Args:
-        whole: of the cluster, or of a node, claim or pod.
-        target: an object; a fabric, enclosure, device or attachment is picked out here.
-        namespace: of claims without a device; empty for all.
+        whole: the tree of the cluster, or of a node, claim or pod.
+        target: an object; a fabric, enclosure, device or attachment is selected here.
+        namespace: the namespace of claims without a device; empty for all.
 
     Raises:
         objects.Missing: there is no object of that name.
@@ -407,7 +410,7 @@ UNTRIED = "the scheduler has not tried to place its pod yet"
 
 
 def _pending(cluster: observed.Cluster) -> tuple[Claim, ...]:
-    """Return the claims without a device, each with the reason; those of pods that cannot be placed first."""
+    """Return the claims without a device, each with the reason; the claims of unschedulable pods come first."""
     pods: dict[tuple[str, str], list[observed.UnscheduledPod]] = defaultdict(list)
     for pod in cluster.pods:
         for name in pod.claim_names:
@@ -429,7 +432,7 @@ def _pending(cluster: observed.Cluster) -> tuple[Claim, ...]:
 
 
 def _claims(cluster: observed.Cluster) -> tuple[Claim, ...]:
-    """Return the claims that were asked for, and the other ones without a device."""
+    """Return the requested claims, and the other claims without a device."""
     pending = {(claim.namespace, claim.name): claim for claim in _pending(cluster)}
     wanted = [_claim(claim, cluster.driver) for claim in cluster.wanted]
     named = {(claim.namespace, claim.name) for claim in wanted}
@@ -461,7 +464,7 @@ def _published(listed: Iterable[slices.ResourceSlice], driver: str) -> Mapping[b
 
 
 def _left_out(listed: Iterable[slices.ResourceSlice], driver: str) -> Mapping[str, tuple[LeftOut, ...]]:
-    """Return by node the devices that its daemon leaves to others."""
+    """Return, by node, the devices that its daemon leaves to other components."""
     notes = {
         entry.spec.node_name: leftout.decode(entry.metadata.annotations.get(leftout.ANNOTATION, ""))
         for entry in sorted(listed, key=lambda entry: entry.spec.pool.generation)
@@ -480,7 +483,7 @@ def _devices_of(claim: claims.ResourceClaim, driver: str) -> tuple[bindings.Key,
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
     ours = [result for result in results if result.driver == driver]
-    # A share is a device of its own, beside what it is a share of.
+    # A share is a device of its own, apart from its origin.
     shares = [
         bindings.Key(pool=result.pool, device=names.share(result.share_id))
         for result in ours
@@ -491,10 +494,10 @@ def _devices_of(claim: claims.ResourceClaim, driver: str) -> tuple[bindings.Key,
 
 
 def _place(key: bindings.Key, fact: _Facts) -> tuple[str, str]:
-    """Return the names of fabric and enclosure; empty ones for a device of a node's own pool."""
+    """Return the names of fabric and enclosure; both empty for a device of a node's own pool."""
     if fact.published is not None:
         return fact.published.text("fabric"), fact.published.text("enclosure")
-    # A pool of a fabric is `<fabric>/<enclosure>`, with more behind it where there are several of one enclosure.
+    # A fabric's pool is `<fabric>/<enclosure>`, with a suffix if an enclosure has several pools.
     fabric, _, rest = key.pool.partition("/")
     if fact.attachment is not None:
         return fact.attachment.spec.fabric, names.enclosure_of(key.pool)
@@ -505,7 +508,7 @@ def _device(
     key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str, rules: tuple[Taint, ...]
 ) -> Device:
     published, attachment = fact.published, fact.attachment
-    # In one order, whoever built the tree and from whichever events.
+    # The order does not depend on the order of events.
     holders = sorted(fact.holders, key=lambda claim: (claim.metadata.namespace, claim.metadata.name))
     is_shared = published is not None and bool(published.device.allow_multiple_allocations)
     state, since, waits_for = _progress(attachment, holders, attaches=not is_local and not is_shared)
@@ -566,7 +569,7 @@ def _device(
 
 
 def _own_attributes(published: Mapping[str, slices.Attribute]) -> dict[str, str | int | bool]:
-    """Return the attributes in domains of adapters, as plain values."""
+    """Return the attributes in adapters' domains, as plain values."""
     shown: dict[str, str | int | bool] = {}
     for name, attribute in published.items():
         value = attribute.value
@@ -576,7 +579,7 @@ def _own_attributes(published: Mapping[str, slices.Attribute]) -> dict[str, str 
 
 
 def _is_awaited(claim: claims.ResourceClaim, key: bindings.Key, driver: str) -> bool:
-    """Return whether the scheduler still waits for a condition of the device before it binds the claim's pods."""
+    """Return whether the scheduler waits for a condition of the device before it binds the claim's pods."""
     return any(
         not meta.is_true(claim.conditions(result), condition)
         for result in claim.results(driver)
@@ -588,7 +591,7 @@ def _is_awaited(claim: claims.ResourceClaim, key: bindings.Key, driver: str) -> 
 def _progress(
     attachment: attachments.DeviceAttachment | None, holders: list[claims.ResourceClaim], *, attaches: bool
 ) -> tuple[str, str, str]:
-    """Return the state of a device, since when, and what it waits for."""
+    """Return the state of a device, its begin, and the step that it waits for."""
     if attachment is not None:
         return _attaching(attachment)
     if not holders:
@@ -635,7 +638,7 @@ def _attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]
 
 
 def _forgetful_manager(contradiction: meta.Condition) -> str:
-    """Return a contradiction as the thing that is waited for."""
+    """Return a contradiction as the cause of a wait."""
     manager, shows = "the fabric manager", contradiction.message.removeprefix("the fabric manager ")
     return f"{manager}: {shows}" if shows == contradiction.message else f"{manager}, which {shows}"
 
@@ -666,7 +669,7 @@ def _claim(claim: claims.ResourceClaim, driver: str) -> Claim:
 
 
 def _missing(claim: claims.ResourceClaim, driver: str) -> str:
-    """Return which binding condition of the claim's devices is not there yet, or why one failed."""
+    """Return the failed or missing condition of the claim's devices; empty if none is missing."""
     for result in claim.results(driver):
         conditions = claim.conditions(result)
         for condition_type in result.binding_failure_conditions:
@@ -689,10 +692,10 @@ def describe_fabric(
     """Return a fabric.
 
     Args:
-        name: of the Fabric.
-        fabric: the Fabric object; None where there is none.
-        enclosures: the devices of each.
-        is_listed: whether Fabrics could be read, so that one without an object is missing.
+        name: the Fabric's name.
+        fabric: the Fabric object; None if there is none.
+        enclosures: the devices of each enclosure.
+        is_listed: whether Fabrics could be read; only then is a fabric without an object missing.
     """
     state, since, message = "Missing" if is_listed else "Unknown", "", ""
     problems: tuple[Problem, ...] = ()

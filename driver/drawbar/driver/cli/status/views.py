@@ -1,4 +1,4 @@
-"""The tree for people; pure. A line for each device, unless it is free and nothing is to be said of it."""
+"""The tree for people; pure. Each device has a line, unless it is free and without remarks."""
 
 import datetime
 from collections import Counter
@@ -13,14 +13,14 @@ from drawbar.driver.cli.status import tree
 
 SMALL = 40
 """A cluster with at most this many devices is shown device by device."""
-# Printed one by one, those with trouble first; the rest are counted.
+# The most devices with a line of their own, those with trouble first; the rest are counted.
 DEVICES = 40
 ENCLOSURES = 20
 TROUBLES = 10
 MARKS = {"error": "✗", "unchecked": "?", "warning": "!", "note": "·"}
 """The mark of each severity, the worst first."""
 STYLES = {"✗": "bold red", "?": "magenta", "!": "yellow", "·": "dim"}
-# Likewise, of reachability groups and of refused pairs.
+# The most reachability groups and refused pairs.
 GROUPS = 5
 LEFT_OUT = 8
 """Of the devices that a node leaves to others, as many are printed."""
@@ -45,14 +45,14 @@ def show(
     every: bool = False,
     wide: bool = False,
 ) -> None:
-    """Print the summary, what is wrong, and the tree.
+    """Print the summary, the troubles, and the tree.
 
     Args:
         out: the console.
         shown: the cluster, or a part of it.
-        now: from which ages are counted.
-        every: print each device one by one.
-        wide: print the host, the port and the id of each device, too.
+        now: the time for ages.
+        every: print a line for every device.
+        wide: also print the host, the port and the id of each device.
     """
     if not (shown.fabrics or shown.local or shown.claims):
         if not shown.unread:
@@ -103,7 +103,7 @@ def show(
 
 
 def is_trouble(device: tree.Device) -> bool:
-    """Return whether the device failed, is ill, or waits."""
+    """Return whether the device failed, is unhealthy, or waits."""
     return device.state not in tree.SETTLED or device.health == "Unhealthy"
 
 
@@ -143,7 +143,7 @@ def _heading(name: str, content: str, is_bad: bool) -> text.Text:
 
 
 def _troubles(out: console.Console, shown: tree.Tree, now: datetime.datetime, *, every: bool) -> None:
-    """Print what is wrong, the worst first, each with the next step."""
+    """Print the troubles, the worst first, each with the next step."""
     entries: list[tuple[str, str, str]] = []
     for fabric in shown.fabrics:
         entries += [
@@ -207,7 +207,7 @@ def _devices(
             _device(branch, device, now, wide=wide)
     rest = [device for device in listed if _key(device) not in single]
     used = [device for device in rest if device.state != tree.FREE or device.taints]
-    # Without any device of its own, the enclosure's line has the counts.
+    # If no device has a line of its own, the enclosure's line has the counts.
     if used and len(used) < len(listed):
         branch.add(text.Text(f"and {len(used)} more: {_counts(used)}; --all shows them", style="dim"))
     free = Counter(
@@ -221,7 +221,7 @@ def _devices(
 
 
 def _left_out(branch: rich_tree.Tree, listed: tuple[tree.LeftOut, ...], *, every: bool) -> None:
-    """Add the devices that a node leaves to others, and how many more there are."""
+    """Add the devices that a node leaves to other components, and the number of the rest."""
     shown = listed if every else listed[:LEFT_OUT]
     for left in shown:
         branch.add(_words("left out: ", left.name, ": ", left.reason))
@@ -257,7 +257,7 @@ def _claim(claim: tree.Claim, now: datetime.datetime) -> text.Text:
 
 
 def colour(state: str) -> str:
-    """Return the style of a state; yellow for what is waited for."""
+    """Return the style of a state; yellow for a state that will change."""
     return _COLOURS.get(state, "yellow")
 
 
@@ -283,7 +283,7 @@ def _counts(devices: Iterable[tree.Device]) -> str:
 
 
 def age(since: str, now: datetime.datetime) -> str:
-    """Return how long ago that was, in its largest unit; a question mark for what is no time."""
+    """Return the age of a time in its largest unit; a question mark if it is not a time."""
     moment = meta.moment(since)
     if moment is None:
         return "?"

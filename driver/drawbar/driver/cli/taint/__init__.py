@@ -1,5 +1,5 @@
 """`drawbar taint`: DeviceTaintRules with a preview, in batches, and with an end.
 
-`preview` computes what a rule affects and `plan` the steps to a rule, both without I/O; `execution` carries steps out, `views` makes
-tables and documents.
+`preview` computes the effects of a rule and `plan` the steps to it, both without I/O. `execution` carries out the
+steps. `views` makes tables and documents.
 """

@@ -1,6 +1,6 @@
-"""Reads the cluster for `drawbar taint`, and carries out the steps of a plan.
+"""The reads of `drawbar taint`, and the execution of its plan.
 
-Nothing is repaired: an error or an interrupt ends the steps, and what was done and what not is reported on stderr.
+Nothing is repaired. An error or an interrupt ends the steps, and stderr names the finished and the open ones.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ class _Version(msgspec.Struct):
 
 
 async def rule_kind(api: client.Client) -> kinds.Kind:
-    """Return DeviceTaintRule in the newest version that is served.
+    """Return the kind DeviceTaintRule in the newest served version.
 
     Raises:
-        errors.DrawbarError: none is.
+        errors.DrawbarError: no version is served.
     """
     kind = discovery.taint_rules(await discovery.resources(api, discovery.RESOURCE_GROUP))
     if kind is None:
@@ -49,7 +49,7 @@ async def rule_kind(api: client.Client) -> kinds.Kind:
 async def rules(
     api: client.Client, kind: kinds.Kind, *, name: str | None = None
 ) -> tuple[taintrules.DeviceTaintRule, ...]:
-    """Return all rules, or those of a name and its batches."""
+    """Return all rules, or the rule of a name with its batches."""
     listing = await api.list_all(kind, into=taintrules.DeviceTaintRule)
     return tuple(rule for rule in listing.items if name is None or name in (rule.metadata.name, rule.owner))
 
@@ -58,7 +58,7 @@ async def snapshot(api: client.Client) -> observed.Snapshot:
     """Return the slices and claims of the cluster.
 
     Raises:
-        errors.DrawbarError: they are not served in the version that is read here, or another failure.
+        errors.DrawbarError: they are not served in the version that is read here, or cannot be read.
     """
     async with progress.shown("reading slices and claims"):
         try:
@@ -80,7 +80,7 @@ async def snapshot(api: client.Client) -> observed.Snapshot:
 
 
 async def warnings(api: client.Client, kind: kinds.Kind) -> tuple[str, ...]:
-    """Return what this release does not do with a rule."""
+    """Return the warnings about effects that this release of Kubernetes does not have."""
     if kind.version == "v1":
         return ()
     with suppress(kube_errors.KubeError, decoding.Malformed, ValueError):
@@ -94,7 +94,7 @@ async def has_rates(api: client.Client, kind: kinds.Kind, rule: dict[str, Any]) 
     """Return whether the API server keeps a taint's rate of evictions; nothing is stored.
 
     Raises:
-        errors.DrawbarError: it refuses the rule.
+        errors.DrawbarError: the API server refuses the rule.
     """
     probe = plan.rated(rule, plan.RATE)
     metadata = rule["metadata"]
@@ -114,7 +114,7 @@ async def try_out(api: client.Client, kind: kinds.Kind, rule: dict[str, Any], *,
     """Have the API server check the rule; nothing is stored.
 
     Raises:
-        errors.DrawbarError: it refuses the rule.
+        errors.DrawbarError: the API server refuses the rule.
     """
     if is_new:
         await api.create(kind, rule, into=taintrules.DeviceTaintRule, dry_run=True)
@@ -135,7 +135,7 @@ async def try_out(api: client.Client, kind: kinds.Kind, rule: dict[str, Any], *,
 
 
 async def delete(api: client.Client, kind: kinds.Kind, chosen: Sequence[taintrules.DeviceTaintRule]) -> None:
-    """Delete rules in this order; report on stderr what is left when it does not come to the end."""
+    """Delete rules in this order; after a failure, report the remaining ones on stderr."""
     for number, rule in enumerate(chosen):
         try:
             await api.delete(kind, rule.metadata.name, uid=rule.metadata.uid)
@@ -147,11 +147,11 @@ async def delete(api: client.Client, kind: kinds.Kind, chosen: Sequence[taintrul
 
 @dataclass(slots=True, kw_only=True)
 class Steps:
-    """Carries out the steps to one rule.
+    """The execution of the steps to one rule.
 
     Attributes:
-        uid: of the rule, once it exists.
-        batch_rules: how many rules of the batch under way exist.
+        uid: the rule's UID, once it exists.
+        batch_rules: the number of existing rules of the current batch.
     """
 
     api: client.Client
@@ -190,13 +190,13 @@ class Steps:
             else:
                 await self._carry_out_all(planned)
         except BaseException:
-            # The error or the interrupt is reported after it.
+            # This report comes before the error or the interrupt.
             sys.stderr.write(self._report(planned))
             sys.stderr.flush()
             raise
 
     async def _carry_out_following(self, planned: Sequence[plan.Step]) -> None:
-        """Carry out steps of which some wait for pods, with the claims and the rules at hand."""
+        """Carry out steps that wait for pods, with mirrors of the claims and the rules."""
         failure: errors.DrawbarError | None = None
         async with asyncio.TaskGroup() as tasks:
             copies = (self._claims, self._rules)
@@ -258,7 +258,7 @@ class Steps:
         if not self._stands:
             raise self._removed()
         for document in batch.documents:
-            # From a command that was interrupted.
+            # Such rules come from an interrupted command.
             with suppress(kube_errors.AlreadyExists):
                 await self._create(document)
             self.batch_rules += 1
@@ -297,7 +297,7 @@ class Steps:
         )
 
     def _report(self, planned: Sequence[plan.Step]) -> str:
-        """Return what was done and what not."""
+        """Return the finished and the open steps as text."""
         lines = ["stopped before the end; what was begun goes on in the cluster:"]
         for number, step in enumerate(planned):
             state = "done" if number < self._done else "not done"

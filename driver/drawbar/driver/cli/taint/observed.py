@@ -1,6 +1,6 @@
-"""The part of slices and claims that decides what a DeviceTaintRule affects.
+"""The parts of slices and claims that decide the effects of a DeviceTaintRule.
 
-Tolerations are read from the allocation, as the cluster's eviction controller does.
+Tolerations are read from the allocation, as in the cluster's eviction controller.
 
 Source: `resource.k8s.io/v1` ResourceClaim; pkg/controller/devicetainteviction of Kubernetes 1.36.
 """
@@ -43,13 +43,13 @@ class Devices(meta.Struct, frozen=True):
 
 
 class Allocation(meta.Struct, frozen=True):
-    """What the scheduler decided."""
+    """The scheduler's decision."""
 
     devices: Devices = Devices()
 
 
 class ClaimStatus(meta.Struct, frozen=True):
-    """What became of a claim."""
+    """The status of a claim."""
 
     allocation: Allocation | None = None
     reserved_for: tuple[claims.Consumer, ...] = ()
@@ -63,17 +63,17 @@ class Claim(meta.Struct, frozen=True):
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """The allocated devices."""
+        """Return the allocated devices."""
         return self.status.allocation.devices.results if self.status.allocation is not None else ()
 
     @property
     def pods(self) -> tuple[claims.Consumer, ...]:
-        """The pods that the claim is reserved for."""
+        """Return the pods that the claim is reserved for."""
         return tuple(consumer for consumer in self.status.reserved_for if consumer.resource == "pods")
 
     @property
     def is_of_extended_resource(self) -> bool:
-        """Whether the scheduler made it for an extended resource."""
+        """Return whether the scheduler made the claim for an extended resource."""
         return EXTENDED_RESOURCE in self.metadata.annotations
 
 
@@ -85,7 +85,7 @@ class Pod(meta.Struct, frozen=True):
 
 
 def with_pods(claim: Claim, pods: Iterable[Pod]) -> Claim:
-    """Return the claim as if it were reserved for the pods of its PodGroups one by one."""
+    """Return the claim with the pods of its PodGroups in place of the groups."""
     reserved = claim.status.reserved_for
     groups = [consumer for consumer in reserved if consumer.resource == podgroups.RESOURCE]
     if not groups:
@@ -107,7 +107,7 @@ class Snapshot:
     """All slices and all claims of the cluster, at about the same moment.
 
     Attributes:
-        unread: how many slices and claims cannot be read.
+        unread: the number of slices and claims that cannot be read.
     """
 
     slices: tuple[slices.ResourceSlice, ...]

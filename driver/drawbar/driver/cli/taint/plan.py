@@ -1,12 +1,12 @@
-"""The steps from no rule, or a rule with another effect, to what an administrator asks for; pure.
+"""The steps from no rule, or a rule with another effect, to the administrator's rule; pure.
 
-Where the API server has no rate of evictions, a rule that would evict more pods than a batch may have gets there in steps: it has
-the effect NoSchedule, so that no further pod is given the devices, while rules of one device each evict batch by batch; then
-it gets the effect NoExecute itself, and the rules of the batches go.
+Some API servers have no rate of evictions. Then a rule that would evict more pods than a batch gets its effect in
+steps. It has the effect NoSchedule, so that no further pod gets the devices. Meanwhile rules of one device each evict
+batch by batch. Then it gets the effect NoExecute itself, and the rules of the batches are deleted.
 
-Invariants, whatever step is the last: no pod is evicted before its batch has begun; while a batch is evicted, the rule keeps its
-devices from other pods; a rule of a batch is deleted only once the rule itself evicts, or evicts no longer at the administrator's
-wish. Each step may be repeated, so a command that was interrupted is given again.
+Invariants after any step: no pod is evicted before its batch has begun; while a batch is evicted, the rule keeps its
+devices from other pods; a batch's rule is deleted only once the rule itself evicts, or once the administrator ends the
+eviction. Each step may be repeated, so an interrupted command can be given again.
 """
 
 import datetime
@@ -40,14 +40,14 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What the administrator asks for; None is what was not given.
+    """The administrator's request; an option is None if it was not given.
 
     Attributes:
-        selector: without any field where none was given.
-        every: whether all devices of the cluster are meant.
+        selector: without any field if none was given.
+        every: whether all devices of the cluster are selected.
         taint: key and value.
-        until: when the rule ends.
-        forever: whether it ends no longer.
+        until: the end of the rule.
+        forever: whether the rule loses its end.
         rate: pods per second.
         batch: pods at a time.
     """
@@ -83,9 +83,9 @@ class Evict:
     """Create the rules of a batch, and wait until its pods are gone.
 
     Attributes:
-        number: from 1 on.
-        pods: their uids.
-        seconds: how long the batch takes at least.
+        number: the batch's number, from 1 on.
+        pods: the UIDs of its pods.
+        seconds: the shortest duration of the batch.
     """
 
     number: int
@@ -96,7 +96,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Await:
-    """Wait until these pods, by uid, are gone."""
+    """Wait until these pods, by UID, are gone."""
 
     pods: frozenset[str]
 
@@ -110,7 +110,7 @@ Step = Create | Change | Evict | Await | DeleteBatches
 
 
 def moment(content: str, now: datetime.datetime) -> datetime.datetime:
-    """Return the moment that a span such as `2h`, or a time as RFC 3339, means.
+    """Return the time for a span such as `2h`, or for a time as RFC 3339.
 
     Raises:
         ValueError: it is neither, or past, or too far ahead.
@@ -130,10 +130,10 @@ def moment(content: str, now: datetime.datetime) -> datetime.datetime:
 
 
 def taint(content: str) -> tuple[str, str]:
-    """Return key and value of a taint that is written `KEY` or `KEY=VALUE`.
+    """Return key and value of a taint in the form `KEY` or `KEY=VALUE`.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it has neither form.
     """
     key, _, value = content.partition("=")
     if not key:
@@ -142,10 +142,12 @@ def taint(content: str) -> tuple[str, str]:
 
 
 def check(wish: Wish, existing: taintrules.DeviceTaintRule | None) -> None:
-    """Refuse what cannot be.
+    """Refuse an invalid request.
 
     Raises:
-        errors.UsageError: the name is none, the selector selects everything without `every`, or the rule exists and is another one.
+        errors.UsageError: the name or reason is invalid, options contradict each other, nothing is selected, or the
+            existing
+            rule is another.
     """
     if not _NAME.fullmatch(wish.name) or len(wish.name) > NAME_CHARS_MAX:
         raise errors.UsageError(
@@ -185,10 +187,10 @@ def _check_existing(wish: Wish, existing: taintrules.DeviceTaintRule) -> None:
 
 
 def check_breadth(wish: Wish, seen: preview.Preview, *, allow_empty: bool) -> None:
-    """Refuse a selector that selects every published device, or none, unless the command line asks for that.
+    """Refuse a selector that selects every published device, or none, unless the options allow that.
 
     Raises:
-        errors.UsageError: it does.
+        errors.UsageError: the selector is refused.
     """
     if not seen.published and not seen.allocated and not wish.selector.is_empty and not allow_empty:
         raise errors.UsageError(
@@ -204,13 +206,13 @@ def check_breadth(wish: Wish, seen: preview.Preview, *, allow_empty: bool) -> No
 def document(
     kind: kinds.Kind, wish: Wish, existing: taintrules.DeviceTaintRule | None, *, user: str
 ) -> dict[str, Any]:
-    """Return the rule as it is to be in the end, without a rate.
+    """Return the final rule, without a rate.
 
     Args:
-        kind: of DeviceTaintRules.
-        wish: after `check`.
-        existing: the rule of this name, or None for one that is new, whose effect is None where none was asked for.
-        user: who asks for it.
+        kind: the kind DeviceTaintRule in its version.
+        wish: the request, after `check`.
+        existing: the rule of this name, or None; a new rule gets the effect None unless one was requested.
+        user: the author of the request.
     """
     if existing is None:
         key, value = wish.taint or (KEY, wish.name)
@@ -256,15 +258,15 @@ def steps(
     has_rates: bool,
     has_batches: bool,
 ) -> tuple[Step, ...]:
-    """Return the steps to the rule that was asked for.
+    """Return the steps to the requested rule.
 
     Args:
-        wish: after `check`.
+        wish: the request, after `check`.
         existing: the rule of this name, or None.
-        rule: what `document` returned.
-        seen: what it affects.
+        rule: the result of `document`.
+        seen: the effects of the rule.
         has_rates: whether the API server keeps a rate of evictions.
-        has_batches: whether rules of batches exist, from a command that was interrupted.
+        has_batches: whether rules of batches exist, from an interrupted command.
     """
     evicts = rule["spec"]["taint"]["effect"] == encoding.NO_EXECUTE
     before = existing.spec.taint if existing is not None else None
@@ -291,7 +293,7 @@ def steps(
 
 
 def _changes(existing: taintrules.DeviceTaintRule, wish: Wish, rule: dict[str, Any]) -> dict[str, Any]:
-    """Return what has to be merged into a rule; empty for nothing."""
+    """Return the content to merge into a rule; empty if nothing changes."""
     before = existing.spec.taint
     was = {"effect": before.effect, "evictionsPerSecond": before.evictions_per_second}
     taint = {name: rule["spec"]["taint"].get(name) for name in was}
@@ -306,7 +308,7 @@ def _changes(existing: taintrules.DeviceTaintRule, wish: Wish, rule: dict[str, A
 
 
 def _batches(wish: Wish, rule: dict[str, Any], seen: preview.Preview) -> tuple[Evict, ...]:
-    """Return the batches, or nothing where all pods may go at once."""
+    """Return the batches; empty if all pods may go at once."""
     size = wish.batch or wish.rate or RATE
     divided = preview.batches(seen.with_fate(preview.Fate.EVICTED), size)
     if len(divided) < 2:
@@ -359,7 +361,7 @@ def removed(name: str, rules: Iterable[taintrules.DeviceTaintRule]) -> tuple[tai
 
 
 def sentence(step: Step, rule: str) -> str:
-    """Return what a step does."""
+    """Return the description of a step."""
     match step:
         case Create(document=document):
             return f"create DeviceTaintRule {rule} with effect {document['spec']['taint']['effect']}"
@@ -385,5 +387,5 @@ def counted(number: int, noun: str) -> str:
 
 
 def batch_count(planned: Sequence[Step]) -> int:
-    """Return how many batches there are."""
+    """Return the number of batches."""
     return sum(isinstance(step, Evict) for step in planned)

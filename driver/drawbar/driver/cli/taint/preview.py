@@ -1,7 +1,8 @@
-"""What a taint of effect NoExecute would do to the selected devices: which claims and pods it affects, and when; pure.
+"""The effects of a NoExecute taint on the selected devices: the affected claims and pods, and when; pure.
 
-Only the newest generation of a pool counts as published. A device counts as selected if it is published or allocated. A pod
-is affected if it is in the reservation of a claim with a selected device; it stays if each such device tolerates the taint.
+Only the newest generation of a pool counts as published. A device counts as selected if it is published or allocated. A
+pod is affected if it is in the reservation of a claim with a selected device. It stays if each such device tolerates
+the taint.
 """
 
 import enum
@@ -26,7 +27,7 @@ class Device(NamedTuple):
 
 
 class Fate(enum.StrEnum):
-    """What becomes of a pod, the soonest first.
+    """The fate of a pod, the soonest first.
 
     Kubernetes does not evict pods with extended resources.
     """
@@ -42,9 +43,9 @@ class Pod:
     """A pod that uses a selected device.
 
     Attributes:
-        after_seconds: since the taint was added, for `Fate.LATER`.
-        claims: names of its claims with selected devices.
-        devices: those that are selected.
+        after_seconds: the seconds from the taint to the eviction, for `Fate.LATER`.
+        claims: the names of its claims with selected devices.
+        devices: its selected devices.
     """
 
     namespace: str
@@ -67,14 +68,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What the taint would do now.
+    """The present effects of the taint.
 
     Attributes:
-        cluster_devices: how many devices are published in the cluster.
+        cluster_devices: the number of published devices in the cluster.
         published: the selected devices that are published.
-        allocated: the selected devices that a claim has; may be published no longer.
-        claims: by namespace and name.
-        pods: by namespace and name.
+        allocated: the selected devices with a claim; some may no longer be published.
+        claims: the claims, by namespace and name.
+        pods: the pods, by namespace and name.
     """
 
     cluster_devices: int
@@ -85,27 +86,27 @@ class Preview:
 
     @property
     def selects_all(self) -> bool:
-        """Whether every published device is selected, of at least two."""
+        """Return whether every published device is selected, of at least two."""
         return len(self.published) == self.cluster_devices > 1
 
     def with_fate(self, *fates: Fate) -> tuple[Pod, ...]:
-        """Return the pods of which that becomes."""
+        """Return the pods with one of these fates."""
         return tuple(pod for pod in self.pods if pod.fate in fates)
 
     @property
     def evicted(self) -> tuple[Pod, ...]:
-        """The pods that have to go, now or later."""
+        """Return the pods that have to go, now or later."""
         return self.with_fate(Fate.EVICTED, Fate.LATER)
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """The namespaces with affected claims."""
+        """Return the namespaces with affected claims."""
         return tuple(sorted({claim.namespace for claim in self.claims}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Devices that are tainted at the same time, and the uids of the pods that go then."""
+    """Devices that are tainted at the same time, and the UIDs of the pods that go then."""
 
     devices: tuple[Device, ...]
     pods: frozenset[str]
@@ -114,7 +115,7 @@ class Batch:
 def preview(
     selector: taintrules.DeviceSelector | None, taint: slices.Taint, snapshot: observed.Snapshot
 ) -> Preview:
-    """Return what the taint would do to the selected devices if its effect was NoExecute.
+    """Return the effects of the taint on the selected devices, if its effect were NoExecute.
 
     Args:
         selector: None selects no device, as in the API.
@@ -158,9 +159,9 @@ def published(listed: Iterable[slices.ResourceSlice]) -> frozenset[Device]:
 
 
 def batches(pods: Iterable[Pod], size: int) -> tuple[Batch, ...]:
-    """Divide the devices of these pods into batches of at most `size` pods.
+    """Return the devices of these pods in batches of at most `size` pods.
 
-    Each pod is in one batch, that of the first of its devices, since it goes as soon as one of them is tainted. A device with more
+    Each pod is in the batch of its first device, since it goes as soon as one device is tainted. A device with more
     than `size` pods is a batch of its own: a rule cannot select some of a device's pods.
     """
     by_device: dict[Device, set[str]] = {}
@@ -216,10 +217,10 @@ def _pod(
 
 
 def _fate(claim: observed.Claim, result: observed.Result, taint: slices.Taint) -> tuple[Fate, int]:
-    """Return what becomes of the users of one allocated device, and after how many seconds."""
+    """Return the fate of the users of one allocated device, and the seconds until then."""
     if claim.is_of_extended_resource:
         return Fate.EXTENDED, 0
-    # The eviction controller passes over tolerations that do not name the effect.
+    # The eviction controller ignores tolerations that do not name the effect.
     fitting = [
         item for item in result.tolerations if item.effect == encoding.NO_EXECUTE and _tolerates(item, taint)
     ]
@@ -236,7 +237,7 @@ def _tolerates(toleration: observed.Toleration, taint: slices.Taint) -> bool:
 
 
 def taints(listed: Iterable[slices.ResourceSlice]) -> tuple[tuple[Device, slices.Taint], ...]:
-    """Return the taints that drivers publish, with their devices, in whichever form they stand in the slices."""
+    """Return the taints that drivers publish, with their devices, from both forms in the slices."""
     entries: list[tuple[Device, slices.Taint]] = []
     for item in slices.newest(listed):
         driver, pool = item.spec.driver, item.spec.pool.name

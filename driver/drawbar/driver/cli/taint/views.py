@@ -1,4 +1,4 @@
-"""What `drawbar taint` prints, as tables and as documents; pure."""
+"""The output of `drawbar taint`, as tables and as documents; pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ ANY = "every device of the cluster"
 
 
 def selector(item: taintrules.DeviceSelector | None) -> str:
-    """Return which devices a selector means."""
+    """Return the description of a selector's devices."""
     if item is None:
         return "no device"
     fields = {
@@ -41,12 +41,12 @@ def selector(item: taintrules.DeviceSelector | None) -> str:
 
 
 def taint(item: slices.Taint) -> str:
-    """Return key and value."""
+    """Return key and value as text."""
     return f"{item.key}={item.value}" if item.value else item.key
 
 
 def rule(item: taintrules.DeviceTaintRule, batches: int) -> dict[str, Any]:
-    """Return a rule, and how many of its batches evict, as JSON values."""
+    """Return a rule, and the number of its evicting batches, as JSON values."""
     annotations = item.metadata.annotations
     progress = meta.find(item.status.conditions, taintrules.EVICTION_CONDITION)
     chosen = item.spec.device_selector
@@ -70,7 +70,7 @@ def rule(item: taintrules.DeviceTaintRule, batches: int) -> dict[str, Any]:
 
 
 def rules(items: Sequence[taintrules.DeviceTaintRule]) -> list[dict[str, Any]]:
-    """Return rules as JSON values; batches are counted with their rule, and listed themselves where that is gone."""
+    """Return rules as JSON values; a batch is counted with its rule, or listed itself if the rule is gone."""
     names = {item.metadata.name for item in items}
     batches = Counter(item.owner for item in items if item.is_batch)
     shown = [item for item in items if not item.is_batch or item.owner not in names]
@@ -125,7 +125,7 @@ def effects(
     snapshot: observed.Snapshot,
     effect: str,
 ) -> dict[str, Any]:
-    """Return what a taint of this effect does, as JSON values; `wouldEvict` is for the effect NoExecute."""
+    """Return the consequences of a taint with this effect, as JSON values; `wouldEvict` is for the effect NoExecute."""
     claims = Counter(claim.namespace for claim in seen.claims)
     pods = Counter(pod.namespace for pod in seen.pods)
     evicts = effect == encoding.NO_EXECUTE
@@ -180,7 +180,7 @@ def names(document: Mapping[str, Any]) -> list[str]:
 
 
 def summary(document: Mapping[str, Any]) -> str:
-    """Return what the taint does, as a sentence."""
+    """Return the consequences of the taint, as a sentence."""
     would = sum(item["wouldEvict"] for item in document["namespaces"])
     spaces = sum(bool(item["wouldEvict"]) for item in document["namespaces"])
     pods = plan.counted(len(document["pods"]), "pod")
@@ -198,7 +198,7 @@ def summary(document: Mapping[str, Any]) -> str:
 
 
 def show_effects(out: console.Console, document: Mapping[str, Any]) -> None:
-    """Print what the taint does."""
+    """Print the consequences of the taint."""
     tables.sentence(out, f"Selects {document['selects']}: {summary(document)}.")
     if document["selectsAll"]:
         tables.sentence(out, "These are all devices of the cluster.")
@@ -224,7 +224,7 @@ def show_effects(out: console.Console, document: Mapping[str, Any]) -> None:
 
 
 def show_rule(out: console.Console, document: Mapping[str, Any]) -> None:
-    """Print a rule, and what it does or would do."""
+    """Print a rule and its consequences, present or possible."""
     item = document["rule"]
     show_rules(out, [item])
     if item["eviction"] is not None and item["eviction"]["message"]:
@@ -236,7 +236,7 @@ def show_rule(out: console.Console, document: Mapping[str, Any]) -> None:
 
 
 def show_steps(out: console.Console, document: Mapping[str, Any]) -> None:
-    """Print what a change does."""
+    """Print the steps and consequences of a change."""
     if document.get("preview") is not None:
         show_effects(out, document["preview"])
     for number, step in enumerate(document["steps"], start=1):

@@ -39,7 +39,7 @@ _SEQUENCES = {
 
 
 def decode(raw: bytes) -> tuple[str, ...]:
-    """Return the keys of what was read at once; sequences of other keys are left out."""
+    """Return the keys in the bytes of one read; sequences of other keys are left out."""
     keys = []
     while raw:
         length = _length(raw)
@@ -53,7 +53,7 @@ def decode(raw: bytes) -> tuple[str, ...]:
 
 
 def _length(raw: bytes) -> int:
-    """Return how many bytes the first key takes."""
+    """Return the number of bytes of the first key."""
     if raw[:1] != b"\x1b":
         end = next((index for index, byte in enumerate(raw) if byte < 0x20 or byte == 0x7F), len(raw))
         return max(1, end)
@@ -61,13 +61,13 @@ def _length(raw: bytes) -> int:
         return min(3, len(raw))
     if raw[1:2] != b"[":
         return 1
-    # Parameters, then a final byte.
+    # A sequence has parameters, then a final byte.
     return next((index + 1 for index in range(2, len(raw)) if 0x40 <= raw[index] <= 0x7E), len(raw))
 
 
 @contextlib.contextmanager
 def keys(pressed: Callable[[], None]) -> Iterator[deque[str]]:
-    """`with`: yield the keys that were pressed, and call `pressed` when there are more; afterwards the terminal is as before.
+    """Yield the pressed keys, and call `pressed` for more; restore the terminal afterwards.
 
     Raises:
         errors.DrawbarError: standard input is no terminal.
@@ -83,7 +83,7 @@ def keys(pressed: Callable[[], None]) -> Iterator[deque[str]]:
 
     def read() -> None:
         raw = os.read(descriptor, READ_BYTES)
-        # A terminal that is gone is read as empty.
+        # A closed terminal reads as empty.
         waiting.extend(decode(raw) if raw else ("q",))
         pressed()
 

@@ -47,7 +47,7 @@ class State:
         show: one of `SHOWN`.
         chosen: key of the cursor's device; empty for the first one.
         is_open: the chosen device fills the screen.
-        is_done: the user has left.
+        is_done: the user has quit.
     """
 
     filter: str = ""
@@ -70,7 +70,7 @@ Line = Group | device_rows.Row
 
 
 def category(row: device_rows.Row) -> str:
-    """Return the kind of a device's state: a key of `_STYLES`."""
+    """Return the category of a device's state: a key of `_STYLES`."""
     state = row.device.state
     if state == "Failed":
         return "failed"
@@ -99,7 +99,7 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def matches(row: device_rows.Row, words: Sequence[str]) -> bool:
-    """Return whether each word stands in a text of the device."""
+    """Return whether each word occurs in a text of the device."""
     if not words:
         return True
     device = row.device
@@ -120,7 +120,7 @@ def _is_shown(row: device_rows.Row, show: str) -> bool:
 
 
 def arrange(page: model.Page, state: State) -> tuple[Line, ...]:
-    """Return the devices that the user wants to see, by fabric and enclosure, each place with its title."""
+    """Return the devices that pass the user's filter, by fabric and enclosure, each place with its title."""
     words = state.filter.lower().split()
     places: dict[tuple[str, str], list[device_rows.Row]] = {}
     for row in page.rows.values():
@@ -151,10 +151,10 @@ def press(state: State, key: str, lines: Sequence[Line], *, page_rows: int) -> S
     """Return the state after a key.
 
     Args:
-        state: before.
-        key: a name from above, or a letter.
+        state: the state before.
+        key: the name of a key, or a letter.
         lines: see `arrange`.
-        page_rows: how far the page keys move.
+        page_rows: the step of the page keys, in rows.
     """
     if state.is_typing:
         return _type(state, key)
@@ -212,7 +212,7 @@ def render(
         state: the user's choices.
         page: the cluster.
         lines: see `arrange`.
-        now: the moment from which ages count.
+        now: the time for ages.
         width: in columns.
         height: in lines.
     """
@@ -255,7 +255,7 @@ def _summary(page: model.Page, now: datetime.datetime, width: int) -> text.Text:
 
 
 def _fabrics(page: model.Page, now: datetime.datetime) -> list[text.Text]:
-    # Those with a problem are first.
+    # Fabrics with a problem come first.
     ordered = sorted(page.fabrics, key=lambda fabric: (fabric.state == "Connected", natural(fabric.name)))
     longest = max((len(fabric.name) for fabric in ordered[:FABRICS]), default=0)
     lines = [
@@ -292,7 +292,7 @@ def _pending(page: model.Page, now: datetime.datetime) -> list[text.Text]:
 
 
 _COLUMNS = ("DEVICE", "STATE", "AGE", "NODE", "CLAIM", "MODEL", "WHY")
-# Narrow terminals lose the last of these first.
+# Narrow terminals lose the last of these columns first.
 _IMPORTANCE = ("DEVICE", "STATE", "WHY", "NODE", "CLAIM", "AGE", "MODEL")
 _MOST = {"DEVICE": 40, "STATE": 14, "AGE": 5, "NODE": 30, "CLAIM": 40, "MODEL": 28, "WHY": 60}
 
@@ -354,7 +354,7 @@ def _fit(cells: Iterable[Mapping[str, str]], width: int) -> dict[str, int]:
     room = width - _GAP
     for name in _IMPORTANCE:
         wanted = max(longest[name], len(name))
-        # The reason is worth a column even where it is cut.
+        # The reason is worth a column even if it is cut.
         wanted = min(wanted, max(20, width // 3)) if name == "WHY" else wanted
         if (longest[name] or name in ("DEVICE", "STATE")) and (wanted + _GAP <= room or not kept):
             kept[name] = min(wanted, max(1, room - _GAP))

@@ -1,4 +1,4 @@
-"""Shows the cluster live in a terminal until the user leaves."""
+"""The live view of the cluster in a terminal, until the user quits."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ async def show(api: client.Client, *, driver: str, words: str = "") -> None:
     Args:
         api: the API server.
         driver: the DRA driver's name.
-        words: the filter to begin with.
+        words: the initial filter.
 
     Raises:
         errors.DrawbarError: there is no terminal, or the cluster is not reached.

@@ -79,7 +79,7 @@ UNOPENED = "open the page in a browser of this machine"
 
 
 def _open(url: str) -> bool:
-    """Start to open the URL in the user's browser; return False without one, or over SSH."""
+    """Start to open the URL in the user's browser; return False without a browser, or over SSH."""
     import threading
     import webbrowser
 
@@ -91,13 +91,13 @@ def _open(url: str) -> bool:
     # A browser in the terminal would cover the URL.
     if not has_display:
         return False
-    # A program named by BROWSER may run as long as its window is open.
+    # A program from BROWSER may run as long as its window is open.
     threading.Thread(target=webbrowser.open, args=(url,), name="browser", daemon=True).start()
     return True
 
 
 def _context_name(path: str | None) -> str:
-    """Return the kubeconfig's current context; empty if that cannot be read."""
+    """Return the kubeconfig's current context; empty if it cannot be read."""
     import yaml
 
     for name in [path] if path else os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep):

@@ -1,7 +1,7 @@
 """The devices of the page, kept current object by object; pure.
 
-A device's row depends only on objects that name its pool, and on the DeviceTaintRules. After a change `status.tree` builds
-the pools again that the object names or named. The result equals the tree of the whole cluster.
+A device's row depends only on objects that name its pool, and on the DeviceTaintRules. After a change, `status.tree`
+rebuilds the pools that the object names or named. The result equals the tree of the whole cluster.
 """
 
 from collections import defaultdict
@@ -23,9 +23,9 @@ class Pending(tree.Node, frozen=True):
     """A claim without devices.
 
     Attributes:
-        since: its creation; RFC 3339.
+        since: the time of its creation; RFC 3339.
         pods: its pods without a node.
-        reason: why it waits.
+        reason: the reason why it waits.
     """
 
     namespace: str
@@ -44,7 +44,7 @@ class Row(tree.Node, frozen=True):
 
     @property
     def key(self) -> str:
-        """Pool and name; no name has a space."""
+        """Return pool and name, joined by a space; no name has one."""
         return f"{self.device.pool} {self.device.name}"
 
 
@@ -61,7 +61,7 @@ class Rows:
         self._touched: set[str] = set()
 
     def change(self, old: object | None, new: object | None) -> None:
-        """Note an object before and after a change; None if it did not or does not exist. Ignore kinds without rows."""
+        """Take in an object before and after a change; None means that it does not exist. Ignore kinds without rows."""
         for item, is_there in ((old, False), (new, True)):
             if isinstance(item, taintrules.DeviceTaintRule):
                 self._change_rule(item, is_there=is_there)
@@ -108,7 +108,7 @@ class Rows:
         return frozenset({item.spec.pool.name if isinstance(item, slices.ResourceSlice) else item.spec.pool})
 
     def current(self) -> Mapping[str, Row]:
-        """Return the rows by key, ordered by pool and name. A row that did not change is the same object as before."""
+        """Return the rows by key, ordered by pool and name. An unchanged row is the same object as before."""
         for pool in self._touched:
             before = self._by_pool.pop(pool, {})
             built = {row.key: row for row in self._build(pool)}
@@ -132,11 +132,11 @@ class Rows:
                 rules=tuple(rule for _, rule in sorted(self._rules.items())),
             )
         )
-        # A claim may have devices of other pools, too.
+        # A claim may also have devices of other pools.
         return tuple(row for row in from_tree(built) if row.device.pool == pool)
 
     def pending(self) -> tuple[Pending, ...]:
-        """Return the claims that wait longest for the scheduler, of any driver: the claims' requests are not read."""
+        """Return the claims of any driver with the longest wait for the scheduler; their requests are not read."""
         oldest = sorted(
             self._pending.values(),
             key=lambda claim: (

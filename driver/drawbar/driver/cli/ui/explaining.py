@@ -1,6 +1,6 @@
-"""Explains an object of the page, as `drawbar explain` does.
+"""Explanations of the page's objects, as in `drawbar explain`.
 
-One explanation reads the whole cluster. So there is at most one at a time, and a request fails if `WAITING_LIMIT` wait.
+One explanation reads the whole cluster. So only one runs at a time, and a request fails if `WAITING_LIMIT` others wait.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Finding(tree.Node, frozen=True):
 
 
 class Explanation(tree.Node, frozen=True):
-    """The findings on one object, or the error in place of them."""
+    """The findings on one object, or an error in their place."""
 
     findings: tuple[Finding, ...] = ()
     error: str = ""
@@ -38,12 +38,12 @@ Explain = Callable[[objects.Target], Awaitable[Explanation]]
 
 
 class Explainer:
-    """Explains objects of one cluster, one after the other.
+    """A source of explanations of one cluster's objects, one at a time.
 
     Args:
         api: the API server.
         driver: the DRA driver's name.
-        namespace: of the daemons.
+        namespace: the daemons' namespace.
     """
 
     def __init__(self, api: client.Client, *, driver: str, namespace: str) -> None:

@@ -1,4 +1,4 @@
-"""Follows the cluster by watches, and makes a new page after each change."""
+"""The page, made from watches of the cluster after each change."""
 
 import asyncio
 import contextlib
@@ -9,14 +9,14 @@ from drawbar.driver.cli.status import live
 from drawbar.driver.cli.ui import device_rows, model
 from drawbar.driver.kube import client
 
-# Changes within this time make one page, since each page compares all rows.
+# Changes within this time share one page, since each page compares all rows.
 PAUSE_SECONDS = 0.03
-# A lost collection changes no object, so it is looked for.
+# A lost collection changes no object, so it is checked at intervals.
 LOOK_SECONDS = 2.0
 
 
 class Latest:
-    """The newest page, and waiting for a newer one."""
+    """The newest page, and a way to wait for the next."""
 
     def __init__(self) -> None:
         self.page = model.Page()
@@ -29,7 +29,7 @@ class Latest:
         self._newer = asyncio.Event()
 
     async def after(self, page: model.Page) -> model.Page:
-        """Return the newest page as soon as that is another than `page`."""
+        """Return the newest page as soon as it differs from `page`."""
         while self.page is page:
             await self._newer.wait()
         return self.page
@@ -37,12 +37,12 @@ class Latest:
 
 @contextlib.asynccontextmanager
 async def following(api: client.Client, *, driver: str, cluster_name: str = "") -> AsyncIterator[Latest]:
-    """`async with`: yield the page once the cluster has been read, and keep it current.
+    """Yield the page once the cluster has been read, and keep it current.
 
     Args:
         api: the API server.
         driver: the DRA driver's name.
-        cluster_name: for people; the server's URL by default.
+        cluster_name: the name for people; by default the server's URL.
 
     Raises:
         errors.DrawbarError: see `live.Live.ready`.
@@ -81,7 +81,7 @@ async def _keep(
 
 
 def page(about: model.About, cluster: live.Live, shown: device_rows.Rows) -> model.Page:
-    """Return the page of the cluster as it is now."""
+    """Return the page of the cluster's present state."""
     listed = shown.current()
     return model.Page(
         about=about,

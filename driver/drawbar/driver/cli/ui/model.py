@@ -1,7 +1,7 @@
-"""The content of the page, and the update for a browser that shows an older one; pure.
+"""The content of the page, and the update for a browser with an older one; pure.
 
-An update holds the difference between two pages, and nothing from between them. So it is never larger than the whole page,
-however long a browser did not read.
+An update holds only the difference between two pages. So it is never larger than the whole page, even for a browser
+that did not read for a long time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,11 +53,11 @@ class Fabric(tree.Node, frozen=True):
 
     Attributes:
         state: as `tree.Fabric`, but `Degraded` for a connected Fabric with a bad condition.
-        since: of the state; RFC 3339.
+        since: the begin of the state; RFC 3339.
         message: empty for a fabric without problems.
         problems: its bad conditions.
         hosts: the hosts that are nodes of the cluster.
-        host_count: how many hosts the manager has.
+        host_count: the number of the manager's hosts.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Regarding(tree.Node, frozen=True):
 
 
 class Event(tree.Node, frozen=True):
-    """An Event; `type` is `Normal` or `Warning`. The same note on claim and pods is one Event."""
+    """An Event; `type` is `Normal` or `Warning`. Equal notes on a claim and its pods are one Event."""
 
     at: str
     type: str
@@ -94,10 +94,10 @@ class Page:
 
     Attributes:
         about: the cluster.
-        rows: by key; a row that did not change is the same object in the next page.
-        claims: those without devices.
-        events: the newest first.
-        unread: one sentence for each kind that cannot be followed now.
+        rows: the rows by key; an unchanged row is the same object in the next page.
+        claims: the claims without devices.
+        events: the Events, the newest first.
+        unread: one sentence for each kind without a working watch.
     """
 
     about: About = field(default_factory=About)
@@ -113,10 +113,10 @@ class Update(tree.Node, frozen=True):
     """The changes for a browser.
 
     Attributes:
-        is_whole: the update replaces the content; else rows are added, replaced and removed.
+        is_whole: whether the update replaces the content; else rows are added, replaced and removed.
         rows: new or changed rows.
         gone: the keys of the removed rows.
-        about: and all below: None if unchanged.
+        about, fabrics, claims, events, unread: the new values; None if unchanged.
     """
 
     is_whole: bool
@@ -210,10 +210,10 @@ def find_problems(item: fabrics.Fabric) -> tuple[Problem, ...]:
 
 
 def list_events(events: Iterable[observed.Event]) -> tuple[Event, ...]:
-    """Return each Event once, in the same order, with the objects that have it."""
+    """Return each Event once, in the same order, with its objects."""
     found: dict[tuple[str, str, str, str], list[observed.Event]] = {}
     for event in events:
-        # The daemons record one note on the claim and on its pods.
+        # The daemons record the same note on the claim and on its pods.
         key = (event.regarding.namespace, event.type, event.reason, event.note)
         found.setdefault(key, []).append(event)
     return tuple(

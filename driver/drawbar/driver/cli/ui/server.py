@@ -1,10 +1,10 @@
 """The page over HTTP, for the browsers of the user who started it.
 
-The server listens on loopback only. Another user of the machine, and a page of another origin in the user's browser, reach
-the port, too. So every path begins with a random token; without it the answer is 404. A request that names another host
-than the loopback (DNS rebinding) is refused. Nothing is written, and no request is logged.
+The server listens on loopback only. Other users of the machine, and pages of other origins in the user's browser, can
+reach the port too. So every path begins with a random token; without it the answer is 404. A request that names another
+host than the loopback (DNS rebinding) is refused. Nothing is written, and no request is logged.
 
-A stream of updates has no queue: after a browser has read an update, the next one holds the difference since then. A
+A stream of updates has no queue. Once a browser has read an update, the next one holds the difference since then. A
 browser that does not read for `WRITE_SECONDS` is disconnected, and starts again with the whole page.
 """
 
@@ -27,7 +27,7 @@ from drawbar.driver.cli.ui import explaining, following, model
 ADDRESS = "127.0.0.1"
 STREAMS_LIMIT = 16
 WRITE_SECONDS = 30.0
-# A browser that is gone is noticed by writing.
+# Only a write shows that a browser is gone.
 HEARTBEAT_SECONDS = 15.0
 SHUTDOWN_SECONDS = 0.2
 LINE_LIMIT_BYTES = 4096
@@ -54,7 +54,7 @@ KINDS = {
 """Content types by the ending of the page's files."""
 INDEX = "page.html"
 NAME_LIMIT_CHARS = 253
-# A Kubernetes name, as an object of a URL.
+# The form of a Kubernetes name in the URL of an object.
 _NAMELESS = frozenset("/?#%\\")
 
 
@@ -65,7 +65,7 @@ def is_loopback(host: str) -> bool:
 
 
 class _Pages:
-    """The answers."""
+    """The answers to requests."""
 
     def __init__(self, latest: following.Latest, token: str, explain: explaining.Explain | None) -> None:
         self._latest = latest
@@ -112,7 +112,7 @@ class _Pages:
         self._streams += 1
         try:
             await response.prepare(request)
-            # A browser that is gone ends the stream.
+            # A closed connection ends the stream.
             with contextlib.suppress(ConnectionError):
                 await self._send(response)
         except TimeoutError:
@@ -157,10 +157,10 @@ def _refusal(status: int, sentence: str, **headers: str) -> web.Response:
 
 @contextlib.contextmanager
 def listening(port: int = 0) -> Iterator[socket.socket]:
-    """`with`: yield a socket that is bound to the loopback.
+    """Yield a socket that is bound to the loopback.
 
     Args:
-        port: 0 for any that is free.
+        port: the port; 0 for any free one.
 
     Raises:
         errors.DrawbarError: the port cannot be used.
@@ -181,12 +181,12 @@ def listening(port: int = 0) -> Iterator[socket.socket]:
 async def serving(
     latest: following.Latest, bound: socket.socket, explain: explaining.Explain | None = None
 ) -> AsyncIterator[str]:
-    """`async with`: serve the page, and yield its URL, which has the token.
+    """Serve the page, and yield its URL, which has the token.
 
     Args:
         latest: the content.
         bound: see `listening`.
-        explain: explains an object; None to refuse that.
+        explain: explains an object; None to refuse such requests.
     """
     token = secrets.token_urlsafe(32)
     app = web.Application()

@@ -1,4 +1,4 @@
-"""`drawbar doctor`: checks a live cluster, or with `--node` the node it runs on, and prints what to do."""
+"""`drawbar doctor`: checks of a live cluster, or with `--node` of this node, with the remedies."""
 
 import argparse
 from pathlib import Path
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the report and return the exit status.
 
     Raises:
-        DrawbarError: nothing could be looked at, or the options are wrong.
+        DrawbarError: nothing could be checked, or the options are wrong.
     """
     return shell.run(_run, args)
 
@@ -80,10 +80,10 @@ async def _cluster(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ..
 
 
 async def _node(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...], dict[str, str]]:
-    """Check this node, with the settings that the node daemon would read.
+    """Return the findings on this node, with the settings of the node daemon.
 
     Raises:
-        UsageError: the daemon's configuration cannot be read at all, or an option has no place here.
+        UsageError: the daemon's configuration cannot be read, or an option does not go with `--node`.
     """
     from drawbar.driver.cli.doctor import node_observation
     from drawbar.driver.cli.doctor.plans import host
@@ -108,10 +108,10 @@ async def _node(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...],
 
 
 def located(args: argparse.Namespace) -> observed.Where:
-    """Which Drawbar the options mean.
+    """Return the installation of Drawbar that the options name.
 
     Raises:
-        UsageError: a name is none.
+        UsageError: a name is invalid.
     """
     options = settings.Settings(
         driver=args.driver_name or settings.DRIVER, lease_namespace=args.daemons or settings.NAMESPACE

@@ -1,4 +1,4 @@
-"""`drawbar explain`: why an object waits or fails; without one, `drawbar doctor`."""
+"""`drawbar explain`: why an object waits or fails; without an object, `drawbar doctor`."""
 
 import argparse
 

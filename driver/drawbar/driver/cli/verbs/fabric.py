@@ -1,4 +1,4 @@
-"""`drawbar fabric`: looks at a fabric and changes it, for an operator with a configuration file or the name of a Fabric object."""
+"""`drawbar fabric`: views and changes of a fabric, by a configuration file or by the name of a Fabric object."""
 
 import argparse
 import asyncio
@@ -164,7 +164,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.asynccontextmanager
 async def _source(args: argparse.Namespace) -> AsyncIterator[Any]:
-    """`async with`: the fabric that the options mean, and a client of its cluster, or None with a file."""
+    """Yield the fabric that the options select, and a client of its cluster, or None with a file."""
     from drawbar.driver.cli.fabric import sources
 
     if (args.fabric is None) == (args.config is None):
@@ -296,7 +296,7 @@ async def _watch(args: argparse.Namespace) -> int:
 
 
 def _print_line(args: argparse.Namespace, document: dict[str, Any]) -> bool:
-    """Print an event; return whether its reader is still there."""
+    """Print an event; return whether the output is still open."""
     from drawbar.driver.cli.fabric import views
 
     line = (
@@ -308,7 +308,7 @@ def _print_line(args: argparse.Namespace, document: dict[str, Any]) -> bool:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        # Not within the adapter's watch, which would take it for a defect of the adapter.
+        # Outside of the adapter's watch, which would take an error here for a defect of the adapter.
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""`drawbar maintenance`: keeps further claims from devices, and further devices from nodes."""
+"""`drawbar maintenance`: no further claims for devices, and no further devices for nodes."""
 
 import argparse
 import asyncio

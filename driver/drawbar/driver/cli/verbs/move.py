@@ -1,4 +1,4 @@
-"""`drawbar move`: has the pods of a claim started anew, on another device."""
+"""`drawbar move`: restart the pods of a claim on another device."""
 
 import argparse
 import asyncio

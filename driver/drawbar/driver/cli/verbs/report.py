@@ -1,4 +1,4 @@
-"""`drawbar report`: one archive with what a bug report needs."""
+"""`drawbar report`: one archive for a bug report."""
 
 import argparse
 import datetime

@@ -1,4 +1,4 @@
-"""`drawbar status`: who has which device, what is wrong, and what each waits for, in one call."""
+"""`drawbar status`: the users of the devices, the troubles, and the reason of each wait, in one call."""
 
 import argparse
 import asyncio
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """
     collects = gc.isenabled()
     if not args.watch:
-        # Nearly half of the time goes into looking for garbage among objects that are all needed to the end.
+        # Nearly half of the time would go into garbage collection among objects that all live to the end.
         gc.disable()
     limit, args.timeout = args.timeout, None if args.watch else args.timeout
     args.limit = limit

@@ -1,4 +1,4 @@
-"""`drawbar taint`: taints devices by DeviceTaintRules, for an administrator: previews first, evicts in batches, ends by itself."""
+"""`drawbar taint`: DeviceTaintRules for an administrator, with a preview, evictions in batches, and an end."""
 
 import argparse
 import datetime
@@ -140,7 +140,7 @@ def _print(
 
 
 def _selector(args: argparse.Namespace) -> Any:
-    """Return the selector that KIND/NAME and the flags mean."""
+    """Return the selector for KIND/NAME and the flags."""
     from drawbar.driver.api import taintrules
 
     pool, device = args.pool, args.device

@@ -1,4 +1,4 @@
-"""Whether the daemons' service accounts are there and may do what the daemons do; pure."""
+"""The existence and permissions of the daemons' service accounts; pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +16,7 @@ _FILES = {
 
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
-    """Findings on both accounts: one for each resource that one of them may not use as it must."""
+    """Yield the findings on both accounts: one for each resource without a needed permission."""
     accounts = {Daemon.CONTROLLER: cluster.where.controller, Daemon.NODE: cluster.where.node}
     for daemon, account in accounts.items():
         subject = f"ServiceAccount {cluster.where.namespace}/{account}"
@@ -57,7 +57,7 @@ def _permissions(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Ite
 
 
 def _writes(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator[Finding]:
-    """What became of its writes: roles, admission policies, webhooks and CRDs have all had their say."""
+    """Yield the outcome of the daemon's trial writes, which roles, admission policies, webhooks and CRDs all decide on."""
     for lost in {trial.what: trial for trial in cluster.trials if isinstance(trial, Unread)}.values():
         if lost.what.startswith(f"{daemon}'s"):
             yield findings.unread(Check.ACCESS_WRITES, lost)
@@ -87,7 +87,7 @@ def _writes(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator
 
 
 def _policies(cluster: observed.Cluster, account: str, subject: str) -> Finding:
-    """Whether its token is pinned to its own objects, which roles cannot do."""
+    """Return the finding on the admission policies that limit the account to its own objects, as roles cannot."""
     for lost in (cluster.policies, cluster.bindings):
         if isinstance(lost, Unread):
             return findings.unread(Check.ACCESS_POLICIES, lost)

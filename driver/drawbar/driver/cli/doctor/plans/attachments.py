@@ -1,6 +1,7 @@
-"""Attachments that hang, and why; pure.
+"""The attachments that hang, and the reasons; pure.
 
-Times are compared by the API server's clock. How long each step may take is the Fabric's word, or the node daemon's default.
+Times are compared by the API server's clock. The Fabric, or the node daemon's default, sets how long each step may
+take.
 """
 
 import datetime
@@ -26,7 +27,7 @@ _FORCE = f"kubectl annotate deviceattachment NAME {attachments.FORCE_ANNOTATION}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What an attachment is seen against; `nodes` is None where they could not be read."""
+    """The surroundings of an attachment; `nodes` is None if they could not be read."""
 
     now: datetime.datetime
     fabrics: Mapping[str, fabrics.Fabric] | None
@@ -34,7 +35,7 @@ class World:
 
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
-    """Findings on attachments, the first of them one by one."""
+    """Yield the findings on attachments; only the first of them have one each."""
     all_attachments = cluster.attachments
     if isinstance(all_attachments, Unread):
         yield findings.unread(Check.ATTACHMENTS_ATTACH, all_attachments)
@@ -68,7 +69,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
 
 
 def judged(world: World, attachment: attachments.DeviceAttachment, driver: str) -> Iterator[Finding]:
-    """Return what is wrong with one attachment."""
+    """Yield the findings on one attachment."""
     fabric = world.fabrics.get(attachment.spec.fabric) if world.fabrics is not None else None
     if world.fabrics is not None and fabric is None:
         message = (

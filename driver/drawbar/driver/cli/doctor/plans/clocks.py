@@ -1,7 +1,7 @@
-"""Whether a controller leads, and whether all clocks agree; pure.
+"""The controller's leadership, and the agreement of all clocks; pure.
 
-A lease tells its holder's clock from the API server's: the holder writes `renewTime`, the API server the time of that write
-beside it (`managedFields`). Only their difference counts, so no moment of our own is needed.
+A lease shows the difference between its holder's clock and the API server's. The holder writes `renewTime`; the API
+server adds the time of that write in `managedFields`. Only their difference counts, so our own clock is not needed.
 """
 
 import datetime
@@ -23,14 +23,14 @@ _SYNCHRONISE = "keep the clocks of all machines together: chrony or systemd-time
 
 
 class _Skew(NamedTuple):
-    """A node and by how much its clock is ahead."""
+    """A node, and the seconds that its clock is ahead."""
 
     node: str
     seconds: float
 
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
-    """Findings on the leader and on the clocks."""
+    """Yield the findings on the leader and on the clocks."""
     yield _leader(cluster)
     yield here(cluster.clock)
     lease = cluster.lease
@@ -67,7 +67,7 @@ def _leader(cluster: observed.Cluster) -> Finding:
 
 
 def here(clock: observed.Clock) -> Finding:
-    """Our own clock against the API server's."""
+    """Return the finding on our own clock, compared with the API server's."""
     least, most = clock.ahead_seconds
     if clock.date is None:
         return findings.unread(
@@ -141,7 +141,7 @@ def _nodes(cluster: observed.Cluster) -> Iterator[Finding]:
 
 
 def _skew(lease: observed.Lease) -> float | None:
-    """By how many seconds the holder's clock is ahead; None where that is not told."""
+    """Return the seconds that the holder's clock is ahead, or None if they are not known."""
     written, renewed = meta.moment(lease.metadata.renewal_written), meta.moment(lease.spec.renew_time)
     if written is None or renewed is None:
         return None

@@ -1,4 +1,4 @@
-"""Whether other drivers and device plugins offer devices of Drawbar's, and what is left to them; pure."""
+"""Other drivers and device plugins that offer the same devices, and the devices left to them; pure."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ _LEFT = f"if Drawbar should offer them, keep the other component from them, or n
 
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
-    """Yield the findings on devices with two owners, and on those that are left to others."""
+    """Yield the findings on devices with two owners, and on devices left to other components."""
     if isinstance(cluster.attachments, Unread):
-        # Reported with the other findings on attachments.
+        # This is reported with the other findings on attachments.
         return
     driver = cluster.where.driver
     ours = [each for each in cluster.attachments if each.spec.driver == driver]
@@ -54,7 +54,7 @@ def _doubled(attachment: attachments.DeviceAttachment) -> meta.Condition | None:
 
 
 def _handed_out(cluster: observed.Cluster, ours: list[attachments.DeviceAttachment]) -> Iterator[Finding]:
-    """Yield a warning for each device plugin whose resource stands for cards of the kind of an attached one."""
+    """Yield a warning for each device plugin whose resource covers cards of an attached device's kind."""
     resources = {node.metadata.name: node.resources for node in observed.seen(cluster.resources)}
     counted: dict[tuple[str, str], int] = defaultdict(int)
     for attachment in ours:

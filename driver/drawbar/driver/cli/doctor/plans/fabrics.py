@@ -1,8 +1,8 @@
-"""How the Fabrics are, from the conditions that the controller writes, and which nodes each reaches; pure.
+"""The state of the Fabrics, from the controller's conditions, and the nodes of each; pure.
 
-Only the controller has the fabric's own list of hosts. A node is seen to be one by the label that the controller gives it
-while its host has a free port, by a device that is attached there, or by the Fabric's `spec.hosts`. The rules of the
-mapping are those of `controller.hosts`; the reasons are those of `catalogue.fabric_conditions`.
+Only the controller has the fabric's own list of hosts. Three things show that a node is a host: the controller's label
+for a free port, an attached device, or the Fabric's `spec.hosts`. The rules of the mapping are those of
+`controller.hosts`. The reasons are those of `catalogue.fabric_conditions`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ YOUNG_SECONDS = 30.0
 
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
-    """Findings on the Fabrics of this driver."""
+    """Yield the findings on this driver's Fabrics."""
     listed = cluster.fabrics
     if isinstance(listed, Unread):
         yield findings.unread(Check.FABRICS_SERVED, listed)
@@ -47,7 +47,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
 
 
 def _maintenances(cluster: observed.Cluster) -> Iterator[Finding]:
-    """Yield a finding for each Maintenance of this driver that is not wholly in effect."""
+    """Yield a finding for each Maintenance of this driver that is not completely in effect."""
     if isinstance(cluster.maintenances, Unread):
         yield findings.unread(Check.FABRICS_MAINTENANCE, cluster.maintenances)
         return
@@ -79,7 +79,7 @@ def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Findi
 
 
 def judge(fabric: fabrics.Fabric) -> Iterator[Finding]:
-    """Return a finding for each condition of a Fabric that is not as it should be; the cause of others comes first."""
+    """Yield a finding for each bad condition of a Fabric, the cause of others first."""
     conditions = {condition.type: condition for condition in fabric.status.conditions}
     connected = conditions.get(fabrics.CONNECTED)
     if connected is not None and connected.reason != reasons.PENDING:
@@ -102,7 +102,7 @@ def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
 
 
 def connection(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Finding]:
-    """Return a finding on a Fabric that is not connected."""
+    """Yield the finding on a Fabric that is not connected."""
     if not connected.is_true:
         row = fabric_conditions.CONNECTED.find(connected.reason)
         secret = row in fabric_conditions.CREDENTIALS.rows
@@ -167,7 +167,7 @@ _MAP = f"name it in a Fabric's spec.hosts, or give it an identifier of its host 
 
 
 def plan_hosts(cluster: observed.Cluster) -> Iterator[Finding]:
-    """Findings on the mapping of every Fabric of this driver, and on nodes that none reaches."""
+    """Yield the findings on the mapping of this driver's Fabrics, and on nodes without a Fabric."""
     nodes = observed.seen(cluster.nodes)
     ours = [fabric for fabric in observed.seen(cluster.fabrics) if fabric.spec.driver == cluster.where.driver]
     if not nodes or not ours:
@@ -210,7 +210,7 @@ def _told(fabric: fabrics.Fabric, nodes: Sequence[core.Node]) -> Iterator[Findin
 
 
 def _marks(fabric: fabrics.Fabric, nodes: Sequence[core.Node]) -> Iterator[Finding]:
-    """The label and the annotation that the Fabric says its nodes have."""
+    """Yield the findings on the label and the annotation that the Fabric expects on its nodes."""
     spec = fabric.spec
     ways = (
         ("nodeLabel", spec.node_label, [node.metadata.labels for node in nodes]),
@@ -233,7 +233,7 @@ def _marks(fabric: fabrics.Fabric, nodes: Sequence[core.Node]) -> Iterator[Findi
 
 
 def _machines(nodes: Sequence[core.Node]) -> Iterator[Finding]:
-    """Machines that would be known by what several have."""
+    """Yield a finding for each machine identifier that several nodes have."""
     yield from _twice(
         "system UUID",
         {node.metadata.name: identifiers.system_uuid(node.status.node_info.system_uuid) for node in nodes},
@@ -265,7 +265,7 @@ def _twice(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
 def _strays(
     cluster: observed.Cluster, ours: Sequence[fabrics.Fabric], listed: Sequence[core.Node]
 ) -> Iterator[Finding]:
-    """Nodes with a node daemon that no Fabric seems to reach."""
+    """Yield the finding on nodes with a node daemon but, apparently, without a Fabric."""
     named = {entry.node for fabric in ours for entry in fabric.spec.hosts}
     attached = {attachment.spec.node_name for attachment in observed.seen(cluster.attachments)}
     labels = {names.node_label(fabric.metadata.name) for fabric in ours}

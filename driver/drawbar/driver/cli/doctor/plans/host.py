@@ -1,7 +1,7 @@
-"""What is wrong with a node, seen from itself, its container runtime's configuration included; pure.
+"""The troubles of a node as seen from itself, with its container runtime's configuration; pure.
 
-Source: containerd `docs/cri/config.md` (`enable_cdi`, `cdi_spec_dirs`; off by default before 2.0, whose own configuration is
-version 3), CRI-O `crio.conf(5)` (`cdi_spec_dirs`; there is no switch).
+Source: containerd `docs/cri/config.md` (`enable_cdi`, `cdi_spec_dirs`; off by default before 2.0, whose own
+configuration is version 3), CRI-O `crio.conf(5)` (`cdi_spec_dirs`; there is no switch).
 """
 
 import enum
@@ -33,9 +33,9 @@ class File:
 
     Attributes:
         runtime: containerd or cri-o.
-        path: as the host has it.
-        text: its content; empty where it could not be read.
-        problem: why it could not be.
+        path: the path on the host.
+        text: the content; empty if it could not be read.
+        problem: the reason why it could not be read.
     """
 
     runtime: str
@@ -46,7 +46,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Configured:
-    """What all files of one runtime say, the later ones last; None where none does."""
+    """The merged configuration of one runtime; later files win. A value is None if no file sets it."""
 
     runtime: str
     files: tuple[str, ...]
@@ -56,12 +56,12 @@ class _Configured:
 
 
 def plan_runtime(files: Sequence[File], cdi_dir: str, node_version: str) -> Iterator[Finding]:
-    """Findings on the runtimes that are configured on this host.
+    """Yield the findings on the runtimes that are configured on this host.
 
     Args:
-        files: in the order in which their runtime reads them.
-        cdi_dir: where the node daemon writes.
-        node_version: the runtime as the kubelet reports it, such as containerd://1.7.2; empty where that is not known.
+        files: the files in the order in which their runtime reads them.
+        cdi_dir: the directory of the node daemon's CDI files.
+        node_version: the runtime as the kubelet reports it, such as containerd://1.7.2; empty if not known.
     """
     parsed: dict[str, _Configured] = {}
     for file in files:
@@ -155,7 +155,7 @@ def _enabled(configured: _Configured, node_version: str) -> bool:
 
 
 def _plain(path: str) -> PurePosixPath:
-    """/var/run is /run on every distribution that a kubelet runs on."""
+    """Return the path with /run for /var/run; both are the same on every distribution with a kubelet."""
     directory = PurePosixPath(path)
     return (
         PurePosixPath("/run") / directory.relative_to("/var/run")
@@ -172,7 +172,7 @@ _POD = f"{links.url('node.md')} has the fields of the pod"
 
 
 class Knock(enum.Enum):
-    """What a socket does when a client connects."""
+    """The reaction of a socket to a client."""
 
     ANSWERS = enum.auto()
     REFUSES = enum.auto()
@@ -189,11 +189,11 @@ class Socket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What the node daemon said on a page of its own.
+    """A page of the node daemon.
 
     Attributes:
         good: whether the answer is good; None without an answer.
-        text: of the answer, or why there is none.
+        text: the text of the answer, or the reason why there is none.
     """
 
     good: bool | None
@@ -205,18 +205,18 @@ class Host:
     """A node, seen from itself.
 
     Attributes:
-        problems: with the settings.
-        fatal, warnings: what the pod lacks, in sentences; see `node.operation.host`.
-        sockets: our registration sockets; None where their paths are too long.
-        too_long: why they are.
-        registry: the kubelet's directory for them, and whether it is there.
-        alive, ready: the daemon's own pages; None where it serves none.
+        problems: the mistakes in the settings.
+        fatal, warnings: the pod's missing prerequisites, in sentences; see `node.operation.host`.
+        sockets: our registration sockets; None if their paths are too long.
+        too_long: the reason why the paths are too long.
+        registry: the kubelet's directory of these sockets, and whether it exists.
+        alive, ready: the daemon's own pages; None if it serves none.
         runtime_files: the container runtime's configuration; None if it was not to be read.
-        cdi_dir: where the daemon writes.
-        clock: None where no API server is configured or answers.
-        offline: why there is none.
+        cdi_dir: the directory of the daemon's CDI files.
+        clock: the API server's clock; None if no API server is configured or answers.
+        offline: the reason why no API server answers.
         node: this node's object; None if it has none.
-        machine: how the host is prepared for hot-plug.
+        machine: the host's preparation for hot-plug.
         left_out: the devices that the node daemon leaves to other components.
     """
 
@@ -239,7 +239,7 @@ class Host:
 
 
 def plan(host: Host) -> tuple[Finding, ...]:
-    """All findings on a node, by check, the worst of each first."""
+    """Return all findings on a node by check, the worst of each check first."""
     return findings.ordered(
         (
             *_settings(host),

@@ -1,10 +1,10 @@
-"""What is wrong with a host's preparation for hot-plug: ports, buses, memory windows, BARs, IOMMU, drivers; pure.
+"""The troubles of a host's preparation for hot-plug: ports, buses, memory windows, BARs, IOMMU, drivers; pure.
 
-A window or bus range that is too small is a warning and no error. The kernel may enlarge that of an empty port, and it
-depends on the rest of the host whether it can.
+A window or bus range that is too small is a warning and no error. The kernel may enlarge that of an empty port. Whether
+it can depends on the rest of the host.
 
-Source: Linux Documentation/admin-guide/kernel-parameters.txt (`pci=`, `pcie_ports=`, `intel_iommu=`, `iommu=`);
-PCI Express Base Specification, 7.5.3.9 (Slot Capabilities). `docs/host-preparation.md` has the sizes.
+Source: Linux Documentation/admin-guide/kernel-parameters.txt (`pci=`, `pcie_ports=`, `intel_iommu=`, `iommu=`); PCI
+Express Base Specification, 7.5.3.9 (Slot Capabilities). `docs/host-preparation.md` has the sizes.
 """
 
 import re
@@ -30,9 +30,9 @@ class Need:
     """The room that a device needs behind its slot's port.
 
     Attributes:
-        buses: bus numbers, those of a switch on the card included.
+        buses: bus numbers, with those of a switch on the card.
         memory: bytes of memory that is not prefetchable.
-        prefetchable: bytes of prefetchable memory, where it does not depend on the device's own memory.
+        prefetchable: bytes of prefetchable memory, apart from the device's own memory.
         maps_memory: the host maps the device's own memory as a whole, rounded up to a power of two.
     """
 
@@ -42,7 +42,7 @@ class Need:
     maps_memory: bool = False
 
     def with_memory(self, memory_bytes: int) -> "Need":
-        """Return the need of a device with so much memory; 0 for memory that is not known."""
+        """Return the need of a device with this memory in bytes; 0 if unknown."""
         if not self.maps_memory or not 0 < memory_bytes <= _LARGEST_MEMORY:
             return self
         mapped = 1 << (memory_bytes - 1).bit_length()
@@ -60,10 +60,10 @@ NEEDS: Mapping[DeviceClass, Need] = {
     ),
     # A card such as the N3000: a switch, the FPGA and two network chips.
     DeviceClass.FPGA: Need(buses=5, memory=16 * _MIB, prefetchable=64 * _MIB),
-    # Two ports with their virtual functions, of which the last have bus numbers of their own.
+    # Two ports with their virtual functions, which use further bus numbers.
     DeviceClass.NIC: Need(buses=2, prefetchable=128 * _MIB),
     DeviceClass.NVME: Need(memory=1 * _MIB),
-    # Its memory is not behind PCI windows, but in those of the CXL host bridge.
+    # Its memory lies in the windows of the CXL host bridge, not behind PCI windows.
     DeviceClass.CXL_MEMORY: Need(memory=1 * _MIB),
 }
 """Of the largest usual device of each class."""
@@ -80,13 +80,13 @@ _DRIVERS: Mapping[DeviceClass, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """A port that leads to a hot-plug slot, or can.
+    """A port with a hot-plug slot, or a port that could have one.
 
     Attributes:
-        address: of the port.
+        address: the port's address.
         slot: the slot's name; empty without one.
         driver: the hot-plug driver of the slot, such as pciehp; empty without one.
-        capable: whether the port is hot-plug capable by its registers; None if it could not be read.
+        capable: whether the port's registers show it as hot-plug capable; None if they could not be read.
         buses: the first and the last bus number behind it; None if the kernel shows none.
         windows: the memory behind it; None if the kernel shows none.
     """
@@ -100,17 +100,17 @@ class Port:
 
     @property
     def is_native(self) -> bool:
-        """Whether the kernel itself handles hot-plug here."""
+        """Return whether the kernel itself handles hot-plug at this port."""
         return self.driver == PCIEHP
 
     @property
     def name(self) -> str:
-        """What findings call it."""
+        """Return the name of the port in findings."""
         return f"slot {self.slot} (port {self.address})" if self.slot else f"port {self.address}"
 
     @property
     def bus_count(self) -> int:
-        """How many bus numbers are behind it."""
+        """Return the number of bus numbers behind the port; 0 if unknown."""
         if self.buses is None or not 0 < self.buses[0] <= self.buses[1]:
             return 0
         return self.buses[1] - self.buses[0] + 1
@@ -118,10 +118,10 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A device whose memory the kernel gave no address.
+    """A device with memory that the kernel gave no address.
 
     Attributes:
-        bars: each by the function's address and its number.
+        bars: each BAR without an address, as the function's address and the BAR's number.
     """
 
     address: str
@@ -136,8 +136,8 @@ class Iommu:
 
     Attributes:
         groups: the number of its groups; 0 while it is off.
-        modes: how their devices use it, such as DMA-FQ or identity.
-        users: the addresses of functions that vfio has.
+        modes: the modes of the devices in them, such as DMA-FQ or identity.
+        users: the addresses of the functions bound to vfio.
     """
 
     groups: int = 0
@@ -150,8 +150,8 @@ class Modules:
     """The kernel's drivers, their names with underscores.
 
     Attributes:
-        loaded: those that are loaded or built in.
-        available: those that can be loaded; None if that was not to be read.
+        loaded: drivers that are loaded or built in.
+        available: drivers that can be loaded; None if they were not to be read.
     """
 
     loaded: frozenset[str] = frozenset()
@@ -163,12 +163,13 @@ class Machine:
     """A host's preparation for hot-plug.
 
     Attributes:
-        problem: why it could not be looked at; empty if it was.
-        ports: those with a slot, and those that are hot-plug capable.
-        has_pciehp: whether the kernel has the driver; None if that is not known.
-        unassigned: devices whose memory has no address.
-        command_line: the kernel's.
-        wanted: by class of the devices that fabrics offer, the memory of the largest, 0 if unknown; None if not known.
+        problem: the reason why it could not be read; empty if it was.
+        ports: ports with a slot, and hot-plug capable ports.
+        has_pciehp: whether the kernel has the driver; None if not known.
+        unassigned: devices with memory that has no address.
+        command_line: the kernel's command line.
+        wanted: by offered class of device, the largest memory in bytes, 0 if unknown; None if the classes are not
+            known.
     """
 
     problem: str = ""
@@ -182,7 +183,7 @@ class Machine:
 
     @property
     def needs(self) -> dict[DeviceClass, Need]:
-        """The room that a device of each class needs here: of the classes that fabrics offer, else of all."""
+        """Return the room that a device of each class needs: of the offered classes if known, else of all."""
         if self.wanted is None:
             return dict(NEEDS)
         return {
@@ -193,7 +194,7 @@ class Machine:
 
 
 def plan(machine: Machine) -> Iterator[Finding]:
-    """Findings on a host's preparation."""
+    """Yield the findings on a host's preparation."""
     if machine.problem:
         lost = Unread(what="this host's ports", why=machine.problem, remedy="read the kernel log (dmesg)")
         yield findings.unread(Check.HOST_HOTPLUG, lost)
@@ -317,7 +318,7 @@ def _windows(machine: Machine) -> Iterator[Finding]:
 
 
 def _grouped(small: Mapping[DeviceClass, list[Port]]) -> Iterator[tuple[tuple[DeviceClass, ...], list[Port]]]:
-    """Classes that the same ports are too small for, together."""
+    """Yield the classes together with the ports that are too small for them, grouped by ports."""
     by_ports: dict[tuple[Port, ...], list[DeviceClass]] = {}
     for listed, short in small.items():
         by_ports.setdefault(tuple(short), []).append(listed)
@@ -419,7 +420,7 @@ def _drivers(machine: Machine) -> Iterator[Finding]:
 
 
 def _parameters(needs: Iterable[Need]) -> str:
-    """What to write behind `pci=` for devices of these needs."""
+    """Return the value of `pci=` for devices of these needs."""
     wanted = [*needs, Need()]
     buses = max(need.buses for need in wanted)
     memory = max(need.memory for need in wanted)
@@ -438,7 +439,7 @@ def _options(command_line: str) -> frozenset[str]:
 
 
 def _asked(command_line: str) -> dict[str, int]:
-    """The sizes that `pci=` asks for, by name; of a text that is no size nothing."""
+    """Return the sizes in `pci=` by name, without those that are not valid."""
     sizes = {}
     for option in command_line.split():
         for part in option.removeprefix("pci=").split(",") if option.startswith("pci=") else ():
@@ -450,12 +451,12 @@ def _asked(command_line: str) -> dict[str, int]:
 
 
 def _size(amount: int) -> str:
-    """Bytes as a kernel parameter, rounded up to GiB from 1 GiB on, else to MiB."""
+    """Return bytes as a kernel parameter, rounded up to GiB from 1 GiB on, else to MiB."""
     return f"{-(-amount // _GIB)}G" if amount >= _GIB else f"{-(-amount // _MIB)}M"
 
 
 def _bytes(amount: int) -> str:
-    """Bytes for people, rounded up to GiB from 1 GiB on."""
+    """Return bytes as text for people, rounded up to GiB from 1 GiB on, else to MiB."""
     if amount >= _GIB:
         return f"{-(-amount // _GIB)} GiB"
     return f"{-(-amount // _MIB)} MiB"

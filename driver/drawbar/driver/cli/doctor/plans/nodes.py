@@ -1,6 +1,6 @@
-"""Whether the nodes can use what is attached to them: kubelet, container runtime, node daemon; pure.
+"""The nodes' ability to use attached devices: kubelet, container runtime, node daemon; pure.
 
-Nodes that have the same thing wrong are one finding, so that a cluster of thousands can be read.
+Nodes with the same trouble share one finding, so that the report of a large cluster stays readable.
 """
 
 import re
@@ -23,12 +23,12 @@ _VERIFY = "on the node, drawbar doctor --node --host-root / reads the runtime's 
 
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
-    """Findings on all nodes."""
+    """Yield the findings on all nodes."""
     if isinstance(cluster.nodes, Unread):
         yield findings.unread(Check.NODES_KUBELET, cluster.nodes)
         return
     listed, running = cluster.nodes, with_daemon(cluster)
-    # Where no daemon runs, neither kubelet nor runtime matters to us.
+    # Without a daemon, neither kubelet nor runtime matters to Drawbar.
     concerned = [node for node in listed if not running or node.metadata.name in running]
     yield from _kubelets(cluster, concerned)
     yield from runtimes(concerned)
@@ -37,7 +37,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
 
 
 def with_daemon(cluster: observed.Cluster) -> frozenset[str]:
-    """Nodes where a node daemon is: its pod, or a pool that only it publishes."""
+    """Return the nodes with a node daemon: with its pod, or with a pool that only it publishes."""
     pods = {pod.spec.node_name for pod in _pods(cluster)}
     published = {published_slice.spec.node_name for published_slice in observed.seen(cluster.published)}
     return frozenset((pods | published) - {""})
@@ -82,7 +82,7 @@ def _kubelet(cluster: observed.Cluster, version: str, members: Sequence[str]) ->
 
 
 def runtimes(nodes: Sequence[core.Node]) -> Iterator[Finding]:
-    """Whether containers get CDI devices, as far as the version of the runtime tells.
+    """Yield the findings on container runtimes without CDI, judged by their versions.
 
     Source: containerd 1.7 (`enable_cdi`, off by default) and 2.0 (on); CRI-O 1.23 and later (always on).
     """
@@ -122,7 +122,7 @@ def _runtime(version: str) -> tuple[Severity, str, str]:
 
 
 def _ready(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> Iterator[Finding]:
-    """A node that is not ready matters where a device is attached to it."""
+    """Yield the findings on nodes that are not ready; these matter if a device is attached."""
     holding = {attachment.spec.node_name for attachment in observed.seen(cluster.attachments)}
     ill = [
         node.metadata.name for node in nodes if node.metadata.name in holding and not node.is_reported_ready
@@ -177,7 +177,7 @@ def _daemons(
     elif running and not unseen:
         yield findings.ok(Check.NODES_DAEMON, _nodes(sorted(running)), "the node daemon is there")
     elif not running and (reporting := _reporting(cluster, nodes)):
-        # As in a cluster of doubles, where no pod runs them.
+        # So it is in a cluster of doubles, without pods of the daemons.
         yield findings.ok(
             Check.NODES_DAEMON, _nodes(reporting), "a node daemon reports from there, outside of a pod"
         )
@@ -194,7 +194,7 @@ def _daemons(
 
 
 def _reporting(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> list[str]:
-    """Return the nodes whose daemon works outside of a pod: a Fabric labels them, or a device was seen there."""
+    """Return the nodes with a daemon outside of a pod: a Fabric labels them, or a device was seen there."""
     if observed.seen(cluster.pods):
         return []
     ours = [fabric for fabric in observed.seen(cluster.fabrics) if fabric.spec.driver == cluster.where.driver]
@@ -209,9 +209,9 @@ def _reporting(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> list[st
 
 
 def _in_use(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> set[str]:
-    """Nodes that fabric devices may go to, have gone to, or would go to if a daemon were there."""
+    """Return the nodes that fabric devices may go to, have gone to, or would go to with a daemon."""
     ours = _ours(cluster)
-    # A node without a daemon loses the label of its fabric, so what makes it a host counts, too.
+    # A node without a daemon loses its fabric's label, so the other signs of a host count too.
     labels = {names.node_label(fabric.metadata.name) for fabric in ours} | {
         fabric.spec.node_label for fabric in ours
     }
@@ -228,7 +228,7 @@ def _in_use(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> set[str]:
 
 
 def _silent(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> set[str]:
-    """Nodes on which the controller sees no daemon that is alive, as it says in a Fabric's condition Degraded."""
+    """Return the nodes without a live daemon, as named in the Fabrics' condition Degraded."""
     degraded = (meta.find(fabric.status.conditions, fabrics.DEGRADED) for fabric in _ours(cluster))
     said = {
         name

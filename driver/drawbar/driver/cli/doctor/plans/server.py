@@ -1,7 +1,7 @@
-"""Whether the API server is one that Drawbar works with: its version, what it serves and what it drops; pure.
+"""The API server's fitness for Drawbar: its version, its served kinds, and the fields that it drops; pure.
 
-Of the custom kinds the program's own types are the measure: a field that they have and the schema lacks is dropped by
-the API server without an error, and what the schema has beyond them was written for a newer program.
+The program's own types are the reference for the custom kinds. A field that the schema lacks is dropped by the API
+server without an error. Further fields in the schema come from a newer program.
 
 Source of the releases' defaults: Kubernetes feature gates, 1.34 to 1.37.
 """
@@ -30,7 +30,7 @@ _APPLY = (
 
 
 class _Part(NamedTuple):
-    """One of the two halves of an object, and the type that it is read into."""
+    """One half of an object (`spec` or `status`), and its type."""
 
     name: str
     type: type[meta.Struct]
@@ -49,11 +49,11 @@ KINDS: Mapping[str, tuple[_Part, ...]] = {
 def plan_definitions(
     definitions: Mapping[str, Reading[observed.Definition | None]], *, selectable: bool = True
 ) -> Iterator[Finding]:
-    """A finding for everything that is wrong with each of our kinds, or that it is well.
+    """Yield a finding for each trouble of our kinds, or one that all is well.
 
     Args:
         definitions: our kinds by name.
-        selectable: this API server can select objects by a field of ours.
+        selectable: whether this API server can select objects by a field of ours.
     """
     for name in KINDS:
         definition = definitions[name]
@@ -71,7 +71,7 @@ def plan_definitions(
 
 
 def plan_objects(unreadable: Iterable[exclusions.Unreadable]) -> Iterator[Finding]:
-    """Return a finding for each object that no part of Drawbar can read."""
+    """Yield a finding for each object that no part of Drawbar can read."""
     for left in unreadable:
         yield findings.error(
             Check.SERVER_OBJECTS, left.subject, f"is left out, since it {left.problem}", left.remedy
@@ -111,7 +111,7 @@ def _fields(name: str, version: observed.DefinitionVersion) -> Iterator[Finding]
             f"is older than this program: the API server drops {findings.listed(lost)} without a word",
             _APPLY,
         )
-    # Below the two halves nothing is ours to know.
+    # Drawbar knows only the fields below the two halves.
     newer = sorted(path for path in theirs - ours if path.startswith(("spec.", "status.")))
     if newer:
         yield findings.warning(
@@ -127,7 +127,7 @@ def _error(name: str, message: str, remedy: str) -> Finding:
 
 
 def paths(part: _Part) -> frozenset[str]:
-    """Every field that this program knows, as `spec.policy.models[].model`."""
+    """Return the path of every field that this program knows, such as `spec.policy.models[].model`."""
     return frozenset(_below(part.name, msgspec.inspect.type_info(part.type)))
 
 
@@ -147,7 +147,7 @@ def _below(path: str, kind: msgspec.inspect.Type) -> Iterator[str]:
 
 
 def schema_paths(schema: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
-    """The same of a schema; and the paths below which it takes anything."""
+    """Return the paths in a schema, and the paths that take anything below them."""
     closed, open_ = set(), set()
     for path, node in _walk("", schema):
         closed.add(path)
@@ -175,7 +175,7 @@ RULES_END_SCHEDULER = 36
 
 
 def plan_features(cluster: observed.Cluster) -> Iterator[Finding]:
-    """Findings on each feature that Drawbar has a use for."""
+    """Yield the findings on each feature that Drawbar can use."""
     features = cluster.features
     if isinstance(features, Unread):
         yield _hearsay(cluster, features)
@@ -187,7 +187,7 @@ def plan_features(cluster: observed.Cluster) -> Iterator[Finding]:
 
 
 def _hearsay(cluster: observed.Cluster, lost: Unread) -> Finding:
-    """What the controller, which tries the same, says in the condition of a Fabric."""
+    """Return the finding by the Fabrics' conditions, in which the controller reports the same test."""
     for fabric in observed.seen(cluster.fabrics):
         said = meta.find(fabric.status.conditions, fabrics.FEATURES_DROPPED)
         if said is not None and said.is_true:
@@ -301,12 +301,12 @@ OLDEST, NEWEST = 34, 37
 
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
-    """Findings on its version and on what it serves."""
+    """Yield the findings on the API server's version and its served kinds."""
     yield _version(cluster)
     yield _resource_api(cluster)
     if isinstance(cluster.contexts, Unread):
         yield findings.unread(Check.SERVER_RESOURCE_API, cluster.contexts)
-    # Our controller chooses its own objects by itself where the API server cannot, which is so before 1.31.
+    # The controller filters its own objects itself if the API server cannot, before 1.31.
     yield from plan_definitions(cluster.definitions, selectable=cluster.classic != "v1alpha2")
     yield from plan_objects(cluster.unreadable)
 
