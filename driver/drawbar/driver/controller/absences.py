@@ -1,8 +1,8 @@
-"""Nodes without a Node object, and when each of them counts as gone.
+"""Nodes without a Node object, and the time when each counts as gone.
 
-A Node that is deleted and created again under a living kubelet keeps what it has: the object has to be missing for
-`policy.nodeGoneSeconds` of the Fabric first. An administrator's taint out-of-service counts at once. Read by what gives up
-for a dead node: detaches without a report, classic attempts, and immediate allocations.
+A Node may be deleted and created again under a living kubelet; then the node keeps its devices. So the object has to be
+missing for the Fabric's `policy.nodeGoneSeconds` first. An administrator's taint out-of-service counts at once. These
+give up for a gone node: detaches without a report, classic attempts, and immediate allocations.
 """
 
 import datetime
@@ -13,19 +13,19 @@ from drawbar.driver.api import core
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.kube import mirror
 
-# Nodes that never come back are remembered up to this number; the grace of one beyond it begins anew.
+# The most missing nodes that are remembered; a node beyond them begins its grace again.
 ABSENT_LIMIT = 4096
-# Of a node that an administrator calls gone: whatever the clock says.
+# The time when a node counts as gone by an administrator's word: before any time of the clock.
 _LONG_AGO = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
 class Absences:
-    """Since when Node objects have been missing, as this process saw it.
+    """The times since when Node objects have been missing, as this process saw it.
 
     Args:
         nodes: the Node objects.
-        fabrics: the Fabrics that are served, for their policies.
-        clock: steady.
+        fabrics: the served Fabrics, for their policies.
+        clock: a steady clock.
     """
 
     def __init__(
@@ -40,17 +40,17 @@ class Absences:
         self._missing: sightings.Sightings[str] = sightings.Sightings(ABSENT_LIMIT)
 
     def see(self, name: str) -> None:
-        """Note whether the Node is there now."""
+        """Note whether the Node exists now."""
         is_there = self._nodes.get(name) is not None or self._nodes.is_unreadable(name)
         self._missing.see(name, None if is_there else True, self._clock())
 
     def gone_at(self, name: str, of_fabrics: Iterable[str]) -> datetime.datetime | None:
-        """Return from when on a node counts as gone; None for one that is there.
+        """Return the time from which a node counts as gone, or None if it exists.
 
         Args:
             name: the node.
-            of_fabrics: Fabrics whose devices are concerned; the longest of their graces counts, and none of one that is not
-                served.
+            of_fabrics: the Fabrics of the devices; the longest of their graces counts, and a Fabric that is not served
+                has none.
         """
         self.see(name)
         node = self._nodes.get(name)

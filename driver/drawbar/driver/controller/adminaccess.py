@@ -1,8 +1,8 @@
-"""Claims with admin access: they look at a device where it is, and never have it attached.
+"""Claims with admin access: they observe a device in its place, and never have it attached.
 
-The scheduler waits for the binding conditions of such a device as for any other, and no node has the claim prepared, so
-the controller sets both conditions: once the device is attached to the claim's node and visible there, or at once that
-it will not be, or that the claim's parameters cannot be obeyed.
+The scheduler waits for the binding conditions of such a device as for any other, and no node prepares the claim. So the
+controller sets the conditions: both once the device is attached to the claim's node and visible there; or at once a
+failure, if the device will not come there or the claim's parameters are invalid.
 
 Source: KEP-5018 (admin access), KEP-5007.
 """
@@ -22,13 +22,13 @@ def applied(
     observed: Mapping[names.DeviceKey, attachments.DeviceAttachment | None],
     now: str,
 ) -> dict[str, Any] | None:
-    """Return the object for a server-side apply to the claim's status; None if nothing changes.
+    """Return the object for a server-side apply to the claim's status, or None if nothing changes.
 
     Args:
-        claim: as read; its uid and resourceVersion guard the write.
-        driver: whose devices.
+        claim: the claim as read; its UID and resourceVersion guard the write.
+        driver: the driver of the devices.
         observed: the attachment of each of the claim's observed devices.
-        now: RFC 3339; used where a status changes.
+        now: the time of changed statuses, RFC 3339.
     """
     node = claim.status.allocation.node if claim.status.allocation else None
     wanted = claim_index.observed_devices(claim, driver)
@@ -60,7 +60,7 @@ def _may_come(attachment: attachments.DeviceAttachment | None, node: str | None)
 def _absent(
     elsewhere: list[names.DeviceKey], observed: Mapping[names.DeviceKey, attachments.DeviceAttachment | None]
 ) -> attachments.Failure | None:
-    """Return the failure of devices that are not there. The scheduler may stop at any device, so all get the same."""
+    """Return the failure of devices elsewhere. The scheduler may stop at any device, so all devices get the same."""
     if not elsewhere:
         return None
     attachment = observed.get(elsewhere[0])

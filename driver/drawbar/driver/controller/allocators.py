@@ -1,6 +1,6 @@
-"""The ways of allocation of a controller, made by its settings and by the versions that the API server serves.
+"""The controller's methods of allocation, by its settings and by the versions that the API server serves.
 
-This is the only module that names them; the others know the interface.
+Only this module names them; the others know the interface.
 """
 
 import asyncio
@@ -23,23 +23,23 @@ from drawbar.driver.kube import client, events, mirror
 
 @dataclass(frozen=True, slots=True)
 class Allocators:
-    """All ways of allocation of one controller."""
+    """All methods of allocation of one controller."""
 
     ways: tuple[interface.Allocation, ...]
 
     @property
     def mirrors(self) -> dict[str, mirror.Mirror[Any]]:
-        """All collections that they follow, by name."""
+        """Return all collections that the methods follow, by name."""
         return {name: followed for way in self.ways for name, followed in way.mirrors.items()}
 
     @property
     def claim_mirrors(self) -> tuple[mirror.Mirror[Any], ...]:
-        """The mirrors among them that hold claims."""
+        """Return the methods' mirrors with claims."""
         return tuple(followed for way in self.ways for followed in way.claim_mirrors)
 
     @property
     def reconcilers(self) -> tuple[watching.Reconciler, ...]:
-        """The ways as reconcilers of changes."""
+        """Return the methods as reconcilers of changes."""
         return tuple(watching.Reconciler(way.watches, way.wake) for way in self.ways)
 
     def demand(
@@ -49,12 +49,12 @@ class Allocators:
         host_of: Mapping[str, str],
         seen_at: datetime.datetime,
     ) -> claims.Demand | None:
-        """Return the demand of a claim that the scheduler does not allocate; see `Allocation.demand`."""
+        """Return the demand of a claim that the scheduler does not allocate, or None; see `Allocation.demand`."""
         demands = (way.demand(key, attachment, host_of, seen_at) for way in self.ways)
         return next((demand for demand in demands if demand is not None), None)
 
     def start(self, tasks: asyncio.TaskGroup, context: Context) -> None:
-        """Start all of them in the group."""
+        """Start all methods in the group."""
         for way in self.ways:
             context.cluster.contained.start(tasks, way.worker, functools.partial(way.run, context))
 
@@ -69,16 +69,16 @@ def allocators(
     contained: containment.Containment | None = None,
     recorder: events.Recorder | None = None,
 ) -> Allocators:
-    """Return the ways of allocation.
+    """Return the methods of allocation.
 
     Args:
-        options: of the controller.
-        api: to the API server.
-        versions: of classic allocation, that the cluster serves.
-        evaluator: of selectors.
-        gone: called with the uid of each deleted claim that the scheduler did not allocate.
+        options: the controller's settings.
+        api: the client of the API server.
+        versions: the served versions of classic allocation.
+        evaluator: evaluates selectors.
+        gone: called with the UID of each deleted claim that the scheduler did not allocate.
         contained: the unexpected errors of this controller.
-        recorder: of Events.
+        recorder: the recorder of Events.
     """
     ways: list[interface.Allocation] = [
         immediate.ImmediateAllocation(enabled=options.immediate_allocation, evaluator=evaluator)

@@ -1,7 +1,7 @@
 """Attachments by fabric, by node and by claim, kept current from the watch of all attachments.
 
-What is asked for every device, or for every change, must not walk through all attachments of a cluster. Bounded by
-the number of attachments; a name counts once, whatever its uid.
+A query for every device, or for every change, must not walk through all attachments of a cluster. The index is bounded
+by the number of attachments; a name counts once, with any UID.
 """
 
 import datetime
@@ -12,19 +12,19 @@ from drawbar.driver import sightings
 from drawbar.driver.api import attachments
 from drawbar.driver.controller import names
 
-# A release that takes longer shows in the pool: the device is not to be given out meanwhile.
+# A longer release shows in the pool, since the device must not be given out meanwhile.
 RELEASE_SECONDS = 30.0
 _AWAITING_NODE = ("awaits", "node")
 
 
 class Index:
-    """Attachments by what they are of, and since when they are in a state."""
+    """Attachments by their properties, with the times since when they are in a state."""
 
     def __init__(self) -> None:
-        # By kind and value, such as `node` and its name, the attachments by their name.
+        # By kind and value, such as `node` and its name: the attachments by their name.
         self._by: dict[tuple[str, str], dict[str, attachments.DeviceAttachment]] = {}
         self._attached: Counter[str] = Counter()
-        # By name: whom it is for, the same while it is attached, since when it is idle, and its deletion.
+        # By name: its claim, the claim while it is attached, the begin of idleness, and the deletion.
         self._held: sightings.Sightings[str] = sightings.Sightings()
         self._since: sightings.Sightings[str] = sightings.Sightings()
         self._idle: sightings.Sightings[str] = sightings.Sightings()
@@ -36,7 +36,7 @@ class Index:
         new: attachments.DeviceAttachment | None,
         now: datetime.datetime,
     ) -> None:
-        """Take over a change of one attachment."""
+        """Take in a change of one attachment."""
         if old is not None:
             self._attached[old.spec.fabric] -= old.holds(attachments.ATTACHED)
             for place in _places(old):
@@ -59,30 +59,30 @@ class Index:
             self._deleting.see(name, uid if new.deleting else None, now)
 
     def held_since(self, name: str) -> datetime.datetime | None:
-        """Return when the attachment was first seen to be for its claim; None for one that is not there."""
+        """Return when the attachment was first seen to be for its claim, or None if it does not exist."""
         return self._held.since(name)
 
     def attached_since(self, name: str) -> datetime.datetime | None:
-        """Return when the attachment was first seen attached for its claim; None while it is not."""
+        """Return when the attachment was first seen attached for its claim, or None while it is not."""
         return self._since.since(name)
 
     def idle_since(self, name: str) -> datetime.datetime | None:
-        """Return when the attachment was first seen to be idle; None for one that is not."""
+        """Return when the attachment was first seen to be idle, or None if it is not."""
         return self._idle.since(name)
 
     def release_seconds(self, name: str, now: datetime.datetime) -> float | None:
-        """Return for how long the attachment has been deleting; None for one that is not."""
+        """Return the seconds since the attachment's deletion began, or None if it is not being deleted."""
         since = self._deleting.since(name)
         return (now - since).total_seconds() if since is not None else None
 
     def overdue(self, fabric: str, now: datetime.datetime) -> frozenset[str]:
-        """Return the names of the fabric's devices whose release has taken `RELEASE_SECONDS`, whatever the reason."""
+        """Return the names of the fabric's devices whose release has taken `RELEASE_SECONDS`, for any reason."""
         return frozenset(
             device for device, seconds in self._releases(fabric, now) if seconds >= RELEASE_SECONDS
         )
 
     def overdue_after(self, fabric: str, now: datetime.datetime) -> float | None:
-        """Return the seconds until the next release of the fabric is overdue; None where none is under way."""
+        """Return the seconds until the fabric's next release is overdue, or None if none is in progress."""
         left = (RELEASE_SECONDS - seconds for _, seconds in self._releases(fabric, now))
         return min((seconds for seconds in left if seconds > 0), default=None)
 
@@ -97,7 +97,7 @@ class Index:
         return iter(tuple(self._by.get(("fabric", fabric), {}).values()))
 
     def device(self, uid: str) -> names.DeviceKey | None:
-        """Return the device of the attachment of that uid, or None if there is none."""
+        """Return the device of the attachment with that UID, or None if there is none."""
         return next(map(device_key, self._by.get(("uid", uid), {}).values()), None)
 
     def on(self, node: str) -> Iterator[attachments.DeviceAttachment]:
@@ -109,7 +109,7 @@ class Index:
         return iter(tuple(self._by.get(("claim", uid), {}).values()))
 
     def composite(self, fabric: str, name: str) -> attachments.Composite | None:
-        """Return a composite of which a member has an attachment, by its name."""
+        """Return the composite of that name if a member has an attachment, else None."""
         members = self._by.get(("composite", f"{fabric}/{name}"), {})
         return next((member.spec.composite for member in members.values()), None)
 
@@ -118,11 +118,11 @@ class Index:
         return iter(tuple(self._by.get(_AWAITING_NODE, {}).values()))
 
     def has(self, fabric: str) -> bool:
-        """Return whether there is any attachment of the fabric."""
+        """Return whether the fabric has any attachment."""
         return ("fabric", fabric) in self._by
 
     def attached(self, fabric: str) -> int:
-        """Return how many attachments of the fabric are attached."""
+        """Return the number of the fabric's attached attachments."""
         return self._attached[fabric]
 
 

@@ -1,6 +1,6 @@
-"""The kinds of change that the controller observes, with the facts that the watches of its reconcilers need; pure.
+"""The kinds of change that the controller observes, with the facts for the watches of its reconcilers; pure.
 
-The observers update the indexes, gather these facts, and tell the change.
+The observers update the indexes, gather these facts, and pass on the change.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ class FabricChange:
     """A Fabric of this driver.
 
     Attributes:
-        unserved: the devices with attachments that it leaves behind.
+        unserved: the devices whose attachments it leaves behind.
     """
 
     old: fabrics.Fabric | None
@@ -25,7 +25,7 @@ class FabricChange:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Return the Fabric's name."""
         fabric = self.new or self.old
         assert fabric is not None
         return fabric.metadata.name
@@ -37,13 +37,13 @@ class AttachmentChange:
 
     Attributes:
         key: its device.
-        release_seconds: for how long its release had taken before this change; None where there was none.
+        release_seconds: the seconds since its release began, before this change; None without a release.
         observers: the claims with admin access to the device, as `namespace/name`.
-        limits_models: the Fabric has rules about models.
-        served: there is a session with the fabric's manager.
-        shows_owner: the pool shows whose the device is.
-        has_composites: the Fabric has composites, of which one may be waiting for the device, or had this one.
-        is_worn: the device has just been erased as often as its Fabric allows within a day.
+        limits_models: whether the Fabric has rules about models.
+        served: whether there is a session with the fabric's manager.
+        shows_owner: whether the pool depends on the device's owner.
+        has_composites: whether the Fabric has composites that may wait for the device, or had it.
+        is_worn: whether the device has just been erased as often as its Fabric allows within a day.
     """
 
     old: attachments.DeviceAttachment | None
@@ -59,7 +59,7 @@ class AttachmentChange:
 
     @property
     def companions(self) -> tuple[names.DeviceKey, ...]:
-        """The other members of its composite, for which the claim waits as well."""
+        """Return the other members of its composite; the claim waits for these as well."""
         attachment = self.new or self.old
         composite = attachment.spec.composite if attachment is not None else None
         members = composite.devices if composite is not None else ()
@@ -71,31 +71,31 @@ class AttachmentChange:
 
     @property
     def begins_release(self) -> bool:
-        """Whether its deletion is new."""
+        """Return whether the change begins its deletion."""
         return self.new is not None and self.new.deleting and not (self.old and self.old.deleting)
 
     @property
     def fails(self) -> bool:
-        """Whether a failure that the device is to blame for is new."""
+        """Return whether the change adds a failure that the device is to blame for."""
         return (
             self.new is not None and causes.failure(self.new) is not None and causes.failure(self.old) is None
         )
 
     @property
     def is_refused(self) -> bool:
-        """Whether it is new that the fabric manager refuses the device at this host."""
+        """Return whether the change adds a refusal of the device at this host by the fabric manager."""
         return causes.refusal(self.new) is not None and causes.refusal(self.old) is None
 
     @property
     def works(self) -> bool:
-        """Whether the device is in use on its node, and nothing that it is to blame for is wrong."""
+        """Return whether the device is in use on its node, without a failure that it is to blame for."""
         return (
             self.new is not None and self.new.holds(attachments.VISIBLE) and causes.failure(self.new) is None
         )
 
     @property
     def erases(self) -> bool:
-        """Whether it ends a use of the device whose data are erased from something that wears."""
+        """Return whether the change ends a use after which wearing storage is erased."""
         return (
             self.old is not None
             and self.old.spec.erases
@@ -106,14 +106,14 @@ class AttachmentChange:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the device's pool shows the change."""
+        """Return whether the change shows in the device's pool."""
         was_claimed, is_claimed = (it is not None and not it.held_by_hand for it in (self.old, self.new))
         changes_owner = was_claimed != is_claimed and self.shows_owner
         return changes_owner or causes.of_attachment(self.old) != causes.of_attachment(self.new)
 
 
 def _is_used(attachment: attachments.DeviceAttachment | None) -> bool:
-    """Return whether the device may have data of a user."""
+    """Return whether the device may hold a user's data."""
     report = attachment.status.node if attachment is not None else None
     return report is not None and bool(report.claim_uid)
 
@@ -123,10 +123,10 @@ class ClaimChange:
     """Any claim.
 
     Attributes:
-        devices: the fabric devices that it was given before or is given now.
-        moved: those given out of a pool that their enclosure does not have.
-        regrouped: those that it has now, or no longer, of a fabric with composites.
-        observes: it has admin access to a device.
+        devices: the claim's earlier and present fabric devices.
+        moved: devices that were given out of a pool other than their enclosure's present ones.
+        regrouped: devices gained or lost, of a fabric with composites.
+        observes: whether the claim has admin access to a device.
     """
 
     old: claims.ResourceClaim | None = None
@@ -146,7 +146,7 @@ class MaintenanceChange:
 
     @property
     def fabrics(self) -> tuple[str, ...]:
-        """The Fabrics whose devices or nodes begin or end to be in maintenance."""
+        """Return the Fabrics whose devices or nodes begin or end maintenance."""
         if self.old is not None and self.new is not None and self.old.spec == self.new.spec:
             return ()
         return tuple(dict.fromkeys(item.spec.fabric for item in (self.old, self.new) if item is not None))
@@ -157,7 +157,7 @@ class NodeChange:
     """Any Node.
 
     Attributes:
-        attached: the devices that are attached to it.
+        attached: the devices attached to it.
     """
 
     old: core.Node | None
@@ -166,19 +166,19 @@ class NodeChange:
 
     @property
     def is_remapped(self) -> bool:
-        """Whether the map of hosts, or the labels, may depend on the change."""
+        """Return whether the change may affect the map of hosts, or the labels."""
         return self.old is None or self.new is None or hosts.shape(self.old) != hosts.shape(self.new)
 
     @property
     def is_lost_or_found(self) -> bool:
-        """Whether the Node is gone, or an administrator has marked its machine as off, or is on again."""
+        """Return whether the Node is gone, or an administrator has marked its machine as off or on again."""
         old, new = self.old, self.new
         return old is not None and (new is None or new.out_of_service != old.out_of_service)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonChange:
-    """A pod of a node daemon that is Ready, or no longer, on some node."""
+    """The change of a node daemon's pod to or from Ready, on some node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,12 +190,12 @@ class SliceChange:
 
     @property
     def fabric(self) -> str | None:
-        """The Fabric that it is of; None for one of a node's own pools."""
+        """Return the slice's Fabric, or None for a node's own pool."""
         return desired.fabric_of(self.new or self.old)
 
     @property
     def needs_labels(self) -> bool:
-        """Whether a pool comes that not all nodes of its fabric are offered."""
+        """Return whether the change adds a pool that only some nodes of its fabric are offered."""
         if self.fabric is None or self.old is not None or self.new is None:
             return False
         pool = self.new.spec.pool.name
@@ -204,10 +204,10 @@ class SliceChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceChange:
-    """A device as its fabric manager lists it.
+    """A device in its fabric manager's list.
 
     Attributes:
-        attached: it has a DeviceAttachment.
+        attached: whether it has a DeviceAttachment.
     """
 
     fabric: str
@@ -217,20 +217,20 @@ class DeviceChange:
 
     @property
     def is_regrouped(self) -> bool:
-        """Whether other hosts may reach it than before."""
+        """Return whether the device's reachable hosts may differ."""
         old, new = (each.reach_groups if each is not None else None for each in (self.old, self.new))
         return bool(old or new) and old != new
 
     @property
     def key(self) -> names.DeviceKey:
-        """The device."""
+        """Return the device's key."""
         device = self.new or self.old
         assert device is not None
         return names.DeviceKey(fabric=self.fabric, device=names.label(device.id))
 
     @property
     def is_shown(self) -> bool:
-        """Whether the device's pool shows the change: an attach of ours changes nothing of it."""
+        """Return whether the change shows in the device's pool; our own attach does not."""
         old, new = self.old, self.new
         if old is None or new is None or replace(old, connection=new.connection, etag=new.etag) != new:
             return True
@@ -239,16 +239,16 @@ class DeviceChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsChange:
-    """The hosts of a fabric, or their ports, while some of them are Nodes already."""
+    """The hosts of a fabric, or their ports; some of the hosts are Nodes already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionChange:
-    """A fabric manager is reached, or no longer, or its Fabric's policy is another one.
+    """The connection to a fabric manager, or its Fabric's policy.
 
     Attributes:
         publish_after: the seconds until the pools show it.
-        devices: that are attached or were given to a claim.
+        devices: the devices that are attached or have a claim.
     """
 
     fabric: str
@@ -258,24 +258,24 @@ class ConnectionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TroublesChange:
-    """What is wrong with a Fabric, in the words of its status."""
+    """The troubles of a Fabric, in the words of its status."""
 
     fabric: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationChange:
-    """An operation of the fabric began or ended, or has a place now."""
+    """An operation of the fabric that began or ended, or can begin now."""
 
     devices: tuple[names.DeviceKey, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermChange:
-    """This controller leads from now on.
+    """The begin of this controller's leadership.
 
     Attributes:
-        devices: that are attached or were given to a claim.
+        devices: the devices that are attached or have a claim.
         maintenances: the names of all Maintenances.
         observers: the claims with admin access, as `namespace/name`.
     """
@@ -287,18 +287,18 @@ class TermChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionChange:
-    """A term of leadership begins with a session of this Fabric."""
+    """The Fabric's first session in a term of leadership."""
 
     fabric: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadableChange:
-    """An object that could not be read is read, or is gone.
+    """An object that could not be read, and now is read or gone.
 
     Attributes:
         fabric: its name, if it is a Fabric.
-        devices: that are attached or were given to a claim.
+        devices: the devices that are attached or have a claim.
     """
 
     fabric: str | None = None

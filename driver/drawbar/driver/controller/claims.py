@@ -1,7 +1,7 @@
-"""Claims by the fabric device that they were given, kept current from the watch of all claims.
+"""Claims by their fabric devices, kept current from the watch of all claims.
 
-Only results count that carry our binding condition: devices that node daemons publish from their own nodes have the same
-driver and are not attached by the controller. The API has no selector for claims, so all are watched, and this index holds
+Only results with our binding condition count. The node daemons publish their nodes' own devices under the same driver
+name, and the controller does not attach those. The API has no selector for claims, so all are watched; this index holds
 only ours.
 """
 
@@ -17,8 +17,8 @@ from drawbar.driver.controller import names
 from drawbar.driver.controller.offers import memory_chunk
 from drawbar.fabric import contract
 
-# Nothing distinguishes this allocation from the next one of the claim, and the API server refuses the timestamp that the scheduler
-# adds when it reserves the claim for a pod (`status.allocation: field is immutable`, 1.36).
+# Nothing distinguishes this allocation from the claim's next one. The scheduler adds a timestamp when it reserves the
+# claim for a pod, but the API server refuses it (`status.allocation: field is immutable`, 1.36).
 NO_TIMESTAMP = attachments.Failure(
     reason=reasons.NO_ALLOCATION_TIMESTAMP,
     message=(
@@ -33,9 +33,9 @@ Clock = Callable[[], datetime.datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """When this process first saw the claim's allocation, and that it failed.
+    """The times when this process first saw the claim's allocation and its failure.
 
-    None where it did not fail, or failed when it had been ready and a pod may be using it.
+    `failed` is None if it did not fail, or if a pod may be using the claim because it had been ready.
     """
 
     allocated: datetime.datetime
@@ -47,16 +47,17 @@ class Demand:
     """An allocation that names this device.
 
     Attributes:
-        host_id: the fabric's name of the node; None when the node is not on the fabric.
-        pool: the DRA pool that the device was given from.
-        seen_at: when this process first saw the allocation; the timestamp is of another machine's clock.
-        attach_reported: the claim's status already has the device attached.
-        failure_reported: the claim's status already has the failure.
-        visible_reported: the claim's status already has the device ready on its node.
-        failed_at: when this process first saw that it failed; None for one that a pod may be using.
-        unfit: why the claim's parameters cannot be obeyed, if that is so.
-        patience: from the allocation to giving the attach up, where the DeviceClass sets it.
-        share: what was given, where that is a share of a device.
+        host_id: the fabric's id of the node's host; None if the node is not on the fabric.
+        pool: the device's DRA pool at the allocation.
+        allocation_timestamp: the allocation's own time, by another machine's clock.
+        seen_at: the time when this process first saw the allocation.
+        attach_reported: whether the claim's status already has the device attached.
+        failure_reported: whether the claim's status already has the failure.
+        visible_reported: whether the claim's status already has the device ready on its node.
+        failed_at: the time when this process first saw the failure; None if a pod may be using the claim.
+        unfit: the reason why the claim's parameters are invalid, if they are.
+        patience: the time from the allocation to the end of the attach; None if the DeviceClass sets none.
+        share: the share, if the claim has a share of a device.
     """
 
     claim: attachments.ClaimReference
@@ -77,7 +78,7 @@ class Demand:
 def devices(
     claim: claims.ResourceClaim | None, driver: str
 ) -> dict[names.DeviceKey, claims.AllocationResult]:
-    """Return the fabric devices that a claim has been given."""
+    """Return the claim's fabric devices."""
     attached = bindings.condition_type(driver, bindings.ATTACHED)
     return _devices(claim, driver, lambda result: attached in result.binding_conditions)
 
@@ -99,7 +100,7 @@ def observed_devices(
 def without_conditions(
     claim: claims.ResourceClaim | None, driver: str
 ) -> dict[names.DeviceKey, claims.AllocationResult]:
-    """Return the devices that a claim was given without binding conditions, but for those of its node's own pool."""
+    """Return the claim's devices without binding conditions, except those of its node's own pool."""
     allocation = claim.status.allocation if claim is not None else None
     if allocation is None:
         return {}
@@ -112,7 +113,7 @@ def without_conditions(
 
 
 def key_of(result: claims.AllocationResult) -> names.DeviceKey:
-    """Return what was given: the device, or the share of one, which is a device of its own."""
+    """Return the device of a result; a share of a device is a device of its own."""
     device = result.device if result.share_id is None else names.share(result.share_id)
     return names.DeviceKey(fabric=names.fabric_of(result.pool), device=device)
 
@@ -126,7 +127,7 @@ def _devices(
 
 
 def is_ready(claim: claims.ResourceClaim, driver: str) -> bool:
-    """Return whether all fabric devices that the claim was given are attached and visible."""
+    """Return whether all of the claim's fabric devices are attached and visible."""
     return all(
         meta.is_true(claim.conditions(result), condition)
         for result in devices(claim, driver).values()
@@ -135,7 +136,7 @@ def is_ready(claim: claims.ResourceClaim, driver: str) -> bool:
 
 
 def has_failed(claim: claims.ResourceClaim, driver: str) -> bool:
-    """Return whether by the claim's status the attach of one of its fabric devices failed."""
+    """Return whether the claim's status shows a failed attach of one of its fabric devices."""
     failed = bindings.condition_type(driver, bindings.ATTACH_FAILED)
     return bool(claim.status.devices) and any(
         meta.is_true(claim.conditions(result), failed) for result in devices(claim, driver).values()
@@ -147,7 +148,7 @@ DevicesOf = Callable[[claims.ResourceClaim | None, str], Given]
 
 
 class Index:
-    """Claims by the device that they were given, or by those that another function finds in them."""
+    """Claims by their devices, or by the devices that another function finds in them."""
 
     def __init__(self, driver: str, clock: Clock, *, devices: DevicesOf = devices) -> None:
         self._driver = driver
@@ -163,7 +164,7 @@ class Index:
     def change(
         self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None
     ) -> tuple[Given, Given]:
-        """Take over a change; return what the claim had been given, and what it has."""
+        """Take in a change; return the claim's devices before and after it."""
         before, after = self._devices(old, self._driver), self._devices(new, self._driver)
         old, new = old if before else None, new if after else None
         _move(self._claims, old, new, before, after)
@@ -203,7 +204,7 @@ class Index:
         self._failed.see(key, state if failed else None, now)
 
     def seen(self, claim: claims.ResourceClaim) -> Seen:
-        """Return when its allocation and its failure were first seen; for a claim that is not in the index, now."""
+        """Return when the claim's allocation and its failure were first seen; for a claim outside the index, now."""
         key = claim.metadata.namespace, claim.metadata.name
         return Seen(
             allocated=self._allocated.since(key) or self._clock(),
@@ -211,27 +212,27 @@ class Index:
         )
 
     def __iter__(self) -> Iterator[claims.ResourceClaim]:
-        """Each claim once per device that it was given."""
+        """Return an iterator over the claims, each once per device."""
         return iter([claim for given in self._claims.values() for claim in given.values()])
 
     def devices(self) -> Iterator[names.DeviceKey]:
-        """Return all devices that some claim was given."""
+        """Return all devices with a claim."""
         return iter(tuple(self._claims))
 
     def pools(self, fabric: str) -> Mapping[str, str]:
-        """Return by device name, of the fabric's devices that claims have, the pool that the oldest allocation names."""
+        """Return, by name of the fabric's devices with a claim, the pool in the oldest allocation."""
         return self._pools.get(fabric, {})
 
     def with_device(self, key: names.DeviceKey) -> tuple[claims.ResourceClaim, ...]:
-        """Return the claims that were given this device, the oldest allocation first."""
+        """Return the claims with this device, the oldest allocation first."""
         return tuple(sorted(self._claims.get(key, {}).values(), key=_age))
 
     def failed_with(self, claim: claims.ResourceClaim) -> tuple[claims.ResourceClaim, ...]:
-        """Return the claims on which a failure of this one must stand, this one last.
+        """Return the claims that must show a failure of this one, this one last.
 
-        The scheduler stops at the first claim of a pod that is not ready, so the failure stands on all of those that some
-        pod uses together with this one. One that is ready hides nothing, and other pods may be running with it: there a
-        failure would stand until the last of them ends, and refuse every further pod.
+        The scheduler stops at the first claim of a pod that is not ready. So all claims that some pod uses together
+        with this one show the failure, unless they are ready. A ready claim hides nothing, and other pods may be
+        running with it. There a failure would last until the last of them ends, and refuse every further pod.
         """
         mine = (claim.metadata.namespace, claim.metadata.name)
         waiting = {
@@ -252,15 +253,15 @@ def demand(
     *,
     origin: Callable[[str], contract.Device | None] = lambda _name: None,
 ) -> Demand | None:
-    """Return what a claim asks for this device; None if its allocation names no single node.
+    """Return a claim's demand for this device, or None if its allocation names no single node.
 
     Args:
-        claim: that was given it.
+        claim: the claim with the device.
         driver: the DRA driver's name.
-        key: of the device.
-        host_id: the fabric's name of the claim's node; None where that is not on the fabric.
-        seen: since when.
-        origin: returns a device of which this may be a share.
+        key: the device's key.
+        host_id: the fabric's id of the node's host; None if the node is not on the fabric.
+        seen: the times when the allocation and its failure were first seen.
+        origin: returns the device of which this may be a share.
     """
     allocation = claim.status.allocation
     result = devices(claim, driver).get(key)
@@ -302,7 +303,7 @@ def _move(
     before: Iterable[K],
     after: Collection[K],
 ) -> None:
-    """Take a claim out of the entries that it was in, and put it into those where it is now."""
+    """Move a claim from its earlier entries to its present ones."""
     if old is not None:
         for key in before:
             index[key].pop((old.metadata.namespace, old.metadata.name), None)
@@ -314,7 +315,7 @@ def _move(
 
 
 def _pods(claim: claims.ResourceClaim | None) -> set[str]:
-    """Return the uids of the pods that may use the claim."""
+    """Return the UIDs of the pods that may use the claim."""
     consumers = claim.status.reserved_for if claim is not None else ()
     return {consumer.uid for consumer in consumers if consumer.resource == "pods"}
 

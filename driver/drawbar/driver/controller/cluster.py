@@ -1,4 +1,4 @@
-"""The cluster as the controller has observed it, and the UID that identifies it."""
+"""The cluster as the controller has observed it, and its UID."""
 
 import logging
 from dataclasses import dataclass, field
@@ -32,27 +32,27 @@ _Attachment = attachments.DeviceAttachment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """The mirrors of the API server, their indexes and the fabrics' sessions: what every part of the controller reads.
+    """The mirrors of the API server, their indexes and the fabrics' sessions, for all parts of the controller.
 
     Attributes:
-        api: for what is not written through a mirror.
+        api: the client for writes that do not go through a mirror.
         driver: the DRA driver's name.
-        clock: for spans, steady.
-        time_of_day: for dates in objects.
+        clock: a steady clock, for spans.
+        time_of_day: the clock for dates in objects.
         placed: the attachments by fabric and by node.
         maintenance: the devices and nodes in maintenance, by fabric.
-        allocated: the claims by the fabric device that they were given.
-        observers: the claims by the device that they have admin access to.
-        unattached: the claims by the device that they were given without binding conditions.
-        sessions: with the fabric managers, by the name of their Fabric.
+        allocated: the claims by their fabric devices.
+        observers: the claims by the devices that they have admin access to.
+        unattached: the claims by their devices without binding conditions.
+        sessions: the sessions with the fabric managers, by the name of their Fabric.
         pools: the fabrics' slices as published.
-        daemons: on which nodes a node daemon is alive.
-        absences: which nodes count as gone, and from when on.
+        daemons: the nodes with a live node daemon.
+        absences: the nodes that count as gone, and from when on.
         refusals: the writes that the API server refuses now.
-        retries: how long claims that failed wait before their next attach.
-        recorder: of Events.
+        retries: the waits of failed claims before their next attach.
+        recorder: the recorder of Events.
         contained: the unexpected errors of this controller.
-        arranged: by fabric with composites what they were last arranged from, and the arrangement.
+        arranged: for each fabric with composites, the last arrangement and the stock behind it.
     """
 
     api: client.Client
@@ -81,7 +81,7 @@ class Cluster:
     arranged: dict[str, tuple[offer.Stock, offer.Arrangement]] = field(default_factory=dict)
 
     def composites(self, fabric: str) -> offer.Arrangement | None:
-        """Return the offers of a Fabric that has or had any of several parts; what else is held, its attachments have themselves."""
+        """Return the arrangement of a Fabric that has or had composites, or None. Other parts are known by their attachments."""
         opened, published = self.sessions.get(fabric), self.pools.composites(fabric)
         if opened is None or not opened.listed or not (table.groups(opened.spec) or published):
             self.arranged.pop(fabric, None)
@@ -98,7 +98,7 @@ class Cluster:
             maintenance=self.maintenance.scope(fabric),
         )
         before = self.arranged.get(fabric)
-        # It is asked for with every device, and much is slower to arrange than to compare.
+        # This is asked for every device, and an arrangement costs much more than a comparison.
         if before is not None and before[0] == stock:
             return before[1]
         arranged = table.arrange(stock)
@@ -106,7 +106,7 @@ class Cluster:
         return arranged
 
     def members(self, key: names.DeviceKey) -> tuple[names.DeviceKey, ...]:
-        """Return the members of a composite; none of what is no composite."""
+        """Return the members of a composite; empty for any other device."""
         attached = self.placed.composite(key.fabric, key.device)
         arranged = self.composites(key.fabric) if attached is None else None
         devices = attached.devices if attached is not None else ()
@@ -115,7 +115,7 @@ class Cluster:
         return tuple(names.DeviceKey(fabric=key.fabric, device=device) for device in devices)
 
     def realisation(self, part: names.DeviceKey, attachment: _Attachment | None) -> offer.Realisation:
-        """Return the realisation with a part: by its DeviceAttachment, else by how the fabric is arranged."""
+        """Return the realisation with a part: by its DeviceAttachment, else by the fabric's arrangement."""
         if attachment is not None:
             return offer.Realisation.from_composite(part, attachment.spec.composite)
         arranged = self.composites(part.fabric)
@@ -123,7 +123,7 @@ class Cluster:
         return offer.Realisation.from_composite(part, composite)
 
     def holdings(self, fabric: str) -> holdings.Holdings:
-        """Return what the cluster holds of a fabric."""
+        """Return the cluster's holdings of a fabric."""
         parts = tuple(map(holdings.Holding.from_attachment, self.placed.in_fabric(fabric)))
         gone = {node: self.absences.gone_at(node, (fabric,)) for node in {part.node for part in parts}}
         return holdings.Holdings(
@@ -135,7 +135,7 @@ class Cluster:
 
     @property
     def manager(self) -> str:
-        """The field manager of what the controller writes."""
+        """Return the field manager of the controller's writes."""
         return drivers.manager(MANAGER, self.driver)
 
     async def apply_to_claim(
@@ -151,9 +151,9 @@ class _Namespace(meta.Struct, frozen=True):
 
 
 async def identity(api: client.Client) -> str:
-    """Return the UID of the namespace `kube-system`, which no other cluster has and which never changes.
+    """Return the UID of the namespace `kube-system`, which is unique to the cluster and never changes.
 
-    Empty where it may not be read: then no connection is marked, and none is taken back.
+    It is empty if the namespace may not be read. Then no connection is marked, and none is taken back.
     """
     loop = backoff.repeating(errors.Unreachable, first_seconds=PAUSE_FIRST_SECONDS)
     try:

@@ -1,7 +1,7 @@
-"""Observes the cluster: updates the indexes by what the API server reports, and tells the changes to the reconcilers.
+"""The observer of the cluster: it updates the indexes by the API server's reports, and passes the changes to the reconcilers.
 
-Changes are taken over while another controller leads, too, so that this one begins at once; the keys that they map to wait
-in the queues of the reconcilers.
+Changes are also taken in while another controller leads, so that this one can begin at once. Their keys wait in the
+queues of the reconcilers.
 """
 
 import functools
@@ -24,7 +24,7 @@ from drawbar.driver.kube import exclusions, kinds, mirror
 
 
 class ClusterObserver:
-    """The follower of the mirrors, which begins and ends the sessions, too."""
+    """The follower of the mirrors; it also begins and ends the sessions."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class ClusterObserver:
         """Follow the mirrors.
 
         Args:
-            cluster: its indexes are kept current.
+            cluster: the cluster whose indexes are kept current.
             watched: the collections of the cluster.
-            mirrors: all that are run; their unreadable objects are reported.
-            context: its calls and latencies are kept current.
-            changes: takes each change.
+            mirrors: all running mirrors; their unreadable objects are reported.
+            context: the context whose calls and latencies are kept current.
+            changes: receives each change.
             metrics: forget a Fabric that is gone.
         """
         self._cluster = cluster
@@ -51,7 +51,7 @@ class ClusterObserver:
         self._changes = changes
         self._metrics = metrics
         self._mirrors = tuple(mirrors)
-        # While this controller leads: only then are fabrics connected and anything is written.
+        # Set while this controller leads: only then are fabrics connected and anything is written.
         self._term: sessions.Term | None = None
         self._beginnings: containment.Callbacks[str] = containment.Callbacks(
             cluster.contained, "fabric-begin"
@@ -68,7 +68,7 @@ class ClusterObserver:
             watched.daemons.follow(self._daemon_changed)
 
     def begin(self, term: sessions.Term) -> None:
-        """Connect to the fabrics and have everything looked at, since this controller leads."""
+        """Connect to the fabrics and have everything reconciled, since this controller leads."""
         self._term = term
         for fabric in self._cluster.fabrics:
             name = fabric.metadata.name
@@ -102,20 +102,20 @@ class ClusterObserver:
             self._changes.tell(change_kinds.SessionChange(fabric=name))
 
     def _serve(self, fabric: fabrics.Fabric, term: sessions.Term) -> None:
-        """Have a session with the fabric's manager; one that begins takes over the refused pairs from the status."""
+        """Open a session with the fabric's manager; a new session takes the refused pairs from the status."""
         name, opened = fabric.metadata.name, self._cluster.sessions
         before = opened.get(name)
         spec = before.spec if before is not None else None
         opened.put(fabric, term)
         current = opened.get(name)
         if current is not None and (current is not before or current.spec != spec):
-            # When a node counts as gone depends on the Fabric.
+            # The Fabric sets when a node counts as gone.
             current.hold(self._cluster.holdings(name))
         if current is not None and current is not before:
             current.pairs.restore(fabric.status.incompatible, self._cluster.clock())
 
     def _fabric_changed(self, old: fabrics.Fabric | None, new: fabrics.Fabric | None) -> None:
-        """Take over a change of a Fabric; before this controller leads there is nothing to do."""
+        """Take in a change of a Fabric; before this controller leads there is nothing to do."""
         if self._term is None:
             return
         change = change_kinds.FabricChange(old=old, new=new)
@@ -125,7 +125,7 @@ class ClusterObserver:
             self._cluster.sessions.drop(change.name)
             self._metrics.forget_fabric(change.name)
             self._cluster.refusals.forget(change.name)
-            # A Fabric that is deleted by force leaves attachments that no session serves.
+            # A Fabric that is deleted by force leaves attachments without a session.
             unserved = map(attachment_index.device_key, self._cluster.placed.in_fabric(change.name))
             change = replace(change, unserved=tuple(unserved))
         self._changes.tell(change)
@@ -133,7 +133,7 @@ class ClusterObserver:
     def _attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
-        """Take over a change of a DeviceAttachment."""
+        """Take in a change of a DeviceAttachment."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._context.calls.forget(old.metadata.uid)
         attachment = new or old
@@ -180,12 +180,12 @@ class ClusterObserver:
         change: change_kinds.AttachmentChange,
         new: attachments.DeviceAttachment,
     ) -> None:
-        """Count what became of an attach: against device and host, against the pair, or for all of them."""
+        """Count the outcome of an attach: for or against device and host, or against the pair."""
         device = offer.Part.from_attachment(new).source
         host, source, now = new.spec.host_id, faults.Source.from_attachment(new), self._cluster.clock()
         refusal = causes.refusal(new)
         if change.fails:
-            # A share that was made and its node cannot use is nothing against the other shares.
+            # A share that its node cannot use does not count against the other shares.
             failed = change.key.device if new.holds(attachments.ATTACHED) else device
             opened.faults.failed(failed, host, source, now)
         elif change.is_refused and refusal is not None:
@@ -198,12 +198,12 @@ class ClusterObserver:
     def _maintenance_changed(
         self, old: maintenances.Maintenance | None, new: maintenances.Maintenance | None
     ) -> None:
-        """Take over a change of a Maintenance."""
+        """Take in a change of a Maintenance."""
         self._cluster.maintenance.change(old, new)
         self._changes.tell(change_kinds.MaintenanceChange(old=old, new=new))
 
     def _claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
-        """Take over a change of any claim."""
+        """Take in a change of any claim."""
         had, has = self._cluster.allocated.change(old, new)
         given = tuple(had | has)
         if given and self._term is not None:
@@ -237,7 +237,7 @@ class ClusterObserver:
     def _unreadable_changed(
         self, old: exclusions.Unreadable | None, new: exclusions.Unreadable | None
     ) -> None:
-        """Report an object that cannot be read; once it is read or gone, look at everything that waited for it."""
+        """Report an object that cannot be read; once it is read or gone, reconcile everything that waited for it."""
         if self._term is None:
             return
         if new is not None:
@@ -254,7 +254,7 @@ class ClusterObserver:
                 self._see_absence(old.metadata.name, attached)
 
     def _node_changed(self, old: core.Node | None, new: core.Node | None) -> None:
-        """Take over a change of any Node. Most are a kubelet's reports that it lives, which change nothing that is read here."""
+        """Take in a change of any Node. Most changes are a kubelet's signs of life, which do not matter here."""
         if old is not None and new is not None and _reads_the_same(old, new):
             return
         node = new or old
@@ -271,7 +271,7 @@ class ClusterObserver:
         self._changes.tell(change_kinds.NodeChange(old=old, new=new, attached=attached))
 
     def _see_absence(self, node: str, attached: Iterable[names.DeviceKey]) -> None:
-        """Give the sessions the absence, or the presence, of a node that has some of their devices."""
+        """Pass the absence, or the presence, of a node to the sessions with some of its devices."""
         for fabric in {key.fabric for key in attached}:
             opened = self._cluster.sessions.get(fabric)
             if opened is not None:
@@ -279,12 +279,12 @@ class ClusterObserver:
                 opened.hold(opened.inventory.held.with_absence(node, gone_at))
 
     def _daemon_changed(self, old: core.Pod | None, new: core.Pod | None) -> None:
-        """Take over a change of a node daemon's pod."""
+        """Take in a change of a node daemon's pod."""
         if self._cluster.daemons.change(old, new):
             self._changes.tell(change_kinds.DaemonChange())
 
     def _slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
-        """Take over a change of a ResourceSlice."""
+        """Take in a change of a ResourceSlice."""
         self._cluster.pools.changed(old, new)
         for each, stored in ((old, None), (new, new)):
             fabric = desired.fabric_of(each)

@@ -1,8 +1,8 @@
-"""The controller: publishes what the fabrics have, and attaches what claims were given.
+"""The controller: it publishes the fabrics' devices, and attaches the devices of claims.
 
-Order at the start, each step with its reason: learn what the API server knows, all of it; then wait to be the leader;
-only then connect to the fabrics and begin to decide, since half a view would take a claim for gone or a device for
-foreign. One that waits keeps its view current, so it begins at once.
+At the start it first learns the whole state from the API server. Then it waits to be the leader. Only then it connects
+to the fabrics and begins to decide. With half a view, a claim would seem gone or a device foreign. A waiting controller
+keeps its view current, so it begins at once.
 """
 
 import asyncio
@@ -52,13 +52,14 @@ FABRIC_WORKERS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the controller takes from the machine and the installation it runs in.
+    """The controller's inputs from its machine and installation.
 
     Attributes:
-        clock: for spans between observations of objects. Pauses within the process follow the event loop's clock.
-        time_of_day: for dates in objects.
-        adapters: the adapter of a name; raises `fabric.errors.InvalidConfiguration`.
-        evaluator: of the selectors that tenants write.
+        clock: the clock for spans between observations of objects. Pauses within the process follow the event loop's
+            clock.
+        time_of_day: the clock for dates in objects.
+        adapters: returns the adapter of a name; raises `fabric.errors.InvalidConfiguration`.
+        evaluator: evaluates the selectors of tenants.
     """
 
     clock: clocks.Clock = clocks.steady
@@ -68,10 +69,10 @@ class Surroundings:
 
 
 async def run(options: settings.Settings, surroundings: Surroundings | None = None) -> None:
-    """Runs until cancelled.
+    """Run until cancelled.
 
     Raises:
-        errors.DrawbarError: something the configuration is to blame for.
+        errors.DrawbarError: the configuration is wrong, or the API server is not reached.
     """
     settings.validate(options)
     connection = config.load(options.kubeconfig)
@@ -92,7 +93,7 @@ async def run(options: settings.Settings, surroundings: Surroundings | None = No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """The parts that all others are made with."""
+    """The parts that all other parts need."""
 
     options: settings.Settings
     api: client.Client
@@ -103,7 +104,7 @@ class Basis:
 
     @property
     def contained(self) -> containment.Containment:
-        """The unexpected errors of this controller."""
+        """Return the unexpected errors of this controller."""
         return self.measured.contained
 
 
@@ -114,7 +115,7 @@ def collect_basis(
     measured: instrumentation.Instrumentation,
     offered: watches.Served,
 ) -> Basis:
-    """Return the parts that all others are made with."""
+    """Return the parts that all other parts need."""
     recorder = events.Recorder(
         api, controller=options.driver, instance=options.candidate, clock=asyncio.get_running_loop().time
     )
@@ -129,7 +130,7 @@ def collect_basis(
 
 
 class Controller:
-    """The parts of one controller, made in the order in which they need each other: queues, cluster, reconcilers, observers."""
+    """The parts of one controller, made in the order of their dependencies: queues, cluster, reconcilers, observers."""
 
     def __init__(self, basis: Basis) -> None:
         self._options, self._measured = basis.options, basis.measured
@@ -174,7 +175,7 @@ class Controller:
         self._show(queue)
 
     def _show(self, queue: jobs.Jobs) -> None:
-        """Show an administrator the state of the parts."""
+        """Publish the state of the parts for an administrator."""
         shown = gauges.Gauges(
             cluster=self._cluster,
             devices_queue=self._devices,
@@ -204,10 +205,10 @@ class Controller:
         await contained.keep("leading", functools.partial(candidate.run, self._lead))
 
     async def _lead(self) -> None:
-        """Work until cancelled. What an earlier term knew of its calls is asked of the fabrics again.
+        """Work until cancelled. The states of calls from an earlier term are asked of the fabrics again.
 
-        A controller that has waited for long lists everything once more: a claim that a dead watch kept from it would be
-        taken for gone, and its device for free.
+        After a long wait, a controller lists everything once more. A dead watch may have hidden a claim; it would seem
+        gone, and its device free.
         """
         async with asyncio.TaskGroup() as renewing:
             for mirror in self._mirrors.values():

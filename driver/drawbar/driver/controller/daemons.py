@@ -1,12 +1,12 @@
-"""On which nodes a node daemon is alive, judged by its pods and the Nodes.
+"""The nodes with a live node daemon, judged by its pods and the Nodes.
 
-A device that is attached to a node without a daemon is never reported, so such a node is not offered. A daemon is alive
-while one of its pods on the node is Ready. Where the controller does not see the pods (`nodeDaemonSelector` is empty, since
-the daemons do not run as pods), the Node alone decides. A Node that is not Ready is not offered; one without that condition,
-which no kubelet has reported yet, is not judged by it.
+A device on a node without a daemon is never reported, so such a node is not offered. A daemon is alive while one of its
+pods on the node is Ready. If the controller does not see the pods (`nodeDaemonSelector` is empty, since the daemons do
+not run as pods), only the Node counts. A Node that is not Ready is not offered. A Node without that condition, which no
+kubelet has reported yet, is not judged by it.
 
-A daemon that is being replaced is not Ready for a moment, so a node that is offered stays so for `GRACE_SECONDS`. A Node that
-is not Ready gets no grace: Kubernetes has waited for it (`node-monitor-grace-period`, 40 s and more).
+A daemon is not Ready for a moment while it is replaced, so an offered node stays so for `GRACE_SECONDS`. A Node that is
+not Ready gets no grace: Kubernetes has already waited for it (`node-monitor-grace-period`, 40 s and more).
 """
 
 import datetime
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from drawbar.driver import sightings
 from drawbar.driver.api import core
 
-# With three failures of the readiness probe, 10 s apart, a daemon that hangs costs its node the label within 60 s.
+# With three failures of the readiness probe, 10 s apart, a hanging daemon costs its node the label within 60 s.
 GRACE_SECONDS = 20.0
 NAMED_MAX = 10
 _NAMED = re.compile(
@@ -29,7 +29,7 @@ class State(enum.Enum):
     """The state of the daemon of a node."""
 
     ALIVE = enum.auto()
-    # Not Ready for less than the grace: its node keeps the label that it has.
+    # Not Ready for less than the grace: the node keeps its label.
     FADING = enum.auto()
     SILENT = enum.auto()
     NODE_DOWN = enum.auto()
@@ -48,7 +48,7 @@ class Daemons:
         self._silent: sightings.Sightings[str] = sightings.Sightings()
 
     def change(self, old: core.Pod | None, new: core.Pod | None) -> bool:
-        """Take over a change of a pod; return whether that may change the state of its node."""
+        """Take in a change of a pod; return whether that may change the state of its node."""
         before = _place(old) if old is not None and old.ready else None
         after = _place(new) if new is not None and new.ready else None
         if before == after:
@@ -64,7 +64,7 @@ class Daemons:
         return True
 
     def look(self, node: core.Node, now: datetime.datetime) -> State:
-        """Return the state of that node's daemon; the grace of one that is silent begins when that is first seen."""
+        """Return the state of the node's daemon; the grace of a silent daemon begins when its silence is first seen."""
         name = node.metadata.name
         if not node.ready:
             return State.NODE_DOWN
@@ -75,7 +75,7 @@ class Daemons:
         return State.FADING if self.grace_left(name, now) > 0 else State.SILENT
 
     def grace_left(self, node: str, now: datetime.datetime) -> float:
-        """Return the seconds until a node whose daemon is silent is not offered any more; 0.0 once it is not."""
+        """Return the seconds until a node with a silent daemon is not offered any more; 0.0 after that, or without a silence."""
         since = self._silent.since(node)
         return 0.0 if since is None else max(0.0, GRACE_SECONDS - (now - since).total_seconds())
 
@@ -89,7 +89,7 @@ def _place(pod: core.Pod) -> tuple[str, str]:
 
 
 def trouble(silent: Sequence[str]) -> str:
-    """Return a sentence on the nodes of a fabric that have no living daemon; empty without any."""
+    """Return a sentence on the fabric's nodes without a live daemon; empty without any."""
     if not silent:
         return ""
     more = f" and {len(silent) - NAMED_MAX} more" if len(silent) > NAMED_MAX else ""
@@ -100,6 +100,6 @@ def trouble(silent: Sequence[str]) -> str:
 
 
 def named(message: str) -> tuple[str, ...]:
-    """Return the nodes that `trouble` names, wherever it stands in a message; of very many the first."""
+    """Return the nodes that `trouble` names in a message; of very many, the first."""
     match = _NAMED.search(message)
     return tuple(match[1].split(", ")) if match is not None else ()

@@ -1,16 +1,19 @@
-"""Hold-down of what keeps changing between good and bad; pure.
+"""The hold-down of a state that keeps changing between good and bad; pure.
 
-Each change of a Node's label or of a device's taint is a write that the scheduler and all kubelets' peers read. A fabric
-manager that reports a port as used and free by turns, or a device as sick and well, would cause them without end. So bad
-news shows at once, and good news only after it has held for a while. This is the damping of flapping routes:
+Each change of a Node's label or of a device's taint is a write that the scheduler and all kubelets' peers read. A
+fabric manager may report a port as used and free by turns, or a device as healthy and unhealthy; this would cause
+writes without end. So bad news shows at once, and good news only after it has lasted for a while. This is the damping
+of flapping routes:
 
-- the first `FREE_DROPS` times it comes back at once, for ordinary changes come in ones and twos;
-- after that it has to hold for `HOLD_FIRST_SECONDS`, and for twice as long after each further drop, up to `HOLD_MAX_SECONDS`;
-- each `CALM_SECONDS` for which it is shown as good make up for one drop;
+- the first `FREE_DROPS` times the good state shows at once, for ordinary changes come in ones and twos;
+- after that it has to last for `HOLD_FIRST_SECONDS`, and for twice as long after each further drop, up to
+  `HOLD_MAX_SECONDS`;
+- each `CALM_SECONDS` that it is shown as good make up for one drop;
 - a drop that this cluster's own work explains, such as an attach that fills the last port, does not count.
 
-Invariants: what is bad is never shown as good; what stays good is shown as good after `HOLD_MAX_SECONDS` at the latest; over any
-time the good news shown are at most `FREE_DROPS` + 1 and one for each `HOLD_FIRST_SECONDS`, but for those that own work explains.
+Invariants: a bad state is never shown as good. A lasting good state is shown as good after `HOLD_MAX_SECONDS` at the
+latest. Over any time, at most `FREE_DROPS` + 1 good news are shown, and one for each `HOLD_FIRST_SECONDS`, except those
+that own work explains.
 
 Source: RFC 2439, BGP Route Flap Damping, with counts in place of its figure of merit.
 """
@@ -33,11 +36,11 @@ class Signal:
     """The history of one thing, by seconds of one monotonic clock.
 
     Attributes:
-        shown: it is shown as good.
-        shown_since: when that last changed.
-        good_since: since when it has been good without a break; None while it is bad.
-        drops: how often it went bad without an explanation, less those that it made up for.
-        work: what of this cluster's work concerned it when it was last shown as good.
+        shown: whether it is shown as good.
+        shown_since: the time of the last change of `shown`.
+        good_since: the time since when it has been good without a break; None while it is bad.
+        drops: the number of unexplained drops, less those that it made up for.
+        work: the cluster's own work on it when it was last shown as good.
     """
 
     shown: bool = True
@@ -48,13 +51,13 @@ class Signal:
 
     @property
     def hold_seconds(self) -> float:
-        """How long it has to be good before it is shown so."""
+        """Return the seconds that it has to be good before it is shown so."""
         if self.drops <= FREE_DROPS:
             return 0.0
         return HOLD_FIRST_SECONDS * 2.0 ** min(self.drops - FREE_DROPS - 1, DOUBLINGS_MAX)
 
     def due_seconds(self, now: float) -> float | None:
-        """Return after how many seconds it is shown as good, if it stays so; None if it is not waiting for that."""
+        """Return the seconds until it is shown as good, if it stays so, or None if it does not wait for that."""
         if self.shown or self.good_since is None:
             return None
         return max(0.0, self.good_since + self.hold_seconds - now)
@@ -63,13 +66,13 @@ class Signal:
 def observe(
     signal: Signal | None, *, good: bool, now: float, work: frozenset[str] = frozenset()
 ) -> Signal | None:
-    """Return the history with one more observation; None for what is good and has nothing to make up for.
+    """Return the history with one more observation, or None for a good state with nothing to make up for.
 
     Args:
         signal: the history so far; None without one, which counts as good.
-        good: as it is now.
-        now: on the clock of the history.
-        work: of this cluster, by its identifiers. Work that is new since it was last shown as good explains a drop.
+        good: the present state.
+        now: the time on the history's clock.
+        work: the cluster's own work, by identifiers. Work that is new since the last good state explains a drop.
     """
     if signal is None:
         signal = Signal(shown_since=now, good_since=now, work=work)
@@ -94,7 +97,7 @@ def _observe_good(signal: Signal, calm: int, now: float, work: frozenset[str]) -
 
 
 class Damper(Generic[K]):
-    """The histories of many things. Bounded by the things that are bad, or were lately."""
+    """The histories of many things. Bounded by the things that are bad, or were recently."""
 
     def __init__(self) -> None:
         self._signals: dict[K, Signal] = {}
@@ -103,7 +106,7 @@ class Damper(Generic[K]):
         return key in self._signals
 
     def look(self, key: K, *, good: bool, now: float, work: frozenset[str] = frozenset()) -> bool:
-        """Take over how a thing is now; return whether to show it as good."""
+        """Take in the present state of a thing; return whether to show it as good."""
         signal = observe(self._signals.get(key), good=good, now=now, work=work)
         if signal is None:
             self._signals.pop(key, None)
@@ -112,7 +115,7 @@ class Damper(Generic[K]):
         return signal.shown
 
     def held(self, now: float) -> dict[K, float]:
-        """Return the things that are good and not shown so, with the seconds until they are."""
+        """Return the good things that are not shown so, with the seconds until they are."""
         due = {key: signal.due_seconds(now) for key, signal in self._signals.items()}
         return {key: seconds for key, seconds in due.items() if seconds is not None}
 
@@ -125,6 +128,6 @@ class Damper(Generic[K]):
         self._signals.pop(key, None)
 
     def retain(self, is_there: Callable[[K], bool]) -> None:
-        """Forget the things that are no more."""
+        """Forget the things that no longer exist."""
         for key in [key for key in self._signals if not is_there(key)]:
             del self._signals[key]

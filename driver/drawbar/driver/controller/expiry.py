@@ -1,9 +1,10 @@
-"""Deletes the DeviceTaintRules of `drawbar taint` whose time is over, while this controller leads.
+"""The end of the DeviceTaintRules of `drawbar taint`: expired rules are deleted while this controller leads.
 
-Only rules with the label of `drawbar taint` are listed, and of these only those that name an end are deleted, by uid and version:
-one whose end was moved meanwhile stays. Of several Drawbars in a cluster any may delete a rule; the others see it gone.
+Only rules with the label of `drawbar taint` are listed, and only those that name an end are deleted, by UID and
+version. So a rule whose end was moved meanwhile stays. If a cluster has several Drawbars, any may delete a rule; the
+others see it gone.
 
-Looked at now and then: the rules are few, and most clusters have none. Bounded by `RULES_MAX` deletions at a time.
+The rules are read at intervals: they are few, and most clusters have none. At most `RULES_MAX` are deleted at a time.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ class End:
     """The end of a rule.
 
     Attributes:
-        written: as the rule has it, by the time of day.
-        due: the same moment on the steady clock, as computed when the rule was first seen with this end.
+        written: the end in the rule, by the time of day.
+        due: the same time on the steady clock, computed when the rule was first seen with this end.
     """
 
     written: datetime.datetime
@@ -44,14 +45,14 @@ def ends(
     now: datetime.datetime,
     date: datetime.datetime,
 ) -> dict[str, End]:
-    """Return the ends of the rules that have one, by UID.
+    """Return the ends of the rules with an end, by UID.
 
-    A rule keeps its end from look to look, so a step of the system time neither ends it early nor keeps it longer.
+    A rule keeps its first computed end, so a step of the system time neither ends it early nor keeps it longer.
 
     Args:
         rules: all rules.
-        earlier: the ends as last returned.
-        now: on the steady clock.
+        earlier: the ends from the last call.
+        now: the time on the steady clock.
         date: the time of day.
     """
     by_uid = {}
@@ -68,14 +69,14 @@ def ends(
 def expired(
     rules: Iterable[taintrules.DeviceTaintRule], ends: Mapping[str, End], now: datetime.datetime
 ) -> tuple[taintrules.DeviceTaintRule, ...]:
-    """Return the rules whose time is over, at most `RULES_MAX`; a rule before its batches, so that no further batch begins."""
+    """Return the expired rules, at most `RULES_MAX`; a rule comes before its batches, so that no further batch begins."""
     over = [rule for rule in rules if (end := ends.get(rule.metadata.uid)) is not None and end.due <= now]
     return tuple(sorted(over, key=lambda rule: (rule.is_batch, rule.metadata.name))[:RULES_MAX])
 
 
 @dataclass(slots=True, kw_only=True)
 class Expiry:
-    """Deletes expired rules."""
+    """The deletion of expired rules."""
 
     cluster: Cluster
     _kind: kinds.Kind | None = None
@@ -84,7 +85,7 @@ class Expiry:
     _ends: dict[str, End] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Delete expired rules at intervals until cancelled."""
         while True:
             try:
                 await self.look()
@@ -97,7 +98,7 @@ class Expiry:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Delete the rules whose time is over; one that the API server refuses to delete keeps no other one.
+        """Delete the expired rules; a refused deletion does not stop the others.
 
         Raises:
             errors.KubeError: the API server does not answer, or refuses.
@@ -129,7 +130,7 @@ class Expiry:
                 kind, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
             )
         except errors.Conflict:
-            # Changed since it was listed; the next look judges it anew.
+            # The rule changed since it was listed; the next look judges it again.
             return
         effect, end = rule.spec.taint.effect, rule.metadata.annotations[taintrules.EXPIRES_ANNOTATION]
         extra = {"rule": metadata.name, "effect": effect, "expires_at": end}

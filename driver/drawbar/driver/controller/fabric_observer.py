@@ -1,4 +1,4 @@
-"""Observes the fabric managers: takes over what their sessions report, and tells the changes to the reconcilers."""
+"""The observer of the fabric managers: it takes in their sessions' reports, and passes the changes to the reconcilers."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ class FabricObserver:
 
     Attributes:
         jobs: the reconciler of fabrics.
-        changes: takes each change.
+        changes: receives each change.
     """
 
     cluster: Cluster
@@ -30,13 +30,13 @@ class FabricObserver:
     changes: watching.Dispatcher
 
     def device_changed(self, fabric: str, old: contract.Device | None, new: contract.Device | None) -> None:
-        """Take over a change of a device."""
+        """Take in a change of a device."""
         change = change_kinds.DeviceChange(fabric=fabric, old=old, new=new)
         attached = self.cluster.attachments.get(change.key.attachment) is not None
         self.changes.tell(replace(change, attached=attached))
 
     def hosts_changed(self, fabric: str) -> None:
-        """Take over a change of hosts; those of a fabric that was just listed are mapped at once, the others together."""
+        """Take in a change of hosts; a fabric that was just listed is mapped at once, the others together."""
         session = self.cluster.sessions.get(fabric)
         if session is not None and session.is_mapped:
             self.changes.tell(change_kinds.HostsChange())
@@ -46,13 +46,13 @@ class FabricObserver:
             session.is_mapped = session.listed
 
     def operation_changed(self, fabric: str, operation: contract.Operation) -> None:
-        """Take over how far an operation of this controller is."""
+        """Take in the progress of this controller's operation."""
         uid = calls.attachment_uid(operation.request_id)
         key, side = self.cluster.placed.device(uid), calls.side(self.calls, uid, operation.request_id)
         if key is None or side is None:
             return
         now = asyncio.get_running_loop().time()
-        # What the call's answer reported already may be outdated by now.
+        # The report in the call's answer may be outdated by now.
         is_reported = self.calls.view(uid, side, now).state == plan.CallState.SUCCEEDED
         self.calls.settle(uid, side, operation, now, watched=True)
         session = self.cluster.sessions.get(fabric)
@@ -61,7 +61,7 @@ class FabricObserver:
         self.changes.tell(change_kinds.OperationChange(devices=(key,)))
 
     def turn_came(self, key: names.DeviceKey) -> None:
-        """Have the operation made for which the fabric has a place now."""
+        """Have the operation made, since the fabric can take it now."""
         self.changes.tell(change_kinds.OperationChange(devices=(key,)))
 
     def troubles_changed(self, fabric: str) -> None:
@@ -69,7 +69,7 @@ class FabricObserver:
         self.changes.tell(change_kinds.TroublesChange(fabric=fabric))
 
     def connection_changed(self, fabric: str) -> None:
-        """Take over that the manager is reached, or no longer."""
+        """Take in a change of the manager's connection."""
         devices = tuple(key for key in facts.known_devices(self.cluster) if key.fabric == fabric)
         after = self.jobs.grace_seconds(fabric)
         self.changes.tell(change_kinds.ConnectionChange(fabric=fabric, publish_after=after, devices=devices))

@@ -1,4 +1,4 @@
-"""Reconciles pools, statuses and finalizers of each Fabric, the labels of all nodes, and claims with admin access.
+"""The reconciler of each Fabric's pools, status and finalizer, the labels of all nodes, and claims with admin access.
 
 Each job observes the cluster again and writes only differences, so it may be added at any time.
 """
@@ -25,10 +25,10 @@ from drawbar.driver.operation import readiness
 log = logging.getLogger(__name__)
 
 RESYNC_SECONDS = 300.0
-# Fabrics that were connected together are not published together ever after.
+# This keeps Fabrics that were connected together from being published together ever after.
 RESYNC_SPREAD = 0.2
 LOOK_AGAIN_SECONDS = 0.1
-# A field manager of its own: an apply takes back what its manager left out, and attachments are written under another.
+# A separate field manager: an apply removes fields that its manager left out, and attachments have another one.
 ADMIN_MANAGER = "drawbar-controller-admin-access"
 COMPOSITES = "composites"
 WEAR = "wear"
@@ -48,10 +48,10 @@ class FabricReconciler:
         """Hold the parts.
 
         Args:
-            cluster: is read and written.
-            queue: of the jobs.
-            watchdog: of rounds that take too long.
-            changes: takes each job that is done.
+            cluster: the cluster to read and write.
+            queue: the queue of the jobs.
+            watchdog: reports rounds that take too long.
+            changes: receives each finished job.
         """
         self._cluster = cluster
         self._jobs = queue
@@ -59,7 +59,7 @@ class FabricReconciler:
         self._changes = changes
         self.labels = node_labels.NodeLabels(cluster, queue, self._attempt)
         self._status = fabric_status.FabricStatus(cluster, queue)
-        # Of the Fabrics that are being written.
+        # The locks of the Fabrics that are being written.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def work(self) -> None:
@@ -95,14 +95,14 @@ class FabricReconciler:
     async def _reconcile(self, key: tuple[Job, str]) -> float | None:
         job, name = key
         again: float | None = None
-        # What is written of no Fabric, or of several, has a share of its own.
+        # Writes for no Fabric, or for several, have a share of their own.
         payer = "" if job in (Job.LABELS, Job.ADMIN) else name
         with self._watchdog.watching(f"{job} {name}"), client.writing_for(payer):
             match job:
                 case Job.PUBLISH:
                     again = await self._publish(name)
                 case Job.STATUS | Job.FINALIZER:
-                    # One after the other: each makes what the other has seen of the object stale.
+                    # One after the other: each write makes the other's view of the object stale.
                     async with self._locks.setdefault(name, asyncio.Lock()):
                         if job is Job.STATUS:
                             again = await self._status.write(name)
@@ -127,7 +127,7 @@ class FabricReconciler:
         try:
             again = await self._cluster.pools.publish(fabric)
         except (kube_errors.Denied, kube_errors.Invalid) as error:
-            # It could not even be found out what the API server keeps.
+            # This could not even find out the fields that the API server keeps.
             self._set_unpublished(fabric, str(error))
             raise
         except kube_errors.Conflict:
@@ -151,16 +151,16 @@ class FabricReconciler:
         return min(moment for moment in moments if moment is not None)
 
     def _grace_left(self, name: str) -> float | None:
-        """Return the seconds until the silence of the manager shows in its pools; None if it shows, or there is none."""
+        """Return the seconds until the manager's silence shows in its pools, or None if it shows, or there is none."""
         view = self._cluster.sessions.get(name)
         if view is None or view.manager.silent_since is None:
             return None
         left = view.spec.policy.unreachable_grace_seconds - view.silent_seconds
-        # A timer may fire a little early, and the rest would be asked for again and again.
+        # A timer may fire a little early; a minimum keeps the rest from being asked for again and again.
         return max(left, LOOK_AGAIN_SECONDS) if left > 0 else None
 
     def grace_seconds(self, fabric: str) -> float:
-        """Return the seconds until a change of the connection shows in the pools: at once, or once the silence has lasted."""
+        """Return the seconds until a change of the connection shows in the pools: few, or the rest of the silence's grace."""
         view = self._cluster.sessions.get(fabric)
         if view is None or view.manager.silent_since is None:
             return jobs.GATHER_SECONDS
@@ -206,7 +206,7 @@ class FabricReconciler:
             self._jobs.add(Job.STATUS, fabric)
 
     async def _write_finalizer(self, name: str) -> None:
-        """Keep a Fabric while something is attached through it."""
+        """Keep a Fabric's finalizer while something is attached through it."""
         fabric = self._cluster.fabrics.get(name)
         if fabric is None:
             return
@@ -224,7 +224,7 @@ class FabricReconciler:
             await self._cluster.fabrics.merge(fabric, {"metadata": metadata}, manager=self._cluster.manager)
 
     async def _write_admin_access(self, claim_name: str) -> None:
-        """Write on a claim with admin access whether its devices are where it is."""
+        """Write on a claim with admin access whether its devices are on its node."""
         namespace, _, name = claim_name.partition("/")
         claim, subject = self._cluster.claims.get(name, namespace), f"claim {claim_name}"
         if claim is None:

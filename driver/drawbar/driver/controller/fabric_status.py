@@ -1,4 +1,4 @@
-"""Writes the status of Fabrics: at most as often as people can read it."""
+"""The writer of Fabrics' statuses, at most as often as people can read them."""
 
 import asyncio
 import datetime
@@ -13,7 +13,7 @@ from drawbar.driver.controller.fabrics import connection, session, status
 from drawbar.driver.controller.jobs import Job
 from drawbar.fabric import contract
 
-# A manager whose hosts or devices keep changing has its Fabric's status written so often, after so many writes at once.
+# If a manager's hosts or devices keep changing, its Fabric's status is written at this interval, after this burst.
 SECONDS, BURST = 2.0, 10
 NAMED_MAX = 10
 
@@ -24,11 +24,11 @@ class FabricStatus:
     def __init__(self, cluster: Cluster, queue: jobs.Jobs) -> None:
         self._cluster = cluster
         self._jobs = queue
-        # By Fabric: when its status may be written next, were there no burst; on the event loop's clock.
+        # By Fabric: the time of the next regular write of its status, without bursts; on the event loop's clock.
         self._due: dict[str, float] = {}
 
     async def write(self, name: str) -> float | None:
-        """Write the status if it is another; return the seconds to wait first if it was written too often lately."""
+        """Write the status if it differs; return the seconds to wait first if it was written too often recently."""
         fabric, view = self._cluster.fabrics.get(name), self._cluster.sessions.get(name)
         if fabric is None or view is None:
             self._due.pop(name, None)
@@ -82,7 +82,7 @@ class FabricStatus:
             sentences += self._stranded(view)
             sentences += view.troubles.values()
             limited = [view.troubles[subject] for subject in connection.LIMITED if subject in view.troubles]
-            # The message is cut, and they are the reason of the condition.
+            # The message is cut, and these are the reason of the condition.
             sentences = list(dict.fromkeys((*limited, *sentences)))
         if fabric.metadata.annotations.get(fabrics.GIVE_UP_ANNOTATION) is not None and not fabric.given_up:
             sentences.append(status.GIVING_UP)
@@ -130,7 +130,7 @@ class FabricStatus:
             key = names.DeviceKey(fabric=view.name, device=names.label(device.id))
             return self._cluster.attachments.get(key.attachment) is not None
 
-        # While nothing is mapped yet, everything would look stranded.
+        # Before the first mapping, everything would look stranded.
         if not view.nodes.host_of:
             return ()
         mapped = set(view.nodes.host_of.values())

@@ -1,4 +1,4 @@
-"""Facts about devices and claims that observers gather for a change, read from the cluster."""
+"""Facts about devices and claims for the observers' changes, read from the cluster."""
 
 from collections.abc import Iterable
 
@@ -9,25 +9,25 @@ from drawbar.fabric import contract
 
 
 def known_devices(cluster: Cluster) -> tuple[names.DeviceKey, ...]:
-    """Return the devices that are attached or were given to a claim, each once."""
+    """Return the devices that are attached or have a claim, each once."""
     attached = map(attachment_index.device_key, cluster.attachments)
     return tuple(dict.fromkeys((*attached, *parts(cluster, cluster.allocated.devices()))))
 
 
 def parts(cluster: Cluster, given: Iterable[names.DeviceKey]) -> tuple[names.DeviceKey, ...]:
-    """Return the devices that claims were given, the members in place of each composite."""
+    """Return the claims' devices, with the members in place of each composite."""
     return tuple(part for key in given for part in cluster.members(key) or (key,))
 
 
 def has_composites(cluster: Cluster, fabric_name: str) -> bool:
-    """Return whether a Fabric has composites, or had some that are published."""
+    """Return whether a Fabric has composites, or has published some earlier."""
     fabric = cluster.fabrics.get(fabric_name)
     wanted = fabric is not None and table.groups(fabric.spec)
     return wanted or cluster.pools.has_composites(fabric_name)
 
 
 def has_moved(cluster: Cluster, key: names.DeviceKey, given: claims.Given) -> bool:
-    """Return whether the device was given out of a pool that it would not be published in now."""
+    """Return whether the device was given out of a pool other than its present one."""
     device = _device(cluster, key) if key in given else None
     if device is None:
         return False
@@ -40,7 +40,7 @@ def has_moved(cluster: Cluster, key: names.DeviceKey, given: claims.Given) -> bo
 
 
 def shows_owner(cluster: Cluster, key: names.DeviceKey) -> bool:
-    """Return whether the pool shows whose a device is: if it is connected or reserved, or not all devices are offered."""
+    """Return whether the pool depends on a device's owner: it is connected or reserved, or only some devices are offered."""
     session, device = cluster.sessions.get(key.fabric), _device(cluster, key)
     if session is None or device is None:
         return False

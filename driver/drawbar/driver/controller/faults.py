@@ -1,17 +1,17 @@
-"""Whether the device or its host is at fault when attaches fail; pure.
+"""The blame for failed attaches: the device or its host; pure.
 
-A device that fails again is kept from use longer each time. Where several different devices fail on one host and none
-succeeds there in between, the host's port, cable or node is at fault, and the devices are free again at once. The host is
-avoided as soon as a second namespace confirms it.
+A device that fails again is kept from use for a longer time. If several different devices fail on one host and none
+succeeds there in between, the host's port, cable or node is at fault, and the devices are free again at once. The host
+is avoided as soon as a second namespace confirms it.
 
 Invariants, for any sequence of failures:
 
 - the failures of one claim on one device count once;
-- the failures of one namespace alone never lengthen a probation beyond the first, and never blame a host, since a tenant
-  chooses by its claims which device is attached where. What an operator attached by hand needs no second namespace.
+- the failures of only one namespace never lengthen a probation beyond the first, and never blame a host, since a tenant
+  chooses by its claims which device is attached where. An operator's attach by hand needs no second namespace.
 
-Kept in memory only: after a restart the next failure counts as the first. Bounded: entries without a failure for a day are
-dropped, and of more than `LIMIT` entries the oldest goes.
+The failures are kept in memory only: after a restart the next failure counts as the first. They are bounded: entries
+without a failure for a day are dropped, and of more than `LIMIT` entries the oldest goes.
 """
 
 import datetime
@@ -25,7 +25,7 @@ FORGET_AFTER = datetime.timedelta(days=1)
 DEVICES_THAT_BLAME_A_HOST = 2
 NAMESPACES_THAT_BLAME_A_HOST = 2
 DOUBLINGS_MAX = 6
-# What an entry remembers: more claims make no probation longer, and more devices make no host more guilty.
+# The most claims and devices in an entry: more claims lengthen no probation, and more devices add no blame.
 CLAIMS_MAX = DOUBLINGS_MAX + 1
 NAMESPACES_MAX = 16
 DEVICES_MAX = 16
@@ -37,8 +37,8 @@ class Source:
     """The origin of an attach.
 
     Attributes:
-        namespace: the claim's; empty for an attach by hand.
-        uid: the claim's; of an attach by hand, the DeviceAttachment's.
+        namespace: the claim's namespace; empty for an attach by hand.
+        uid: the claim's UID; for an attach by hand, the DeviceAttachment's.
     """
 
     namespace: str
@@ -66,7 +66,7 @@ class Tally:
     namespaces: Mapping[str, _Namespace] = field(default_factory=dict)
 
     def add(self, source: Source, now: datetime.datetime) -> "Tally":
-        """Return the tally with one more failure; one more of the same claim changes no number."""
+        """Return the tally with one more failure; a repeated failure of a claim changes no number."""
         recent = {
             name: entry
             for name, entry in self.namespaces.items()
@@ -79,13 +79,13 @@ class Tally:
 
     @property
     def confirmed(self) -> int:
-        """The number of failures; those of the namespace with the most count as one."""
+        """Return the number of failures; those of the namespace with the most count as one."""
         numbers = {name: len(entry.claims) for name, entry in self.namespaces.items()}
         by_hand = numbers.pop(_BY_HAND, 0)
         return by_hand + sum(numbers.values()) - max(numbers.values(), default=0) + bool(numbers)
 
     def confirmed_at(self) -> datetime.datetime | None:
-        """Return when so many namespaces, or an operator, last had a failure; None if they have not."""
+        """Return when the last of enough namespaces, or an operator, had a failure, or None if they had none."""
         by_hand = self.namespaces.get(_BY_HAND)
         moments = sorted((entry.last for entry in self.namespaces.values()), reverse=True)
         together = moments[NAMESPACES_THAT_BLAME_A_HOST - 1 : NAMESPACES_THAT_BLAME_A_HOST]
@@ -101,7 +101,7 @@ class _Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Host:
-    """The failures there since the last success, and some of the devices that failed."""
+    """The host's failures since the last success, and some of the devices that failed."""
 
     tally: Tally = field(default_factory=Tally)
     devices: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ class Ledger:
     _hosts: dict[str, _Host] = field(default_factory=dict)
 
     def failed(self, device: str, host: str, source: Source, now: datetime.datetime) -> None:
-        """Count a failed attach of the device to the host, for a reason that one of the two is to blame for."""
+        """Count a failed attach of the device to the host, if one of the two is to blame."""
         self._forget(now)
         earlier = self._devices.pop(device, None)
         tally = earlier.tally if earlier is not None else Tally()
@@ -138,7 +138,7 @@ class Ledger:
         self._hosts.pop(host, None)
 
     def blamed(self, probation: datetime.timedelta, now: datetime.datetime) -> dict[str, datetime.datetime]:
-        """Return the hosts at fault, each with the moment until which it is avoided."""
+        """Return the hosts at fault, each with the time until which it is avoided."""
         blamed = {}
         for name, host in self._hosts.items():
             confirmed_at = host.tally.confirmed_at()
@@ -149,7 +149,7 @@ class Ledger:
         return blamed
 
     def suspects(self, probation: datetime.timedelta, now: datetime.datetime) -> frozenset[str]:
-        """Return the hosts where several devices failed lately, whether or not a second namespace confirms it."""
+        """Return the hosts with recent failures of several devices, even without a second namespace."""
         return frozenset(
             name
             for name, host in self._hosts.items()
@@ -164,7 +164,7 @@ class Ledger:
     def probations(
         self, probation: datetime.timedelta, now: datetime.datetime
     ) -> dict[str, datetime.timedelta]:
-        """Return by device name how long its failure counts; no time for one that failed on a suspect host."""
+        """Return, by device name, how long its failure counts; zero if it failed on a suspect host."""
         hosts = self.suspects(probation, now)
         return {
             name: datetime.timedelta()
@@ -179,7 +179,7 @@ class Ledger:
         return frozenset(name for name, device in self._devices.items() if now < device.last + periods[name])
 
     def failures(self) -> dict[str, int]:
-        """Return by device name how often it failed; the failures of the namespace with the most count as one."""
+        """Return, by device name, the number of failures; those of the namespace with the most count as one."""
         return {name: device.tally.confirmed for name, device in self._devices.items()}
 
     def _forget(self, now: datetime.datetime) -> None:

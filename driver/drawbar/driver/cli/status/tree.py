@@ -88,8 +88,7 @@ class Device(Node, frozen=True):
         id: the fabric manager's id; empty if unknown.
         device_class: see `fabric.contract.DeviceClass`.
         state: the phase of its DeviceAttachment; else `Free`, `Allocated` (the controller has not begun), `InUse` (a
-            device of
-            a node's own pool), or `Held` (ready, by hand).
+            device of a node's own pool), or `Held` (ready, by hand).
         since: the known begin of that state; RFC 3339.
         waits_for: the next necessary step; empty if there is none.
         node: the present or future node.
@@ -101,8 +100,7 @@ class Device(Node, frozen=True):
         attachment: the name of its DeviceAttachment.
         published: whether a slice has it.
         composite: the name of the composite that it is attached for. A composite itself has the state and attachment of
-            the
-            member with the least progress.
+            the member with the least progress.
         attributes: the attributes of the fabric's adapter, by name.
     """
 
@@ -159,8 +157,7 @@ class Fabric(Node, frozen=True):
 
     Attributes:
         state: `Connected` if each condition is good; else `Degraded`, the reason of the first bad condition,
-            `Deleting`, or
-            `Missing` if only its devices name it.
+            `Deleting`, or `Missing` if only its devices name it.
         since: the begin of the state; RFC 3339.
         message: the message of the state, unless it is `Connected`.
         problems: a finding for each bad condition.

@@ -146,8 +146,7 @@ def check(wish: Wish, existing: taintrules.DeviceTaintRule | None) -> None:
 
     Raises:
         errors.UsageError: the name or reason is invalid, options contradict each other, nothing is selected, or the
-            existing
-            rule is another.
+            existing rule is another.
     """
     if not _NAME.fullmatch(wish.name) or len(wish.name) > NAME_CHARS_MAX:
         raise errors.UsageError(

@@ -1,4 +1,4 @@
-"""The interface of a way in which the controller gives devices to claims itself, without the scheduler."""
+"""The interface of a method of allocation: the controller gives devices to claims itself, without the scheduler."""
 
 import abc
 import datetime
@@ -14,13 +14,13 @@ from drawbar.driver.kube import mirror
 
 
 class Allocation(abc.ABC):
-    """A way of allocation. Its mirrors are followed always; `run` works while this controller leads.
+    """A method of allocation. Its mirrors are always followed; `run` works while this controller leads.
 
     Attributes:
-        watches: the changes that wake it; their keys are its own.
-        worker: its name among the workers of the daemon.
-        mirrors: the collections that it follows beside those of the controller, by name.
-        claim_mirrors: those among them that hold claims.
+        watches: the changes that wake it; it defines their keys.
+        worker: its name among the daemon's workers.
+        mirrors: the collections that it follows in addition to the controller's, by name.
+        claim_mirrors: those of its mirrors with claims.
     """
 
     watches: tuple[watching.Watch, ...]
@@ -30,7 +30,7 @@ class Allocation(abc.ABC):
 
     @abc.abstractmethod
     def wake(self, key: Any) -> None:
-        """Have a key of the watches looked at; does not block."""
+        """Have a key of the watches processed; do not block."""
 
     def demand(
         self,
@@ -39,13 +39,13 @@ class Allocation(abc.ABC):
         host_of: Mapping[str, str],  # noqa: ARG002
         seen_at: datetime.datetime,  # noqa: ARG002
     ) -> claims.Demand | None:
-        """Return the demand of the claim of its own that has the device, or None.
+        """Return the demand of this method's claim for the device, or None.
 
         Args:
             key: the device.
-            attachment: of the device.
+            attachment: the device's attachment.
             host_of: the fabric's host by node.
-            seen_at: since when the attachment has been for its claim.
+            seen_at: the time since when the attachment has been for its claim.
         """
         return None
 

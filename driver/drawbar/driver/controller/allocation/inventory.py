@@ -1,4 +1,4 @@
-"""What the fabrics have for claims, from the mirrors and the sessions; nothing here waits or writes."""
+"""The fabrics' devices for claims, from the mirrors and the sessions; nothing here waits or writes."""
 
 import datetime
 from collections import Counter
@@ -16,7 +16,7 @@ from drawbar.fabric import contract
 
 
 def listed(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
-    """Return the Fabrics whose devices were listed once, with their sessions."""
+    """Yield the Fabrics whose devices were listed at least once, with their sessions."""
     for opened in cluster.sessions:
         fabric = cluster.fabrics.get(opened.name)
         if fabric is not None and not fabric.deleting and opened.listed:
@@ -24,7 +24,7 @@ def listed(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]
 
 
 def fabric_of(cluster: Cluster, fabric: fabrics.Fabric, opened: session.Session) -> matching.Fabric:
-    """Return what a fabric can do for the nodes that it reaches, without those in maintenance or whose host is at fault."""
+    """Return the fabric's offer to its nodes, without nodes in maintenance or with a faulty host."""
     policy, placed, now = fabric.spec.policy, cluster.placed, cluster.clock()
     closed_nodes = cluster.maintenance.scope(opened.name).nodes
     probation = datetime.timedelta(seconds=policy.probation_seconds)
@@ -58,7 +58,7 @@ def _impossible(
     hosts: Mapping[str, contract.Host],
     refused: Iterable[reach.Pair],
 ) -> dict[str, frozenset[names.DeviceKey]]:
-    """Return by node name the devices and composites that its host does not reach, or that were refused there."""
+    """Return, by node name, the devices and composites that its host does not reach, or that were refused there."""
     refused = tuple(refused)
     if not refused and not any(device.reach_groups for device in opened.devices):
         return {}
@@ -87,19 +87,19 @@ def _impossible(
 
 
 def _has_port(host: contract.Host | None, attachment: attachments.DeviceAttachment) -> bool:
-    """Return whether the fabric counts a port as the device's already."""
+    """Return whether the fabric already assigns a port to the device."""
     return host is not None and any(port.device_id == attachment.spec.device_id for port in host.ports)
 
 
 def _free_ports(host: contract.Host | None, coming: int) -> int | None:
-    """Return the ports that are left; None for a fabric that reports no ports: it sets no limit."""
+    """Return the number of free ports, or None for a fabric that reports no ports: it sets no limit."""
     if host is None or not host.ports:
         return None
     return sum(port.state is contract.PortState.FREE for port in host.ports) - coming
 
 
 def _reserving(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
-    """Return the Fabrics with a reservation whose managers have answered."""
+    """Yield the Fabrics with a reservation whose managers have answered."""
     for fabric, opened in listed(cluster):
         reservation = fabric.spec.policy.immediate
         if reservation.devices or reservation.models:
@@ -107,7 +107,7 @@ def _reserving(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Sessi
 
 
 def shown_reserved(cluster: Cluster) -> frozenset[names.DeviceKey]:
-    """Return the reserved devices that are published now: they were given by the scheduler, or will be withdrawn."""
+    """Return the reserved devices that are still published: the scheduler has given them, or they will be withdrawn."""
     return frozenset(
         names.DeviceKey(fabric=opened.name, device=device.name)
         for fabric, opened in _reserving(cluster)
@@ -122,7 +122,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
     """Return the reserved devices of all Fabrics.
 
     Args:
-        cluster: where to look.
+        cluster: the observed cluster.
         offered: devices that were published a moment ago, so that the scheduler may be giving them to a claim.
     """
     now = cluster.clock()
@@ -130,7 +130,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
     reached: dict[str, matching.Fabric] = {}
     for fabric, opened in _reserving(cluster):
         does = fabric_of(cluster, fabric, opened)
-        # A classic claim is attached before it is allocated; this one would be bound to wait.
+        # A classic claim is attached before it is allocated; a claim with this condition would wait.
         reached[opened.name] = does if opened.manager.silent_since is None else replace(does, hosts={})
         places = devices.homes(
             opened.name,

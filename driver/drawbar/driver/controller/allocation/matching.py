@@ -1,12 +1,12 @@
-"""Which free devices meet the requests of a claim, or of all claims of a pod, on one node; pure.
+"""The free devices that meet the requests of a claim, or of all claims of a pod, on one node; pure.
 
-`Inventory` is what was observed. `Stock` is what is left of it in one round of decisions: devices that are given in this
-round, or kept for a pod that waits, are removed, so that no device, port or place under a rule is promised twice. `Search`
-looks at all requests of a pod together, since each of them alone may take a device that another one needs. Devices that
-are alike for these requests are tried once, so the search stays small; where it does not (many requests over many
-kinds), it ends after `STEPS_MAX` steps without an answer.
+`Inventory` is the observed state. `Stock` is the rest of it in one round of decisions. Devices that are given in this
+round, or kept for a waiting pod, are removed. So no device, port or allowance of a rule is promised twice. `Search`
+looks at all requests of a pod together, since one request may take a device that another one needs. Devices that are
+equal for these requests are tried once, so the search stays small. If it does not (many requests over many kinds), it
+ends after `STEPS_MAX` steps without an answer.
 
-Invariant: a device is given at most once in a round, and never one that is attached, connected or being detached.
+Invariant: a device is given at most once in a round, and never while it is attached, connected or being detached.
 """
 
 from collections import Counter
@@ -24,12 +24,12 @@ STEPS_MAX = 5000
 
 
 class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Taints that a request tolerates, as AllocationParameters have them.
+    """Taints that a request tolerates, in the terms of AllocationParameters.
 
     Attributes:
-        key: of the taint, with its domain; `ANY` for all.
-        value: of the taint; None for any.
-        effect: of the taint; `ANY` for all.
+        key: the taint's key with its domain; `ANY` for all.
+        value: the taint's value; None for any.
+        effect: the taint's effect; `ANY` for all.
     """
 
     key: str = ANY
@@ -37,7 +37,7 @@ class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     effect: str = ANY
 
     def covers(self, taint: slices.Taint) -> bool:
-        """Return whether it tolerates the taint."""
+        """Return whether the toleration covers the taint."""
         return (
             self.key in (ANY, taint.key)
             and self.value in (None, taint.value)
@@ -47,14 +47,15 @@ class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Devices of one kind; all that it names must hold.
+    """A request for devices of one kind; all its conditions must hold.
 
     Attributes:
-        name: within its claim.
+        name: the name within its claim.
+        count: the number of devices.
         device_class: one of `drawbar.fabric.contract.DeviceClass`, or `ANY`.
-        model: as the fabric manager reports it, or `ANY`.
-        selectors: CEL expressions, all of which must be true.
-        optional: all of `count` devices, or none.
+        model: the model in the fabric manager's words, or `ANY`.
+        selectors: CEL expressions; all must be true.
+        optional: whether the request accepts none in place of all `count` devices.
     """
 
     name: str
@@ -79,8 +80,8 @@ class Device:
     """One fabric device.
 
     Attributes:
-        shown: as a ResourceSlice would show it, with its taints.
-        free: neither attached, nor being attached or detached.
+        shown: the device as in a ResourceSlice, with its taints.
+        free: whether it is neither attached, nor being attached or detached.
     """
 
     key: names.DeviceKey
@@ -90,12 +91,12 @@ class Device:
 
     @property
     def device_class(self) -> str:
-        """One of `drawbar.fabric.contract.DeviceClass`."""
+        """Return the class: one of `drawbar.fabric.contract.DeviceClass`."""
         return self._text("class")
 
     @property
     def model(self) -> str:
-        """As the fabric manager reports it; empty where it does not."""
+        """Return the model in the fabric manager's words; empty if unknown."""
         return self._text("model")
 
     def _text(self, name: str) -> str:
@@ -105,14 +106,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """What a fabric can do for the nodes.
+    """A fabric's offer to the nodes.
 
     Attributes:
-        hosts: by node name the host's id, of nodes that can be given devices at all.
-        ports: by node name how many more devices it has room for; None where the fabric sets no limit.
-        rules: what one node may have of a model.
-        models: by node name how many devices of which model it has.
-        refused: by node name the devices that its host does not reach, or that the fabric manager refused there as incompatible.
+        hosts: by node name, the host's id; only nodes that can be given devices.
+        ports: by node name, the number of further devices that fit; None if the fabric sets no limit.
+        rules: the limits for a model on one node.
+        models: by node name, the number of its devices of each model.
+        refused: by node name, the devices that its host does not reach, or that the fabric manager refused there.
     """
 
     name: str
@@ -139,7 +140,7 @@ Given = tuple[tuple[names.DeviceKey, ...], ...]
 
 
 class Stock:
-    """What is left of an inventory in this round.
+    """The rest of an inventory in this round.
 
     Attributes:
         left: the devices that can still be given.
@@ -154,11 +155,11 @@ class Stock:
         self._models: dict[tuple[str, str], Counter[str]] = {}
 
     def device(self, key: names.DeviceKey) -> Device:
-        """The device of that key."""
+        """Return the device of that key."""
         return self._inventory.devices[key]
 
     def host(self, fabric: str, node: str) -> str:
-        """The fabric's id of the node."""
+        """Return the fabric's id of the node's host."""
         return self._inventory.fabrics[fabric].hosts[node]
 
     def accepted(self, request: Request) -> frozenset[names.DeviceKey]:
@@ -179,7 +180,7 @@ class Stock:
         )
 
     def room(self, node: str, most: int) -> tuple[tuple[str, int], ...]:
-        """Return by fabric how many more devices the node can take, at most `most`; equal for nodes that are alike."""
+        """Return, by fabric, how many more devices the node can take, at most `most`; equal for equivalent nodes."""
         room = []
         for fabric in self._inventory.fabrics.values():
             if node in fabric.hosts:
@@ -190,11 +191,11 @@ class Stock:
         return tuple(room)
 
     def has_rules(self, fabric: str) -> bool:
-        """Return whether the fabric restricts what one node may have."""
+        """Return whether the fabric limits the models on one node."""
         return bool(self._inventory.fabrics[fabric].rules)
 
     def models(self, fabric: str, node: str) -> Counter[str] | None:
-        """Return how many devices of which model the node has by now; None where the fabric has no rules for that."""
+        """Return the node's present number of devices of each model, or None if the fabric has no rules."""
         if not self.has_rules(fabric):
             return None
         models = Counter(self._inventory.fabrics[fabric].models.get(node, {}))
@@ -202,7 +203,7 @@ class Stock:
         return models
 
     def allows(self, fabric: str, model: str, on_node: Mapping[str, int], node: str) -> bool:
-        """Return whether the fabric's rules allow one more device of the model beside those on the node."""
+        """Return whether the fabric's rules allow one more device of the model on the node."""
         return policies.forbids(self._inventory.fabrics[fabric].rules, model, on_node, node) is None
 
     def refused(self, node: str) -> frozenset[names.DeviceKey]:
@@ -215,7 +216,7 @@ class Stock:
         self.left.difference_update(keys)
 
     def give(self, keys: tuple[names.DeviceKey, ...], node: str) -> None:
-        """Remove devices that the node gets, with the ports that they take."""
+        """Remove devices that the node gets, with their ports."""
         self.keep(keys)
         for key in keys:
             self._ports[key.fabric, node] += 1
@@ -224,7 +225,7 @@ class Stock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """Devices that are alike: of one fabric and model, and accepted by the same requests."""
+    """Equivalent devices: of one fabric and model, and accepted by the same requests."""
 
     fabric: str
     model: str
@@ -232,10 +233,10 @@ class _Kind:
 
 
 class Search:
-    """The requests of one pod against what is left at its creation; what is removed later is not seen.
+    """The search for one pod's requests in the stock at its creation; later removals are not seen.
 
     Attributes:
-        hopeless: no node can meet the requests, since too few devices are left.
+        hopeless: whether too few devices are left for any node.
     """
 
     def __init__(self, stock: Stock, requests: tuple[Request, ...]) -> None:
@@ -252,7 +253,7 @@ class Search:
         # A claim may ask for any number.
         if self.hopeless:
             return
-        # The request with the fewest candidates first.
+        # The request with the fewest candidates comes first.
         order = sorted(range(len(requests)), key=lambda index: len(accepted[index]))
         self._slots = tuple(index for index in order for _ in range(requests[index].count))
         candidates = frozenset[names.DeviceKey]().union(*accepted)
@@ -265,7 +266,7 @@ class Search:
             self._kinds.setdefault(kind, []).append(key)
 
     def on(self, node: str) -> Given | None:
-        """Return the devices for each request on that node; None if it cannot have them all."""
+        """Return the devices for each request on that node, or None if the node cannot have them all."""
         if self.hopeless:
             return None
         room = self._stock.room(node, self._devices)
@@ -293,9 +294,9 @@ class _NodeSearch:
     """The search on one node.
 
     Attributes:
-        room: by fabric, for how many more devices.
-        models: by fabric what the node has of which model; None without rules.
-        numbers: of each kind, how many devices are left.
+        room: by fabric, the number of further devices that fit.
+        models: by fabric, the number of the node's devices of each model; None without rules.
+        numbers: by kind, the number of remaining devices.
     """
 
     stock: Stock
@@ -307,9 +308,9 @@ class _NodeSearch:
     steps: int = 0
 
     def fill(self, slots: tuple[int, ...]) -> dict[_Kind, list[int]] | None:
-        """Return by kind the requests, by their index, that take a device of it; None if they do not all get theirs."""
+        """Return, by kind, the indexes of the requests that take its devices, or None if some request gets too few."""
         chosen: list[_Kind] = []
-        # For each slot that has a kind, and for the next one: the kinds that were not tried yet.
+        # For each slot with a kind, and for the next one: the kinds that were not tried yet.
         untried = [iter(self.numbers)]
         while len(chosen) < len(slots):
             index = slots[len(chosen)]
@@ -331,7 +332,7 @@ class _NodeSearch:
         return self.taken
 
     def _next(self, index: int, untried: Iterator[_Kind]) -> _Kind | None:
-        """Return the next kind of which the request of that index can take one more device, or None."""
+        """Return the next kind with one more device for the request of that index, or None."""
         for kind in untried:
             self.steps += 1
             if self.steps > STEPS_MAX:

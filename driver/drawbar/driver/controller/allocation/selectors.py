@@ -1,4 +1,4 @@
-"""Which devices meet the CEL selectors of claims and classes, and how much processor time a namespace may use for that."""
+"""The devices that meet the CEL selectors of claims and classes, and each namespace's budget of processor time for them."""
 
 import asyncio
 import math
@@ -13,7 +13,7 @@ from drawbar.driver.controller.allocation import matching
 
 JUDGEMENTS_MAX = 65_536
 EXPRESSIONS_MAX = 4096
-# Of processor time for the selectors of all claims of a namespace, and what is given back of it in each second.
+# Seconds of processor time for the selectors of all claims of a namespace, and their refill per second.
 BUDGET_SECONDS = 20.0
 BUDGET_REFILL = 0.25
 BUDGET_PAUSE_SECONDS = 10.0
@@ -21,7 +21,7 @@ BUDGETS_MAX = 1000
 
 
 def too_expensive(namespace: str) -> str:
-    """Return why the claims of a namespace whose budget is used up wait."""
+    """Return the message for the claims of a namespace with an exhausted budget."""
     return (
         f"the selectors of the claims in namespace {namespace} take too much processor time; they are looked at again later, "
         "make them simpler"
@@ -29,22 +29,22 @@ def too_expensive(namespace: str) -> str:
 
 
 class Budget:
-    """Processor time for the selectors of each namespace, so that the claims of one cannot delay all others forever.
+    """A budget of processor time for the selectors of each namespace, so that no namespace delays all others forever.
 
-    What was used is given back at `BUDGET_REFILL` of the time that passes.
+    The used time is refilled at `BUDGET_REFILL` per second.
     """
 
     def __init__(self) -> None:
-        # By namespace the seconds used, and when they were counted, on the loop's clock.
+        # By namespace: the seconds used, and the time of the count on the loop's clock.
         self._used: dict[str, tuple[float, float]] = {}
 
     def wait(self, namespace: str) -> float:
-        """Return the seconds until more may be used; 0 for now."""
+        """Return the seconds until the namespace may use more; 0 for now."""
         over = self._remainder(namespace) - BUDGET_SECONDS
         return over / BUDGET_REFILL + BUDGET_PAUSE_SECONDS if over > 0 else 0.0
 
     def use(self, namespace: str, seconds: float) -> None:
-        """Count what was used."""
+        """Count the seconds of processor time."""
         if len(self._used) >= BUDGETS_MAX:
             self._used = {name: use for name, use in self._used.items() if self._remainder(name) > 0}
         self._used[namespace] = self._remainder(namespace) + seconds, asyncio.get_running_loop().time()
@@ -55,33 +55,33 @@ class Budget:
 
 
 class Judge:
-    """Which devices meet which CEL expressions, cached while a device shows the same.
+    """A cache of which devices meet which CEL expressions, valid while a device shows the same.
 
-    After `begin` a plan calls `meets`, which answers at once; what is not known yet counts as not met. The caller of the
-    plan then has `settle` evaluate that, and plans again while something is `pending`.
+    After `begin`, a plan calls `meets`, which answers at once; an unknown answer counts as not met. The caller of the
+    plan then has `settle` evaluate the expressions, and plans again while something is `pending`.
 
     Attributes:
-        faults: by expression why it could not be evaluated for a device since `begin`.
+        faults: by expression, the reason why it could not be evaluated for a device since `begin`.
     """
 
     def __init__(self, driver: str, evaluator: evaluation.Evaluator) -> None:
         self.faults: dict[str, str] = {}
         self._driver = driver
         self._evaluator = evaluator
-        # By device and expression the answer, and what the device showed.
+        # By device and expression: the answer, and the device's attributes and capacity at that time.
         self._answers: OrderedDict[tuple[names.DeviceKey, str], tuple[object, evaluation.Answer]] = (
             OrderedDict()
         )
-        # By expression why it as such cannot be evaluated ("" if it can), and until when that holds, on the loop's clock.
+        # By expression: its fault ("" if it can be evaluated), and until when that is valid on the loop's clock.
         self._fit: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._asked: dict[str, dict[names.DeviceKey, slices.Device]] = {}
 
     def begin(self) -> None:
-        """Begin a plan: discard what earlier ones asked for."""
+        """Begin a plan: discard the open evaluations of earlier plans."""
         self.faults, self._asked = {}, {}
 
     def meets(self, device: matching.Device, expression: str) -> bool:
-        """Return whether the device meets the expression; one that cannot be evaluated is not met."""
+        """Return whether the device meets the expression; an expression that cannot be evaluated is not met."""
         fault = self.fault(expression)
         if fault:
             self.faults.setdefault(expression, fault)
@@ -95,7 +95,7 @@ class Judge:
         return answer.met
 
     def fault(self, expression: str) -> str | None:
-        """Return why the expression cannot be evaluated for any device; None if it can, or that is not known yet."""
+        """Return why the expression cannot be evaluated for any device, or None if it can, or if that is not known yet."""
         fault, until = self._fit.get(expression, ("", 0.0))
         if until <= asyncio.get_running_loop().time():
             self._asked.setdefault(expression, {})
@@ -103,24 +103,24 @@ class Judge:
 
     @property
     def pending(self) -> Set[str]:
-        """The expressions that are still to be evaluated for something."""
+        """Return the expressions with open evaluations."""
         return self._asked.keys()
 
     async def settle(self, seconds: float, *, without: Collection[str] = ()) -> tuple[bool, dict[str, float]]:
-        """Evaluate what is pending, in random order, for about so many seconds of processor time.
+        """Evaluate pending expressions in random order, for about so many seconds of processor time.
 
         Args:
             seconds: the processor time.
-            without: expressions that are left for later.
+            without: expressions to leave for later.
 
         Returns:
-            whether an expression became faulty, or is no longer; and by expression the processor time that it took.
+            whether an expression became faulty or valid; and by expression, its processor time in seconds.
         """
         asked = {name: devices for name, devices in self._asked.items() if name not in without}
         self._asked = {}
         used: dict[str, float] = {}
         changed = False
-        # In random order, so that the owner of many expressions is not always first.
+        # The random order keeps the owner of many expressions from always being first.
         for expression in random.sample(sorted(asked), len(asked)):
             if sum(used.values()) >= seconds:
                 break
@@ -145,5 +145,5 @@ class Judge:
 
 
 def _shown(device: slices.Device) -> object:
-    """Return what an expression can be about."""
+    """Return the parts of a device that an expression can use."""
     return device.attributes, device.capacity

@@ -1,7 +1,7 @@
-"""What `classic.negotiation` can decide to do; each action is one side effect.
+"""The actions of `classic.negotiation`; each is one side effect.
 
-Actions about one subject (a claim, or the context of a pod) are carried out in their order, and the first error ends
-those of its subject; different subjects do not affect each other.
+Actions about one subject (a claim, or the context of a pod) are carried out in their order. The first error ends the
+actions of its subject; different subjects do not affect each other.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from drawbar.driver.controller import names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protect:
-    """Add the finalizer to the claim, before anything is done for it."""
+    """Add the finalizer to the claim, before anything else is done for it."""
 
     claim: classic.Claim
 
@@ -22,9 +22,9 @@ class Attach:
     """Create the DeviceAttachment, by which a device is attached for the claim.
 
     Attributes:
-        request: of the claim, which gets it.
-        devices: how many devices the claim gets.
-        allocated_at: the moment of the attempt, the same for all its devices.
+        request: the claim's request that gets the device.
+        devices: the number of devices for the claim.
+        allocated_at: the time of the attempt, the same for all its devices.
     """
 
     claim: classic.Claim
@@ -42,8 +42,8 @@ class Detach:
     """Delete the DeviceAttachment of a device that is attached for the claim.
 
     Attributes:
-        reason: one word in CamelCase, where the claim gets an Event; else empty.
-        message: why.
+        reason: one word in CamelCase for an Event on the claim; empty for no Event.
+        message: the reason in words.
     """
 
     claim: classic.Claim
@@ -54,11 +54,11 @@ class Detach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocate:
-    """Write the allocation, and for which pod it is reserved, at once.
+    """Write the allocation and the reservation for its pod, at once.
 
     Attributes:
-        config: for the node, beside the handle.
-        pod: that waits for it; None where none does.
+        config: the entries for the node, in addition to the handle.
+        pod: the waiting pod; None if there is none.
     """
 
     claim: classic.Claim
@@ -77,14 +77,14 @@ class Free:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unprotect:
-    """Remove the finalizer: nothing is held for the claim, and nothing is under way."""
+    """Remove the finalizer: the claim has no attachment, and nothing is in progress."""
 
     claim: classic.Claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complain:
-    """Tell the users of a claim why it cannot be served."""
+    """Report to the claim's users why it cannot be served."""
 
     claim: classic.Claim
     reason: str
@@ -93,10 +93,10 @@ class Complain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Tell the scheduler which nodes are not suitable.
+    """Answer the scheduler with the unsuitable nodes.
 
     Attributes:
-        entries: by the name in the pod's spec; entries of other names stay.
+        entries: by the claim's name in the pod's spec; entries of other names stay.
     """
 
     context: classic.Context
@@ -108,5 +108,5 @@ Action = ForClaim | Answer
 
 
 def subject(action: Action) -> str:
-    """Return the uid of the subject, whose actions are carried out one after the other."""
+    """Return the UID of the subject; its actions are carried out in their order."""
     return action.context.uid if isinstance(action, Answer) else action.claim.uid

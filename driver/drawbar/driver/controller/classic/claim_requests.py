@@ -1,7 +1,7 @@
-"""What a claim requests, by itself, its class and their parameters; pure.
+"""A claim's requests, from the claim, its class and their parameters; pure.
 
-A claim is this driver's if its class names the driver (v1alpha2) or it names the driver itself (v1alpha3). One that was
-allocated, or that has our finalizer, stays ours when its class is gone: its devices have to be released.
+A claim is this driver's if its class names the driver (v1alpha2) or it names the driver itself (v1alpha3). A claim that
+was allocated, or that has our finalizer, stays ours when its class is gone: its devices have to be released.
 
 Parameters that only this driver understands are read strictly. With v1alpha2 they are the data of a ConfigMap that a
 `parametersRef` names, all values text:
@@ -9,16 +9,16 @@ Parameters that only this driver understands are read strictly. With v1alpha2 th
 | key | value | meaning |
 |---|---|---|
 | `deviceClass` | `gpu`, `nvme`, ... | the class of the device |
-| `model` | text | its model, as the fabric manager reports it |
+| `model` | text | the model in the fabric manager's words |
 | `selector` | a CEL expression | as in a DeviceClass of v1 |
-| `count` | a whole number | how many devices; 1 by default |
-| `optional` | `true`, `false` | no device where none is left |
-| `shareable` | `true`, `false` | several pods may use it at a time |
-| `tolerations` | `key[=value][:effect]`, with commas; `*` is any key | taints that it tolerates |
+| `count` | a whole number | the number of devices; 1 by default |
+| `optional` | `true`, `false` | accept no device if none is left |
+| `shareable` | `true`, `false` | several pods may use the claim at a time |
+| `tolerations` | `key[=value][:effect]`, with commas; `*` is any key | the tolerated taints |
 
-With v1alpha3 a claim says most of that itself; the rest, `optional` and `tolerations`, is an object of the kind
+With v1alpha3 a claim says most of that itself. The rest, `optional` and `tolerations`, is an object of the kind
 `AllocationParameters` among its opaque parameters. Objects of the kind `DeviceParameters` are for the node, which reads
-them when a pod starts: they are copied into the allocation, and validated before anything is attached.
+them when a pod starts. They are copied into the allocation, and validated before anything is attached.
 
 Source: `resource.k8s.io/v1alpha3` DeviceAllocationConfiguration; at most 64 entries.
 """
@@ -34,12 +34,12 @@ from drawbar.driver.controller.allocation import matching
 from drawbar.fabric import contract
 
 CONFIG_MAP = "ConfigMap"
-# ConfigMaps that hold parameters have it; others are not watched.
+# The label of ConfigMaps with parameters; others are not watched.
 PARAMETERS_LABEL = "drawbar.dev/parameters"
-# Of one claim; `resource.k8s.io` allows as many results.
+# The most devices of one claim; `resource.k8s.io` allows as many results.
 COUNT_MAX = 32
 COUNT_CHARS = 2
-# One more is our own, the handle.
+# One more entry is our own, the handle.
 ENTRIES_MAX = 63
 CLASSES = frozenset(offered.value for offered in contract.OFFERED_CLASSES)
 _TRUTHS = {"true": True, "false": False}
@@ -48,18 +48,18 @@ _KEYS = frozenset({"deviceClass", "model", "selector", "count", "optional", "sha
 
 
 class InvalidParameters(Exception):
-    """Parameters that cannot be obeyed; the message is a clause with the remedy."""
+    """Invalid parameters; the message is a clause with the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """All that one claim requests.
+    """All requests of one claim.
 
     Attributes:
-        shareable: several pods may use it at a time.
-        suitable_nodes: of its classes; a node must match all.
-        config: entries of classes and claim for the node; v1alpha3.
-        problem: why it cannot be served, in one sentence; empty when it can.
+        shareable: whether several pods may use the claim at a time.
+        suitable_nodes: the selectors of its classes; a node must match all.
+        config: the entries of classes and claim for the node; v1alpha3.
+        problem: the reason why it cannot be served, in one sentence; empty if it can.
     """
 
     requests: tuple[matching.Request, ...] = ()
@@ -70,18 +70,18 @@ class Wanted:
 
     @property
     def devices(self) -> int:
-        """How many devices it takes at most."""
+        """Return the largest number of devices that the claim takes."""
         return sum(request.count for request in self.requests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What claims refer to.
+    """The objects that claims refer to.
 
     Attributes:
-        classes: by version and name.
-        data: by name, the ConfigMaps that hold parameters.
-        fault: why a CEL expression does not compile; None for one that does.
+        classes: the classes by version and name.
+        data: the ConfigMaps with parameters, by name.
+        fault: returns why a CEL expression does not compile; None for a valid one.
     """
 
     driver: str
@@ -101,7 +101,7 @@ def is_ours(claim: classic.Claim, sources: Sources) -> bool:
 
 
 def wanted(claim: classic.Claim, sources: Sources) -> Wanted:
-    """Return what a claim of ours requests; a problem where that is unknown or impossible."""
+    """Return the requests of one of our claims; with a problem if they are unknown or impossible."""
     try:
         if claim.version is classic.Version.V1ALPHA3:
             result = _by_requests(claim, sources)
@@ -135,7 +135,7 @@ def _class(name: str, claim: classic.Claim, sources: Sources) -> classic.Class:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """Parameters of a class, a claim or both; None or empty for what is not given."""
+    """Parameters of a class, a claim or both; None or empty if not given."""
 
     device_class: str = matching.ANY
     model: str = matching.ANY
@@ -149,7 +149,7 @@ class Parameters:
         """Return a class's parameters with those of a claim, which may add to them but not contradict them.
 
         Raises:
-            InvalidParameters: they do.
+            InvalidParameters: they contradict each other.
         """
         for name, mine, theirs in (
             ("deviceClass", self.device_class, claim.device_class),
@@ -170,7 +170,7 @@ class Parameters:
         )
 
     def request(self, name: str) -> matching.Request:
-        """Return them as one request."""
+        """Return the parameters as one request."""
         return matching.Request(
             name=name,
             count=self.count if self.count is not None else 1,
@@ -187,7 +187,7 @@ def _by_parameters(claim: classic.Claim, sources: Sources) -> Wanted:
     if device_class.parameters:
         asked = _referenced(device_class.parameters, sources)
     else:
-        # A class without parameters stands for the class of devices that its name begins with, if it does.
+        # A class without parameters means the class of devices that its name begins with, if any.
         first = device_class.name.partition(".")[0]
         asked = Parameters(device_class=first if first in CLASSES else matching.ANY)
     if claim.parameters is not None:
@@ -237,7 +237,7 @@ def _parse(data: Mapping[str, str]) -> Parameters:
 
 
 def _parse_count(text: str) -> int:
-    # Python reads no number of more than 4,300 digits.
+    # Python parses no number of more than 4,300 digits.
     if len(text) > COUNT_CHARS or not text.isdecimal() or not 1 <= int(text) <= COUNT_MAX:
         shown = text[: device_parameters.SHOWN_CHARS]
         raise InvalidParameters(f"count {shown!r} is no whole number from 1 to {COUNT_MAX}")
@@ -253,7 +253,10 @@ def _parse_truth(key: str, values: Mapping[str, str]) -> bool | None:
 
 
 def _parse_tolerations(text: str) -> tuple[matching.Toleration, ...]:
-    """Source: the form in which `kubectl taint` writes taints."""
+    """Return the tolerations in a text.
+
+    Source: the form in which `kubectl taint` writes taints.
+    """
     tolerations = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         rest, _, effect = part.partition(":")
@@ -328,7 +331,7 @@ def _allocation_parameters(config: tuple[classic.Opaque, ...], request: str) -> 
 def _node_config(
     claim: classic.Claim, classes: Mapping[str, classic.Class], driver: str
 ) -> tuple[claims.AllocatedConfiguration, ...]:
-    """Return what classes and claim say to the node, as entries of the allocation, those of the classes first."""
+    """Return the node's parameters from classes and claim, as entries of the allocation, those of the classes first."""
     sources = [
         (device_parameters.Source.CLASS, _requests_of(claim, name), opaque)
         for name, device_class in classes.items()
@@ -349,7 +352,7 @@ def _node_config(
             f"it and its classes have {len(config)} entries of opaque parameters, and {ENTRIES_MAX} are the most: "
             f"write what belongs together as one"
         )
-    # Read as the node will read it, with a device for each request.
+    # This reads them as the node will, with a device for each request.
     results = tuple(
         claims.AllocationResult(request=request.name, driver=driver, pool="", device=request.name)
         for request in claim.requests

@@ -1,10 +1,10 @@
-"""How far each claim is, and how an attempt to allocate it ends: in an allocation, or with all devices released; pure.
+"""The state of each claim, and the end of an attempt to allocate it: an allocation, or the release of all devices; pure.
 
-An attempt is nothing but the DeviceAttachments that name the claim. It ends in an allocation once all of them are
-attached and visible, on the node where it began, whatever the scheduler selects meanwhile. It fails as a whole when one
-of them fails, is being deleted, or takes too long, when its node is gone, or when no requester waits for the claim any
-more; then all its devices are released, and only when the last of them is gone a new one begins. An allocation that is
-to be given up is undone in the same way.
+An attempt consists of the DeviceAttachments that name the claim. It ends in an allocation once all of them are attached
+and visible, on its first node, even if the scheduler selects another one meanwhile. It fails as a whole in these cases:
+one attachment fails, is being deleted, or takes too long; the node is gone; no requester waits for the claim any more.
+Then all its devices are released, and a new attempt begins only when the last of them is gone. An allocation that is to
+be given up is undone in the same way.
 
 Invariant: an allocation is cleared, and the finalizer removed, only while no DeviceAttachment names the claim.
 """
@@ -28,7 +28,7 @@ _Held = tuple[attachments.DeviceAttachment, ...]
 
 
 class State(enum.Enum):
-    """How far a claim is."""
+    """The state of a claim."""
 
     IDLE = "nothing is held for it"
     UNDERWAY = "its devices are being attached"
@@ -38,10 +38,10 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One claim and what is held for it.
+    """One claim and its attachments.
 
     Attributes:
-        held: the attachments that name it, by their names.
+        held: the attachments that name it, ordered by their names.
     """
 
     claim: classic.Claim
@@ -50,30 +50,30 @@ class Attempt:
 
     @property
     def node(self) -> str:
-        """Where its devices are being attached; empty while they are not."""
+        """Return the node of the attach; empty while none is in progress."""
         return self.held[0].spec.node_name if self.state is State.UNDERWAY else ""
 
     @property
     def began(self) -> str:
-        """The moment of the attempt, which all its devices carry."""
+        """Return the time of the attempt, which all its devices carry."""
         return self.held[0].spec.allocation_timestamp or ""
 
     @property
     def ready(self) -> bool:
-        """Whether all its devices are attached and visible."""
+        """Return whether all its devices are attached and visible."""
         return not self.missing and all(is_ready(attachment) for attachment in self.held)
 
     @property
     def missing(self) -> int:
-        """How many attachments were never made, since a crash or an error came before."""
+        """Return the number of attachments that were not made, because of a crash or an error."""
         return _planned(self.held) - len(self.held)
 
     def taken(self, request: matching.Request) -> int:
-        """Return how many devices the request has already."""
+        """Return the number of devices that the request already has."""
         return sum(request_of(attachment) == request.name for attachment in self.held)
 
     def lacking(self, wanted: claim_requests.Wanted) -> tuple[matching.Request, ...]:
-        """Return what is missing, as requests."""
+        """Return the missing devices as requests."""
         lacking = []
         left = self.missing
         for request in sorted(wanted.requests, key=lambda request: request.optional):
@@ -84,7 +84,7 @@ class Attempt:
         return tuple(lacking)
 
     def handle(self, wanted: claim_requests.Wanted) -> handles.Handle:
-        """Return the allocation that the attempt ends in."""
+        """Return the allocation at the end of the attempt."""
         return handles.Handle(
             node=self.node,
             allocated_at=self.began,
@@ -116,7 +116,7 @@ def request_of(attachment: attachments.DeviceAttachment) -> str:
 
 
 def too_large(handle: handles.Handle) -> str:
-    """Return why an allocation has no room for the handle; empty where it has."""
+    """Return why an allocation has no room for the handle; empty if it has."""
     try:
         handles.encode(handle)
     except handles.TooLarge as error:
@@ -137,20 +137,20 @@ def begin(
     *,
     is_awaited: bool,
 ) -> tuple[Attempt, list[actions.ForClaim]]:
-    """Return how far a claim is, and the steps that need no decision between requesters.
+    """Return the state of a claim, and the steps that need no decision between requesters.
 
     Args:
-        claim: one of this driver.
+        claim: one of this driver's claims.
         attached: the attachments that name it.
-        observed: what the round is decided on.
-        past: where a failure is counted.
-        is_awaited: a requester waits for the claim.
+        observed: the observed state of the round.
+        past: the history that counts failures.
+        is_awaited: whether a requester waits for the claim.
     """
     held = tuple(sorted(attached, key=lambda attachment: attachment.metadata.name))
     if claim.going or (claim.deleting and claim.allocation is None):
         return _give_up(claim, held)
     if claim.allocation is not None:
-        # What the claim holds beside its allocation was attached twice by a decision on an old view.
+        # Further attachments than the allocation's come from a decision on a stale view.
         handle = claim.allocation.handle
         named = {device.attachment for device in handle.devices} if handle is not None else set()
         extra = [
@@ -175,7 +175,7 @@ def begin(
 
 
 def _protect(claim: classic.Claim) -> list[actions.ForClaim]:
-    """The API server takes no new finalizers for what is being deleted."""
+    """Return the step to add the finalizer; the API server takes no new finalizers during a deletion."""
     return [] if claim.held or claim.deleting else [actions.Protect(claim=claim)]
 
 
@@ -194,7 +194,7 @@ def release(
 
 
 def _give_up(claim: classic.Claim, held: _Held) -> tuple[Attempt, list[actions.ForClaim]]:
-    """First the devices, then the allocation, then the finalizer: each only once the one before is gone."""
+    """Return the steps to give up a claim: first the devices, then the allocation, then the finalizer, one at a time."""
     attempt = Attempt(claim=claim, state=State.LEAVING, held=held)
     if held:
         return attempt, release(claim, held)
@@ -213,14 +213,14 @@ def _failure(
     *,
     is_awaited: bool,
 ) -> attachments.Failure | None:
-    """Return why the attempt is over; None while it goes on."""
+    """Return why the attempt is over, or None while it goes on."""
     for attachment in held:
         if attachment.deleting:
             message = f"DeviceAttachment {attachment.metadata.name} is being deleted"
             return attachment.status.error or attachments.Failure(
                 reason=reasons.DEVICE_RELEASED, message=message
             )
-        # What a node reported is recorded as an error once the device has its taint: before that it could be picked again.
+        # A node's report becomes an error once the device has its taint; before that, it could be selected again.
         if attachment.status.error is not None:
             return attachment.status.error
     node = held[0].spec.node_name
@@ -246,7 +246,7 @@ def _failure(
         past.wake(max(gone_at))
     if not is_awaited:
         return attachments.Failure(reason=reasons.NOBODY_WAITS, message="no pod waits for it any more")
-    # The fabric's part has a deadline of its own; this one is for a node that reports nothing.
+    # The fabric's part has a deadline of its own; this one is for a node without a report.
     late = next((attachment for attachment in held if not is_ready(attachment)), None)
     if late is None:
         return None

@@ -1,8 +1,7 @@
-"""Classic claims with what they refer to, from the API server, in the form that no version of the API has.
+"""Classic claims with the objects that they refer to, from the API server, in a form of no API version.
 
-Every version that was served at the start is watched; of the releases none serves two. A claim that two served would be
-taken in the form in which it names a driver. Of the pods only those that wait are watched, and of the ConfigMaps only
-those that are labelled as parameters.
+Every version that was served at the start is watched; no release serves two. If two served a claim, the form that names
+a driver would count. Only waiting pods are watched, and only ConfigMaps that are labelled as parameters.
 """
 
 import datetime
@@ -25,7 +24,7 @@ _Changed = Callable[[Any, Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How one version of the API has claims and their classes, and what reads them."""
+    """One version's types of claims and classes, and their readers."""
 
     claim: Any
     read_claim: Callable[[Any, str], classic.Claim]
@@ -53,13 +52,13 @@ FORMS: Mapping[classic.Version, Form] = {
 
 
 class ClaimWatch:
-    """The mirrors of claims and of what they refer to; run each of `mirrors` as a task.
+    """The mirrors of claims and of the objects that they refer to; run each of `mirrors` as a task.
 
     Attributes:
-        contexts: by uid.
-        pods: those that wait, by name.
-        claim_mirrors: by version.
-        context_mirrors: by version.
+        contexts: the contexts by UID.
+        pods: the waiting pods by name.
+        claim_mirrors: the mirrors by version.
+        context_mirrors: the mirrors by version.
     """
 
     def __init__(
@@ -82,13 +81,14 @@ class ClaimWatch:
         self._changed = changed
         self._gone = gone
         self._claims: dict[_Key, classic.Claim] = {}
-        # By device the claims that it was allocated for: none or one, unless another client wrote an allocation of ours.
+        # By device: the claims with an allocation of it. There is at most one, unless another client wrote our
+        # allocation.
         self._holders: dict[names.DeviceKey, dict[_Key, classic.Claim]] = {}
         self.contexts: dict[str, classic.Context] = {}
         self.pods: dict[classic.Name, classic.Pod] = {}
         self._classes: dict[tuple[classic.Version, str], classic.Class] = {}
         self._data: dict[classic.Name, Mapping[str, str]] = {}
-        # What a claim requests, by its uid, with its version; cleared when a class or parameters change.
+        # By UID: the claim's version and requests; cleared when a class or parameters change.
         self._wanted: dict[str, tuple[str, claim_requests.Wanted]] = {}
         self.mirrors: dict[str, mirror.Mirror[Any]] = {}
         self.claim_mirrors: dict[classic.Version, mirror.Mirror[Any]] = {}
@@ -139,7 +139,7 @@ class ClaimWatch:
         return None
 
     def wanted(self, claims: Mapping[classic.Name, classic.Claim]) -> dict[str, claim_requests.Wanted]:
-        """Return what the claims request, by uid."""
+        """Return the requests of the claims, by UID."""
         sources = self._sources()
         fresh: dict[str, tuple[str, claim_requests.Wanted]] = {}
         for claim in claims.values():
@@ -151,11 +151,11 @@ class ClaimWatch:
         return {uid: wanted for uid, (_, wanted) in fresh.items()}
 
     def forget_wanted(self) -> None:
-        """Have `wanted` read all claims anew: an expression became faulty, or is no longer."""
+        """Have `wanted` read all claims again: an expression became faulty or valid."""
         self._wanted = {}
 
     def holders(self, device: names.DeviceKey) -> tuple[classic.Claim, ...]:
-        """Return the claims that this driver allocated the device for."""
+        """Return the claims that this driver allocated the device to."""
         return tuple(self._holders.get(device, {}).values())
 
     def demand(
@@ -165,9 +165,10 @@ class ClaimWatch:
         host_of: Mapping[str, str],
         seen_at: datetime.datetime,
     ) -> claim_index.Demand | None:
-        """Return that of the claim that the attachment names, while the claim exists.
+        """Return the demand of the claim that the attachment names, while the claim exists.
 
-        Without an attachment, that of a claim to which the device is allocated: its record was lost and is written anew.
+        Without an attachment, return the demand of a claim with an allocation of the device: its record was lost and is
+        written again.
         """
         if attachment is not None:
             spec = attachment.spec
@@ -224,7 +225,7 @@ class ClaimWatch:
         self._changed()
 
     def _devices(self, claim: classic.Claim | None) -> set[names.DeviceKey]:
-        """Return what was allocated for it by this driver."""
+        """Return the devices that this driver allocated to the claim."""
         allocation = claim.allocation if claim is not None else None
         if allocation is None or allocation.handle is None or allocation.driver != self._driver:
             return set()
@@ -236,7 +237,7 @@ class ClaimWatch:
     def _context_changed(self, version: classic.Version, old: Any, new: Any) -> None:
         uid = (new or old).metadata.uid
         current = self.contexts.get(uid)
-        # A context that both versions serve is the same in both.
+        # If both versions serve a context, it is the same in both.
         if current is None or current.version is version:
             if new is not None:
                 self.contexts[uid] = classic.context(new, version)
@@ -283,7 +284,7 @@ def demand(
     seen_at: datetime.datetime,
     has_failed: bool = False,
 ) -> claim_index.Demand:
-    """Return the demand of a classic claim, whose status has no conditions to be set."""
+    """Return the demand of a classic claim, whose status has no conditions to set."""
     return claim_index.Demand(
         claim=claim,
         node=node,
@@ -298,7 +299,7 @@ def demand(
 
 
 def reference(claim: classic.Claim, request: str = "", devices: int = 0) -> attachments.ClaimReference:
-    """Return the claim as an attachment names it."""
+    """Return the claim in the form of an attachment's reference."""
     return attachments.ClaimReference(
         namespace=claim.name.namespace,
         name=claim.name.name,

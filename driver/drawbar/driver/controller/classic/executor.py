@@ -1,10 +1,10 @@
-"""Carries out what `classic.negotiation` decided, one side effect per action.
+"""The executor of `classic.negotiation`, with one side effect per action.
 
-The actions of one claim, or of one context, follow each other, and the first error ends them; those of different subjects
-go side by side. Nothing is repaired here: the next round observes again.
+The actions of one claim, or of one context, follow each other, and the first error ends them. Those of different
+subjects run in parallel. Nothing is repaired here: the next round observes again.
 
-Every patch carries the object's uid and resourceVersion, so that a decision on a stale view fails instead of undoing what
-another client wrote meanwhile.
+Every patch carries the object's UID and resourceVersion. So a decision on a stale view fails, and does not undo another
+client's write.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from drawbar.driver.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
 
-# So many subjects are written about at a time.
+# The most subjects with writes at a time.
 WRITERS = 16
 
 
@@ -47,7 +47,7 @@ class Executor:
     _writers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WRITERS))
 
     async def carry_out(self, steps: Iterable[actions.Action]) -> bool:
-        """Carry out all steps; return whether the API server took all that were not decided on an old view."""
+        """Carry out all steps; return whether the API server took all that were not decided on a stale view."""
         by_subject: dict[str, list[actions.Action]] = {}
         for step in steps:
             by_subject.setdefault(actions.subject(step), []).append(step)
@@ -67,7 +67,7 @@ class Executor:
                     with attempt:
                         await subject.do(step)
                 except (kube_errors.Conflict, kube_errors.NotFound) as error:
-                    # The view was old, as is to be expected where many come at once; the watch brings what it lacks.
+                    # Stale views are expected if many steps come at once; the watch brings the rest.
                     log.debug("will decide again: %s", error, extra={"step": type(step).__name__})
                     return True
                 except kube_errors.KubeError as error:
@@ -78,7 +78,7 @@ class Executor:
         return True
 
     def _attempt(self, step: actions.Action) -> containment.Attempt:
-        """Return the context of a step, in which an error is shown on its claim."""
+        """Return the context of a step; it shows an error on the step's claim."""
         cluster = self.context.cluster
         return cluster.contained.attempt(
             "classic-claims",
@@ -94,12 +94,12 @@ class Executor:
 
 
 class _Subject:
-    """One claim or one context, while something is done about it."""
+    """One claim or one context, during its actions."""
 
     def __init__(self, context: Context, watch: claim_watch.ClaimWatch) -> None:
         self._context = context
         self._watch = watch
-        # Of the claim, after our own writes.
+        # The claim's latest version, after our own writes.
         self._version = ""
 
     async def do(self, step: actions.Action) -> None:
@@ -182,7 +182,7 @@ class _Subject:
         except kube_errors.KubeError:
             context.latency.never_begun(key)
             raise
-        # Made just now, so no call to the fabric was made for it.
+        # The attachment was made just now, so no call to the fabric was made for it.
         for side in outcomes.Side:
             context.calls.never_asked(stored.metadata.uid, side)
         extra = {"attachment": key.attachment, "node": step.node, "claim": step.claim.name.name}
@@ -242,7 +242,7 @@ class _Subject:
         warning: bool = False,
         pod: claims.Consumer | None = None,
     ) -> None:
-        """Record an Event on the claim, and on the pods that use it or are about to."""
+        """Record an Event on the claim, and on the pods that use it or wait for it."""
         recorder = self._context.cluster.recorder
         (recorder.warning if warning else recorder.normal)(
             claim_watch.reference(claim), reason=reason, message=message

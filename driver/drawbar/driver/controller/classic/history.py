@@ -1,33 +1,33 @@
-"""What is remembered between two rounds, in memory alone: turns of pods, failures, answers and complaints; pure.
+"""The memory between two rounds: turns of pods, failures, answers and complaints; pure.
 
-It only makes the next steps better or rarer. Without it, as after a restart, each step is still safe: a pod may be served
-out of its turn, a node may be tried once more, an answer may be written once more. Bounded: an entry is dropped with its
-pod or claim.
+It only makes the next steps better or rarer. Without it, as after a restart, each step is still safe: a pod may be
+served out of its turn, a node may be tried once more, an answer may be written once more. It is bounded: an entry is
+dropped with its pod or claim.
 """
 
 import datetime
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-# A pod whose devices are free has so long to be given a node by the scheduler; then others come first.
+# The time for the scheduler to give a node to a pod whose devices are free; then others come first.
 TURN = datetime.timedelta(seconds=30)
 PAUSE_FIRST = datetime.timedelta(seconds=10)
 PAUSE_MAX = datetime.timedelta(seconds=300)
-# After so many failures that their device is to blame for, and is tainted for, another device is not tried at once.
+# After so many failures with a blamed and tainted device, another device is not tried at once.
 OTHER_DEVICES = 3
 DOUBLINGS_MAX = 8
-# Failures so long ago have nothing to do with the next one.
+# Older failures are unrelated to the next one.
 FORGET_AFTER = datetime.timedelta(minutes=10)
 _NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A pod that could be served.
+    """The turn of a pod that could be served.
 
     Attributes:
-        since: when it was offered its devices; None while there are none for it.
-        lapses: how often it did not use its turn.
+        since: the time of its offer of devices; None while there are none for it.
+        lapses: the number of unused turns.
     """
 
     since: datetime.datetime | None = None
@@ -39,10 +39,10 @@ class Setback:
     """Failed attempts for a claim.
 
     Attributes:
-        node: of the last one.
-        failures: in a row.
-        until: when the node may be tried again.
-        attempt: identifies the last one, so that it is counted once.
+        node: the node of the last attempt.
+        failures: the number of failures in a row.
+        until: the time when the node may be tried again.
+        attempt: identifies the last attempt, so that it is counted once.
     """
 
     node: str
@@ -53,7 +53,7 @@ class Setback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """How often a pod was answered that no node is suitable, and until when it is not answered so again."""
+    """The number of answers to a pod that no node is suitable, and the time of the next such answer."""
 
     answers: int
     until: datetime.datetime
@@ -61,14 +61,15 @@ class Refusal:
 
 @dataclass(slots=True, kw_only=True)
 class History:
-    """The history before, or while, a round is decided; a round works on the copy that `at` makes.
+    """The history before or during a round; a round works on a copy from `at`.
 
     Attributes:
-        turns: by the uid of a pod or of an immediate claim.
-        refusals: the same.
-        setbacks: by the uid of a claim.
-        complaints: by the uid of a claim its last Event.
-        wake_at: when something may change though nothing is observed.
+        turns: the turns by the UID of a pod or of an immediate claim.
+        refusals: the refusals by the same UIDs.
+        setbacks: the setbacks by the UID of a claim.
+        complaints: the last Event by the UID of a claim.
+        now: the time of the round.
+        wake_at: the time of the next possible change without an observation.
     """
 
     turns: dict[str, Turn] = field(default_factory=dict)
@@ -89,7 +90,7 @@ class History:
         )
 
     def pruned(self, requesters: Collection[str], claims: Collection[str]) -> "History":
-        """Return what is kept for the next round, of the requesters and claims that exist."""
+        """Return the history for the next round, of the existing requesters and claims."""
         return History(
             turns={uid: turn for uid, turn in self.turns.items() if uid in requesters},
             refusals={uid: refusal for uid, refusal in self.refusals.items() if uid in requesters},
@@ -102,19 +103,19 @@ class History:
         )
 
     def wake(self, moment: datetime.datetime) -> None:
-        """Have the next round begin no later than that moment."""
+        """Have the next round begin no later than that time."""
         if moment > self.now:
             self.wake_at = min(moment, self.wake_at or moment)
 
     def lapses(self, uid: str) -> int:
-        """Return how often the requester did not use its turn; one whose time is over did not use this one."""
+        """Return the requester's number of unused turns; a turn that is over counts as unused."""
         turn = self.turns.get(uid, Turn())
         if turn.since is not None and self.now >= turn.since + TURN:
             turn = self.turns[uid] = Turn(lapses=turn.lapses + 1)
         return turn.lapses
 
     def offered(self, uid: str) -> None:
-        """Begin the requester's turn, which ends when it is served or `TURN` is over."""
+        """Begin the requester's turn, which ends when it is served or after `TURN`."""
         turn = self.turns.get(uid, Turn())
         since = turn.since or self.now
         self.turns[uid] = replace(turn, since=since)
@@ -134,10 +135,10 @@ class History:
         """Count a failed attempt, once.
 
         Args:
-            claim: its uid.
-            node: of the attempt.
-            attempt: identifies it.
-            by_device: the device is to blame, so that another one may be tried at once.
+            claim: the claim's UID.
+            node: the node of the attempt.
+            attempt: identifies the attempt.
+            by_device: whether the device is to blame, so that another one may be tried at once.
         """
         setback = self.setbacks.get(claim)
         if setback is not None and setback.attempt == attempt:
@@ -148,7 +149,7 @@ class History:
         self.setbacks[claim] = Setback(node=node, failures=failures, until=self.now + pause, attempt=attempt)
 
     def avoided(self, claim: str) -> str | None:
-        """Return the node on which the claim failed too short a time ago."""
+        """Return the node on which the claim failed too recently, or None."""
         setback = self.setbacks.get(claim)
         if setback is None or self.now >= setback.until:
             return None
@@ -156,7 +157,7 @@ class History:
         return setback.node
 
     def may_refuse(self, uid: str) -> bool:
-        """Return whether a pod that no node is suitable for may be answered so now."""
+        """Return whether a pod without a suitable node may be answered so now."""
         refusal = self.refusals.get(uid)
         if refusal is None or self.now >= refusal.until:
             return True

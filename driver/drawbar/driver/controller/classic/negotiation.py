@@ -1,26 +1,26 @@
-"""The negotiation of classic dynamic resource allocation: who gets what, and what the scheduler is answered; pure.
+"""The negotiation of classic dynamic resource allocation: the devices for each claim, and the answers to the scheduler; pure.
 
-One round looks at all claims, contexts, pods and devices at once. Pods are served in the order of their creation; a pod
-that could have been served and was not given a node by the scheduler for a while goes behind the others. What the first
-ones could use is not promised to those behind them, so a device that becomes free is offered to as many pods as can have
-it, and nothing is written for the others: the writes for a pod do not grow with the number of pods that wait beside it.
+One round looks at all claims, contexts, pods and devices at once. Pods are served in the order of their creation. A pod
+that could have been served, but did not get a node from the scheduler for a while, goes behind the others. Devices for
+the first pods are not promised to those behind them. So a free device is offered to as many pods as can have it, and
+nothing is written for the others. The writes for a pod do not grow with the number of waiting pods.
 
-All claims of a pod are looked at together. Optional requests count while some node can have them; only where none can, the
-pod is served without them, so that it lacks a device only when there is none left for it.
+All claims of a pod are looked at together. Optional requests count while some node can have them. If none can, the pod
+is served without them. So it misses a device only if none is left for it.
 
-Every claim that waits has an entry in the answer, even an empty one: the scheduler may wait for all of them before it
-selects a node. The earlier unsuitable nodes are judged anew each time, since the scheduler does not list them again.
-Where no node is suitable, and there are more nodes than an answer has room for, the scheduler proposes the others each
-time, and so on without end; so such an answer is given at once only for the first time, then after growing pauses.
-A pod for which some node is suitable is answered at once.
+Every waiting claim has an entry in the answer, even an empty one: the scheduler may wait for all of them before it
+selects a node. The earlier unsuitable nodes are judged again each time, since the scheduler does not list them again.
+If no node is suitable, and an answer has no room for all nodes, the scheduler proposes the others each time, without
+end. So such an answer is given at once only for the first time, then after growing pauses. A pod with a suitable node
+is answered at once.
 
 Invariants, after every prefix of every plan:
 
 - no device is attached for two claims, and none that is not free, or that another claim's allocation names;
 - a claim has our finalizer before anything is attached for it, and as long as anything is;
 - an allocation names devices that are attached and visible, all on the node that it names, and is written together with
-  the pod that it was made for;
-- nothing is allocated anew because another node was selected: an attempt ends where it began, and an allocation stands
+  the reservation for its pod;
+- the selection of another node starts no new allocation: an attempt ends on its first node, and an allocation stands
   until its deallocation is requested;
 - a claim's allocation and finalizer go only after its devices;
 - a context is written only if that changes it, and at most 128 nodes stand in a list.
@@ -40,9 +40,9 @@ from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import actions, claim_state, history, observation
 from drawbar.driver.controller.classic.claim_state import State
 
-# Finds whatever an observation missed.
+# This round finds anything that an observation missed.
 REFRESH = datetime.timedelta(seconds=60)
-# An allocation always has room for so many devices.
+# An allocation always has room for this number of devices.
 SURELY_FIT = 24
 
 
@@ -51,8 +51,8 @@ class Decision:
     """The outcome of one round.
 
     Attributes:
-        history: for the next one.
-        look_again: when, if nothing changes before.
+        history: the history for the next round.
+        look_again: the time of the next round, if nothing changes before.
     """
 
     actions: tuple[actions.Action, ...]
@@ -71,19 +71,19 @@ _Share = tuple[tuple[str, tuple[names.DeviceKey, ...]], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """Which nodes are suitable for a requester, and with which devices.
+    """The suitable nodes for a requester, with their devices.
 
     Attributes:
-        asked: with the uids of their claims, the requests that all these nodes can meet; without optional ones that none
-            can.
-        suitable: by node name the devices for each of `asked`, in the order of the candidates.
+        asked: with the UIDs of their claims, the requests that all these nodes can meet; without optional ones that
+            none can.
+        suitable: by node name, the devices for each of `asked`, in the order of the candidates.
     """
 
     asked: tuple[tuple[str, matching.Request], ...]
     suitable: Mapping[str, matching.Given]
 
     def share(self, claim: str, node: str) -> _Share:
-        """Return what one claim gets there."""
+        """Return the devices of one claim on a node."""
         return tuple(
             (request.name, keys)
             for (uid, request), keys in zip(self.asked, self.suitable[node], strict=True)
@@ -92,14 +92,14 @@ class _Choice:
 
 
 class _Round:
-    """One round, while it is decided."""
+    """One round of decisions."""
 
     def __init__(self, observed: observation.Round, past: history.History) -> None:
         self._observed = observed
         self._past = past
         self._began = meta.timestamp(observed.date)
         self._stock = matching.Stock(observed.inventory, observed.judge)
-        # Even a device that is free again is not given to another claim before the allocation that names it is cleared.
+        # A free device is not given to another claim before the allocation that names it is cleared.
         self._stock.keep(
             tuple(
                 names.DeviceKey(fabric=device.fabric, device=device.device)
@@ -111,7 +111,7 @@ class _Round:
         self._alive = {name for name, node in observed.nodes.items() if not node.out_of_service}
         self._steps: list[actions.Action] = []
         self._attempts: dict[str, claim_state.Attempt] = {}
-        # Claims for which something is begun in this round: another pod of the same claim waits for the outcome.
+        # Claims with a step in this round: another pod of the same claim waits for the outcome.
         self._begun: set[str] = set()
         self._requesters = tuple(observation.requesters(observed))
         self._users: dict[str, list[observation.Requester]] = {}
@@ -127,7 +127,7 @@ class _Round:
         ):
             self._serve(requester)
         for uid, attempt in self._attempts.items():
-            # A claim that nothing is held for and nothing was begun for needs no finalizer.
+            # A claim without attachments or new steps needs no finalizer.
             if attempt.state is State.IDLE and uid not in self._begun and attempt.claim.held:
                 self._steps.append(actions.Unprotect(claim=attempt.claim))
         refresh = self._past.now + REFRESH
@@ -141,7 +141,7 @@ class _Round:
         )
 
     def _count_deallocated(self) -> None:
-        """A node for which the scheduler requested deallocation, and still selects it, is not tried again at once."""
+        """Count a failure for the node of an allocation that the scheduler wants taken back, if it still selects the node."""
         for context in self._observed.contexts.values():
             pod = self._observed.pods.get(context.name)
             if pod is None or not context.potential_nodes:
@@ -172,7 +172,7 @@ class _Round:
             self._steps += steps
 
     def _serve(self, requester: observation.Requester) -> None:
-        """Finish what is under way for a requester, begin what can be begun, and answer the scheduler."""
+        """Continue the requester's attempts, begin new ones if possible, and answer the scheduler."""
         for waiting in requester.waiting:
             if self._state(waiting) is State.UNDERWAY and waiting.claim.uid not in self._begun:
                 self._continue(requester, waiting)
@@ -196,14 +196,14 @@ class _Round:
         return self._attempts[waiting.claim.uid].state
 
     def _complain(self, claim: classic.Claim, reason: str, message: str, subject: str) -> None:
-        """Report to the users of a claim why it cannot be served, once for each subject."""
+        """Report to a claim's users why it cannot be served, once for each subject."""
         if self._past.complains(claim.uid, subject):
             self._steps.append(actions.Complain(claim=claim, reason=reason, message=message))
 
-    # What is under way.
+    # Attempts in progress.
 
     def _continue(self, requester: observation.Requester, waiting: observation.Waiting) -> None:
-        """Complete an attempt that a crash left incomplete, and end it in an allocation once all is ready."""
+        """Complete an attempt after a crash, and end it in an allocation once all is ready."""
         attempt = self._attempts[waiting.claim.uid]
         self._begun.add(waiting.claim.uid)
         if waiting.wanted.problem:
@@ -228,14 +228,14 @@ class _Round:
             self._attach(waiting.claim, share, attempt.node, attempt.began, devices)
 
     def _break_off(self, attempt: claim_state.Attempt, reason: str, message: str) -> None:
-        """An incomplete attempt is of no use to its claim, and others may want the devices."""
+        """End an incomplete attempt, which is of no use to its claim, and release its devices for others."""
         self._past.failed(attempt.claim.uid, attempt.node, attempt.began, by_device=False)
         self._steps += claim_state.release(attempt.claim, attempt.held, reason=reason, message=message)
 
     def _allocate(
         self, requester: observation.Requester, waiting: observation.Waiting, handle: handles.Handle
     ) -> None:
-        # Of several pods that wait for one claim, it is for the one that goes where the claim is.
+        # If several pods wait for one claim, the claim is for the pod that goes to the claim's node.
         users = self._users.get(waiting.claim.uid, [requester])
         requester = next((user for user in users if user.selected == handle.node), requester)
         pod = requester.pod
@@ -253,7 +253,7 @@ class _Round:
             )
         )
 
-    # What can be begun.
+    # New attempts.
 
     def _offer(self, requester: observation.Requester, idle: tuple[observation.Waiting, ...]) -> None:
         """Begin on the selected node, or keep devices for the requester until one is selected."""
@@ -271,7 +271,7 @@ class _Round:
             self._past.offered(requester.uid)
         else:
             self._past.not_offered(requester.uid)
-        # Most of those that wait cannot have anything anywhere.
+        # Most waiting requesters cannot have anything on any node.
         unsuitable = requester.nodes
         if choice.suitable:
             unsuitable = tuple(node for node in requester.nodes if node not in choice.suitable)
@@ -280,7 +280,7 @@ class _Round:
     def _usable(
         self, requester: observation.Requester, once: tuple[observation.Waiting, ...]
     ) -> tuple[str, ...]:
-        """Return the nodes that are alive, where no other attempt of the pod excludes them, and none just failed."""
+        """Return the live nodes that no other attempt of the pod excludes, without those that just failed."""
         pins = {
             self._attempts[waiting.claim.uid].node
             for waiting in requester.waiting
@@ -298,7 +298,7 @@ class _Round:
 
         Args:
             once: claims of one requester, each once.
-            candidates: not called where too few devices are left for any node.
+            candidates: returns the candidates; not called if too few devices are left for any node.
         """
 
         def judged(asked: Iterable[tuple[str, matching.Request]]) -> _Choice:
@@ -322,7 +322,7 @@ class _Round:
         return choice
 
     def _with_room(self, once: tuple[observation.Waiting, ...], choice: _Choice) -> _Choice:
-        """Leave out the nodes where an allocation would be too large for the API; where all are, inform the users once."""
+        """Return the choice without nodes whose allocation is too large for the API; if no node is left, inform the users once."""
         large = [waiting for waiting in once if waiting.wanted.devices > SURELY_FIT]
         refused: dict[str, str] = {}
         suitable = {}
@@ -339,13 +339,13 @@ class _Round:
             if suitable:
                 self._past.complaints.pop(waiting.claim.uid, None)
             elif waiting.claim.uid in refused:
-                # The message differs with the devices that are free.
+                # The message depends on the free devices.
                 reason = reasons.ALLOCATION_TOO_LARGE
                 self._complain(waiting.claim, reason, refused[waiting.claim.uid], reason)
         return replace(choice, suitable=suitable)
 
     def _expected(self, choice: _Choice, waiting: observation.Waiting, node: str) -> handles.Handle:
-        """Return the allocation that an attempt with these devices would end in."""
+        """Return the allocation at the end of an attempt with these devices."""
         share = dict(choice.share(waiting.claim.uid, node))
         return handles.Handle(
             node=node,
@@ -401,7 +401,7 @@ class _Round:
                 )
             self._stock.give(keys, node)
 
-    # What the scheduler is answered.
+    # Answers to the scheduler.
 
     def _answer(
         self,
@@ -409,12 +409,12 @@ class _Round:
         judged: Iterable[observation.Waiting],
         unsuitable: Collection[str],
     ) -> None:
-        """Answer the scheduler, unless it was answered so already.
+        """Answer the scheduler, unless it already has this answer.
 
         Args:
-            requester: one whose node is not final; others need no answer.
-            judged: claims whose nodes were judged; the entries of others that wait stay.
-            unsuitable: nodes of the requester.
+            requester: a requester whose node is not final; others need no answer.
+            judged: claims whose nodes were judged; the entries of other waiting claims stay.
+            unsuitable: the unsuitable nodes of the requester.
         """
         context = requester.context
         if context is None or requester.is_fixed:
@@ -442,7 +442,7 @@ class _Round:
 
 
 def _listed(context: classic.Context, unsuitable: Collection[str]) -> tuple[str, ...]:
-    """Return as many nodes as there is room for; those first that the scheduler may select now."""
+    """Return as many nodes as an answer has room for, first those that the scheduler may select now."""
     first = dict.fromkeys((context.selected_node, *context.potential_nodes))
     named = frozenset(unsuitable)
     order = [node for node in first if node in named]

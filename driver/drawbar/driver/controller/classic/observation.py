@@ -1,7 +1,7 @@
-"""What one round of the negotiation is decided on, and who waits for devices in it; pure.
+"""The observed state for one round of the negotiation, and its requesters; pure.
 
-Requesters are pods with their claims, and claims that are allocated at once. A context is a pod's only while the pod that
-it names as its owner exists; others are orphans, which the garbage collector removes.
+Requesters are pods with their claims, and claims that are allocated at once. A context belongs to a pod only while its
+owner, the pod, exists; others are orphans, which the garbage collector removes.
 """
 
 import datetime
@@ -15,21 +15,21 @@ from drawbar.driver.controller.classic import claim_requests
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """The claims, pods, nodes and devices that one round of the negotiation looks at.
+    """The claims, pods, nodes and devices of one round of the negotiation.
 
     Attributes:
-        claims: those of this driver, by name.
-        wanted: what each of them requests, by uid.
-        contexts: by uid.
-        pods: that exist, with those that wait among them.
-        nodes: by name.
-        gone_at: by the name of an attachment from when on its node counts as gone, of nodes that are missing.
-        attachments: of this driver.
-        inventory: of all fabrics.
-        judge: whether a device meets an expression.
-        patience: from the moment an attempt was first seen to its failure.
-        seen: by the name of an attachment when it was first seen to be for its claim.
-        date: the time of day, for the allocations of this round; all other moments are on the steady clock.
+        claims: this driver's claims, by name.
+        wanted: the requests of each claim, by UID.
+        contexts: the contexts by UID.
+        pods: the existing pods, with the waiting ones.
+        nodes: the nodes by name.
+        gone_at: by the name of an attachment, the time from which its missing node counts as gone.
+        attachments: this driver's attachments.
+        inventory: the inventory of all fabrics.
+        judge: decides whether a device meets an expression.
+        patience: the time from the first sight of an attempt to its failure.
+        seen: by the name of an attachment, the time when it was first seen to be for its claim.
+        date: the time of day, for the allocations of this round; all other times are on the steady clock.
     """
 
     driver: str
@@ -52,7 +52,7 @@ class Waiting:
     """A claim that a requester waits for.
 
     Attributes:
-        entry: its name in the pod's spec; empty for an immediate claim.
+        entry: the claim's name in the pod's spec; empty for an immediate claim.
     """
 
     entry: str
@@ -62,10 +62,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requester:
-    """A pod, or an immediate claim, with all that it still waits for from this driver.
+    """A pod, or an immediate claim, with everything that it still waits for from this driver.
 
     Attributes:
-        uid: of the pod, or of the claim.
+        uid: the UID of the pod, or of the claim.
         nodes: the candidates, the likeliest first.
         context: None for an immediate claim.
     """
@@ -79,17 +79,17 @@ class Requester:
 
     @property
     def selected(self) -> str:
-        """The node that the scheduler selected; empty while there is none."""
+        """Return the node that the scheduler selected; empty while there is none."""
         return self.context.selected_node if self.context is not None else ""
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the node is final, so that the other suitable nodes do not matter."""
+        """Return whether the node is final, so that the other suitable nodes do not matter."""
         return self.context is not None and not self.context.potential_nodes
 
 
 def requesters(observed: Round) -> Iterator[Requester]:
-    """Return the pods that wait for a claim, and the claims to be allocated at once."""
+    """Yield the pods that wait for a claim, and the claims to be allocated at once."""
     for context in observed.contexts.values():
         pod = observed.pods.get(context.name)
         if pod is None or pod.over or pod.uid not in context.pod_uids:
@@ -121,7 +121,7 @@ def requesters(observed: Round) -> Iterator[Requester]:
 
 
 def _waiting(pod: classic.Pod, observed: Round) -> Iterator[Waiting]:
-    """Return the pod's claims that are not allocated; one that two entries name counts for both."""
+    """Yield the pod's claims without an allocation; a claim under two entries counts for both."""
     for entry, name in pod.claims.items():
         claim = observed.claims.get(classic.Name(namespace=pod.name.namespace, name=name)) if name else None
         if claim is None or claim.allocation is not None or claim.deleting or claim.immediate:
@@ -131,7 +131,7 @@ def _waiting(pod: classic.Pod, observed: Round) -> Iterator[Waiting]:
 
 
 def _candidates(context: classic.Context, waiting: tuple[Waiting, ...]) -> tuple[str, ...]:
-    """Return the selected node, the potential ones, and those reported as unsuitable: they are not listed again."""
+    """Return the selected node, the potential ones, and the earlier unsuitable ones, which are not listed again."""
     earlier = [node for claim in waiting for node in context.entries.get(claim.entry, ())]
     selected = [context.selected_node] if context.selected_node else []
     return tuple(dict.fromkeys((*selected, *context.potential_nodes, *earlier)))
@@ -140,7 +140,8 @@ def _candidates(context: classic.Context, waiting: tuple[Waiting, ...]) -> tuple
 def selects(selector: claims.NodeSelector, node: core.Node) -> bool:
     """Return whether some term of the selector matches the node.
 
-    Source: core `v1` NodeSelector: any term, and in a term all requirements; a term without requirements matches nothing.
+    Source: core `v1` NodeSelector: any term, and in a term all requirements; a term without requirements matches
+    nothing.
     """
     fields = {"metadata.name": node.metadata.name}
     return any(

@@ -1,7 +1,7 @@
 """Classic allocation: the rounds of observe, plan and act.
 
-A round follows any change a moment later; without a change, the moment that the last plan named. One round at a
-time: the next one observes what it wrote.
+A round follows any change a moment later, or without a change at the time from the last plan. Rounds run one at a time:
+the next one observes the writes of the last.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ log = logging.getLogger(__name__)
 ROUND = "round"
 """The key of all watches: a round looks at everything."""
 
-# What changes together is decided together; with many pods that wait, a round costs more.
+# Simultaneous changes are decided together; with many waiting pods, a round costs more.
 GATHER_SECONDS = 0.02
 GATHER_SECONDS_PER_POD = 0.0005
-# In one round, of processor time; expressions that cost nothing have as many tries.
+# Seconds of processor time in one round; expressions that cost nothing have as many tries.
 EVALUATION_SECONDS = 1.0
 EVALUATION_SECONDS_MIN = 0.005
-# After a round in which something failed; a permanent failure must not delay the others for long.
+# The pause after a failed round; a permanent failure must not delay the others for long.
 RETRY_FIRST_SECONDS = 0.5
 RETRY_MAX_SECONDS = 5.0
 
@@ -76,13 +76,13 @@ class ClassicAllocation(interface.Allocation):
         """Prepare the mirrors.
 
         Args:
-            api: to the API server.
-            driver: its name.
-            versions: that the cluster serves.
-            evaluator: of selectors.
-            gone: called with the uid of a claim that was deleted.
+            api: the client of the API server.
+            driver: the driver's name.
+            versions: the served versions.
+            evaluator: evaluates selectors.
+            gone: called with the UID of a deleted claim.
             contained: the unexpected errors of this controller.
-            recorder: of Events.
+            recorder: the recorder of Events.
         """
         self._judge = selectors.Judge(driver, evaluator)
         self._changed = asyncio.Event()
@@ -110,7 +110,7 @@ class ClassicAllocation(interface.Allocation):
         return self._watched.demand(key, attachment, host_of, seen_at)
 
     def wake(self, key: str) -> None:
-        """Have a round follow; all claims are looked at in it."""
+        """Have a round follow; it looks at all claims."""
         del key
         self._changed.set()
 
@@ -120,10 +120,10 @@ class ClassicAllocation(interface.Allocation):
 
 
 class Rounds:
-    """The rounds of one term of leadership. Run `run()` as a task; the mirrors of `watch` run beside it.
+    """The rounds of one term of leadership. Run `run()` as a task; the mirrors of `watch` run in parallel.
 
     Attributes:
-        changed: something changed that a decision may rest on.
+        changed: set after a change that may affect a decision.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Rounds:
         self._history = history.History()
         self.changed = changed
         self._budget = selectors.Budget()
-        # Uids of the claims with an Event that their namespace has used its budget.
+        # UIDs of the claims with an Event about their namespace's exhausted budget.
         self._postponed: frozenset[str] = frozenset()
 
     async def run(self) -> None:
@@ -163,7 +163,7 @@ class Rounds:
             await asyncio.sleep(GATHER_SECONDS + GATHER_SECONDS_PER_POD * len(self._watch.contexts))
 
     async def _decide(self, now: datetime.datetime) -> negotiation.Decision:
-        """Return a plan with all expressions evaluated that it asks for, as far as one round has time for that."""
+        """Return a plan after the evaluation of its expressions, as far as one round has time for them."""
         left = EVALUATION_SECONDS
         while True:
             self._judge.begin()
@@ -178,12 +178,12 @@ class Rounds:
             if not self._judge.pending - deferred.keys():
                 return self._postpone(decision, observed, deferred, now)
             if left <= 0:
-                # What was not evaluated counts as not met until the next round.
+                # An expression without an evaluation counts as not met until the next round.
                 self.changed.set()
                 return decision
             changed, used = await self._judge.settle(left, without=deferred)
             for expression, seconds in used.items():
-                # All who use an expression pay a part: one of a class may be everybody's.
+                # All users of an expression pay a part, since many may share a class.
                 for namespace in payers.get(expression, ()):
                     self._budget.use(namespace, seconds / len(payers[expression]))
             left -= max(sum(used.values()), EVALUATION_SECONDS_MIN)
@@ -200,10 +200,10 @@ class Rounds:
         """Return the decision with a complaint for each claim whose selectors are deferred, and another round in time.
 
         Args:
-            decision: made without them.
-            observed: what it rests on.
-            deferred: by expression the seconds until a namespace that uses it has time left.
-            now: when it was made.
+            decision: the decision without the deferred expressions.
+            observed: the observed state behind it.
+            deferred: by expression, the seconds until one of its namespaces has time left.
+            now: the time of the decision.
         """
         waiting = {
             claim.uid: claim
@@ -228,7 +228,7 @@ class Rounds:
         )
 
     def observed(self) -> observation.Round:
-        """Return what the plan rests on."""
+        """Return the observed state for a plan."""
         context, claims = self._context, self._watch.claims()
         gone_at, seen = {}, {}
         for attachment in context.cluster.attachments:
@@ -257,7 +257,7 @@ class Rounds:
 
 
 def _inventory(cluster: Cluster) -> matching.Inventory:
-    """Return all Fabrics that were listed once, with their devices as they are published."""
+    """Return all Fabrics that were listed at least once, with their published devices."""
     reached: dict[str, matching.Fabric] = {}
     devices: dict[names.DeviceKey, matching.Device] = {}
     for fabric, opened in inventory.listed(cluster):
@@ -277,7 +277,7 @@ def _inventory(cluster: Cluster) -> matching.Inventory:
 
 
 def _payers(observed: observation.Round, expressions: Set[str]) -> dict[str, set[str]]:
-    """Return by expression, of these, the namespaces of the claims that use it."""
+    """Return, by expression, the namespaces of the claims that use it."""
     payers: dict[str, set[str]] = {}
     for claim in observed.claims.values() if expressions else ():
         for expression in expressions & _selectors(observed.wanted[claim.uid]):
