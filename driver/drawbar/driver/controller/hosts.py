@@ -1,30 +1,32 @@
-"""Which host of a fabric is which node; pure.
+"""The map of a fabric's hosts to nodes; pure.
 
-Neither side can be relied on. A kubelet writes its own Node: its status, its annotations and most of its labels. Root of a
-machine writes parts of what its BMC reports, such as the HostName, through the vendor's agent, IPMI or the Redfish host
-interface. So what either of them reports is a claim. The first of these that names a node of the cluster decides:
+Neither side can be trusted. A kubelet writes its own Node: its status, its annotations and most of its labels. Root of
+a machine writes parts of its BMC's reports, such as the HostName, through the vendor's agent, IPMI or the Redfish host
+interface. So the reports of both are claims. The first of these that names a node of the cluster decides:
 
 1. the Fabric's `spec.hosts`, by the host's id;
-2. `spec.nodeLabel`, if it is a label of `node-restriction.kubernetes.io`: a node whose label has the host's id as its value;
+2. `spec.nodeLabel`, if it is a label of `node-restriction.kubernetes.io`: the node whose label has the host's id as its
+   value;
 3. the host's name, if the Fabric has `spec.trustHostNames`: no machine can write it;
-4. the mapping that held before, see `NodeMap.remembered`;
+4. the earlier mapping, see `NodeMap.remembered`;
 5. the label of 2, with the host's serial number or system UUID as its value;
 6. the host's id, if it is the name of a node;
-7. claims: the host's name is that of a node; an ordinary `spec.nodeLabel`, or `spec.nodeAnnotation`, of a node names the host by
-   id, name or an identifier; or both have one system UUID (the node's `status.nodeInfo.systemUUID`) or one serial number
-   (the node's annotation `drawbar.dev/serial`). A node that names hosts in its marks claims none by its machine.
+7. claims: the host's name is that of a node; an ordinary `spec.nodeLabel`, or `spec.nodeAnnotation`, of a node names
+   the host by id, name or an identifier; or both have one system UUID (the node's `status.nodeInfo.systemUUID`) or one
+   serial number (the node's annotation `drawbar.dev/serial`). A node that names hosts in its marks claims none by its
+   machine.
 
-Claims that contradict each other map none of their hosts and nodes. Placeholders are no identifiers. A node that has the
-restricted label is claimed by nothing else.
+Contradicting claims map none of their hosts and nodes. Placeholders are no identifiers. A node with the restricted
+label is claimed by nothing else.
 
 Invariants:
 
-- a mapping that held stays, whatever any other host or node claims, as long as the Node exists, and an administrator does not
-  decide otherwise by 1, 2, 3 or 5;
-- so no claim of one host takes away, or changes, the node of another, and no claim maps a second host to a node that is
-  mapped, also while the fabric does not list the host that the node is;
+- a mapping stays as long as the Node exists, whatever any other host or node claims, unless an administrator decides
+  otherwise by 1, 2, 3 or 5;
+- so no claim of one host takes away, or changes, the node of another, and no claim maps a second host to a mapped node,
+  even while the fabric does not list the first host;
 - a host is one node at most, and a node one host;
-- each claim that is not granted is a problem, unless an administrator has decided by 1, 2, 3 or 5.
+- each refused claim is a problem, unless an administrator has decided by 1, 2, 3 or 5.
 
 Source: NodeRestriction admission plugin, for the labels that a kubelet may not write.
 """
@@ -39,15 +41,15 @@ from drawbar.fabric import contract, identifiers
 
 SYSTEM_UUID = "system-uuid"
 SERIAL = "serial"
-# The kubelet reports no serial number of its machine; the installation of the machines can annotate it.
+# The kubelet does not report its machine's serial number; the installation of the machines can annotate it.
 SERIAL_ANNOTATION = "drawbar.dev/serial"
 RESTRICTED_DOMAIN = "node-restriction.kubernetes.io"
-# How an identifier of a machine is compared, by its kind.
+# The comparable form of a machine's identifier, by its kind.
 COMPARABLE: Mapping[str, Callable[[str], str]] = {
     SYSTEM_UUID: identifiers.system_uuid,
     SERIAL: identifiers.serial,
 }
-# Of one identifier that many have; a message has room for a few.
+# The most names for a shared identifier in a message.
 NAMED_MAX = 8
 REMEMBERED_MAX = 5000
 # A Fabric has room for little more than a megabyte.
@@ -56,13 +58,13 @@ REMEMBERED_BYTES = 500_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMap:
-    """The outcome.
+    """The result of a mapping.
 
     Attributes:
         host_of: by node name, the host's id.
         with_room: nodes whose host can take one more device.
-        problems: a sentence for each claim that was not granted, and for each mistake in `spec.hosts`.
-        remembered: by host id the node that it is. Beside `host_of`, hosts that the fabric does not list now.
+        problems: a sentence for each refused claim, and for each mistake in `spec.hosts`.
+        remembered: by host id, its node; also for hosts that the fabric does not list now.
     """
 
     host_of: Mapping[str, str] = field(default_factory=dict)
@@ -71,7 +73,7 @@ class NodeMap:
     remembered: Mapping[str, str] = field(default_factory=dict)
 
     def node_of(self, host_id: str) -> str | None:
-        """Return which node the host is, if any."""
+        """Return the host's node, or None."""
         return next((node for node, host in self.host_of.items() if host == host_id), None)
 
 
@@ -81,13 +83,13 @@ def node_map(
     nodes: Iterable[core.Node],
     held: Mapping[str, str] | None = None,
 ) -> NodeMap:
-    """Map all hosts of a fabric.
+    """Return the map of a fabric's hosts.
 
     Args:
-        spec: of the Fabric.
-        hosts: of the fabric.
+        spec: the Fabric's spec.
+        hosts: the fabric's hosts.
         nodes: the nodes of the cluster.
-        held: by host id, the node that the host was mapped to before.
+        held: by host id, the node of the earlier mapping.
     """
     view, pairs = _View(spec, hosts, nodes), _Pairs()
     problems = [*view.mistakes()]
@@ -114,14 +116,14 @@ def node_map(
 
 
 def from_status(fabric: fabrics.Fabric) -> dict[str, str]:
-    """Return by host id the node that each host was, as the status has it; nothing of another fabric manager's hosts."""
+    """Return, by host id, the node in the Fabric's status; empty if the status is about another fabric manager."""
     if fabric.status.mapped_endpoint != fabric.spec.endpoint:
         return {}
     return {entry.host: entry.node for entry in fabric.status.mapped_hosts}
 
 
 def to_status(remembered: Mapping[str, str]) -> tuple[fabrics.HostMapping, ...]:
-    """Return which host is which node, as much of it as a Fabric's status has room for."""
+    """Return the mapping for a Fabric's status, as far as there is room."""
     room, entries = REMEMBERED_BYTES, list[fabrics.HostMapping]()
     for host, node in sorted(remembered.items()):
         size = len(host.encode()) + len(node.encode())
@@ -131,12 +133,12 @@ def to_status(remembered: Mapping[str, str]) -> tuple[fabrics.HostMapping, ...]:
     return tuple(entries)
 
 
-# What `_Pairs.taken` holds.
+# An entry of `_Pairs.taken`.
 _HOST, _NODE = "host", "node"
 
 
 class _Means(enum.Enum):
-    """What a host and a node have in common, with the words of a message."""
+    """The common property of a host and a node, with the words for a message."""
 
     CONFIGURED = "spec.hosts"
     LABEL = "the label"
@@ -152,7 +154,7 @@ _OF_MACHINE: Mapping[str, _Means] = {SYSTEM_UUID: _Means.SYSTEM_UUID, SERIAL: _M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """The hosts and the nodes that have one thing in common: what each of them claims to be."""
+    """The hosts and the nodes with one property in common: each of them claims to be the others."""
 
     means: _Means
     hosts: tuple[str, ...]
@@ -160,7 +162,7 @@ class _Group:
 
 
 class _Pairs:
-    """Which host is which node so far. A host or node that is contested has no partner and gets none."""
+    """The pairs so far. A contested host or node has no partner and gets none."""
 
     def __init__(self) -> None:
         self.node_of: dict[str, str] = {}
@@ -170,7 +172,7 @@ class _Pairs:
 
     @property
     def taken(self) -> frozenset[tuple[str, str]]:
-        """The hosts and nodes that are paired or contested."""
+        """Return the hosts and nodes that are paired or contested."""
         hosts = ((_HOST, host) for host in self.node_of.keys() | self._contested_hosts)
         nodes = ((_NODE, node) for node in self.host_of.keys() | self._contested_nodes)
         return frozenset((*hosts, *nodes))
@@ -182,7 +184,7 @@ class _Pairs:
                 self.node_of[host], self.host_of[node] = node, host
 
     def match(self, groups: Iterable[_Group]) -> list[str]:
-        """Pair each host and node that claim each other and nothing else; return a sentence for each contradiction."""
+        """Pair each host and node that claim only each other; return a sentence for each contradiction."""
         nodes_of: dict[str, dict[str, _Means]] = {}
         hosts_of: dict[str, dict[str, _Means]] = {}
         problems = []
@@ -228,7 +230,7 @@ class _Pairs:
 
 
 class _View:
-    """The hosts and the nodes by everything that they may be known by."""
+    """The hosts and the nodes by all their possible identifiers."""
 
     def __init__(
         self, spec: fabrics.FabricSpec, hosts: Iterable[contract.Host], nodes: Iterable[core.Node]
@@ -237,7 +239,7 @@ class _View:
         self._label_is_safe = is_restricted(spec.node_label)
         self.hosts = {host.id: host for host in hosts}
         self.nodes = {node.metadata.name: node for node in nodes}
-        # Nodes by the value of the restricted label: they are claimed by nothing else.
+        # Nodes by the value of the restricted label; nothing else claims them.
         self._reserved = self._marked(spec.node_label, "labels") if self._label_is_safe else {}
         self._named = _index((host.name, host.id) for host in self.hosts.values())
         self._machines = {
@@ -246,7 +248,7 @@ class _View:
         }
 
     def mistakes(self) -> Iterator[str]:
-        """Yield what is wrong with `spec.hosts`."""
+        """Yield the mistakes in `spec.hosts`."""
         for entry in self._spec.hosts:
             listed, maps = self._by_id(entry.host), f"spec.hosts maps host {entry.host} to node {entry.node}"
             if listed and entry.node not in self.nodes:
@@ -260,7 +262,7 @@ class _View:
                 yield f"{maps}, and the fabric lists no such host"
 
     def configured(self) -> list[_Group]:
-        """Return the pairs of `spec.hosts`; where one of the two does not exist, the other one has no other partner."""
+        """Return the pairs of `spec.hosts`; if one of the two does not exist, the other still gets no other partner."""
         return [
             _Group(
                 means=_Means.CONFIGURED, hosts=self._by_id(entry.host) or (entry.host,), nodes=(entry.node,)
@@ -269,7 +271,7 @@ class _View:
         ]
 
     def labelled_by_id(self) -> list[_Group]:
-        """Return the groups of a restricted label that has the id of a host, or a name that is trusted."""
+        """Return the groups of restricted labels with the id of a host, or with a trusted name."""
         return [
             _Group(means=_Means.LABEL, hosts=hosts, nodes=tuple(nodes))
             for value, nodes in self._reserved.items()
@@ -277,14 +279,14 @@ class _View:
         ]
 
     def trusted_names(self) -> list[_Group]:
-        """Return the hosts that have the name of a node, if no machine can write the names."""
+        """Return the hosts with the name of a node, if no machine can write the names."""
         return self._by_name() if self._spec.trust_host_names else []
 
     def unmoved(self, held: Mapping[str, str]) -> dict[str, str]:
-        """Return the pairs that held before, of nodes that exist and have no restricted label that names another host.
+        """Return the earlier pairs whose node exists and has no restricted label for another host.
 
-        The label names another host only if this one shows another identifier: what a BMC does not show for a moment,
-        another machine may show on purpose.
+        The label names another host only if this host shows another identifier. A BMC may hide an identifier for a
+        moment, and another machine may show it on purpose.
         """
         return {
             host: node for host, node in held.items() if node in self.nodes and not self._is_moved(host, node)
@@ -301,7 +303,7 @@ class _View:
         )
 
     def labelled_by_machine(self) -> list[_Group]:
-        """Return the groups of a restricted label that has a serial number or a system UUID."""
+        """Return the groups of restricted labels with a serial number or a system UUID."""
         return [
             _Group(means=_Means.LABEL, hosts=self._by_machine(value), nodes=tuple(nodes))
             for value, nodes in self._reserved.items()
@@ -317,7 +319,7 @@ class _View:
         ]
 
     def claims(self) -> list[_Group]:
-        """Return the groups of what a machine, or a kubelet, can write."""
+        """Return the groups by properties that a machine, or a kubelet, can write."""
         marks = [
             *([] if self._label_is_safe else self._by_mark(self._spec.node_label, "labels", _Means.LABEL)),
             *self._by_mark(self._spec.node_annotation, "annotations", _Means.ANNOTATION),
@@ -337,7 +339,7 @@ class _View:
         return [*self._by_name(), *marks, *identities]
 
     def _claimable(self) -> Iterator[tuple[str, core.Node]]:
-        """Return the nodes that have no restricted label."""
+        """Return the nodes without a restricted label."""
         if not self._reserved:
             return iter(self.nodes.items())
         return ((name, node) for name, node in self.nodes.items() if not self._safe_value(name))
@@ -382,7 +384,7 @@ class _View:
         return tuple(self._named.get(value, ())) if self._spec.trust_host_names else ()
 
     def _by_machine(self, value: str) -> tuple[str, ...]:
-        """Return the hosts that have the identifier that a restricted label has."""
+        """Return the hosts with the identifier in a restricted label."""
         kind = _label_kind(value)
         return tuple(self._machines[kind].get(COMPARABLE[kind](value), ()))
 
@@ -390,7 +392,7 @@ class _View:
 def _disputes(
     group: _Group, pairs: _Pairs, settled: frozenset[tuple[str, str]], view: _View
 ) -> Iterator[str]:
-    """Yield a sentence for each claim to what is another's, of the first few of the group."""
+    """Yield a sentence for each claim to another's partner, for the first few of the group."""
     if len(group.hosts) == len(group.nodes) == 1 and pairs.node_of.get(group.hosts[0]) == group.nodes[0]:
         return
     for host, node in itertools.islice(itertools.product(group.hosts, group.nodes), NAMED_MAX * NAMED_MAX):
@@ -410,7 +412,7 @@ def _disputes(
 
 
 def _index(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the members by their value, without an empty one."""
+    """Return the members by their value, without the empty value."""
     members: dict[str, list[str]] = {}
     for value, member in entries:
         if not value:
@@ -423,7 +425,7 @@ def _index(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def _label_kind(value: str) -> str:
-    """Return the kind of identifier that a restricted label has: one kind alone, so that a serial number is never taken for a UUID."""
+    """Return the one kind of identifier in a restricted label, so that a serial number is never taken for a UUID."""
     return SYSTEM_UUID if identifiers.is_uuid(value) else SERIAL
 
 
@@ -432,7 +434,7 @@ def _identity(kind: str, host: contract.Host) -> str:
 
 
 def _reported(kind: str, node: core.Node) -> str:
-    """Return the identifier of a node's machine as the Node has it."""
+    """Return the identifier of a node's machine in the Node."""
     if kind == SYSTEM_UUID:
         return identifiers.system_uuid(node.status.node_info.system_uuid)
     return identifiers.serial(node.metadata.annotations.get(SERIAL_ANNOTATION, ""))
@@ -455,12 +457,12 @@ def is_restricted(label: str) -> bool:
 
 
 def shape(node: core.Node) -> tuple[object, ...]:
-    """Return what of a node the map, or its labels, depend on."""
+    """Return the properties of a node that affect the map, or its labels."""
     return node.metadata.labels, node.metadata.annotations, node.status.node_info, node.ready
 
 
 def differ(old: contract.Host, new: contract.Host) -> bool:
-    """Return whether the change of one host can change the map, or the labels: most only fill or free one port of several."""
+    """Return whether the change of one host can change the map, or the labels; most only fill or free one port of several."""
     return _mapped_by(old) != _mapped_by(new)
 
 

@@ -1,6 +1,6 @@
-"""The jobs of the reconciler of fabrics: their queue, and the changes that they are added for.
+"""The jobs of the reconciler of fabrics: their queue, and the changes that add them.
 
-Adding a job twice before it is done is adding it once.
+A job that is added twice before it is done is done once.
 """
 
 import enum
@@ -14,13 +14,13 @@ from drawbar.driver.controller.pools import causes
 from drawbar.driver.kube import workers
 from drawbar.driver.watching import watch
 
-# Changes that come together become one write.
+# Simultaneous changes become one write.
 GATHER_SECONDS = 0.05
 # The labels look at every node: at 5,000 nodes once a second at most.
 GATHER_SECONDS_PER_NODE = 0.0002
-# And the pools at every device of their fabric: at 10,000 devices once a second at most.
+# The pools look at every device of their fabric: at 10,000 devices once a second at most.
 GATHER_SECONDS_PER_DEVICE = 0.0001
-# The number of attached devices in a Fabric's status is no news.
+# The number of attached devices in a Fabric's status is not urgent.
 COUNTS_SECONDS = 2.0
 
 
@@ -56,7 +56,7 @@ class JobDone:
 
     @property
     def renews_supply(self) -> bool:
-        """Whether what can be given to claims may be different."""
+        """Return whether the job may change the supply of devices for claims."""
         return self.job in (Job.PUBLISH, Job.LABELS)
 
 
@@ -69,7 +69,7 @@ class Jobs:
         self.queue: workers.WorkQueue[tuple[Job, str]] = workers.WorkQueue()
 
     def add(self, job: Job, name: str = "", *, after: float = 0.0) -> None:
-        """Add a job, to be done now or after some seconds; the more it looks at, the later."""
+        """Add a job for now or in some seconds; a job that looks at more objects is done later."""
         if job is Job.LABELS and after:
             after += GATHER_SECONDS_PER_NODE * len(self._nodes)
         view = self._sessions.get(name) if job is Job.PUBLISH and after else None
@@ -81,16 +81,16 @@ class Jobs:
             self.queue.add((job, name))
 
     def add_due(self, due: Due) -> None:
-        """Add a job that a watch names."""
+        """Add a job from a watch."""
         self.add(due.job, due.name, after=due.after)
 
     def count_waiting(self) -> int:
-        """Return how many jobs wait to be done."""
+        """Return the number of waiting jobs."""
         return len(self.queue)
 
 
 def begin(fabric: str) -> tuple[Due, ...]:
-    """Return the jobs of a Fabric whose session begins."""
+    """Return the jobs for the begin of a Fabric's session."""
     return (*(Due(job, fabric) for job in (Job.PUBLISH, Job.STATUS, Job.FINALIZER)), Due(Job.LABELS))
 
 
@@ -154,7 +154,7 @@ OF_FABRICS = (
         lambda c: [_publish_soon(c.fabric)],
         when=lambda c: c.is_shown,
     ),
-    # Ports fill and empty all the time; what that means for the nodes can wait for the next ones.
+    # Ports fill and empty all the time; their effect on the nodes can wait for the next changes.
     watch("hosts", change_kinds.HostsChange, _labels_soon),
     watch(
         "connection: jobs of the fabric",

@@ -1,7 +1,7 @@
-"""The node labels that say which nodes a fabric reaches, decided purely.
+"""The node labels for the nodes that a fabric reaches, decided purely.
 
-The pools' nodeSelector asks for the label, so a full or unmapped node is avoided without tainting a healthy device. Further
-labels say which of the fabric's devices a node can have; see `controller.reach`.
+The pools' nodeSelector asks for the label, so a full or unmapped node is avoided without a taint on a healthy device.
+Further labels say which of the fabric's devices a node can have; see `controller.reach`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ class Change:
 
 
 def concerned(change: Change, fabrics: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """Return the Fabrics, of those given with the models they limit, that the change is for; all for a left-over."""
+    """Return the Fabrics that the change is for, of those given with the models they limit; all for a left-over label."""
     concerned = tuple(
         fabric
         for fabric, models in fabrics.items()
@@ -39,15 +39,15 @@ def plan(
     *,
     value: str = "true",
 ) -> tuple[Change, ...]:
-    """Return the changes that make the labels true.
+    """Return the changes that correct the labels.
 
     Args:
         nodes: all nodes.
-        reached: by the name of each Fabric of this driver the nodes with room, or None before its first listing; other
-            labels with this driver's value are left-overs and go. A label with another value stays as it is: it is another
-            driver's, and the admission policy refuses to change it; see `foreign`.
-        further: by node name the labels of the groups that it reaches, and of what it may have no more of.
-        value: of this driver's labels.
+        reached: by the name of each Fabric of this driver, the nodes with room, or None before its first listing; other
+            labels with this driver's value are left-overs and go. A label with another value belongs to another driver
+            and stays; the admission policy refuses to change it; see `foreign`.
+        further: by node name, the labels of its reachable groups, and of the models that are closed to it.
+        value: the value of this driver's labels.
     """
     changes = []
     for node in nodes:
@@ -77,13 +77,13 @@ def plan(
 def foreign(
     nodes: Iterable[core.Node], fabric: str, models: Iterable[str] = (), *, value: str = "true"
 ) -> tuple[str, ...]:
-    """Return a sentence for each label of that Fabric with another value than this driver's.
+    """Return a sentence for each label of that Fabric with another driver's value.
 
     Args:
         nodes: the nodes that are hosts of the fabric.
         fabric: the Fabric's name.
-        models: that the Fabric limits.
-        value: of this driver's labels.
+        models: the models that the Fabric limits.
+        value: the value of this driver's labels.
     """
     effects = {names.node_label(fabric): "it gets no device"}
     effects |= {names.closed_label(fabric, model): f"it gets no {model}" for model in models}
@@ -97,7 +97,7 @@ def foreign(
 
 
 def held_back(nodes: Sequence[str]) -> str:
-    """Return a sentence on the nodes of a fabric whose label came and went too often; empty without any."""
+    """Return a sentence on the fabric's nodes with an unstable label; empty without any."""
     if not nodes:
         return ""
     more = f" and {len(nodes) - NAMED_MAX} more" if len(nodes) > NAMED_MAX else ""

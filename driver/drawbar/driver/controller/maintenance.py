@@ -1,4 +1,4 @@
-"""The Maintenances by their Fabric, and what each of them has come to; the judgement is pure."""
+"""The Maintenances by their Fabric, and the status of each; the judgement is pure."""
 
 import datetime
 from collections.abc import Collection
@@ -22,7 +22,7 @@ class Index:
         self._published: dict[str, maintenances.Scope] = {}
 
     def change(self, old: maintenances.Maintenance | None, new: maintenances.Maintenance | None) -> None:
-        """Take over a change of a Maintenance."""
+        """Take in a change of a Maintenance."""
         for item in (old, new):
             if item is None:
                 continue
@@ -51,7 +51,7 @@ class Index:
             self._published[fabric] = scope
 
     def is_published(self, item: maintenances.Maintenance) -> bool:
-        """Return whether the pools of its Fabric show the Maintenance as it is."""
+        """Return whether its Fabric's pools show the Maintenance."""
         scope = self._published.get(item.spec.fabric, maintenances.Scope())
         return scope.devices.issuperset(item.spec.devices) and scope.nodes.issuperset(item.spec.nodes)
 
@@ -80,11 +80,11 @@ def status(
     has_fabric: bool,
     now: datetime.datetime,
 ) -> maintenances.MaintenanceStatus:
-    """Return the status as it should be; the condition keeps its transition time while it stays the same.
+    """Return the wanted status; an unchanged condition keeps its transition time.
 
     Args:
         item: the Maintenance.
-        listed: what its entries may name; None while the Fabric was not listed.
+        listed: the possible names in its entries; None before the Fabric's first listing.
         has_fabric: whether there is a Fabric of that name.
         now: the time of day.
     """

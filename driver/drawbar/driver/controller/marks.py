@@ -1,7 +1,8 @@
 """The owner of a connection, by the mark that the fabric keeps with it; pure.
 
-A mark names the cluster and the Fabric: of two Fabrics that reach one manager, neither must take the other's devices for
-lost ones. It names the driver, too: a device of another driver may still be in use after the Fabric came to this one.
+A mark names the cluster and the Fabric. If two Fabrics reach one manager, neither must take the other's devices for
+lost ones. The mark also names the driver: a device of another driver may still be in use after the Fabric came to this
+one.
 """
 
 import enum
@@ -27,7 +28,7 @@ class Owner(enum.Enum):
 
 
 def mark(cluster: str, fabric: str, driver: str = drivers.DEFAULT) -> str | None:
-    """Return the mark of this driver's connections, of at most 117 bytes, since a cluster is a UUID; None without one."""
+    """Return the mark of this driver's connections, at most 117 bytes with a UUID as the cluster, or None without a cluster."""
     if not cluster:
         return None
     plain = f"drawbar/{cluster}/{fabric}"
@@ -40,15 +41,15 @@ def owner(connection: contract.Connection | None, own: str | None, *, recorded: 
     """Return the owner of a connection.
 
     Args:
-        connection: as the fabric reports it.
-        own: our mark; None where the fabric keeps no marks, or ours is not known.
-        recorded: there is a DeviceAttachment of the device.
+        connection: the connection in the fabric's report.
+        own: our mark; None if the fabric keeps no marks, or ours is not known.
+        recorded: whether the device has a DeviceAttachment.
     """
     if connection is None:
         return Owner.NONE
     if connection.mark is not None:
         return Owner.OURS if connection.mark == own else Owner.OTHERS
-    # What we connect is recorded first, and marked where the fabric keeps marks.
+    # Our connections are recorded first, and marked if the fabric keeps marks.
     return Owner.UNTOLD if recorded or own is None else Owner.OTHERS
 
 
@@ -69,12 +70,12 @@ def stranded(
     recorded: Callable[[contract.Device], bool],
     mapped: Collection[str],
 ) -> tuple[str, ...]:
-    """Return a sentence for each device that is ours, has no record, and is connected to a host that is no node.
+    """Return a sentence for each device of ours without a record that is connected to a host that is no node.
 
     Args:
-        devices: of one fabric.
-        own: our mark; None where there is none.
-        recorded: whether there is a DeviceAttachment of the device.
+        devices: the devices of one fabric.
+        own: our mark; None if there is none.
+        recorded: returns whether the device has a DeviceAttachment.
         mapped: the hosts that are nodes.
     """
     return tuple(

@@ -1,9 +1,9 @@
-"""Kubernetes names of what a fabric has: devices, pools, slices.
+"""Kubernetes names of a fabric's objects: devices, pools, slices.
 
-A fabric's ids are free text; Kubernetes' names are not. An id that is a name already is taken as it is, unless it looks like
-a name that is made here, with a hash at its end. Any other is made readable and gets a hash of the whole id. So no id can be
-chosen that has another one's name, unless two have the same hash; `unambiguous` finds these. The names of shares are kept
-for shares: a device of the manager with such an id is not shown (`fabrics.session`).
+A fabric's ids are free text; Kubernetes' names are not. A valid name is taken as it is, unless it looks like a name
+that is made here, with a hash at its end. Any other id is made readable and gets a hash of the whole id. So no id can
+have another one's name, unless both have the same hash; `unambiguous` finds these. The names of shares are kept for
+shares: a manager's device with such an id is not shown (`fabrics.session`).
 
 Source: `resource.k8s.io/v1` Device.name (DNS label), ResourcePool.name (DNS subdomains joined by `/`).
 """
@@ -37,7 +37,7 @@ class DeviceKey(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One fabric device.
 
     Attributes:
-        fabric: name of the Fabric object.
+        fabric: the name of the Fabric object.
         device: the device's DRA name.
     """
 
@@ -46,12 +46,12 @@ class DeviceKey(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def attachment(self) -> str:
-        """The name of the one DeviceAttachment this device can have."""
+        """Return the name of the device's only possible DeviceAttachment."""
         return attachments.name(self.fabric, self.device)
 
 
 def label(text: str, *, room: int = 0) -> str:
-    """Return a DNS label for any id, with room for so many more characters; equal only for equal ids, but for their hash."""
+    """Return a DNS label for any id, shorter by `room` characters; equal labels mean equal ids, except for equal hashes."""
     most = LABEL_CHARS - room
     if len(text) <= most and _LABEL.fullmatch(text) and not is_of_rule(text):
         return text
@@ -62,11 +62,11 @@ def label(text: str, *, room: int = 0) -> str:
 def unambiguous(
     ids: Iterable[str], held: Mapping[str, str]
 ) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
-    """Return the ids that have their name for themselves, and each of the others with the one whose name it has.
+    """Return the ids with a name of their own, and each of the others with the id that has its name.
 
     Args:
-        ids: of everything that is listed.
-        held: by name the id that had it before, which keeps it; of two new ones the first in their order has it.
+        ids: the ids of all listed objects.
+        held: by name, its earlier id, which keeps it; of two new ids the first in their order gets it.
     """
     owners: dict[str, str] = {}
     namesakes = []
@@ -78,7 +78,7 @@ def unambiguous(
 
 
 def composite(prefix: str, members: tuple[str, ...]) -> str:
-    """Return the name of the composite that a rule makes of these devices; no other devices ever have it."""
+    """Return the name of a rule's composite of these devices; no other devices ever have it."""
     return f"{prefix}-{_hash('/'.join(members))}"
 
 
@@ -88,27 +88,27 @@ def is_of_rule(name: str) -> bool:
 
 
 def share(share_id: str) -> str:
-    """Return the device name of a share; a name that no device of a fabric has."""
+    """Return the device name of a share, which no device of a fabric has."""
     name = f"{SHARE_PREFIX}{share_id}"
     return name if is_share(name) else f"{SHARE_PREFIX}{uuid.uuid5(uuid.NAMESPACE_OID, share_id)}"
 
 
 def is_share(name: str) -> bool:
-    """Return whether a device name is that of a share."""
+    """Return whether the name belongs to a share."""
     return name.startswith(SHARE_PREFIX) and _SHARE.fullmatch(name) is not None
 
 
 def pool(
     fabric: str, enclosure: str, model: str = "", *, reach: str = "", refusing: Collection[str] = ()
 ) -> str:
-    """Return the pool of an enclosure.
+    """Return the name of an enclosure's pool.
 
     Args:
         fabric: the Fabric's name.
-        enclosure: of its devices; empty where there is only one.
-        model: of a pool for a model that not every node may have.
-        reach: of a pool for devices that not every host can have, as `reach_key` returns it.
-        refusing: of a pool for devices that the manager refused to some hosts, these hosts.
+        enclosure: the devices' enclosure; empty if there is only one.
+        model: the model of a pool that some nodes may not use; else empty.
+        reach: the `reach_key` of a pool that some hosts cannot reach; else empty.
+        refusing: the hosts that the manager refused the pool's devices to; else empty.
     """
     # A label has no dot, so no enclosure has such a name.
     parts = (
@@ -121,39 +121,39 @@ def pool(
 
 
 def reach_key(groups: Collection[str]) -> str:
-    """Return what stands for some reachability groups in names; empty without groups."""
+    """Return the key of some reachability groups in names; empty without groups."""
     if not groups:
         return ""
     readable = _readable("-".join(sorted(groups)), _REACH_CHARS)
-    # Lengths between them keep any two sets apart.
+    # The lengths keep any two sets apart.
     hashed = _hash("".join(f"{len(group)}:{group}" for group in sorted(groups)))
     return f"{readable}-{hashed}" if readable else hashed
 
 
 def refusal_key(hosts: Collection[str]) -> str:
-    """Return what stands for some hosts in the name of the pool of the devices that they refused."""
+    """Return the key of some hosts, for the name of the pool of devices that they refused."""
     return _hash("".join(f"{len(host)}:{host}" for host in sorted(hosts)))
 
 
 def reach_label(fabric: str, key: str) -> str:
     """Return the label of nodes that can have the devices with this `reach_key`."""
-    # Neither part has a dot, so no other Fabric has labels that begin like these.
+    # Neither part has a dot, so no other Fabric's labels begin like these.
     return f"{_reach_labels(fabric)}{key}"
 
 
 def enclosure_of(pool_name: str) -> str:
-    """Return the label of the enclosure whose devices are in that pool; empty where the fabric has one without a name."""
+    """Return the label of the pool's enclosure; empty for a fabric's only, unnamed enclosure."""
     first = "".join(pool_name.split("/")[1:2])
     return "" if first.startswith((_MODEL, _REACH, _REFUSED)) else first
 
 
 def reach_of(pool_name: str) -> str:
-    """Return the `reach_key` of the devices in that pool; empty where it has none."""
+    """Return the `reach_key` of the pool; empty without one."""
     return _part(pool_name, _REACH)
 
 
 def is_reach_label(text: str, fabric: str) -> bool:
-    """Return whether it is the label of nodes that can have some of the Fabric's devices."""
+    """Return whether the text is a label of nodes that can have some of the Fabric's devices."""
     return text.startswith(_reach_labels(fabric))
 
 
@@ -162,7 +162,7 @@ def _reach_labels(fabric: str) -> str:
 
 
 def _part(pool_name: str, prefix: str) -> str:
-    """Return what follows the prefix in the part of a pool's name that begins with it; empty without such a part."""
+    """Return the rest of the part with the prefix in a pool's name; empty without such a part."""
     parts = pool_name.split("/")[1:]
     return next((part.removeprefix(prefix) for part in parts if part.startswith(prefix)), "")
 
@@ -173,17 +173,17 @@ def closed_label(fabric: str, model: str) -> str:
 
 
 def refusal_label(fabric: str, hosts: Collection[str]) -> str:
-    """Return the label of the nodes of hosts that get nothing from the pool of the devices that they refused."""
+    """Return the label of the nodes that get nothing from the pool of devices that their hosts refused."""
     return _closed(fabric, f"{_REFUSED}{refusal_key(hosts)}")
 
 
 def refusal_of(pool_name: str) -> str:
-    """Return the `refusal_key` of the devices in that pool; empty where no host refused them."""
+    """Return the `refusal_key` of the pool; empty if no host refused its devices."""
     return _part(pool_name, _REFUSED)
 
 
 def closed_labels_of(pool_name: str) -> tuple[str, ...]:
-    """Return the labels of nodes that get nothing from that pool."""
+    """Return the labels of nodes that get nothing from the pool."""
     fabric, model, refusal = fabric_of(pool_name), _part(pool_name, _MODEL), refusal_of(pool_name)
     labels = (
         _closed(fabric, model) if model else "",
@@ -198,12 +198,12 @@ def _closed(fabric: str, model: str) -> str:
 
 
 def fabric_of(pool_name: str) -> str:
-    """Return the name of the Fabric that a pool of ours belongs to."""
+    """Return the name of the pool's Fabric."""
     return pool_name.partition("/")[0]
 
 
 def resource_slice(driver: str, pool_name: str) -> str:
-    """Return the one name a pool's slice can have, so that no second one makes the pool invalid."""
+    """Return the only name of the pool's slice, so that no second slice makes the pool invalid."""
     return f"{label(fabric_of(pool_name))}-{_hash(f'{driver}/{pool_name}')}"
 
 

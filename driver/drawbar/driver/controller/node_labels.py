@@ -1,4 +1,4 @@
-"""Writes the labels of all nodes: the Fabrics that reach a node, and the models and devices that it may have no more of."""
+"""The writer of all node labels: the Fabrics that reach a node, and the models and devices that are closed to it."""
 
 import asyncio
 import datetime
@@ -21,7 +21,7 @@ NAMESAKE = (
     "it with another name"
 )
 LOOK_AGAIN_SECONDS = 0.1
-# After the labels of a Fabric could not be judged.
+# The pause after the labels of a Fabric could not be judged.
 FAILED_SECONDS = 30.0
 # A refusal of one node's labels may hold for all nodes; the next round begins with nodes that were not refused.
 REFUSED_NODES_MAX = 10
@@ -38,8 +38,8 @@ class NodeLabels:
         """Hold the parts.
 
         Args:
-            cluster: with the nodes and the sessions.
-            queue: takes the jobs that a round asks for.
+            cluster: the cluster with the nodes and the sessions.
+            queue: the queue for jobs that a round needs.
             attempt: returns the context of a Fabric's part in the round.
         """
         self._cluster = cluster
@@ -55,7 +55,7 @@ class NodeLabels:
             kube_errors.KubeError: one of them was not written; all others were tried.
         """
         value = drivers.label_value(self._cluster.driver)
-        # The labels of a Fabric that cannot be judged stay.
+        # If a Fabric's labels cannot be judged, they stay.
         reached: dict[str, frozenset[str] | None] = {}
         related: dict[str, reach.NodeLabels] = {}
         for view in self._cluster.sessions:
@@ -86,7 +86,7 @@ class NodeLabels:
             by_fabric.setdefault(labels.concerned(change, limited), []).append(change)
         refused: list[kube_errors.KubeError] = []
         async with asyncio.TaskGroup() as tasks:
-            # One Fabric that has many changes must not keep the others from theirs.
+            # A Fabric with many changes must not delay the others.
             for concerned, planned in by_fabric.items():
                 tasks.create_task(
                     self._label_all(concerned, planned, refused), name=f"labels-{','.join(concerned)}"
@@ -95,7 +95,7 @@ class NodeLabels:
             raise refused[0]
 
     def _relate(self, view: session.Session) -> reach.NodeLabels:
-        """Return which of the Fabric's nodes reach which devices; report the devices that no host reaches."""
+        """Return the labels for the nodes' reachable devices; report the devices that no host reaches."""
         arranged = self._cluster.composites(view.name)
         members = arranged.members if arranged is not None else {}
         probation = datetime.timedelta(seconds=view.spec.policy.probation_seconds)
@@ -134,7 +134,7 @@ class NodeLabels:
     async def _label_all(
         self, concerned: tuple[str, ...], changes: list[labels.Change], refused: list[kube_errors.KubeError]
     ) -> None:
-        """Write the labels that concern the same Fabrics, until the API server answers no more or has refused many."""
+        """Write the labels of the same Fabrics, until the API server stops answering or has refused many."""
         with client.writing_for(concerned[0] if len(concerned) == 1 else ""):
             for change in changes:
                 attempt = self._cluster.contained.attempt(
@@ -149,7 +149,7 @@ class NodeLabels:
                     if attempt.failure:
                         self._jobs.add(Job.LABELS, after=FAILED_SECONDS)
                 except (kube_errors.Denied, kube_errors.Invalid) as error:
-                    # One node that may not be labelled must not keep the others from their labels.
+                    # A node whose labels are refused must not keep the others from theirs.
                     refused.append(error)
                     if len(refused) >= REFUSED_NODES_MAX:
                         return
@@ -166,7 +166,7 @@ class NodeLabels:
             await self._cluster.nodes.merge(node, body, manager=self._cluster.manager)
 
     def _steady(self, view: session.Session, offered: frozenset[str]) -> frozenset[str]:
-        """Return the offered nodes whose label is not held back because it came and went too often."""
+        """Return the offered nodes, without those whose unstable label is held back."""
         now, steady = asyncio.get_running_loop().time(), set[str]()
         for node in view.nodes.remembered.values():
             key, good = (view.name, node), node in offered
@@ -188,12 +188,12 @@ class NodeLabels:
         return frozenset(steady)
 
     def map(self, fabric_name: str) -> None:
-        """Map the fabric's hosts to nodes, and add the jobs that depend on a change of that."""
+        """Map the fabric's hosts to nodes, and add the jobs that depend on a change of the map."""
         view = self._cluster.sessions.get(fabric_name)
         if view is None or not view.listed:
             return
         fabric = self._cluster.fabrics.get(fabric_name)
-        # When this controller has just begun, another one mapped them; what is attached shows that too.
+        # Before this controller began, another one mapped the hosts; attached devices show that too.
         held = view.nodes.remembered or (hosts.from_status(fabric) if fabric is not None else {})
         held = held or {
             attachment.spec.host_id: attachment.spec.node_name
@@ -206,7 +206,7 @@ class NodeLabels:
             self._jobs.add(Job.LABELS, after=jobs.GATHER_SECONDS)
 
     def _closed(self) -> dict[str, set[str]]:
-        """By node name the labels of the models that it may have no more of."""
+        """Return, by node name, the labels of the models that the node may have no more of."""
         closed: dict[str, set[str]] = {}
         for fabric in self._cluster.fabrics:
             name, rules = fabric.metadata.name, fabric.spec.policy.models
@@ -217,7 +217,7 @@ class NodeLabels:
         return closed
 
     def _with_room(self, view: session.Session) -> frozenset[str]:
-        """Return the nodes that can take one more device, and are neither at fault nor in maintenance."""
+        """Return the nodes that can take one more device, without those at fault or in maintenance."""
         fabric = self._cluster.fabrics.get(view.name)
         blamed = find_blamed(self._cluster, fabric) if fabric is not None else {}
         for until in blamed.values():
@@ -228,7 +228,7 @@ class NodeLabels:
         )
 
     def _living(self, view: session.Session) -> frozenset[str]:
-        """Return the fabric's nodes whose daemon is alive; report the others, and look again when a fading one's grace ends."""
+        """Return the fabric's nodes with a live daemon; report the others, and look again at the end of a fading one's grace."""
         now, label = self._cluster.clock(), names.node_label(view.name)
         living, silent = set(), []
         for name in sorted(view.nodes.host_of):
@@ -253,7 +253,7 @@ def summarise(view: session.Session) -> tuple[fabrics.ReachGroup, ...]:
 
 
 def find_blamed(cluster: Cluster, fabric: fabrics.Fabric) -> dict[str, datetime.datetime]:
-    """Return the hosts at fault, each with the moment until which it is avoided."""
+    """Return the hosts at fault, each with the time until which it is avoided."""
     view = cluster.sessions.get(fabric.metadata.name)
     probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
     return view.faults.blamed(probation, cluster.clock()) if view is not None else {}

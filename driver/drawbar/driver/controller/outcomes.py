@@ -1,6 +1,6 @@
-"""How an attach or a detach can end, as closed lists, so that the number of metric series is bounded.
+"""The outcomes of an attach or a detach, as closed lists, so that the number of metric series is bounded.
 
-The reasons of a failed attach are those of `catalogue.attachment_conditions`, the node daemon's among them; pure.
+The reasons of a failed attach are those of `catalogue.attachment_conditions`, with the node daemon's; pure.
 """
 
 import enum
@@ -12,7 +12,7 @@ from drawbar.driver.catalogue import attachment_conditions, reasons
 
 
 class Side(enum.StrEnum):
-    """Which of the two calls to the fabric; the value is its letter in request ids."""
+    """One of the two calls to the fabric; the value is its letter in request ids."""
 
     ATTACH = "a"
     DETACH = "d"
@@ -26,7 +26,7 @@ NOT_THE_DEVICE = frozenset(
     row.reason for table in attachment_conditions.FAILURES for row in table.rows if not row.blames_device
 )
 """The reasons for which another device would have failed as well, or that other hosts and claims do not meet."""
-# With these the device is not connected, whatever the record was.
+# With these reasons the device is not connected, even if the record says so.
 NOT_CONNECTED = frozenset({reasons.DEVICE_IN_USE, reasons.CONNECTION_NOT_SHOWN})
 
 ATTACHED = "Attached"
@@ -42,17 +42,17 @@ RELEASED = "Released"
 FORCED = "Forced"
 DETACHES = (RELEASED, FORCED, reasons.NODE_GONE)
 
-# As the two daemons write them, in the order in which an attachment goes through them.
+# The phases of the two daemons, in the order of an attachment's life.
 PHASES = ("Pending", "Attached", "Ready", "Idle", "Failed", "Releasing", "Released")
 
 
 def failure(reason: str) -> str:
-    """Return the reason, or `Other` for one that is not of the closed list: an object of the API could hold any text."""
+    """Return the reason, or `Other` for one outside of the closed list: an object of the API could hold any text."""
     return reason if reason in FAILURES else reasons.OTHER
 
 
 def detach(attachment: attachments.DeviceAttachment) -> str:
-    """Return why the device of an attachment that is gone could be detached."""
+    """Return the reason why the device of a deleted attachment could be detached."""
     if attachment.holds(attachments.RELEASED):
         return RELEASED
     return FORCED if attachment.forced else reasons.NODE_GONE
@@ -67,9 +67,9 @@ def phase(attachment: attachments.DeviceAttachment) -> str:
 
 
 def problem(attachment: attachments.DeviceAttachment) -> attachments.Failure | None:
-    """Return why the attachment does not come about: the controller's own record, else the node's report.
+    """Return why the attachment fails: the controller's own record, else the node's report.
 
-    A reason that is not of the closed list reads `Other`: what a node writes becomes a taint, a condition and an Event.
+    A reason outside of the closed list becomes `Other`: a node's reason becomes a taint, a condition and an Event.
     """
     recorded = attachment.status.error
     if recorded is not None:
@@ -88,7 +88,7 @@ def contradiction(attachment: attachments.DeviceAttachment) -> meta.Condition | 
 
 
 def blocker(attachment: attachments.DeviceAttachment) -> str:
-    """Return why the node does not release the device; empty where it does, or reports nothing."""
+    """Return why the node does not release the device; empty if it does, or reports nothing."""
     released = meta.find(attachment.status.conditions, attachments.RELEASED)
     if released is None or released.status != "False":
         return ""

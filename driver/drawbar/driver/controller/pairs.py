@@ -1,12 +1,12 @@
-"""Which devices cannot go to which hosts, by the fabric manager's own refusals; pure.
+"""The pairs of devices and hosts that the fabric manager refused to connect; pure.
 
-A refusal as incompatible says nothing about the device and nothing about the host: each of them works with others. So the
-pair is remembered, and a claim for it fails at once for as long as a failed device would be on probation. Then the manager
-is asked again. The period grows as a probation does: by refusals of a second namespace.
+A refusal as incompatible says nothing about the device or the host: each of them works with others. So the pair is
+remembered, and a claim for it fails at once for as long as a failed device would be on probation. Then the manager is
+asked again. The period grows as a probation does: by refusals of a second namespace.
 
-The pairs are in the Fabric's status, up to `SHOWN_MAX` of them, and a controller that starts takes them from there; each
-then counts from that start. Bounded: an entry without a refusal for a day is dropped, and of more than `LIMIT` entries
-the oldest goes.
+The pairs are in the Fabric's status, up to `SHOWN_MAX` of them, and a starting controller takes them from there; each
+then counts from that start. They are bounded: an entry without a refusal for a day is dropped, and of more than `LIMIT`
+entries the oldest goes.
 """
 
 import datetime
@@ -29,9 +29,10 @@ class Refusal:
     """The fabric manager's last refusal of a pair.
 
     Attributes:
-        message: its words.
-        at: when this process first saw it, on the steady clock.
-        reported_at: the same for people; after a restart, the time in the Fabric's status.
+        message: the manager's words.
+        at: the time when this process first saw it, on the steady clock.
+        reported_at: the same time for people; after a restart, the time in the Fabric's status.
+        tally: the refusals by namespace.
     """
 
     message: str
@@ -51,7 +52,7 @@ class Pairs:
     _refusals: dict[Pair, Refusal] = field(default_factory=dict)
 
     def restore(self, reported: Iterable[fabrics.IncompatiblePair], now: datetime.datetime) -> None:
-        """Take over the pairs that the Fabric's status reports."""
+        """Take the pairs from the Fabric's status."""
         for pair in reported:
             self._refusals[pair.device, pair.host] = Refusal(
                 message=pair.message, at=now, reported_at=pair.refused_at
@@ -69,11 +70,11 @@ class Pairs:
         """Note that the manager refused to attach the device to the host as incompatible.
 
         Args:
-            pair: the two.
+            pair: the device and the host.
             source: the origin of the attach.
             message: the manager's words.
-            now: on the steady clock.
-            date: the same as the time of day.
+            now: the time on the steady clock.
+            date: the time of day.
         """
         self._forget(now)
         earlier = self._refusals.pop(pair, None)
@@ -92,7 +93,7 @@ class Pairs:
     def refusal(
         self, device: str, host: str, probation: datetime.timedelta, now: datetime.datetime
     ) -> Refusal | None:
-        """Return the refusal of the pair; None if there is none, or the manager is to be asked again."""
+        """Return the refusal of the pair, or None if there is none, or the manager is to be asked again."""
         refusal = self._refusals.get((device, host))
         return refusal if refusal is not None and now < refusal.ends_at(probation) else None
 
@@ -105,13 +106,13 @@ class Pairs:
         return {pair: refusal for pair, refusal in self._refusals.items() if now < refusal.ends_at(probation)}
 
     def ends(self, probation: datetime.timedelta, now: datetime.datetime) -> dict[Pair, datetime.datetime]:
-        """Return the pairs that are not tried now, each with the moment when it may be."""
+        """Return the pairs that are not tried now, each with the time of the next possible try."""
         return {pair: refusal.ends_at(probation) for pair, refusal in self.lasting(probation, now).items()}
 
     def reported(
         self, probation: datetime.timedelta, now: datetime.datetime
     ) -> tuple[fabrics.IncompatiblePair, ...]:
-        """Return the pairs for the Fabric's status, sorted; of too many the ones that were refused last."""
+        """Return the pairs for the Fabric's status, sorted; of too many, the last refused ones."""
         lasting = list(self.lasting(probation, now).items())[-SHOWN_MAX:]
         return tuple(
             fabrics.IncompatiblePair(

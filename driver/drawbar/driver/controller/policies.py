@@ -1,8 +1,8 @@
-"""What a Fabric allows on one node: how many devices of a model, and which models side by side; pure.
+"""A Fabric's limits for one node: the number of devices of a model, and the models side by side; pure.
 
-What is attached, or about to be, counts; an idle device counts too. A claim that would break a rule is refused before
-anything is attached, and the node is closed to the model until something is detached there, so that the scheduler does
-not come back to it.
+Attached devices count, with future and idle ones. A claim that would break a rule is refused before anything is
+attached, and the node is closed to the model until something is detached there, so that the scheduler does not come
+back to it.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from drawbar.driver.catalogue import reasons
 
 
 def models_by_node(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, Counter[str]]:
-    """Return by node name how many devices of which model it has."""
+    """Return, by node name, the number of its devices of each model."""
     models: dict[str, Counter[str]] = {}
     for attachment in attached:
         models.setdefault(attachment.spec.node_name, Counter())[attachment.spec.model] += 1
@@ -21,20 +21,20 @@ def models_by_node(attached: Iterable[attachments.DeviceAttachment]) -> dict[str
 
 
 def restricted(rules: Iterable[fabrics.ModelRule]) -> frozenset[str]:
-    """Return the models that some rule is about; their devices are published in pools of their own."""
+    """Return the models in any rule; their devices are published in pools of their own."""
     return frozenset(model for rule in rules for model in (rule.model, *rule.not_with))
 
 
 def forbids(
     rules: Iterable[fabrics.ModelRule], model: str, on_node: Mapping[str, int], node: str
 ) -> attachments.Failure | None:
-    """Return why a node may not have one more device of the model; None if it may.
+    """Return why a node may not have one more device of the model, or None if it may.
 
     Args:
-        rules: the Fabric's.
-        model: of the device.
-        on_node: how many devices of which model the node has.
-        node: its name, for the sentence.
+        rules: the Fabric's rules.
+        model: the device's model.
+        on_node: the node's number of devices of each model.
+        node: the node's name, for the sentence.
     """
     for rule in rules:
         if (
@@ -60,7 +60,7 @@ def forbids(
 def closed(
     rules: tuple[fabrics.ModelRule, ...], by_node: Mapping[str, Mapping[str, int]]
 ) -> dict[str, frozenset[str]]:
-    """Return by node name the models that it may have no more of."""
+    """Return, by node name, the models that the node may have no more of."""
     closed_to = {
         node: frozenset(model for model in restricted(rules) if forbids(rules, model, counts, node))
         for node, counts in by_node.items()
@@ -69,5 +69,5 @@ def closed(
 
 
 def stays(rules: Iterable[fabrics.ModelRule], model: str, on_node: Mapping[str, int]) -> bool:
-    """Return whether an idle device of the model stays on its node for ever: it is one of the least number."""
+    """Return whether an idle device of the model stays on its node forever, to keep the rule's minimum."""
     return any(rule.model == model and on_node.get(model, 0) <= rule.min_per_node for rule in rules)

@@ -1,7 +1,7 @@
-"""How often something was done lately, and when it may be done again; pure.
+"""The recent rate of an act, and the time of its next permitted repetition; pure.
 
-Kept in memory only: a controller that begins to lead counts anew. Bounded: a key without an act within the window is
-dropped, and of more than `KEYS_MAX` keys the one whose last act is longest ago goes.
+The acts are kept in memory only: a new leader counts from zero. They are bounded: a key without an act within the
+window is dropped, and of more than `KEYS_MAX` keys the one with the oldest last act goes.
 """
 
 import datetime
@@ -21,7 +21,7 @@ class Rate(Generic[K]):
 
     def __init__(self, window: datetime.timedelta) -> None:
         self._window = window
-        # The key that acted last stands last.
+        # The key with the latest act is the last.
         self._acts: OrderedDict[K, deque[datetime.datetime]] = OrderedDict()
 
     def add(self, key: K, now: datetime.datetime) -> None:
@@ -35,11 +35,11 @@ class Rate(Generic[K]):
             del self._acts[oldest]
 
     def free_at(self, key: K, limit: int, now: datetime.datetime) -> datetime.datetime | None:
-        """Return when one more act is within the limit again; None if it is now.
+        """Return when one more act is within the limit again, or None if it is now.
 
         Args:
-            key: whose acts.
-            limit: of the acts in a window, at most `ACTS_MAX`.
+            key: the key of the acts.
+            limit: the most acts in a window, at most `ACTS_MAX`.
             now: as for `add`.
         """
         acts = self._acts.get(key)
@@ -49,6 +49,6 @@ class Rate(Generic[K]):
         return moment if moment > now else None
 
     def over(self, limit: int, now: datetime.datetime) -> dict[K, datetime.datetime]:
-        """Return the keys without room for one more act, each with the moment at which there is room."""
+        """Return the keys without room for one more act, each with the time when there is room."""
         moments = {key: self.free_at(key, limit, now) for key in self._acts}
         return {key: moment for key, moment in moments.items() if moment is not None}

@@ -1,17 +1,18 @@
-"""Which nodes can have which devices of a fabric, as pools and node labels say it; pure.
+"""The nodes that can have each device of a fabric, as pools and node labels say it; pure.
 
-Devices of the same reachability groups have pools of their own. Such a pool selects the nodes with a label for these groups,
-which exactly the nodes have whose hosts reach the devices. A device without groups is offered to all nodes of its fabric.
+Devices of the same reachability groups have pools of their own. Such a pool selects the nodes with a label for these
+groups; exactly the nodes whose hosts reach the devices have it. A device without groups is offered to all nodes of its
+fabric.
 
-A pair that the fabric manager refused as incompatible teaches one thing about these two. So the device moves to a pool of the
-devices that the same hosts refused, and the nodes of these hosts have a label that keeps them from it.
+A pair that the fabric manager refused as incompatible says something only about these two. So the device moves to a
+pool of the devices that the same hosts refused, and the nodes of these hosts have a label that keeps them from it.
 
 Invariants:
 
-- a pool leaves out a host only if each of its devices was refused there, so refusals that a tenant provokes cost other tenants
-  nothing but pairs that the manager refuses anyway;
-- there are at most `REFUSING_POOLS_MAX` pools for refused devices, and none that another pool needs the room of; a device
-  without such a pool stays where it was, and a claim for a refused pair fails without a question to the manager;
+- a pool leaves out a host only if each of its devices was refused there, so refusals that a tenant provokes cost other
+  tenants nothing but pairs that the manager refuses anyway;
+- there are at most `REFUSING_POOLS_MAX` pools for refused devices, and none that another pool needs the room of; a
+  device without such a pool stays in its pool, and a claim for a refused pair fails without a call to the manager;
 - a node has at most `LABELS_MAX` labels for the groups of one fabric.
 """
 
@@ -25,7 +26,7 @@ from drawbar.fabric import contract
 
 REFUSING_POOLS_MAX = 16
 LABELS_MAX = 256
-# Of hosts that refused the same devices; each is a label of its nodes.
+# The most sets of hosts that refused the same devices; each is a label of their nodes.
 REFUSALS_LABELLED_MAX = 2 * REFUSING_POOLS_MAX
 SHOWN_MAX = 64
 NAMED_MAX = 5
@@ -39,8 +40,8 @@ class NodeLabels:
     """The labels of a fabric's nodes.
 
     Attributes:
-        reached: by node name the labels of the groups that the node's host reaches.
-        closed: by node name the labels that keep it from devices that its host refused.
+        reached: by node name, the labels of the groups that the node's host reaches.
+        closed: by node name, the labels that keep it from devices that its host refused.
         crowded: nodes whose hosts reach more groups than a node can have labels.
     """
 
@@ -52,11 +53,11 @@ class NodeLabels:
 def refusing_hosts(
     pairs: Iterable[Pair], members: Mapping[str, Collection[str]] | None = None
 ) -> dict[str, frozenset[str]]:
-    """Return by the name of a device, or of a composite, the hosts that it cannot go to now.
+    """Return, by the name of a device or composite, the hosts that it cannot go to now.
 
     Args:
-        pairs: that were refused.
-        members: by the name of a composite its devices.
+        pairs: the refused pairs.
+        members: by the name of a composite, its devices.
     """
     hosts: dict[str, set[str]] = {}
     for device, host in pairs:
@@ -76,15 +77,15 @@ def separate(
     """Return the refused devices that get a pool of their own, each with the hosts that are kept from it.
 
     Args:
-        refusing: as `refusing_hosts` returns it.
-        homes: by device name the pool of devices like it that no host refused.
-        published: the names of the pools that are there.
-        room: for how many pools.
+        refusing: the result of `refusing_hosts`.
+        homes: by device name, the pool of similar devices that no host refused.
+        published: the names of the present pools.
+        room: the number of further pools that fit.
     """
     wanted = Counter(
         (homes[device], names.refusal_key(hosts)) for device, hosts in refusing.items() if device in homes
     )
-    # Those that are there stay, then those with the most devices.
+    # The present pools come first, then those with the most devices.
     chosen = sorted(
         wanted, key=lambda pool: (f"{pool[0]}/refused.{pool[1]}" not in published, -wanted[pool], pool)
     )[: max(0, min(room, REFUSING_POOLS_MAX))]
@@ -108,12 +109,12 @@ def node_labels(
     """Return the labels of a fabric's nodes.
 
     Args:
-        fabric: its name.
+        fabric: the fabric's name.
         device_groups: the reachability groups of each device or composite.
-        hosts: of the fabric.
-        node_of: by host id the node that it is.
-        refusing: by each device, or composite, the hosts that refused it.
-        published: the names of the pools that are there.
+        hosts: the fabric's hosts.
+        node_of: by host id, its node.
+        refusing: by the name of each device or composite, the hosts that refused it.
+        published: the names of the present pools.
     """
     sets = {groups for groups in device_groups if groups}
     labels = {groups: names.reach_label(fabric, names.reach_key(groups)) for groups in sets}
@@ -146,7 +147,7 @@ def _closed(
     refusing: Collection[frozenset[str]],
     published: Collection[str],
 ) -> dict[str, frozenset[str]]:
-    """Return by node name the labels of the pools that it is kept from; of too many, those first that are there."""
+    """Return, by node name, the labels of the pools that it is kept from; of too many, first those of present pools."""
     counts = Counter(refusing)
     shown = {names.refusal_of(pool) for pool in published}
     ranked = sorted(
@@ -165,12 +166,12 @@ def unreached(
     hosts: Mapping[str, contract.Host],
     host_of: Mapping[str, str],
 ) -> dict[str, frozenset[names.DeviceKey]]:
-    """Return by node name the devices that the node's host does not reach.
+    """Return, by node name, the devices that the node's host does not reach.
 
     Args:
-        devices: their reachability groups.
-        hosts: of the fabric, by id.
-        host_of: by node name the id of its host.
+        devices: the devices' reachability groups.
+        hosts: the fabric's hosts by id.
+        host_of: by node name, the id of its host.
     """
     grouped = {key: groups for key, groups in devices.items() if groups}
     by_groups: dict[frozenset[str], frozenset[names.DeviceKey]] = {}
@@ -226,7 +227,7 @@ def find_stranded(devices: Iterable[contract.Device], hosts: Iterable[contract.H
 
 
 def describe_crowded(nodes: Collection[str]) -> str:
-    """Return a sentence about nodes that lack labels; empty if there are none."""
+    """Return a sentence about nodes with too few labels; empty if there are none."""
     if not nodes:
         return ""
     shown = sorted(nodes)

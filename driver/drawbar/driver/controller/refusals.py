@@ -1,11 +1,11 @@
 """The controller's writes that the API server refuses, by Fabric, until it takes them.
 
-A refusal (a missing permission, an admission policy, a validation rule) lasts until an administrator changes the cluster,
-and nothing works meanwhile, so it shows in the Fabric's condition `Writable`. A stale view (Conflict) and an API server that
-does not answer are no refusals: they pass by themselves.
+A refusal (a missing permission, an admission policy, a validation rule) lasts until an administrator changes the
+cluster, and nothing works meanwhile, so it shows in the Fabric's condition `Writable`. A stale view (Conflict) and an
+API server that does not answer are no refusals: they pass by themselves.
 
-Each entry is one thing that is written (a node, a pool, a device with its claim) and leaves when a later attempt is
-accepted or finds nothing to write. Bounded by what the plans write at a time.
+Each entry is the subject of a write (a node, a pool, a device with its claim) and is dropped when a later attempt is
+accepted or finds nothing to write. The entries are bounded by the plans' simultaneous writes.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ MESSAGE_LIMIT_CHARS = 1024
 
 
 class Refusals:
-    """What is refused now.
+    """The present refusals.
 
     Args:
         changed: called with the name of a Fabric whose refusals have changed.
@@ -31,11 +31,11 @@ class Refusals:
 
     @contextlib.contextmanager
     def attempt(self, fabrics: Collection[str], subject: str) -> Iterator[None]:
-        """Record how the writes in the block end; errors pass through.
+        """Record the outcome of the writes in the block; errors pass through.
 
         Args:
             fabrics: the names of the Fabrics that need the write.
-            subject: what is written, such as `node n1`.
+            subject: the subject of the write, such as `node n1`.
         """
         try:
             yield
@@ -53,11 +53,11 @@ class Refusals:
             self._drop((fabric,), subject)
 
     def settled(self, subject: str) -> None:
-        """Drop the entries of a subject: there is nothing to write any more."""
+        """Drop the entries of a subject: there is nothing left to write."""
         self._drop(tuple(self._refused), subject)
 
     def retain(self, prefix: str, subjects: Collection[str]) -> None:
-        """Drop the entries that begin with the prefix and are not among the subjects: nothing is to be written there."""
+        """Drop the entries with the prefix that are not among the subjects: nothing is to be written for them."""
         for subject in {*itertools.chain(*self._refused.values())} - set(subjects):
             if subject.startswith(prefix):
                 self.settled(subject)

@@ -1,12 +1,13 @@
-"""How long a claim waits before its next attach, after its last one failed.
+"""The pause of a claim between a failed attach and its next one.
 
-The scheduler takes a failed allocation back and gives the claim another, maybe the same one, within seconds; the claim's UID
-stays. So each failure makes the pause before the claim's next attach longer. The pause counts from the failure, and one that
-goes to another device than last time is a failure behind: after a first failure it begins at once. Nothing else waits: the
-device is the claim's all that time, and each claim counts by itself.
+The scheduler takes a failed allocation back and gives the claim another, maybe the same one, within seconds; the
+claim's UID stays. So each failure makes the pause before the claim's next attach longer. The pause counts from the
+failure. An attach of another device than last time is one failure behind: after a first failure it begins at once.
+Nothing else waits: the device belongs to the claim all that time, and each claim counts separately.
 
-Kept in memory only: after a restart the next failure counts as the first. Bounded: a claim is forgotten when it is deleted or
-becomes ready, and of more than `LIMIT` claims the one whose last failure is oldest.
+The failures are kept in memory only: after a restart the next failure counts as the first. They are bounded: a claim is
+forgotten when it is deleted or becomes ready, and of more than `LIMIT` claims the one with the oldest last failure
+goes.
 """
 
 import datetime
@@ -21,7 +22,7 @@ from drawbar.driver.controller import names
 LIMIT = 4096
 PAUSE_FIRST_SECONDS = 5.0
 PAUSE_MAX_SECONDS = 300.0
-# Of the time that the scheduler waits for the device: the rest is for the attach.
+# The part of the scheduler's wait for the device that a pause may take; the rest is for the attach.
 PAUSE_SHARE = 0.5
 
 
@@ -42,7 +43,7 @@ class Retries:
         self._claims: dict[str, _Claim] = {}
 
     def change(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
-        """Take over a change of a claim."""
+        """Take in a change of a claim."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._claims.pop(old.metadata.uid, None)
         if new is None or new.status.allocation is None:
@@ -72,20 +73,20 @@ class Retries:
         )
 
     def failures(self, uid: str) -> int:
-        """Return how often the claim failed since it was last ready."""
+        """Return the number of the claim's failures since it was last ready."""
         claim = self._claims.get(uid)
         return claim.failures if claim is not None else 0
 
     def attaches_at(
         self, uid: str, key: names.DeviceKey, seen_at: datetime.datetime, patience: datetime.timedelta
     ) -> datetime.datetime | None:
-        """Return when the claim's next attach begins at the earliest; None if at once.
+        """Return when the claim's next attach begins at the earliest, or None if at once.
 
         Args:
-            uid: the claim's.
-            key: the device that it was allocated.
-            seen_at: when this process first saw the allocation.
-            patience: from there to the moment at which the scheduler's wait counts as over.
+            uid: the claim's UID.
+            key: the allocated device.
+            seen_at: the time when this process first saw the allocation.
+            patience: the time from there to the end of the scheduler's wait.
         """
         claim = self._claims.get(uid)
         if claim is None:

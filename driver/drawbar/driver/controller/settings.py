@@ -1,6 +1,6 @@
 """The configuration of the controller, checked as a whole.
 
-How it is read from file, environment and flags is `drawbar.driver.configuration`'s business.
+`drawbar.driver.configuration` reads it from file, environment and flags.
 """
 
 import os
@@ -22,16 +22,16 @@ NAMESPACE = "drawbar"
 LEASE = "drawbar-controller"
 # Seven writes per attach and detach: more than forty of both in a second.
 WRITES_PER_SECOND = 400.0
-# Of the pod itself: a second container of it can offer them to Prometheus.
+# An address of the pod itself; a second container of it can offer them to Prometheus.
 HTTP_ADDRESS = "127.0.0.1:9179"
-# A DNS label, as Kubernetes asks of namespaces.
+# A DNS label, as Kubernetes requires of namespaces.
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-# Equalities alone, as the chart sets them.
+# Only equalities, as the chart sets them.
 _SELECTOR = re.compile(r"[A-Za-z0-9][\w./-]*=[\w.-]*(,[A-Za-z0-9][\w./-]*=[\w.-]*)*")
 
 
 def own_identity() -> str:
-    """Two processes on one host are two candidates."""
+    """Return the host name and process id: two processes on one host are two candidates."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
@@ -99,12 +99,12 @@ class Settings:
 
     @property
     def patience_seconds(self) -> float:
-        """From an allocation to giving up: the margin leaves the scheduler time to read the failure."""
+        """Return the seconds from an allocation to giving up; the margin leaves the scheduler time to read the failure."""
         return self.binding_timeout_seconds - min(MARGIN_SECONDS, self.binding_timeout_seconds / 4)
 
     @property
     def lease(self) -> str:
-        """The name of the lease: one leads for each driver."""
+        """Return the name of the lease: each driver has one leader."""
         return drivers.resource(LEASE, self.driver)
 
     @property
@@ -114,18 +114,18 @@ class Settings:
 
 
 def endpoint(settings: Settings) -> address.Endpoint | None:
-    """Return where probes and metrics are served; None where they are not.
+    """Return the endpoint of probes and metrics, or None if they are not served.
 
     Raises:
-        ValueError: the address is none.
+        ValueError: the address is invalid.
     """
     return address.parse(settings.http.address)
 
 
 def problems(settings: Settings) -> list[str]:
-    """Return one sentence per wrong value."""
+    """Return one sentence for each wrong value."""
     sentences = drivers.problems(settings.driver)
-    # Written so that these hold for no NaN.
+    # These conditions are false for NaN.
     if not 1 <= settings.binding_timeout_seconds <= BINDING_TIMEOUT_MAX_SECONDS:
         sentences.append(
             f"--binding-timeout {settings.binding_timeout_seconds} is not a number of seconds from 1, the least that "
@@ -151,7 +151,7 @@ def problems(settings: Settings) -> list[str]:
 
 
 def http_problems(settings: Settings) -> list[str]:
-    """Return what is wrong with the address of probes and metrics."""
+    """Return the problems with the address of probes and metrics."""
     try:
         endpoint(settings)
     except ValueError as error:
@@ -160,9 +160,9 @@ def http_problems(settings: Settings) -> list[str]:
 
 
 def validate(settings: Settings) -> None:
-    """Lists everything that is wrong at once.
+    """Raise one error that lists all problems, if there are any.
 
     Raises:
-        errors.UsageError: something is.
+        errors.UsageError: a value is wrong.
     """
     loader.refuse(problems(settings))

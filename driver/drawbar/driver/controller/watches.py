@@ -1,7 +1,7 @@
-"""What the controller watches of every cluster, and what only of those whose scheduler allocates devices itself.
+"""The controller's watches of every cluster, and those of clusters whose scheduler allocates devices itself.
 
-Where `resource.k8s.io` is served in a version that only knows classic allocation, there are no claims and slices that the
-scheduler would understand; those watches rest there, and everything that reads them finds nothing.
+If `resource.k8s.io` is served in a version that only knows classic allocation, there are no claims and slices that the
+scheduler would understand. Then those watches rest, and their readers find nothing.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ class Upgraded(driver_errors.DrawbarError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What the API server serves of dynamic resource allocation.
+    """The served versions of dynamic resource allocation.
 
     Attributes:
-        modern: claims and slices of `v1`.
-        versions: those in which a driver's controller can allocate.
+        modern: whether claims and slices of `v1` are served.
+        versions: the versions in which a driver's controller can allocate.
     """
 
     modern: bool = True
@@ -42,18 +42,18 @@ class Served:
 
     @property
     def words(self) -> str:
-        """The versions, as logs and errors name them."""
+        """Return the versions for logs and errors."""
         versions = [*(["v1"] if self.modern else []), *sorted(version.value for version in self.versions)]
         return f"{discovery.RESOURCE_GROUP}/{' and '.join(versions)}"
 
     @property
     def selects_fields(self) -> bool:
-        """Whether it selects our own objects by a field: since 1.31, which serves v1alpha3."""
+        """Return whether the API server selects our own objects by a field: since 1.31, which serves v1alpha3."""
         return classic.Version.V1ALPHA2 not in self.versions
 
 
 def served(resources: Mapping[str, frozenset[str]]) -> Served:
-    """Return what discovery reports of `resource.k8s.io`; a group that is not there at all may come as `v1`."""
+    """Return the served versions of `resource.k8s.io`; a missing group counts as `v1`, since it may come."""
     versions = frozenset(
         version for version in classic.Version if CONTEXTS in resources.get(version.value, ())
     )
@@ -61,7 +61,7 @@ def served(resources: Mapping[str, frozenset[str]]) -> Served:
 
 
 async def offered(api: client.Client, tasks: asyncio.TaskGroup, contained: containment.Containment) -> Served:
-    """Return what is served now; where that passes with an upgrade, the task group ends with it, see `until_upgraded`."""
+    """Return the served versions; if an upgrade can change them, it ends the task group, see `until_upgraded`."""
     current = served(await discovery.settled(api, discovery.RESOURCE_GROUP))
     if current.versions:
         contained.start(tasks, "served-versions", functools.partial(until_upgraded, api, current))
@@ -71,10 +71,10 @@ async def offered(api: client.Client, tasks: asyncio.TaskGroup, contained: conta
 async def until_upgraded(
     api: client.Client, at_start: Served, *, every_seconds: float = ASK_AGAIN_SECONDS
 ) -> None:
-    """Ask now and then what is served; no answer counts as no change.
+    """Ask for the served versions at intervals; no answer counts as no change.
 
     Raises:
-        Upgraded: it is something else by now, so this process watches what is not there any more.
+        Upgraded: other versions are served by now, so this process watches kinds that are gone.
     """
     while True:
         await asyncio.sleep(every_seconds * random.uniform(0.8, 1.2))  # noqa: S311 - spreads questions, guards nothing
@@ -91,14 +91,14 @@ async def until_upgraded(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonPods:
-    """Where the pods of the node daemons are found: a namespace, and a label selector."""
+    """The place of the node daemons' pods: a namespace, and a label selector."""
 
     namespace: str
     labels: str
 
 
 class Watches:
-    """The watches; those of `running` are to be run."""
+    """The watches; run those of `running`."""
 
     def __init__(
         self,

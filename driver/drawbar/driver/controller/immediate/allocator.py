@@ -1,8 +1,8 @@
-"""Allocates claims at once: observes, has `plan` decide, and writes, one claim after the other.
+"""Immediate allocation, one claim after the other: observe, have `plan` decide, and write.
 
-One after the other, since no device may be given twice: what was written is known before the next claim is looked at. An
-allocation is one write with the claim's uid and resourceVersion, so it fails if the scheduler was first. Attaching
-is the ordinary way from there: a crash at any moment leaves an allocated claim, or one that is not.
+The order keeps a device from being given twice: each write is known before the next claim is looked at. An allocation
+is one write with the claim's UID and resourceVersion, so it fails if the scheduler was first. The attach takes the
+ordinary way from there. A crash at any moment leaves a claim either allocated or not.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from drawbar.driver.kube import kinds, workers
 
 log = logging.getLogger(__name__)
 
-# The scheduler may work for so long with what it was shown before.
+# The scheduler may work for this time with an earlier view.
 SETTLE_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 60.0
-# All claims that wait are looked at again whenever anything changes, and name the same few classes. Less than
-# LOOK_AGAIN_SECONDS, so that a claim that is looked at after that time has its classes read anew.
+# Each change has all waiting claims looked at again, and they name the same few classes. This is less than
+# LOOK_AGAIN_SECONDS, so that a claim after that time has its classes read again.
 CLASS_SECONDS = 30.0
 CLASSES_MAX = 256
-# What changes together is looked at together.
+# Simultaneous changes are handled together.
 GATHER_SECONDS = 0.2
-# Of processor time for selectors: after so much other claims follow; what takes none counts as the minimum.
+# Seconds of processor time for selectors before other claims follow; a free evaluation counts as the minimum.
 TURN_SECONDS = 0.2
 TURN_SECONDS_MIN = 0.01
-# All of them together; what is remembered of a claim has to have a limit.
+# The most characters of all selectors of a claim; the memory of a claim has to be bounded.
 SELECTORS_CHARS_MAX = 65_536
 RETRY_FIRST_SECONDS = 1.0
 RETRY_MAX_SECONDS = 300.0
@@ -48,14 +48,14 @@ Name = tuple[str, str]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Memory:
-    """What is remembered of one claim while it exists. Lost at a restart, which costs one more try.
+    """The memory of one claim while it exists. Its loss at a restart costs one more try.
 
     Attributes:
         reported: reason and message of its last Event.
-        asked: the claim with its spec, as it was last read.
-        too_long: its selectors are, and are not kept in `asked`.
-        counted: the allocation that failed last; one whose clearing was refused as stale is not counted again.
-        not_before: of the next try, on the loop's clock.
+        asked: the claim with its spec, as last read.
+        too_long: whether its selectors are too long, and are not kept in `asked`.
+        counted: the last failed allocation; if its clearing was refused as stale, it is not counted again.
+        not_before: the time of the next try, on the loop's clock.
     """
 
     uid: str
@@ -74,9 +74,9 @@ class Waiting:
     """The claims that ask for immediate allocation; kept while another controller leads.
 
     Attributes:
-        settle_seconds: how long a device is not given that was withdrawn from the scheduler.
-        memories: by claim.
-        withdrawn: when a device was withdrawn from the scheduler, on the loop's clock.
+        settle_seconds: the time during which a device withdrawn from the scheduler is not given.
+        memories: the memory by claim.
+        withdrawn: the time of each device's withdrawal from the scheduler, on the loop's clock.
     """
 
     settle_seconds: float = SETTLE_SECONDS
@@ -85,7 +85,7 @@ class Waiting:
     withdrawn: dict[names.DeviceKey, float] = field(default_factory=dict)
 
     def ask(self, name: Name, uid: str) -> None:
-        """Have a claim looked at; one without a uid is forgotten."""
+        """Have a claim processed; forget a claim without a UID."""
         if not uid:
             self.memories.pop(name, None)
             return
@@ -99,23 +99,23 @@ class Waiting:
         self.withdrawn = self.settling() | {device: asyncio.get_running_loop().time()}
 
     def look_again(self) -> None:
-        """Have all claims looked at again, since devices or nodes changed."""
+        """Have all claims processed again, since devices or nodes changed."""
         for name in self.memories:
             self.queue.add_after(name, GATHER_SECONDS)
 
     def settling(self) -> dict[names.DeviceKey, float]:
-        """Return the devices that were withdrawn so recently that the scheduler may still be giving them to a claim."""
+        """Return the recently withdrawn devices, which the scheduler may still be giving to a claim."""
         now = asyncio.get_running_loop().time()
         return {key: at for key, at in self.withdrawn.items() if now - at < self.settle_seconds}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Allocator:
-    """Allocates claims at once, during one term of leadership. Run `run()` as a task.
+    """The immediate allocation of one term of leadership. Run `run()` as a task.
 
     Attributes:
-        enabled: by the configuration; otherwise a claim that asks for it gets an Event.
-        evaluator: of the claims' selectors.
+        enabled: whether the configuration allows it; otherwise a claim that asks for it gets an Event.
+        evaluator: evaluates the claims' selectors.
         waiting: the claims.
     """
 
@@ -123,7 +123,7 @@ class Allocator:
     enabled: bool
     evaluator: evaluation.Evaluator
     waiting: Waiting
-    # None for a class that does not exist, and when it was read, on the loop's clock.
+    # By name: the class, or None if it does not exist, and the time of the read on the loop's clock.
     _classes: dict[str, tuple[demands.DeviceClass | None, float]] = field(default_factory=dict)
     _judge: selectors.Judge = field(init=False)
     _budget: selectors.Budget = field(init=False)
@@ -150,7 +150,7 @@ class Allocator:
             self.cluster.recorder.unexpected(kinds.CLAIM, claim.metadata, failure)
 
     async def _round(self, name: Name) -> float | None:
-        """Look at one claim; return the seconds after which to look again, if time alone can change anything."""
+        """Process one claim; return the seconds until the next look, if time can change anything, or None."""
         claim, memory = self.cluster.claims.get(name[1], name[0]), self.waiting.memories.get(name)
         if claim is None or memory is None or claim.metadata.deletion_timestamp is not None:
             self.cluster.refusals.settled(_subject(name))
@@ -163,7 +163,7 @@ class Allocator:
             self._report(claim, memory, reasons.IMMEDIATE_ALLOCATION_OFF, message)
             return None
         if not self.cluster.pools.keeps_conditions:
-            # A pod would be bound before its device is there.
+            # Without binding conditions, a pod would be bound before its device is there.
             message = "not allocated at once: the API server drops binding conditions, or was not asked yet"
             self._report(claim, memory, reasons.BINDING_CONDITIONS_DROPPED, message)
             return LOOK_AGAIN_SECONDS
@@ -173,7 +173,7 @@ class Allocator:
     async def _review(
         self, claim: claims.ResourceClaim, allocation: claims.Allocation, memory: _Memory
     ) -> float | None:
-        """Clear an allocation that failed; return the seconds until its node counts as gone, if it is missing."""
+        """Clear a failed allocation; return the seconds until its missing node counts as gone, or None."""
         of_fabrics = {names.fabric_of(result.pool) for result in claim.results(self.cluster.driver)}
         gone_at = self.cluster.absences.gone_at(allocation.node or "", of_fabrics)
         now = self.cluster.clock()
@@ -233,10 +233,10 @@ class Allocator:
         return decided
 
     async def _evaluate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
-        """Evaluate the selectors that the plan asked for.
+        """Evaluate the selectors that the plan needs.
 
         Returns:
-            None if that took little time; else the seconds after which to look at the claim again.
+            None if that took little time; else the seconds until the claim's next look.
         """
         namespace = claim.metadata.namespace
         pause = self._budget.wait(namespace)
@@ -264,7 +264,7 @@ class Allocator:
                 )
                 log.info("claim allocated at once", extra={"claim": claim.metadata.name, "node": node})
             case decisions.TakeBack(reason=reason, message=message, node=node, devices=devices):
-                # First the memory: the write has the next round follow.
+                # The memory comes first: the write starts the next round.
                 if memory.counted != claim.status.allocation:
                     memory.failures, memory.counted = memory.failures + 1, claim.status.allocation
                 memory.devices |= frozenset(devices)
@@ -281,7 +281,7 @@ class Allocator:
     async def _write(
         self, claim: claims.ResourceClaim, devices: Iterable[names.DeviceKey], allocation: object
     ) -> None:
-        """Set or clear the allocation of the claim as it was observed; the API server drops the status of its devices."""
+        """Set or clear the allocation of the observed claim; the API server drops the status of its devices."""
         metadata = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
         subject = _subject((claim.metadata.namespace, claim.metadata.name))
         with self.cluster.refusals.attempt({key.fabric for key in devices}, subject):
@@ -289,7 +289,7 @@ class Allocator:
             await self.cluster.claims.merge(claim, body, manager=self.cluster.manager, subresource="status")
 
     async def _read(self, claim: claims.ResourceClaim, memory: _Memory) -> demands.Claim | None:
-        """Return the claim with what it asks for, which never changes; None if it is another claim by now."""
+        """Return the claim with its requests, which never change, or None if it is another claim by now."""
         if memory.asked is None:
             stored = await self.cluster.api.read(
                 kinds.CLAIM, claim.metadata.name, namespace=claim.metadata.namespace, into=demands.Claim
@@ -303,7 +303,7 @@ class Allocator:
         return msgspec.structs.replace(memory.asked, metadata=claim.metadata)
 
     async def _read_classes(self, asked: demands.Claim) -> dict[str, demands.DeviceClass]:
-        """Return the classes that the claim names and that exist, read no longer ago than `CLASS_SECONDS`."""
+        """Return the existing classes that the claim names, read within `CLASS_SECONDS`."""
         classes, now = {}, asyncio.get_running_loop().time()
         for name in sorted(decisions.class_names(asked.spec.devices)):
             device_class, at = self._classes.get(name, (None, -CLASS_SECONDS))
@@ -351,9 +351,10 @@ def _selectors_chars(claim: demands.Claim) -> int:
 def _candidates(
     cluster: Cluster, claim: demands.Claim, avoided: frozenset[str], reserved: matching.Inventory
 ) -> tuple[str, ...]:
-    """Return the nodes to be tried, the best first.
+    """Return the nodes to try, the best first.
 
-    The one that the claim names; else those without taints, without failures of this claim, and with the fewest devices.
+    This is the node that the claim names; else the nodes without taints, without failures of this claim, and with the
+    fewest devices.
     """
     demand = claim.metadata.annotations.get(claims.NODE_ANNOTATION)
     reached = {name for fabric in reserved.fabrics.values() for name in fabric.hosts}

@@ -1,12 +1,12 @@
-"""What a claim that asks for immediate allocation gets, and when its allocation is cleared; pure.
+"""The devices for a claim with immediate allocation, and the end of its allocation; pure.
 
 Invariants:
 
-- only devices that are reserved for immediate allocation and free are given, so the scheduler, which is never shown
-  them, and this plan cannot give one device to two claims;
-- all that a claim asks for is given on one node, or nothing;
-- an allocation is cleared only where it failed, or its node is gone, and only while no pod has the claim; the
-  scheduler's own allocations are never touched.
+- only free devices that are reserved for immediate allocation are given; the scheduler never sees them, so it and this
+  plan cannot give one device to two claims;
+- all devices of a claim are given on one node, or none;
+- an allocation is cleared only if it failed, or its node is gone, and only while no pod has the claim; the scheduler's
+  own allocations are never touched.
 
 Source: KEP-3063, "Immediate allocation"; `resource.k8s.io/v1` AllocationResult; KEP-5007 for the binding conditions.
 """
@@ -24,7 +24,7 @@ from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import matching
 
-# Alternatives of several requests multiply; so many combinations are tried.
+# The most combinations to try; alternatives of several requests multiply.
 COMBINATIONS_MAX = 64
 
 
@@ -33,9 +33,9 @@ class OpenClaim:
     """A claim without an allocation, with the devices and nodes that it can be given.
 
     Attributes:
-        claim: not allocated.
-        classes: the DeviceClasses that it names, as far as they exist.
-        inventory: the reserved devices and the nodes that they can go to.
+        claim: the claim; not allocated.
+        classes: the existing DeviceClasses that it names.
+        inventory: the reserved devices and their reachable nodes.
         nodes: the candidates, the best first.
         avoided: devices that failed this claim before; others are tried first.
     """
@@ -59,7 +59,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeBack:
-    """Clear the claim's allocation, which failed."""
+    """Clear the claim's failed allocation."""
 
     reason: str
     message: str
@@ -81,7 +81,7 @@ _Ways = tuple[tuple[str, demands.Way], ...]
 
 
 def plan(observed: OpenClaim, judge: matching.Judge, now: datetime.datetime) -> Allocate | Wait:
-    """Return the allocation of a claim that has none, or why there can be none now."""
+    """Return the allocation for a claim without one, or why none is possible now."""
     wanted = observed.claim.spec.devices
     problem = unsupported(wanted)
     if problem is not None:
@@ -96,7 +96,7 @@ def plan(observed: OpenClaim, judge: matching.Judge, now: datetime.datetime) -> 
     fresh = dataclasses.replace(everything, devices=left)
     for inventory in (fresh, everything) if observed.avoided else (everything,):
         stock = matching.Stock(inventory, judge)
-        # The first alternatives first.
+        # The first alternatives come first.
         combinations = itertools.product(*(request.ways() for request in wanted.requests))
         for ways in itertools.islice(combinations, COMBINATIONS_MAX):
             search = matching.Search(stock, _requests(ways, observed.classes))
@@ -108,7 +108,7 @@ def plan(observed: OpenClaim, judge: matching.Judge, now: datetime.datetime) -> 
 
 
 def review(claim: claims.ResourceClaim, driver: str, *, node_gone: bool) -> TakeBack | None:
-    """Return how to clear an allocation of ours that failed; None where there is nothing to clear."""
+    """Return how to clear a failed allocation of ours, or None if there is nothing to clear."""
     allocation = claim.status.allocation
     if allocation is None or claims.SCHEDULED in claim.metadata.finalizers or claim.status.reserved_for:
         return None
@@ -139,7 +139,7 @@ def review(claim: claims.ResourceClaim, driver: str, *, node_gone: bool) -> Take
 
 
 def unsupported(wanted: demands.Devices) -> Wait | None:
-    """Return what only the scheduler can do; None where there is nothing of that."""
+    """Return the wait for a feature that only the scheduler supports, or None without one."""
     problem = "it asks for no device" if not wanted.requests else ""
     if wanted.constraints:
         problem = "it has constraints"

@@ -1,4 +1,4 @@
-"""Immediate allocation: the changes that it watches, and the claims that wait for it."""
+"""Immediate allocation: its watches and its waiting claims."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from drawbar.driver.watching import watch
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A claim that asks for immediate allocation; without a `uid` one that is gone, or asks no longer."""
+    """A claim that asks for immediate allocation; without a `uid`, a claim that is gone or no longer asks."""
 
     namespace: str
     name: str
@@ -24,14 +24,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """A device that is no longer shown to the scheduler."""
+    """A device that is no longer published to the scheduler."""
 
     device: names.DeviceKey
 
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """Devices or nodes changed, so every claim that waits may get a device."""
+    """A change of devices or nodes; every waiting claim may get a device."""
 
 
 Key = Asked | Withdrawn | LookAgain
@@ -62,8 +62,8 @@ class ImmediateAllocation(interface.Allocation):
     """Immediate allocation of one controller.
 
     Attributes:
-        enabled: by the configuration; otherwise a claim that asks for it gets an Event.
-        evaluator: of the claims' selectors.
+        enabled: whether the configuration allows it; otherwise a claim that asks for it gets an Event.
+        evaluator: evaluates the claims' selectors.
     """
 
     watches = (
@@ -89,7 +89,7 @@ class ImmediateAllocation(interface.Allocation):
     waiting: allocator.Waiting = field(default_factory=allocator.Waiting)
 
     def wake(self, key: Key) -> None:
-        """Take over a change; also while another controller leads."""
+        """Take in a change, even while another controller leads."""
         match key:
             case Asked(namespace=namespace, name=name, uid=uid):
                 self.waiting.ask((namespace, name), uid)

@@ -1,7 +1,7 @@
-"""Whether to take the lease, decided purely.
+"""The decision to take the lease; pure.
 
-Invariant: a lease that another holds is taken only after it has not changed for its whole duration *by our own
-clock*, so the clocks of two machines need not agree.
+Invariant: a lease of another holder is taken only after it has not changed for its whole duration *by our own clock*,
+so the clocks of two machines need not agree.
 
 Source: client-go `leaderelection`, whose leases these are: holderIdentity, leaseDurationSeconds, renewTime,
 leaseTransitions.
@@ -17,10 +17,10 @@ class Candidacy:
     """A candidate's view of the lease.
 
     Attributes:
-        lease: as read just now; None when there is none.
-        identity: who we are.
-        seen_at: when we first saw the lease as it is, on our monotonic clock, in seconds.
-        duration_seconds: for a lease that says none.
+        lease: the lease as just read; None if there is none.
+        identity: our own identity.
+        seen_at: the time when we first saw the present lease, on our monotonic clock, in seconds.
+        duration_seconds: the duration for a lease without one.
     """
 
     lease: core.Lease | None
@@ -36,12 +36,12 @@ class Create:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Take:
-    """It is ours already, given back, or abandoned."""
+    """The lease is already ours, given back, or abandoned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Another leads; its lease cannot run out before then."""
+    """Another holder leads; its lease cannot run out before then."""
 
     seconds: float
 
@@ -68,7 +68,7 @@ def taken(
     duration_seconds: int,
     stamp: str,
 ) -> core.Lease:
-    """Return the lease as its holder writes it, when it takes it and each time it renews it."""
+    """Return the lease as its holder writes it, first and at each renewal."""
     spec = lease.spec if lease is not None else core.LeaseSpec()
     same = spec.holder_identity == identity
     transitions = spec.lease_transitions or 0
@@ -85,7 +85,7 @@ def taken(
 
 
 def released(lease: core.Lease, stamp: str) -> core.Lease:
-    """Return the lease given back: the next holder need not wait for it to run out."""
+    """Return the lease given back, so that the next holder need not wait for its end."""
     return core.Lease(
         metadata=lease.metadata,
         spec=core.LeaseSpec(

@@ -1,8 +1,8 @@
-"""Leads when it may, and stops in time.
+"""The elector: it leads when it may, and stops in time.
 
-Guarantees: `lead` runs only while the lease is ours; it has ended, all of it, before the lease can be another's: the
-renewal gives up `DURATION - RENEW_WITHIN` seconds before the lease runs out, counted from before the last renewal
-was sent. A cancelled elector ends `lead` first and then gives the lease back, so that the next one begins at once.
+Guarantees: `lead` runs only while the lease is ours. It has ended completely before another can take the lease: the
+renewal gives up `DURATION - RENEW_WITHIN` seconds before the lease runs out, counted from before the last renewal was
+sent. A cancelled elector first ends `lead` and then gives the lease back, so that the next leader begins at once.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ Lead = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How long and how often; the values of Kubernetes' own controllers.
+    """The times of the election; the values are those of Kubernetes' own controllers.
 
     Attributes:
-        duration_seconds: others wait so long after the last renewal that they saw.
-        renew_within_seconds: who cannot renew for so long stops; shorter than the duration.
-        retry_seconds: between two renewals, and between two looks at another's lease.
+        duration_seconds: the time that others wait after the last renewal that they saw.
+        renew_within_seconds: the longest time without a renewal before the leader stops; shorter than the duration.
+        retry_seconds: the time between two renewals, and between two looks at another's lease.
     """
 
     duration_seconds: int = 15
@@ -61,7 +61,7 @@ class Elector:
         # Spreads candidates; needs no secrecy.
 
     async def run(self, lead: Lead) -> None:
-        """Wait for the lease and lead, again and again, until cancelled or until `lead` fails."""
+        """Wait for the lease and lead, repeatedly, until cancelled or until `lead` fails."""
         while True:
             held, since = await self._acquire()
             log.info("leading", extra={"lease": self._name, "identity": self._identity})
@@ -74,7 +74,7 @@ class Elector:
                     await self._release(holding.lease)
 
     async def _lead_once(self, lead: Lead, holding: "_Holding") -> bool:
-        """Lead until `lead` ends, or until the lease is lost: then True, and `lead` has been cancelled."""
+        """Lead until `lead` ends, or until the lease is lost; return whether it was lost, and `lead` cancelled."""
         lost = False
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -105,7 +105,7 @@ class Elector:
             await asyncio.sleep(held * random.uniform(1.0, 1.2))  # noqa: S311 - spreads candidates, guards nothing
 
     async def _try(self) -> tuple[core.Lease, float] | float:
-        """Return the lease and when it was asked for, or how long to wait."""
+        """Return the lease and the time of the request, or the seconds to wait."""
         lease = await self._read()
         began = time.monotonic()
         spec = lease.spec if lease is not None else None
@@ -126,7 +126,7 @@ class Elector:
         """Renew until cancelled.
 
         Raises:
-            _Lost: it did not succeed in time, or another has the lease.
+            _Lost: no renewal succeeded in time, or another has the lease.
         """
         while True:
             ends = holding.renewed_at + self._terms.renew_within_seconds
@@ -148,7 +148,7 @@ class Elector:
                 holding.renewed_at = began
 
     async def _look_who(self, holding: "_Holding", left: float) -> None:
-        """Read the lease that another client wrote: an administrator's label does no harm, another holder ends it."""
+        """Read the lease after another client's write: an administrator's label does no harm, another holder ends the term."""
         try:
             async with asyncio.timeout(max(0.0, left)):
                 lease = await self._read()
@@ -194,7 +194,7 @@ class Elector:
 
 @dataclass(slots=True, kw_only=True)
 class _Holding:
-    """The lease as last written, and when that write was begun (monotonic clock)."""
+    """The lease as last written, and the begin of that write (monotonic clock)."""
 
     lease: core.Lease
     renewed_at: float

@@ -1,4 +1,4 @@
-"""Times what the fabric managers are asked: each adapter behind an instrument that is an adapter itself."""
+"""The times of the calls to fabric managers: each adapter is wrapped in an adapter that measures it."""
 
 import contextlib
 import time
@@ -12,12 +12,12 @@ from drawbar.driver.controller.operation import metrics
 from drawbar.fabric import contract, errors, wrapping
 
 OK = "OK"
-# Neither an answer nor an error of the contract: given up by the controller, or the adapter's defect.
+# Neither an answer nor an error of the contract: the controller gave up, or the adapter has a defect.
 UNFINISHED = "UNFINISHED"
 
 
 def code(error: BaseException | None) -> str:
-    """Return how a call ended that raised this error, or none."""
+    """Return the outcome of a call that raised this error, or none."""
     if error is None:
         return OK
     return error.code.value if isinstance(error, errors.FabricError) else UNFINISHED
@@ -35,7 +35,7 @@ class Calls:
 
     @contextlib.asynccontextmanager
     async def timed(self, call: str) -> AsyncIterator[None]:
-        """Time and count the call made within the context; a watch counts when it ends, and has no duration."""
+        """Time and count the call within the context; a watch counts when it ends, and has no duration."""
         began = self.clock()
         failure: BaseException | None = None
         try:
@@ -49,7 +49,7 @@ class Calls:
             self.ended(call, code(failure))
 
     def took(self, call: str, seconds: float) -> None:
-        """Note how long a call took, however it ended."""
+        """Count the duration of a call with any outcome."""
         histogram = self._seconds.get(call)
         if histogram is None:
             if self._is_gone:
@@ -58,7 +58,7 @@ class Calls:
         histogram.observe(seconds)
 
     def ended(self, call: str, how: str) -> None:
-        """Count a call by how it ended."""
+        """Count a call by its outcome."""
         counter = self._ended.get((call, how))
         if counter is None:
             if self._is_gone:
@@ -72,7 +72,7 @@ class Calls:
 
 
 class TimedAdapter(wrapping.WrappingAdapter):
-    """An adapter that times what goes through another one."""
+    """An adapter that times the calls to another one."""
 
     def __init__(self, inner: contract.FabricAdapter, calls: Calls) -> None:
         super().__init__(inner)
@@ -83,7 +83,7 @@ class TimedAdapter(wrapping.WrappingAdapter):
 
 
 class TimedClass:
-    """An adapter's class whose connections are timed; implements `redacting_adapter.AdapterClass`."""
+    """A class of adapters with timed connections; implements `redacting_adapter.AdapterClass`."""
 
     def __init__(
         self,
@@ -96,11 +96,11 @@ class TimedClass:
         self._clock = clock
 
     def validate(self, config: contract.AdapterConfig) -> None:
-        """See `contract.FabricAdapter`."""
+        """Validate as in `contract.FabricAdapter`."""
         self._inner.validate(config)
 
     async def connect(self, config: contract.AdapterConfig) -> contract.FabricAdapter:
-        """See `contract.FabricAdapter`."""
+        """Connect as in `contract.FabricAdapter`, and return the timed adapter."""
         self._metrics.connected.add(config.name)
         calls = Calls(self._metrics, config.name, self._clock)
         async with calls.timed("connect"):

@@ -1,9 +1,9 @@
-"""What the controller has at any moment, read at each scrape: devices by state, attachments by phase, queues.
+"""The controller's present state, read at each scrape: devices by state, attachments by phase, queues.
 
 Only the leader shows the state of the cluster, so that the numbers of several controllers can be added up. A scrape
 costs a walk over all attachments and fabric devices, and never a request.
 
-A device is in exactly one state, the first of these that is true of it:
+A device is in exactly one state, the first of these that applies:
 
 | state | means |
 |---|---|
@@ -38,12 +38,12 @@ STATES = (FREE, ATTACHED, TAINTED, FOREIGN, WITHDRAWN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What the slices of a fabric hold; it changes only when they do.
+    """The devices in a fabric's slices; it changes only with them.
 
     Attributes:
-        published: names of all devices in them.
-        foreign: names of those that another owner attached.
-        tainted: names of the others that the scheduler keeps away from.
+        published: the names of all devices in them.
+        foreign: the names of devices that another owner attached.
+        tainted: the names of the others that the scheduler keeps away from.
     """
 
     published: frozenset[str]
@@ -52,7 +52,7 @@ class Offer:
 
 
 def offer(driver: str, published: Iterable[slices.ResourceSlice]) -> Offer:
-    """Return what a fabric's slices hold, in whichever form they have the taints."""
+    """Return the devices in a fabric's slices; the taints may be in either form."""
     shown = encoding.decode(published)
     kept = {name for name, device_taints in shown.items() if encoding.keeps_away(device_taints)}
     in_use = f"{driver}/{taints.IN_USE.key}"
@@ -66,9 +66,9 @@ def devices(offered: Offer, listed: Collection[str], attached: Collection[str]) 
     """Return the number of devices by state.
 
     Args:
-        offered: what is published.
-        listed: names of the devices that the fabric has; empty before its first listing.
-        attached: names of the devices that have a DeviceAttachment.
+        offered: the published devices.
+        listed: the names of the fabric's devices; empty before its first listing.
+        attached: the names of the devices with a DeviceAttachment.
     """
     foreign, tainted = offered.foreign.difference(attached), offered.tainted.difference(attached)
     free = len(offered.published.difference(attached)) - len(foreign) - len(tainted)
@@ -78,7 +78,7 @@ def devices(offered: Offer, listed: Collection[str], attached: Collection[str]) 
 
 
 def phases(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
-    """Return how many attachments are in each phase; all phases are there, so that a series never ends."""
+    """Return the number of attachments in each phase, with all phases, so that no series ends."""
     numbers = dict.fromkeys((*outcomes.PHASES, reasons.OTHER), 0.0)
     for attachment in listed:
         numbers[outcomes.phase(attachment)] += 1.0
@@ -86,7 +86,7 @@ def phases(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
 
 
 def oldest(listed: Iterable[attachments.DeviceAttachment], now: datetime.datetime) -> Mapping[str, float]:
-    """Return for how many seconds the attachment that takes longest has been under way, by direction; 0.0 if none is.
+    """Return the seconds of the longest unfinished attach and detach, by direction; 0.0 if there is none.
 
     An attach begins with the allocation, a detach with the deletion. A failed attach is over.
     """
@@ -112,9 +112,9 @@ class Gauges:
 
     Attributes:
         devices_queue: the devices that wait to be reconciled.
-        fabrics_queue: returns how many jobs of fabrics wait.
-        mirrors: returns what is followed of the API server.
-        leading: whether this controller does the work now.
+        fabrics_queue: returns the number of waiting jobs of fabrics.
+        mirrors: returns the mirrors of the API server's collections.
+        leading: whether this controller leads now.
     """
 
     cluster: Cluster
@@ -122,11 +122,11 @@ class Gauges:
     fabrics_queue: Callable[[], int]
     mirrors: Callable[[], Iterable[mirror.Mirror[Any]]] = tuple
     leading: bool = False
-    # The offer of each fabric with the slices that it was made from: it is made anew when one of them changes.
+    # The offer of each fabric, with the slices that it was made from; a change of one makes a new offer.
     _offers: dict[str, tuple[tuple[object, ...], Offer]] = field(default_factory=dict)
 
     def show(self, measured: metrics.Metrics) -> None:
-        """Have them read with all other metrics."""
+        """Register the numbers, to be read with all other metrics."""
         watch, by = measured.watch, measured.watch_by
         watch("leading", "Whether this controller leads.", lambda: {"": float(self.leading)})
         by("devices", "Devices of a fabric by their state.", self.devices, "fabric", "state")
@@ -251,7 +251,7 @@ class Gauges:
         return numbers
 
     def conditions(self) -> ByFabric:
-        """Return the conditions by fabric and type, as they were last written: 1.0 for True."""
+        """Return the last written conditions by fabric and type: 1.0 for True."""
         if not self.leading:
             return {}
         return dict(self._conditions())
@@ -263,7 +263,7 @@ class Gauges:
                     yield (fabric.metadata.name, condition.type), float(condition.is_true)
 
     def _over(self, read: Callable[[session.Session], tuple[rates.Rate[str], int]]) -> Mapping[str, float]:
-        """Return by fabric the number of keys that are at the limit of a rate."""
+        """Return, by fabric, the number of keys at the limit of a rate."""
         now = self.cluster.clock()
         return {
             opened.name: float(len(rate.over(limit, now)))

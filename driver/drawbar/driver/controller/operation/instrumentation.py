@@ -1,7 +1,7 @@
-"""Everything an administrator sees of one controller, put together.
+"""The instruments of one controller for its administrator.
 
-The daemon hands its parts through here (`client`, `adapters`) and gets them back with instruments on them; it tells of
-what happens by `latency`, and of its work by `watchdog`.
+The daemon passes its parts through here (`client`, `adapters`) and gets them back with instruments. It reports events
+by `latency`, and its work by `watchdog`.
 """
 
 import contextlib
@@ -30,24 +30,24 @@ class Instrumentation:
             "ready", "Whether /readyz answers 200.", lambda: {"": float(not self.readiness.missing())}
         )
 
-    # Parts with instruments on them.
+    # Parts with instruments.
 
     def client(self, api: client.Client) -> client.Client:
-        """Return the client, counting its requests."""
+        """Return a client that counts its requests."""
         return api.counted(self.metrics.request_done)
 
     def adapters(self, adapter_of: redacting_adapter.AdapterOf) -> redacting_adapter.AdapterOf:
-        """Return the adapters' classes, timing the calls to the fabric managers."""
+        """Return the adapters' classes with timed calls to the fabric managers."""
         return lambda name: adapters.TimedClass(adapter_of(name), self.metrics)
 
-    # What is to be seen at any moment.
+    # The state at any moment.
 
     def watch(self, shown: gauges.Gauges, synced: Mapping[str, Callable[[], bool]]) -> None:
-        """Show what the controller has.
+        """Show the controller's state.
 
         Args:
-            shown: what there is to show.
-            synced: by resource whether all of it is known.
+            shown: the gauges to show.
+            synced: by resource, returns whether all of it is known.
         """
         self._gauges = shown
         self._gauges.show(self.metrics)
@@ -58,7 +58,7 @@ class Instrumentation:
         """Mark this controller as the leader while the context lasts."""
         assert self._gauges is not None
         self.metrics.terms.inc()
-        # What was under way in an earlier term went on without us.
+        # Operations of an earlier term continued without this controller.
         self.latency.clear()
         self._gauges.leading = True
         try:

@@ -1,12 +1,12 @@
-"""How long the steps of each attach and detach take, and how they end, as this process sees it.
+"""The durations and outcomes of the steps of each attach and detach, as this process sees them.
 
-A device is measured in two directions at most: to the node of its next claim, and back from that of its last. A step is the
-time between two milestones that follow each other directly; what this process did not see begin, such as the steps around
-its own start, is not counted. An allocation is counted from when the watch reported it; for a classic claim, which is
-allocated last, from the attempt, and the condition of the attachment counts in place of the claim's.
+A device is measured in two directions at most: to the node of its next claim, and back from the node of its last. A
+step is the time between two consecutive milestones. A step whose begin this process did not see, such as one around its
+own start, is not counted. An allocation counts from the watch's report. A classic claim is allocated last, so it counts
+from the attempt, and the attachment's condition counts in place of the claim's.
 
-Bounded by the devices that claims have: a measurement ends when the device is ready, has failed, is free, or its claim is
-gone.
+It is bounded by the devices with claims: a measurement ends when the device is ready, has failed, is free, or its claim
+is gone.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-# Of a measurement whose beginning was not seen; no milestone follows it directly.
+# The last milestone of a measurement whose begin was not seen; no milestone follows it directly.
 BEFORE = -2
 
 
 @dataclass(slots=True)
 class _Measurement:
-    """The last milestone, when it was reached, and when the first was; in seconds of one clock.
+    """The last milestone with its time, and the time of the first; in seconds of one clock.
 
     It is not whole if it began before this process saw it. For a classic claim it lasts until the allocation.
     """
@@ -66,7 +66,7 @@ class _Measurement:
 
 
 class _Measurements:
-    """The devices that are measured in one direction."""
+    """The measured devices in one direction."""
 
     def __init__(self, steps: tuple[prometheus.Histogram, ...]) -> None:
         self._steps = steps
@@ -76,7 +76,7 @@ class _Measurements:
         self.measured[key] = _Measurement(last, now, now, last == 0)
 
     def reach(self, key: names.DeviceKey, milestone: int, now: float) -> None:
-        """Count a step; a milestone that was reached before, or of a device that is not measured, is ignored."""
+        """Count a step; ignore an earlier milestone, or a device that is not measured."""
         measurement = self.measured.get(key)
         if measurement is None or milestone <= measurement.last:
             return
@@ -86,7 +86,7 @@ class _Measurements:
 
 
 class Latency:
-    """Measures attaches and detaches of all devices; called as things happen."""
+    """The measurement of all devices' attaches and detaches; its methods are called as events happen."""
 
     def __init__(self, measured: metrics.Metrics, clock: Callable[[], float] = _loop_time) -> None:
         self._metrics = measured
@@ -100,13 +100,13 @@ class Latency:
         self._back.measured.clear()
 
     def resume(self, keys: Iterable[names.DeviceKey]) -> None:
-        """Begin for devices that claims wait for already, since a time that is not known."""
+        """Begin for devices that claims already wait for, since an unknown time."""
         now = self._clock()
         for key in keys:
             self._there.begin(key, now, last=BEFORE)
 
     def waiting(self, seconds: float) -> tuple[names.DeviceKey, ...]:
-        """Return the devices that claims have waited for as long as that, and that the fabric has not connected."""
+        """Return the devices that claims have awaited for so many seconds, and that the fabric has not connected."""
         since = self._clock() - seconds
         measurements = self._there.measured.items()
         return tuple(
@@ -121,7 +121,7 @@ class Latency:
         old: claims.ResourceClaim | None,
         new: claims.ResourceClaim | None,
     ) -> None:
-        """Begin where a claim was given these devices; end where it was deallocated."""
+        """Begin for a claim's new devices; end for those of a deallocated claim."""
         before, after = (claim is not None and claim.status.allocation is not None for claim in (old, new))
         now = self._clock()
         for key in keys if before != after else ():
@@ -142,10 +142,10 @@ class Latency:
             self._metrics.failed_operations.labels(metrics.SIDES[side], outcomes.failure(reason)).inc()
 
     def claim_reported(self, key: names.DeviceKey) -> None:
-        """Note that the claim's status says attached."""
+        """Note that the claim's status reports the attach."""
         now = self._clock()
         measurement = self._there.measured.get(key)
-        # One that was handed on was neither created for this claim nor asked for.
+        # A device that was handed on was neither created for this claim nor requested.
         way = (
             outcomes.REUSED
             if measurement is not None and measurement.last == There.ALLOCATED
@@ -169,14 +169,14 @@ class Latency:
         self._there.measured.pop(key, None)
 
     def allocated(self, key: names.DeviceKey) -> None:
-        """Note that a classic claim was allocated the device; one whose attach this process did not see is counted now."""
+        """Note that a classic claim was allocated the device; count an attach that this process did not see now."""
         measurement = self._there.measured.get(key)
         if measurement is None or measurement.last < There.TOLD:
             self.claim_reported(key)
         self._there.measured.pop(key, None)
 
     def failed(self, key: names.DeviceKey, reason: str) -> None:
-        """Note that the claim's status says failed."""
+        """Note that the claim's status reports the failure."""
         self._metrics.attaches[outcomes.failure(reason)].inc()
         self._there.measured.pop(key, None)
 
@@ -186,7 +186,7 @@ class Latency:
         old: attachments.DeviceAttachment | None,
         new: attachments.DeviceAttachment | None,
     ) -> None:
-        """Take over a change of an attachment."""
+        """Take in a change of an attachment."""
         now = self._clock()
         measurement = self._there.measured.get(key)
         if measurement is not None and measurement.classic:
@@ -224,7 +224,7 @@ class Latency:
     def _look_whether_ready(
         self, key: names.DeviceKey, attachment: attachments.DeviceAttachment, now: float
     ) -> None:
-        """Note the last milestone, once the claim says attached, however early the node reported the device."""
+        """Note the last milestone once the claim's status reports the attach, even if the node reported the device earlier."""
         measurement = self._there.measured.get(key)
         if (
             measurement is not None

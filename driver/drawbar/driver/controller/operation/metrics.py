@@ -1,4 +1,4 @@
-"""What the controller counts; `docs/metrics.md` describes what each is good for.
+"""The controller's counters and histograms; `docs/metrics.md` describes the use of each.
 
 Children of metrics are looked up once, since an attach touches a dozen of them.
 """
@@ -12,7 +12,7 @@ from drawbar.driver.operation import exposition
 PREFIX = "drawbar_controller_"
 STEPS_THERE = ("create", "ask", "connect", "tell", "ready")
 STEPS_BACK = ("release", "ask-detach", "disconnect", "free")
-# What software does takes milliseconds, what hardware does seconds, what people hold minutes.
+# Software takes milliseconds, hardware seconds, and people minutes.
 STEP_BUCKETS_SECONDS = (
     0.005,
     0.01,
@@ -64,7 +64,7 @@ class Metrics(exposition.Exposition):
         self.failed_operations = self.counter(
             "failed_operations", "Attempts that the fabric refused or that failed.", "operation", "reason"
         )
-        # Fabrics that were connected once and are not gone.
+        # Existing Fabrics that were connected at least once.
         self.connected: set[str] = set()
         self.terms = self.counter("terms", "Times that this controller began to lead.")
         self.call_seconds = self.histogram(
@@ -79,12 +79,12 @@ class Metrics(exposition.Exposition):
         )
 
     def forget_fabric(self, fabric: str) -> None:
-        """Drop the series of a Fabric that is gone; calls that are still under way make none anew."""
+        """Drop the series of a Fabric that is gone; unfinished calls make no new ones."""
         self.connected.discard(fabric)
         for metric in (self.call_seconds, self.calls):
             metric.remove_by_labels({"fabric": fabric})
 
     @staticmethod
     def _closed(counter: prometheus.Counter, values: tuple[str, ...]) -> dict[str, prometheus.Counter]:
-        """Return a series per value from the start: to Prometheus, a counter that begins at 1 has not grown."""
+        """Return a series for each value from the start: to Prometheus, a counter that begins at 1 has not grown."""
         return {value: counter.labels(value) for value in values}

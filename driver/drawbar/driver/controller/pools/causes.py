@@ -1,14 +1,14 @@
-"""Why a device of a fabric should not be allocated now, and the taint that each cause has; decided purely.
+"""The causes why a fabric's device should not be allocated now, and the taint of each; decided purely.
 
 `catalogue.taints` lists the taints.
 
-The description of a taint is one sentence about what is wrong and what lifts it. Its data are a flat object with a few
-of the same keys for every taint: `source` (who noticed: fabric, node, controller or operator), `fabric`, `node`, `host`,
-`reason`, `message`, `failures`, `probationSeconds`. What is not known is left out, and nothing in it changes while the cause
-stays the same, since each change is a write. Where the API server has no fields for them, `slices.encoding` leaves them out.
+The description of a taint is one sentence about the trouble and its end. Its data are a flat object with a few common
+keys: `source` (the observer: fabric, node, controller or operator), `fabric`, `node`, `host`, `reason`, `message`,
+`failures`, `probationSeconds`. Unknown values are left out. Nothing in it changes while the cause stays the same, since
+each change is a write. If the API server has no fields for them, `slices.encoding` leaves them out.
 
-Source: KEP-5055, DeviceTaint; limits from its validation (1 KiB and 10 KiB). `timeAdded` is kept while a taint stays the
-same, since tolerations count from it.
+Source: KEP-5055, DeviceTaint; limits from its validation (1 KiB and 10 KiB). `timeAdded` is kept while a taint stays
+the same, since tolerations count from it.
 """
 
 import dataclasses
@@ -23,17 +23,17 @@ from drawbar.driver.controller import outcomes
 from drawbar.driver.slices import encoding
 
 DESCRIPTION_BYTES = 1024
-# Of the fabric manager's or the kernel's words; the Event has all of them.
+# The limit for the words of the fabric manager or the kernel; the Event has all of them.
 MESSAGE_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachFailed:
-    """An attach to a node failed, or the node could not use the device.
+    """A failed attach to a node, or a node's failure to use the device.
 
     Attributes:
-        by_node: the node reported it.
-        failures: how often in a row; 0 when not known.
+        by_node: whether the node reported it.
+        failures: the number of failures in a row; 0 if not known.
     """
 
     reason: str
@@ -45,10 +45,10 @@ class AttachFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """It vanished from its node, or from the fabric, while a claim has it.
+    """A device that vanished from its node, or from the fabric, while a claim has it.
 
     Attributes:
-        listed: the fabric manager still has it.
+        listed: whether the fabric manager still lists it.
     """
 
     node: str = ""
@@ -58,7 +58,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldByHand:
-    """An operator attached it."""
+    """A device that an operator attached."""
 
     node: str = ""
     host: str = ""
@@ -66,10 +66,10 @@ class HeldByHand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotReleased:
-    """Its release takes too long.
+    """A release that takes too long.
 
     Attributes:
-        reason: why its node does not let go of it; empty without a report of the node.
+        reason: the reason why its node does not release it; empty without a report of the node.
     """
 
     node: str = ""
@@ -78,21 +78,21 @@ class NotReleased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InUse:
-    """A host has it, and no claim of this cluster."""
+    """A device with a host, and without a claim of this cluster."""
 
     host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricHealth:
-    """The fabric manager reports it as ill."""
+    """A device that the fabric manager reports as unhealthy."""
 
     health: Literal["critical", "warning"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Its node found something wrong with it; `name` is the key of the taint."""
+    """A node's finding about the device; `name` is the key of the taint."""
 
     name: str
     value: str
@@ -103,7 +103,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unhealthy:
-    """Its node reports it unhealthy."""
+    """A device that its node reports as unhealthy."""
 
     node: str = ""
     message: str = ""
@@ -111,27 +111,27 @@ class Unhealthy:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """It is free, and its fabric manager has been silent for too long."""
+    """A free device whose fabric manager has been silent for too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """A Maintenance of its Fabric names it, or all."""
+    """A device in maintenance: a Maintenance of its Fabric names it, or all devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """It is reserved for immediate allocation, and a claim has it that the scheduler gave it to."""
+    """A device that is reserved for immediate allocation, with a claim from the scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotOffered:
-    """It is beyond the offer of its Fabric, and a claim has it."""
+    """A device outside of its Fabric's offer, with a claim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WearLimited:
-    """It was erased as often as its Fabric allows within a day."""
+    """A device that was erased as often as its Fabric allows within a day."""
 
     erasures: int = 0
 
@@ -155,10 +155,12 @@ Cause = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probation:
-    """How long a failure counts once it is over.
+    """The time for which a failure counts after its end.
 
     Attributes:
-        since: when this process first saw the taint of the failure, on its steady clock; `timeAdded` is another machine's.
+        length: the duration.
+        since: the time when this process first saw the failure's taint, on its steady clock; `timeAdded` is another
+            machine's.
     """
 
     length: datetime.timedelta
@@ -166,7 +168,7 @@ class Probation:
 
 
 def failure(attachment: attachments.DeviceAttachment | None) -> AttachFailed | None:
-    """Return the failure that the device is to blame for."""
+    """Return the failure that the device is to blame for, or None."""
     problem = outcomes.problem(attachment) if attachment is not None else None
     if attachment is None or problem is None or problem.reason in {"", *outcomes.NOT_THE_DEVICE}:
         return None
@@ -180,7 +182,7 @@ def failure(attachment: attachments.DeviceAttachment | None) -> AttachFailed | N
 
 
 def refusal(attachment: attachments.DeviceAttachment | None) -> attachments.Failure | None:
-    """Return the fabric manager's refusal of the device at this host, to which neither is to blame."""
+    """Return the fabric manager's refusal of the device at this host, which neither is to blame for, or None."""
     problem = outcomes.problem(attachment) if attachment is not None else None
     return problem if problem is not None and problem.reason == reasons.DEVICE_INCOMPATIBLE else None
 
@@ -188,11 +190,11 @@ def refusal(attachment: attachments.DeviceAttachment | None) -> attachments.Fail
 def of_attachment(
     attachment: attachments.DeviceAttachment | None, *, overdue: bool = False
 ) -> tuple[Cause, ...]:
-    """Return what an attachment, if there is one, reports of its device; nothing all through an attach that goes well.
+    """Return the causes in an attachment's report of its device; empty during an attach without trouble.
 
     Args:
-        attachment: the device's.
-        overdue: its release takes too long, whatever the reason.
+        attachment: the device's attachment, or None.
+        overdue: whether its release takes too long, for any reason.
     """
     if attachment is None:
         return ()
@@ -216,7 +218,7 @@ def of_attachment(
 
 
 def _finding(reported: attachments.NodeFinding, node: str) -> Finding:
-    """Return a node's finding as a taint can hold it; without a name where nothing is left of that."""
+    """Return a node's finding in a taint's terms; without a name if nothing valid is left of it."""
     is_effect = reported.effect in encoding.EFFECTS
     return Finding(
         name=slices.label_value(reported.name),
@@ -242,13 +244,13 @@ def make_taints(
 
     Args:
         driver: the DRA driver's name, which is the domain of every key.
-        causes: of this device.
-        old: the taints it has.
-        now: on the steady clock.
+        causes: the device's causes.
+        old: the device's present taints.
+        now: the time on the steady clock.
         date: the time of day, for new taints.
-        fabric: name of the Fabric object.
-        probation: of a failure that is over.
-        evictions_per_second: how many pods may be evicted because of one taint; None leaves it to Kubernetes.
+        fabric: the name of the Fabric object.
+        probation: the time for which a failure counts after its end.
+        evictions_per_second: the most pods per second that may be evicted for one taint; None leaves it to Kubernetes.
     """
     causes = tuple(causes)
     wanted = [
@@ -256,7 +258,7 @@ def make_taints(
     ]
     failure_taint, end = _known_failure(driver, old), probation_end(driver, causes, old, probation)
     if failure_taint is not None and end is not None and now < end:
-        # The taint of the failure stays as it was until it is lifted: the attachment with the details is gone.
+        # The failure's taint stays as it was until it is lifted: the attachment with the details is gone.
         wanted.append(failure_taint)
     return tuple(sorted(encoding.dated(wanted, old, date), key=encoding.rank))
 
@@ -264,7 +266,7 @@ def make_taints(
 def probation_end(
     driver: str, causes: Iterable[Cause], old: Iterable[slices.Taint], probation: Probation
 ) -> datetime.datetime | None:
-    """Return when the taint of a failure that is over can be lifted; None where there is no such taint."""
+    """Return when the taint of a past failure can be lifted, or None if there is no such taint."""
     failure_taint = _known_failure(driver, old)
     is_failing = any(isinstance(cause, AttachFailed) for cause in causes)
     if is_failing or failure_taint is None or failure_taint.time_added is None:
@@ -273,7 +275,7 @@ def probation_end(
 
 
 def failures(driver: str, published: slices.ResourceSlice | None) -> dict[str, str]:
-    """Return by device name, the time of its failure, for those that a slice marks as failed."""
+    """Return, by device name, the time of its failure, for devices that a slice marks as failed."""
     if published is None:
         return {}
     spec, key = published.spec, f"{driver}/{taints.ATTACH_FAILED.key}"
@@ -287,11 +289,11 @@ def _known_failure(driver: str, old: Iterable[slices.Taint]) -> slices.Taint | N
 
 
 def _without_covered(causes: tuple[Cause, ...]) -> list[Cause]:
-    """Return the causes that have a taint, where one covers another."""
+    """Return the causes that get a taint, without those that another one covers."""
     in_use = [
         kind for kind in (HeldByHand, NotReleased, InUse) if any(isinstance(cause, kind) for cause in causes)
     ]
-    # A device that vanished is tainted for that already, and a node does not report for the other sources.
+    # A vanished device has a taint for that already, and a node does not report for the other sources.
     not_findings = (
         taints.KEYS if any(isinstance(cause, Lost) for cause in causes) else taints.KEYS - {taints.LOST.key}
     )
@@ -307,7 +309,7 @@ def _without_covered(causes: tuple[Cause, ...]) -> list[Cause]:
 
 
 def _row(cause: Cause) -> taints.Taint:  # noqa: C901, PLR0911, PLR0912 - one arm for each cause
-    """Return the row of a cause in the catalogue; that of a finding has the names of the node's health policy."""
+    """Return the catalogue's row of a cause; the row of a finding has the names of the node's health policy."""
     match cause:
         case AttachFailed():
             return taints.ATTACH_FAILED
@@ -372,5 +374,5 @@ def _taint(
 
 
 def _cut(text: str, most: int) -> str:
-    """Return at most so many bytes, without half a character at the end."""
+    """Return the text cut to so many bytes, without half a character at the end."""
     return text.encode()[:most].decode(errors="ignore")

@@ -1,24 +1,24 @@
-"""What should be published of a fabric and how to get there, decided purely.
+"""The wanted pools of a fabric, and the writes to get there; decided purely.
 
 Invariants:
 
-- one slice of devices per pool and at most 64 devices in it (any taint halves the API's limit of 128), so a taint is
-  one write in place and no pool is ever incomplete; where the API server has taints in slices of their own, a pool has
-  one more slice, which is always there;
+- a pool has one slice of devices with at most 64 devices in it (any taint halves the API's limit of 128), so a taint is
+  one write in place and no pool is ever incomplete; if the API server has taints in slices of their own, a pool has one
+  more slice, which is always there;
 - a device never changes its pool while it is published or a claim has it, wherever others come and go;
-- a pool selects exactly the nodes that reach its devices, as far as their groups tell, but those whose hosts refused each of
+- a pool selects exactly the nodes that reach its devices, by their groups, except those whose hosts refused each of
   them; see `controller.reach`;
-- a device that hangs on a host without an attachment of ours carries a taint: another owner uses it;
-- a claim's device that vanished stays published, tainted, until the claim lets go of it;
-- a device beyond the Fabric's offer is not published, but for one that a claim has: that stays, tainted, until the claim lets
-  go of it;
-- a device that is reserved for immediate allocation is not published, but for one that the scheduler had given to a claim
-  before: that stays, tainted, until the claim lets go of it;
+- a connected device without an attachment of ours has a taint: another owner uses it;
+- a claim's vanished device stays published, tainted, until the claim releases it;
+- a device outside of the Fabric's offer is not published, unless a claim has it: then it stays, tainted, until the
+  claim releases it;
+- a device that is reserved for immediate allocation is not published, unless the scheduler had given it to a claim
+  before: then it stays, tainted, until the claim releases it;
 - there are never more pools than the Fabric's limit of slices, unless more are published already;
-- the members of a composite are published as one device, which has the taints of all of them, and never alone, but for one
-  that was given alone before;
+- the members of a composite are published as one device, which has the taints of all of them, and never one by one,
+  unless a claim got one of them before;
 - only slices without a node are ever touched, of pools that begin with the fabric's name: a node's slice is never the
-  fabric's, whatever label its node gave it, and a label that was taken off is put back.
+  fabric's, even with the fabric's label, and a label that was removed is added again.
 
 Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for `timeAdded`, which is kept while a taint stays the same.
 """
@@ -43,7 +43,7 @@ FABRIC_LABEL = "drawbar.dev/fabric"
 
 
 def fabric_of(published: slices.ResourceSlice | None) -> str | None:
-    """Return the Fabric of a slice of our driver; None for one of a node's own pools."""
+    """Return the Fabric of our driver's slice, or None for a node's own pool."""
     if published is None or published.spec.node_name is not None:
         return None
     return names.fabric_of(published.spec.pool.name)
@@ -51,23 +51,24 @@ def fabric_of(published: slices.ResourceSlice | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the fabric manager reports, and its history.
+    """The fabric manager's reports, and their history.
 
     Attributes:
-        fabric: its object.
-        devices: as last listed; None while there was no listing, and then devices neither come nor go.
-        silent_seconds: how long it has not been reached.
-        probations: by device name how long its failure counts, where it is not the usual time.
-        failures: by device name how often in a row it failed.
-        claimed: by device name the pool that the allocation of a claim names.
-        missing: names of the devices that count as they were although they are not listed.
-        made: by the id of each device that claims are given shares of, its memory that is in slices of ours.
-        chooses: the fabric chooses the device itself, so that its devices are places.
-        worn: by device name, of those erased as often as a day allows, when they may be used again; on the steady clock.
-        maintenance: its devices that are given to no further claim.
-        not_offered: names of the listed devices beyond the Fabric's offer; in `devices` only while a claim has them.
+        fabric: the Fabric object.
+        devices: the last listing; None before the first one, and then devices neither come nor go.
+        silent_seconds: the seconds since the manager was last reached.
+        probations: by device name, the time for which its failure counts, if it is not the usual one.
+        failures: by device name, the number of failures in a row.
+        claimed: by device name, the pool in a claim's allocation.
+        missing: the names of unlisted devices that keep their earlier state.
+        made: by the id of each shared device, the bytes of its memory in slices of ours.
+        chooses: whether the fabric chooses the device itself, so that its devices are places.
+        worn: by the name of a device that was erased too often within a day, the end of its rest; on the steady clock.
+        maintenance: the devices and nodes in maintenance.
+        not_offered: the names of listed devices outside of the Fabric's offer; in `devices` only while a claim has
+            them.
         refused: the pairs of a device and a host that the manager refused as incompatible, and is not asked about now.
-        refused_until: when the first of them may be tried again; on the steady clock.
+        refused_until: the time when the first of these pairs may be tried again; on the steady clock.
     """
 
     fabric: fabrics.Fabric
@@ -91,15 +92,15 @@ class FabricState:
     """A fabric's devices, attachments and slices at one moment.
 
     Attributes:
-        attached_by_us: by the names of devices that a claim's attachment covers the node.
-        composites: by name the members of the composites that have attachments; their names are in `attached_by_us` too.
-        given: by their name the pools out of which they were given, as their attachments have it.
-        reported: by device name the causes that its attachment reports.
+        attached_by_us: the node of each attached device, by all names that its attachment covers.
+        composites: by name, the members of the composites with attachments; their names are in `attached_by_us` too.
+        given: by device name, the pool that it was given out of, from its attachment.
+        reported: by device name, the causes in its attachment's report.
         date: the time of day, for new taints.
-        failed_since: by device name when this process first saw the taint of its failure, on the steady clock.
-        published: the slices of this fabric as they are.
-        kept: what the API server keeps of slices. Where it drops binding conditions a pod would be bound before its device
-            is there, so nothing is published.
+        failed_since: by device name, the time when this process first saw its failure's taint, on the steady clock.
+        published: the present slices of this fabric.
+        kept: the fields of slices that the API server keeps. If it drops binding conditions, a pod would be bound
+            before its device is there, so nothing is published.
     """
 
     driver: str
@@ -115,41 +116,41 @@ class FabricState:
 
     @property
     def fabric(self) -> str:
-        """The name of the Fabric object."""
+        """Return the name of the Fabric object."""
         return self.facts.fabric.metadata.name
 
     @property
     def policy(self) -> fabrics.Policy:
-        """What its administrators want."""
+        """Return the Fabric's policy."""
         return self.facts.fabric.spec.policy
 
     @property
     def devices(self) -> tuple[contract.Device, ...] | None:
-        """What may be published: nothing new of a fabric that goes; what is attached stays until its claim lets go."""
+        """Return the devices to publish: none of a Fabric that is being deleted, None before the first listing."""
         return () if self.facts.fabric.deleting else self.facts.devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAgain:
-    """A taint can be lifted then."""
+    """The time when a taint can be lifted."""
 
     at: datetime.datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """There was no room for all taints of these devices."""
+    """The devices without room for all their taints."""
 
     devices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withheld:
-    """There are more pools than the Fabric's limit of slices allows.
+    """The pools beyond the Fabric's limit of slices.
 
     Attributes:
-        pools: names of those that are not published.
-        devices: how many are in them.
+        pools: the names of the unpublished pools.
+        devices: the number of devices in them.
     """
 
     pools: tuple[str, ...]
@@ -160,7 +161,7 @@ Action = slice_plan.Write | LookAgain | LeftOut | Withheld
 
 
 def plan(observed: FabricState, now: datetime.datetime) -> tuple[Action, ...]:
-    """Return the writes that publish the devices as they should be; `now` is on the steady clock."""
+    """Return the writes that publish the devices; `now` is on the steady clock."""
     candidates = _candidates(observed) if observed.kept.conditions else ()
     candidates, withheld = _within_limit(candidates, observed)
     pools = _pools(candidates, observed, now)
@@ -178,9 +179,9 @@ def plan(observed: FabricState, now: datetime.datetime) -> tuple[Action, ...]:
 def withdrawal(
     driver: str, fabric: str, published: tuple[slices.ResourceSlice, ...], date: datetime.datetime
 ) -> FabricState:
-    """Return what is observed of a fabric that is no more: its slices are left over.
+    """Return the state of a fabric that no longer exists: its slices are left over.
 
-    Only slices that the controller made are its: others may have published a pool of the same name.
+    Only slices made by the controller count: others may have published a pool of the same name.
     """
     published = tuple(each for each in published if each.metadata.labels.get(FABRIC_LABEL) == fabric)
     gone = fabrics.Fabric(
@@ -194,7 +195,7 @@ def withdrawal(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A device to publish, without taints yet, and why it should not be allocated now."""
+    """A device to publish, without taints yet, and the causes not to allocate it now."""
 
     pool: str
     device: slices.Device
@@ -204,10 +205,10 @@ class _Candidate:
 def _within_limit(
     candidates: tuple[_Candidate, ...], observed: FabricState
 ) -> tuple[tuple[_Candidate, ...], Counter[str]]:
-    """Return the candidates in as many pools as the limit of slices allows, and the devices that the others would have.
+    """Return the candidates that fit into the limit of slices, and the number of devices in each other pool.
 
-    What is published goes first, also what is about to be withdrawn: a new slice waits until it is gone. A device that moves
-    into a pool beyond the limit stays where it is published.
+    Published pools go first, even those about to be withdrawn: a new slice waits until they are gone. A device that
+    moves into a pool beyond the limit stays in its present one.
     """
     homes = {
         device.name: published_slice.spec.pool.name
@@ -237,7 +238,7 @@ def _within_limit(
 def _pools(
     candidates: tuple[_Candidate, ...], observed: FabricState, now: datetime.datetime
 ) -> tuple[slice_plan.Pool, ...]:
-    """Return each pool as it should be."""
+    """Return each wanted pool."""
     kept = observed.kept
     tainted = encoding.decode(observed.published)
     desired: dict[str, list[slices.Device]] = {}
@@ -339,10 +340,10 @@ def _arrange(observed: FabricState, published: Collection[str]) -> Arrangement:
 
 
 def _kept(observed: FabricState, arranged: Arrangement) -> frozenset[str]:
-    """Return the names of the devices that stay published although they are not listed.
+    """Return the names of unlisted devices that stay published.
 
-    Withdrawn under its claim a device could not be tainted, and nothing would end its pods; and what one doubtful listing lacks is
-    in the next one.
+    If a claim's device were withdrawn, it could not be tainted, and nothing would end its pods. A device that one
+    doubtful listing omits is in the next one.
     """
     if observed.facts.fabric.deleting or observed.kept.form is encoding.Encoding.WITHDRAWN:
         return frozenset()
@@ -372,7 +373,7 @@ def _all_causes(
     members_of: Mapping[str, tuple[str, ...]],
     by_name: Mapping[str, contract.Device],
 ) -> tuple[causes.Cause, ...]:
-    """Return the causes of a device, and of a composite with those of each of its members, each once."""
+    """Return the causes of a device; those of a composite include each of its members', each once."""
     members = members_of.get(name, ())
     own = _causes(observed, name, device) if device is not None or not members else ()
     of_members = (cause for member in members for cause in _causes(observed, member, by_name.get(member)))
@@ -380,7 +381,7 @@ def _all_causes(
 
 
 def _causes(observed: FabricState, name: str, device: contract.Device | None) -> tuple[causes.Cause, ...]:
-    """Return why a device should not be allocated: what its attachment, the fabric manager and administrators report."""
+    """Return why a device should not be allocated: the reports of its attachment, the fabric manager and administrators."""
     ours = name in observed.attached_by_us
     host = device.connection.host_id if device is not None and device.connection is not None else ""
     connected = device is not None and device.connection is not None
@@ -442,7 +443,7 @@ def _next_look(
 
 
 def given(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, str]:
-    """Return by device name the pool that its claim names; what an operator attached by hand was given out of none."""
+    """Return, by device name, the pool that its claim names; a device attached by hand has none."""
     return {
         attachment.spec.allocated: attachment.spec.pool
         for attachment in attached
@@ -465,16 +466,16 @@ def observe(
     date: datetime.datetime,
     overdue: Collection[str] = (),
 ) -> FabricState:
-    """Gather everything that the plan rests on.
+    """Return the observed state for the plan.
 
     Args:
         driver: the DRA driver's name.
-        facts: what the fabric manager reports.
+        facts: the fabric manager's reports.
         attached: the attachments of this fabric.
-        published: its slices as they are.
-        kept: what the API server keeps of slices.
+        published: its present slices.
+        kept: the fields of slices that the API server keeps.
         date: the time of day.
-        overdue: names of devices whose release takes too long, whatever the reason.
+        overdue: the names of devices whose release takes too long, for any reason.
     """
     by_device = {attachment.spec.device: attachment for attachment in attached}
     reported = {
@@ -482,7 +483,7 @@ def observe(
         for name, attachment in by_device.items()
         if not Part.from_attachment(attachment).is_carved
     }
-    # What a node reports of one chunk does not make its source unfit for the others; that it could not be carved may.
+    # A node's report of one chunk does not affect its source's other chunks; a failure to carve it may.
     for attachment in by_device.values():
         failed, part = causes.failure(attachment), Part.from_attachment(attachment)
         if part.is_carved and failed is not None and not attachment.holds(attachments.ATTACHED):

@@ -1,12 +1,12 @@
-"""A fabric's devices as they are published: what a claim can select them by, and which pool each belongs to; pure.
+"""A fabric's devices in published form: their attributes for selectors, and the pool of each; pure.
 
-The names and types of the attributes are those that a node gives its own devices, so that one selector fits both;
+The names and types of the attributes are those of a node's own devices, so that one selector fits both;
 `docs/attributes.md` describes each of them.
 
 Invariant: a device never changes its pool while it is published, wherever others come and go. Only its own change (of
-enclosure, model or reachability groups, or a refusal of its own) or a new rule about its model moves it, and never while a claim has it, published or not. One that
-moved before its claim was seen goes back to the pool that the claim names: in the other it would be offered again, and
-a taint there would not be about the claim's device.
+enclosure, model or reachability groups, or a refusal of its own) or a new rule about its model moves it, and never
+while a claim has it. If a device moved before its claim was seen, it goes back to the pool that the claim names. In the
+other pool it would be offered again, and a taint there would not be about the claim's device.
 
 Source: `resource.k8s.io/v1` Device; limits from its validation (the text of an attribute has at most 64 bytes, and a
 version all three numbers of semver 2.0.0).
@@ -41,15 +41,15 @@ def published(
     name: str = "",
     members: tuple[str, ...] = (),
 ) -> slices.Device:
-    """Return the device with everything a claim can select it by.
+    """Return the device with all its attributes for selectors.
 
     Args:
         driver: the DRA driver's name.
-        fabric: name of the Fabric object.
-        device: as the fabric manager reports it.
-        taints: why it should not be given out now.
-        name: of a composite, which is not made from an id.
-        members: of a composite the names of its devices.
+        fabric: the name of the Fabric object.
+        device: the device in the fabric manager's report.
+        taints: the reasons not to give it out now.
+        name: a composite's name, which is not made from an id.
+        members: the names of a composite's devices.
     """
     described = _attributes(fabric, device) | _of_members(members)
     room = ATTRIBUTES_AND_CAPACITIES_MAX - len(described) - bool(device.memory_bytes)
@@ -67,22 +67,22 @@ def published(
 
 
 def offered(driver: str, fabric: str, offer: Offer, taints: tuple[slices.Taint, ...] = ()) -> slices.Device:
-    """Return an offer as it is published."""
+    """Return an offer in its published form."""
     members = offer.parts if offer.parts != (offer.name,) else ()
     device = published(driver, fabric, offer.device, taints, name=offer.name, members=members)
     return device if offer.made_bytes is None else shared(device, offer.device, offer.made_bytes)
 
 
 def shared(published_device: slices.Device, device: contract.Device, made_bytes: int) -> slices.Device:
-    """Return a pool of memory as it is published, of which each claim takes a chunk.
+    """Return a pool of memory in its published form; each claim takes a chunk of it.
 
-    It has a class of its own, so that no claim for a whole device is given it. Source: `resource.k8s.io/v1`
+    It has a class of its own, so that no claim for a whole device gets it. Source: `resource.k8s.io/v1`
     CapacityRequestPolicy, whose validation wants each value of the range to be within the capacity.
 
     Args:
         published_device: the device as if it were attached as a whole.
-        device: as the fabric manager reports it, with room for a chunk.
-        made_bytes: its memory that claims of this cluster have.
+        device: the device in the fabric manager's report, with room for a chunk.
+        made_bytes: the bytes of its memory with this cluster's claims.
     """
     assert device.carving is not None
     step, value = memory_chunk.step_bytes(device.carving), memory_chunk.room_bytes(device, made_bytes)
@@ -120,7 +120,7 @@ def _attributes(fabric: str, device: contract.Device) -> dict[str, slices.Attrib
     }
     numbers = {"maxLinkSpeedMTs": device.max_link_speed_mts, "maxLinkWidth": device.max_link_width}
     version = _version(device.compute_capability)
-    # A cut value would select other devices than the whole one: what does not fit is left out.
+    # A cut value would select other devices than the whole one, so a value that does not fit is left out.
     return (
         {
             name: slices.Attribute(string=text)
@@ -133,9 +133,9 @@ def _attributes(fabric: str, device: contract.Device) -> dict[str, slices.Attrib
 
 
 def own_attributes(driver: str, device: contract.Device) -> dict[str, slices.Attribute]:
-    """Return the attributes that the fabric's adapter gives the device, by name.
+    """Return the attributes from the fabric's adapter, by name, without those in the driver's own domain.
 
-    In the driver's own domain there is none: there a name without a domain means the same.
+    A name without a domain means the driver's own domain.
     """
     return {
         each.name: slices.Attribute.from_value(each.value)
@@ -152,7 +152,7 @@ def _of_members(members: tuple[str, ...]) -> dict[str, slices.Attribute]:
 
 
 def _version(text: str) -> str:
-    """With all three numbers that a version has to have; empty where it is none, which would cost the whole pool."""
+    """Return the text with the three numbers of a version; empty for an invalid one, which would cost the whole pool."""
     if not contract.COMPUTE_CAPABILITY.fullmatch(text):
         return ""
     numbers = text.split(".")
@@ -165,16 +165,16 @@ def _hexadecimal(number: int | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What decides besides the devices themselves.
+    """The rules for the pools of devices.
 
     Attributes:
         restricted: models whose devices have pools of their own.
-        held: names of devices that stay where they are.
-        unlisted: names of devices that stay published although they are not listed, and keep their room.
-        claimed: by device name the pool that the allocation of a claim names.
-        given: by device name the pool out of which a claim was given it; what is published goes before.
-        refusing: by device name the hosts that the manager refused it to.
-        pools_max: the limit of pools, which those for refused devices leave to others.
+        held: the names of devices that stay in their pool.
+        unlisted: the names of unlisted devices that stay published and keep their room.
+        claimed: by device name, the pool in a claim's allocation.
+        given: by device name, the pool that a claim was given it out of; a published pool goes first.
+        refusing: by device name, the hosts that the manager refused it to.
+        pools_max: the limit of pools; pools for refused devices leave room to others.
     """
 
     restricted: Collection[str] = ()
@@ -192,7 +192,7 @@ def homes(
     published: tuple[slices.ResourceSlice, ...],
     rules: Rules | None = None,
 ) -> dict[str, str]:
-    """Return the pool of each device by its name: where it is published or was given, else the first of its kind with room."""
+    """Return the pool of each device by its name: its published or claimed pool, else the first of its kind with room."""
     rules = rules or Rules()
     first = _first_pools(fabric, devices, published, rules)
     places: dict[str, str] = {}
@@ -226,7 +226,7 @@ def _first_pools(
     published: tuple[slices.ResourceSlice, ...],
     rules: Rules,
 ) -> dict[str, str]:
-    """Return by the name of a device the first pool of its kind."""
+    """Return, by device name, the first pool of its kind."""
 
     def pool(name: str, refusing: Collection[str] = ()) -> str:
         device = devices[name]

@@ -1,7 +1,7 @@
-"""What a fabric manager reports of its devices, without what keeps changing; pure.
+"""A fabric manager's reports of its devices, damped against frequent changes; pure.
 
-A device that is reported as sick is so at once. It is well again once that has held for a while, which grows with each change
-([damping]); the same holds for a manager that is silent.
+An unhealthy device shows as such at once. It shows as healthy again only after a while, which grows with each change
+([damping]). The same holds for a silent manager.
 """
 
 from collections.abc import Iterable
@@ -15,28 +15,28 @@ LOOK_AGAIN_SECONDS = 0.1
 
 
 class Health:
-    """The health of one fabric and its devices. Bounded by the devices that are sick, or were lately."""
+    """The health of one fabric and its devices. Bounded by the devices that are unhealthy, or were recently."""
 
     def __init__(self) -> None:
-        # By a device's id, and how bad it is.
+        # By a device's id, and its level of health.
         self._damper: damping.Damper[tuple[str, str]] = damping.Damper()
 
     def of_devices(self, devices: Iterable[contract.Device], now: float) -> tuple[contract.Device, ...]:
-        """Return the devices with the health that they are shown with."""
+        """Return the devices with their damped health."""
         listed = tuple(devices)
         ids = {device.id for device in listed}
         self._damper.retain(lambda key: key[1] == _SILENT or key[0] in ids)
         return tuple(self._of_device(device, now) for device in listed)
 
     def of_manager(self, silent_seconds: float, grace_seconds: float, now: float) -> float:
-        """Return for how long the manager has been silent; the grace while it is back and has not stayed so for long enough."""
+        """Return the seconds of the manager's silence; at least the grace while it is back too recently."""
         is_silent = 0 < silent_seconds >= grace_seconds
         if self._damper.look(("", _SILENT), good=not is_silent, now=now):
             return silent_seconds
         return max(silent_seconds, grace_seconds, LOOK_AGAIN_SECONDS)
 
     def held(self, now: float) -> float | None:
-        """Return the seconds until something is shown as well that is so already; None if nothing is waiting."""
+        """Return the seconds until a recovery is shown, or None if none is held back."""
         held = self._damper.held(now).values()
         return max(LOOK_AGAIN_SECONDS, min(held)) if held else None
 

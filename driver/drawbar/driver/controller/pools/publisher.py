@@ -1,8 +1,8 @@
-"""Publishes the pools of fabrics, one write per action of `pools.desired`.
+"""The publisher of the fabrics' pools, with one write for each action of `pools.desired`.
 
-Everything is recomputed from what is published and what the fabric reports; nothing is remembered between rounds but
-whether the API server keeps the fields we need, when the taints of failures were first seen, and which slices are refused.
-A refused slice delays itself alone (`slices.retries`).
+Everything is computed again from the slices and the fabric's reports. Only three things are remembered between rounds:
+whether the API server keeps the fields we need, when the taints of failures were first seen, and which slices are
+refused. A refused slice delays only itself (`slices.retries`).
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _ADOPTED = frozenset({"attributes", "capacity"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What the plan of a fabric's pools rests on beside its slices: Fabrics, sessions, attachments, claims and Maintenances."""
+    """The sources of the plan of a fabric's pools, besides its slices: Fabrics, sessions, attachments, claims and Maintenances."""
 
     fabrics: mirror.Mirror[fabrics.Fabric]
     sessions: sessions.Sessions
@@ -71,46 +71,46 @@ class Publisher:
         self._kept: encoding.Kept | None = None
         self._probed_at: datetime.datetime | None = None
         self._left_out: dict[str, tuple[str, ...]] = {}
-        # By fabric, where it has more pools than it may.
+        # By fabric with too many pools.
         self._withheld: dict[str, desired.Withheld] = {}
         self._retries: dict[str, retries.Retries] = {}
         # By fabric and name: every node of a cluster has slices of this driver too.
         self._slices: dict[str, dict[str, slices.ResourceSlice]] = {}
-        # By fabric and the name of a slice with composites: which of them are asked for with every device.
+        # By fabric and the name of a slice with composites; these are queried with every device.
         self._composites: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {}
-        # By fabric and device, of those that failed.
+        # By fabric and failed device.
         self._failed: sightings.Sightings[tuple[str, str]] = sightings.Sightings()
-        # By fabric what its manager reports of a device, and whether it answers.
+        # By fabric: the health of its manager and devices.
         self._health: dict[str, health.Health] = {}
 
     @property
     def dropped_fields(self) -> tuple[str, ...]:
-        """What the API server does not keep, as far as it was tried."""
+        """Return the fields that the API server does not keep, as far as they were tried."""
         return self._kept.dropped if self._kept is not None else ()
 
     @property
     def keeps_conditions(self) -> bool:
-        """Whether the API server keeps binding conditions; not while that was not tried."""
+        """Return whether the API server keeps binding conditions; False before the first try."""
         return self._kept is not None and self._kept.conditions
 
     def left_out(self, fabric: str) -> tuple[str, ...]:
-        """Names of the devices whose taints had no room when the fabric was last published."""
+        """Return the names of the devices whose taints had no room when the fabric was last published."""
         return self._left_out.get(fabric, ())
 
     def withheld(self, fabric: str) -> desired.Withheld | None:
-        """Return the pools beyond the fabric's limit of slices when it was last published; None where there are none."""
+        """Return the pools beyond the limit of slices when the fabric was last published, or None."""
         return self._withheld.get(fabric)
 
     def refused(self, fabric: str) -> str:
-        """Return which slices of the fabric the API server refuses, and why; empty where it takes all."""
+        """Return the refused slices of the fabric with the reasons; empty if there are none."""
         return self._retries[fabric].message() if fabric in self._retries else ""
 
     def error_of(self, fabric: str, device: str) -> kube_errors.KubeError | None:
-        """Return why the news of a device are not published; None if they are."""
+        """Return why the news of a device are not published, or None if they are."""
         return self._retries[fabric].error_of(device) if fabric in self._retries else None
 
     async def publish(self, fabric: str) -> float | None:
-        """Publish what is due; return the seconds after which a taint may be lifted, or a refused slice be tried again.
+        """Publish the due changes; return the seconds until a taint may be lifted, or a refused slice be tried again, or None.
 
         Raises:
             kube_errors.KubeError: the view was stale, or the API server does not answer; try again after a pause.
@@ -143,7 +143,7 @@ class Publisher:
             return min((moment for moment in (*again, held, left) if moment is not None), default=None)
 
     async def _write(self, fabric: str, writes: list[slice_plan.Write]) -> float | None:
-        """Carry out the writes that are due; return the seconds until a refused one is."""
+        """Carry out the due writes; return the seconds until a refused one is due, or None."""
         if not writes:
             self._retries.pop(fabric, None)
             return None
@@ -170,7 +170,7 @@ class Publisher:
         return delayed.seconds_left()
 
     def _observed(self, name: str, kept: encoding.Kept, now: datetime.datetime) -> desired.FabricState | None:
-        """Return what the plan rests on; None where there is no such Fabric and nothing published."""
+        """Return the observed state for the plan, or None if there is no such Fabric and nothing published."""
         fabric, view = self._sources.fabrics.get(name), self._sources.sessions.get(name)
         placed, published = self._sources.placed, self.in_fabric(name)
         failed_since = {
@@ -183,7 +183,7 @@ class Publisher:
             return None
         if fabric is None:
             self._health.pop(name, None)
-            # Its slices are left over.
+            # The fabric's slices are left over.
             withdrawal = desired.withdrawal(self._driver, name, published, self._time_of_day())
             return replace(withdrawal, failed_since=failed_since) if withdrawal is not None else None
         scope = self._sources.maintenance.scope(name)
@@ -228,7 +228,7 @@ class Publisher:
         return replace(observed, failed_since=failed_since)
 
     async def _what_is_kept(self) -> encoding.Kept:
-        """Return what the API server keeps, probed at most `PROBE_EVERY` ago."""
+        """Return the fields that the API server keeps, probed at most `PROBE_EVERY` ago."""
         now = self._clock()
         if self._kept is not None and self._probed_at is not None and now - self._probed_at < PROBE_EVERY:
             return self._kept
@@ -240,7 +240,7 @@ class Publisher:
         return kept
 
     def changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
-        """Take over a change of what is published."""
+        """Take in a change of a published slice."""
         for published_slice in (old, new):
             fabric = desired.fabric_of(published_slice)
             if published_slice is None or fabric is None or published_slice.spec.driver != self._driver:
@@ -262,11 +262,11 @@ class Publisher:
                 self._failed.see((fabric, name), failed.get(name), self._clock())
 
     def in_fabric(self, fabric: str) -> tuple[slices.ResourceSlice, ...]:
-        """The fabric's slices as they are published."""
+        """Return the fabric's published slices."""
         return tuple(self._slices.get(fabric, {}).values())
 
     def not_offered(self, fabric: str) -> frozenset[str]:
-        """Return the names of the listed devices beyond the Fabric's offer, also of those that a claim has."""
+        """Return the names of the listed devices outside of the Fabric's offer, even those with a claim."""
         view = self._sources.sessions.get(fabric)
         if view is None or view.spec.offer.is_everything:
             return frozenset()
@@ -280,7 +280,7 @@ class Publisher:
         )
 
     def offered(self, fabric: str) -> tuple[contract.Device, ...]:
-        """Return the listed devices that may be published: those in the offer, and those that a claim has."""
+        """Return the listed devices that may be published: those in the offer, and those with a claim."""
         view, beyond = self._sources.sessions.get(fabric), self.not_offered(fabric)
         if view is None or not beyond:
             return view.devices if view is not None else ()
@@ -288,7 +288,7 @@ class Publisher:
         return tuple(device for device in view.devices if names.label(device.id) not in withdrawn)
 
     def _held_by_claims(self, fabric: str) -> set[str]:
-        """Return the names of the fabric's devices that are attached for a claim, or given to one; of composites the members."""
+        """Return the names of the fabric's devices that are attached for a claim, or have one, with composites' members."""
         attached = {
             attachment.spec.device
             for attachment in self._sources.placed.in_fabric(fabric)
@@ -298,7 +298,7 @@ class Publisher:
         return {*attached, *given, *(member for name in given for member in members.get(name, ()))}
 
     def composites(self, fabric: str) -> dict[str, tuple[str, ...]]:
-        """Return by name the members of the fabric's composites, as they are published."""
+        """Return, by name, the members of the fabric's published composites."""
         return {
             name: members
             for by_name in self._composites.get(fabric, {}).values()
@@ -310,13 +310,13 @@ class Publisher:
         return fabric in self._composites
 
     def is_tainted(self, fabric: str, device: str) -> bool:
-        """Whether the scheduler keeps away from a device whose attach failed: by that taint, or unpublished."""
+        """Return whether the scheduler avoids a device with a failed attach: it is tainted, or unpublished."""
         keys = {f"{self._driver}/{key}" for key in (taints.ATTACH_FAILED.key, taints.LOST.key)}
         found = encoding.taints_of(self.in_fabric(fabric), device)
         return found is None or any(taint.key in keys for taint in found)
 
     def _compare(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> None:
-        """Probe again if something was dropped after all: a feature gate was turned off meanwhile."""
+        """Raise a conflict, and probe again later, if the API server dropped a field that it kept before."""
         lost = encoding.lost(wanted.spec, stored.spec) - {*self.dropped_fields, *_ADOPTED}
         if lost:
             self._kept = None
@@ -333,7 +333,7 @@ def _monotonic() -> float:
 def _models(
     published: Iterable[slices.ResourceSlice], composites: Mapping[str, tuple[str, ...]]
 ) -> dict[str, str]:
-    """Return by name the model of each device in slices of a fabric, the members of composites among them."""
+    """Return, by name, the model of each device in a fabric's slices, with the members of composites."""
     models: dict[str, str] = {}
     for device in (each for listed in published for each in listed.spec.devices):
         attribute = device.attributes.get("model") or device.attributes.get("class")
