@@ -54,7 +54,7 @@ def owner(connection: contract.Connection | None, own: str | None, *, recorded: 
 
 
 def began(operation: contract.Operation, own: str | None) -> bool:
-    """Return whether an operation makes or ends a connection, or makes a slice, with our mark."""
+    """Return whether an operation makes or ends a connection, or makes a memory chunk, with our mark."""
     if own is None:
         return False
     if operation.kind in (contract.OperationKind.ATTACH, contract.OperationKind.CREATE_SLICE):

@@ -51,7 +51,7 @@ class DeviceKey(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def label(text: str, *, room: int = 0) -> str:
-    """Return a DNS label for any id, shorter by `room` characters; equal labels mean equal ids, except for equal hashes."""
+    """Return a DNS label for any id, with `room` characters to spare; equal labels mean equal ids, except for equal hashes."""
     most = LABEL_CHARS - room
     if len(text) <= most and _LABEL.fullmatch(text) and not is_of_rule(text):
         return text

@@ -1,4 +1,4 @@
-"""The actions that `attachments.plan` decides on; each is one side effect."""
+"""The actions of `attachments.plan`; each is one side effect."""
 
 from dataclasses import dataclass
 
@@ -8,27 +8,27 @@ from drawbar.driver.controller import claims, outcomes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create:
-    """Store the intent."""
+    """Create the DeviceAttachment, before the fabric is called."""
 
     demand: claims.Demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopt:
-    """Add finalizer and label to an attachment that was made or changed by hand, and remove owners of a claim's attachment.
+    """Correct a manual attachment or change: add finalizer and label, and remove owners from a claim's attachment.
 
-    Without the finalizer it could vanish and leave the device attached; without the label its node does not receive it; with
-    an owner it would be deleted under its claim.
+    Without the finalizer it could vanish and leave the device attached. Without the label its node does not receive it.
+    With an owner it would be deleted under its claim.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """ApiAction the lost record of a connection that this cluster made, for no claim.
+    """Create the lost record of a connection that this cluster made, for no claim.
 
     Attributes:
-        node: which the device is connected to.
-        host_id: the fabric's name of it.
+        node: the node that the device is connected to.
+        host_id: the fabric's id of the node's host.
     """
 
     node: str
@@ -37,7 +37,7 @@ class Restore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeOver:
-    """Give the device as it is attached to the next claim on the same node; the node cleans it in between."""
+    """Give the attached device to the next claim on the same node; the node cleans it in between."""
 
     demand: claims.Demand
 
@@ -49,7 +49,7 @@ class KeepIdle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryOperation:
-    """Query the state of the call at the fabric."""
+    """Ask the fabric for the state of the call."""
 
     side: outcomes.Side
 
@@ -77,36 +77,36 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseMemory:
-    """Give the memory of a slice that no attachment has back to the device that it was carved from."""
+    """Return the memory of a chunk without an attachment to the device that it was carved from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndBlocker:
-    """Find the operation that keeps the device busy; cancel one of ours that no record names, report any other."""
+    """Find the operation that keeps the device busy; cancel it if it is ours and no record names it, else report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportAttached:
-    """ApiAction `attached` to the claim's status."""
+    """Write to the claim's status that the device is attached."""
 
     demand: claims.Demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordAttached:
-    """ApiAction `Attached` to the attachment's status."""
+    """Write the condition `Attached` to the attachment's status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFailure:
-    """ApiAction the failure to the attachment's status."""
+    """Write the failure to the attachment's status."""
 
     failure: attachments.Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordQueued:
-    """ApiAction to the attachment's status that another one of its node goes first.
+    """Write to the attachment's status that another attachment of its node goes first.
 
     Attributes:
         ahead: the name of that DeviceAttachment.
@@ -117,11 +117,11 @@ class RecordQueued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRefusal:
-    """ApiAction to the attachment's status that the fabric refused a call which is made again.
+    """Write to the attachment's status that the fabric refused a call, which is repeated.
 
     Attributes:
-        words: the fabric's.
-        message: the same, and when the call is made again.
+        words: the fabric's words.
+        message: the same, and the time of the next call.
     """
 
     side: outcomes.Side
@@ -132,12 +132,12 @@ class RecordRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordContradiction:
-    """ApiAction to the attachment's status that the fabric manager no longer shows its connection.
+    """Write to the attachment's status that the fabric manager no longer shows its connection.
 
     Attributes:
-        is_attached: `Attached` stays True, for the device's node has seen it.
-        renews: the device is attached anew.
-        record: since when the manager shows what; None unless the node has seen the device.
+        is_attached: whether `Attached` stays True, since the device's node has seen it.
+        renews: whether the device is attached again.
+        record: the manager's listing and its begin; None unless the node has seen the device.
     """
 
     reason: str
@@ -149,14 +149,14 @@ class RecordContradiction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """Publish the device's taint, so that the scheduler does not pick it again; the next steps wait for that write."""
+    """Publish the device's taint, so that the scheduler does not select it again; the next steps wait for that write."""
 
     failure: attachments.Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFailed:
-    """ApiAction the failure to every device of ours in all claims of the pod."""
+    """Write the failure to all our devices in all claims of the pod."""
 
     demand: claims.Demand
     failure: attachments.Failure
@@ -164,7 +164,7 @@ class ReportFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
-    """QueryOperation for the detach.
+    """Delete the attachment, which begins the detach.
 
     Attributes:
         abandoned: the failed allocation that was not taken back, if the device is detached for that.
@@ -180,12 +180,12 @@ class RemoveFinalizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportKept:
-    """Report that finalizers of others keep the attachment of a device that is free."""
+    """Report that foreign finalizers keep the attachment of a free device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFabric:
-    """List the fabric anew: an operation succeeded, and the device does not show it."""
+    """List the fabric again: an operation succeeded, and the device does not show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """The last known state of the calls to the fabrics, per attachment.
 
-A cache, not a record: what it forgets is asked of the fabric again, by request id. An id is `<uid>-a<attempt>` or
-`<uid>-d<attempt>`, so it is the same whoever asks; after a restart the attempts are walked through from the first,
-which the fabric answers for each that it was ever asked.
+It is a cache, not a record: a missing state is asked of the fabric again, by request id. An id is `<uid>-a<attempt>` or
+`<uid>-d<attempt>`, so every process forms the same one. After a restart the attempts are walked through from the first;
+the fabric knows each that it ever received.
 """
 
 import datetime
@@ -21,15 +21,15 @@ from drawbar.driver.controller.attachments import plan
 from drawbar.driver.controller.attachments.plan import CallState
 from drawbar.fabric import contract, errors
 
-# An operation whose end no watch reports is asked for this often.
+# The interval of queries for an operation whose end no watch reports.
 ASK_AGAIN_SECONDS = 5.0
 # The news of a change is late under load, and an older one may come after the answer.
 NEWS_SECONDS = 2.0
-# Where no reason of ours says more.
-# Records that are gone are remembered up to this number, for the operations that they may have left behind.
+# The reason if no other applies. The most deleted attachments that are remembered, for the operations that they may
+# have left.
 GONE_LIMIT = 4096
 PAUSE_FIRST_SECONDS = 0.5
-# A refusal that is reported already is reported anew, in other words, after so long.
+# The time after which a recorded refusal is recorded again in other words.
 REPORT_SECONDS = 60.0
 
 
@@ -40,15 +40,15 @@ class _Cached:
     failure: attachments.Failure | None = None
     # On the caller's monotonic clock, in seconds.
     due: float = 0.0
-    # When it was first observed in its state, on the same clock: one that runs still does when it has to be asked for again.
+    # The first sight of its state, on the same clock; a running call keeps it while it has to be asked for again.
     since: float | None = None
-    # By the clock on the wall, for people.
+    # By the time of day, for people.
     asked_at: str = ""
     # The latest refusal of any attempt; None since a success.
     refused: attachments.Failure | None = None
-    # When a refusal was last written to the attachment, on the same clock as `due`.
+    # The time of the last write of a refusal to the attachment, on the same clock as `due`.
     reported: float | None = None
-    # How often the device was attached anew since the fabric manager no longer showed its connection.
+    # The number of repeated attaches because the fabric manager no longer showed the connection.
     renewals: int = 0
 
 
@@ -60,7 +60,8 @@ class Calls:
     """The calls of all attachments; `forget` bounds it.
 
     Attributes:
-        settled: called once for each call that is over, with the attachment's uid, which call, and why it failed or None.
+        settled: called once for each finished call, with the attachment's UID, the side, and the reason of a failure or
+            None.
         blockers: the operations that keep devices busy.
     """
 
@@ -70,12 +71,12 @@ class Calls:
         self.blockers = Blockers()
 
     def view(self, uid: str, side: outcomes.Side, now: float) -> plan.Call:
-        """Return the call as the plan sees it.
+        """Return the call in the plan's terms.
 
         Args:
-            uid: the attachment's.
+            uid: the attachment's UID.
             side: attach or detach.
-            now: monotonic clock, in seconds.
+            now: the time on the monotonic clock, in seconds.
         """
         call = self._get(uid, side)
         state = call.state
@@ -93,12 +94,12 @@ class Calls:
         )
 
     def is_running(self, uid: str, *sides: outcomes.Side) -> bool:
-        """Return whether one of these calls, or of all where none is given, ran when the fabric last reported it."""
+        """Return whether one of these calls, or any if none is given, ran in the fabric's last report."""
         states = (self._get(uid, side).state for side in sides or outcomes.Side)
         return CallState.RUNNING in states
 
     def is_begun(self, uid: str, side: outcomes.Side) -> bool | None:
-        """Return whether the fabric was asked for the current attempt, and did not refuse it; None if it has to be asked first."""
+        """Return whether the fabric has the current attempt, and did not refuse it, or None if it has to be asked first."""
         call = self._get(uid, side)
         if call.state is CallState.UNASKED and not call.asked_at:
             return None
@@ -111,11 +112,11 @@ class Calls:
         return f"{uid}-{side.value}{self._get(uid, side).attempt}"
 
     def asked(self, uid: str, side: outcomes.Side, now: datetime.datetime) -> None:
-        """Note that the current attempt is asked for now."""
+        """Note that the current attempt is sent now."""
         self._change(uid, side, asked_at=meta.timestamp(now))
 
     def record(self, uid: str, side: outcomes.Side) -> attachments.OperationRecord:
-        """Return the current attempt as the attachment's status shows it."""
+        """Return the current attempt in the form of the attachment's status."""
         call = self._get(uid, side)
         return attachments.OperationRecord(
             request_id=self.request_id(uid, side), attempt=call.attempt, started_at=call.asked_at
@@ -135,7 +136,7 @@ class Calls:
         *,
         watched: bool = False,
     ) -> None:
-        """Take over the fabric's report; where it is watched, the watch also reports what the call did to the device."""
+        """Take in the fabric's report; a watched fabric also reports the effect on the device by its watch."""
         error, state = operation.failure(), self._get(uid, side).state
         if error is not None:
             self.failed(uid, side, error, now)
@@ -145,12 +146,12 @@ class Calls:
             due = now + NEWS_SECONDS if watched else 0.0
             self._put(uid, side, CallState.SUCCEEDED, due=due, since=now)
         elif not operation.done and state not in (CallState.FAILED, CallState.SUCCEEDED):
-            # What is done stays done: the watch may report the way there after the answer reported its end.
+            # A finished call stays so: the watch may report its progress after the answer reported its end.
             pause = operation.retry_after_seconds or ASK_AGAIN_SECONDS
             self._put(uid, side, CallState.RUNNING, due=now + pause, since=now)
 
     def failed(self, uid: str, side: outcomes.Side, error: errors.FabricError, now: float) -> None:
-        """Take over that the fabric refused, or the operation failed."""
+        """Take in that the fabric refused, or the operation failed."""
         call, reported = self._get(uid, side), failure(error)
         if call.state is not CallState.FAILED:
             self.settled(uid, side, reported.reason)
@@ -161,13 +162,13 @@ class Calls:
     def refused(
         self, uid: str, side: outcomes.Side, error: errors.FabricError, *, is_reached: bool = True
     ) -> None:
-        """Note a refusal after which the same attempt is made again, by the queue and with its back-off.
+        """Note a refusal after which the queue repeats the same attempt, with its back-off.
 
         Args:
-            uid: the attachment's.
+            uid: the attachment's UID.
             side: attach or detach.
-            error: of the fabric.
-            is_reached: there is a connection to the fabric manager.
+            error: the fabric's error.
+            is_reached: whether there is a connection to the fabric manager.
         """
         self._change(uid, side, refused=refusal(error, is_reached=is_reached))
 
@@ -176,12 +177,12 @@ class Calls:
         self._change(uid, side, reported=now)
 
     def renewed(self, uid: str) -> None:
-        """Note that the device is attached anew, since the fabric manager no longer shows its connection."""
+        """Note that the device is attached again, since the fabric manager no longer shows its connection."""
         side = outcomes.Side.ATTACH
         self._change(uid, side, renewals=self._get(uid, side).renewals + 1)
 
     def next_attempt(self, uid: str, side: outcomes.Side) -> None:
-        """Begin another attempt under a new id: a failed id stays failed for ever."""
+        """Begin another attempt under a new id: a failed id stays failed forever."""
         call = self._get(uid, side)
         self._calls[uid, side] = _Cached(
             attempt=call.attempt + 1,
@@ -191,7 +192,7 @@ class Calls:
         )
 
     def ask_again(self, uid: str, side: outcomes.Side) -> None:
-        """Note that the last call may have arrived or not."""
+        """Note that it is not known whether the last call arrived."""
         self._put(uid, side, CallState.UNASKED)
 
     def forget(self, uid: str) -> None:
@@ -232,8 +233,8 @@ class Blockers:
 
     def __init__(self) -> None:
         self._gone: OrderedDict[str, None] = OrderedDict()
-        # By attachment, or by the name of a pool that chunks wait for or of a chunk to delete: the operation that keeps it busy,
-        # and since when, on the caller's monotonic clock.
+        # By attachment, or by the name of a pool that chunks wait for or of a chunk to delete: the blocking operation,
+        # and its first sight on the caller's monotonic clock.
         self._since: dict[str, tuple[str, float]] = {}
 
     def is_unrecorded(self, request_id: str) -> bool:
@@ -241,7 +242,7 @@ class Blockers:
         return attachment_uid(request_id) in self._gone
 
     def seconds(self, waits: str, operation_id: str, now: float) -> float:
-        """Return for how long this operation has kept what waits for it busy."""
+        """Return the seconds for which this operation has kept the waiting subject busy."""
         blocker, since = self._since.get(waits, ("", now))
         if blocker != operation_id:
             since = now
@@ -249,7 +250,7 @@ class Blockers:
         return now - since
 
     def end(self, waits: str) -> None:
-        """Note that no operation keeps it busy any more."""
+        """Note that no operation keeps the subject busy any more."""
         self._since.pop(waits, None)
 
     def forget(self, uid: str) -> None:
@@ -265,23 +266,23 @@ class Blockers:
 
 
 def side(known: Calls, uid: str, request_id: str) -> outcomes.Side | None:
-    """Return which current call of an attachment has this id, if any of the two."""
+    """Return the side of the attachment's current call with this id, or None."""
     return next((side for side in outcomes.Side if known.request_id(uid, side) == request_id), None)
 
 
 def attachment_uid(request_id: str) -> str:
-    """Return the uid of the attachment that a request was made for."""
+    """Return the UID of the attachment of a request."""
     return request_id.rpartition("-")[0]
 
 
 def failure(error: errors.FabricError) -> attachments.Failure:
-    """Return the fabric's error as the attachment's record and the claim's condition carry it."""
+    """Return the fabric's error in the form of the attachment's record and the claim's condition."""
     if isinstance(error, errors.Unauthenticated | errors.PermissionDenied):
-        # They may be mended while the claim waits.
+        # These may be corrected while the claim waits.
         return attachments.Failure(
             reason=reasons.FABRIC_CREDENTIALS_REFUSED, message=error.message, retryable=True
         )
-    # Shares that other claims gave back become free a moment after their release.
+    # Shares of other claims become free a moment after their release.
     retryable = error.retryable or error.reason == errors.Reason.NO_CAPACITY
     return attachments.Failure(
         reason=REASONS.get(error.reason, reasons.FABRIC_ERROR), message=error.message, retryable=retryable
@@ -289,7 +290,7 @@ def failure(error: errors.FabricError) -> attachments.Failure:
 
 
 def refusal(error: errors.FabricError, *, is_reached: bool = True) -> attachments.Failure:
-    """Return a refusal as the attachment's condition carries it while the call is tried again."""
+    """Return a refusal in the form of the attachment's condition, while the call is repeated."""
     reported = failure(error)
     if not is_reached:
         return msgspec.structs.replace(reported, reason=reasons.FABRIC_UNREACHABLE)

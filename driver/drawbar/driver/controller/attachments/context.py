@@ -1,4 +1,4 @@
-"""What the reconciliation of attachments needs beside the part."""
+"""The context of the reconciliation of attachments, apart from the part."""
 
 import datetime
 from collections.abc import Callable, Mapping
@@ -24,17 +24,17 @@ when the attachment has been for its claim."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the reconciliation of attachments needs beside the cluster.
+    """The context of the reconciliation of attachments, with the cluster.
 
     Attributes:
-        patience: from an allocation that was first seen to giving up, shorter than the scheduler's.
-        binding_timeout: how long the scheduler itself waits.
+        patience: the time from the first sight of an allocation to giving up, shorter than the scheduler's.
+        binding_timeout: the scheduler's own wait.
         intended: node and model of the attachments that are being created at this moment.
-        other_demand: None where the scheduler allocates all claims.
-        claim_mirrors: the claims, of classic allocation, too.
-        orphans: slices of ours that no attachment has, with their ids.
+        other_demand: finds the demand of a claim that the scheduler does not allocate; None if it allocates all claims.
+        claim_mirrors: the claims, with those of classic allocation.
+        orphans: memory chunks of ours without an attachment, with their ids.
         contradicted: attached devices whose connections the fabric managers do not show.
-        ignored: devices whose attachments were reported to have no Fabric, by the attachments' uids.
+        ignored: devices whose attachments were reported to have no Fabric, with the attachments' UIDs.
     """
 
     cluster: cluster.Cluster
@@ -54,8 +54,8 @@ class Context:
 def ahead_of(context: Context, attachment: attachments.DeviceAttachment) -> str:
     """Return an attachment of the node whose card could be taken for this device; empty for none.
 
-    Only a device that is recognised by its arrival waits. Of two of them one is always begun first, for this is asked again
-    right before the call to the fabric.
+    Only a device that is recognised by its arrival waits. Of two such devices, one always begins first, since this is
+    checked again right before the call to the fabric.
     """
     if not identities.is_due_alone(attachment):
         return ""

@@ -1,11 +1,12 @@
 """Attached devices that the fabric manager lists as free, or at another host.
 
-A manager that lost its state, or another client of it, contradicts the record. One listing proves nothing: a manager may show a
-change late, and a watch may report an older state. So a contradiction is confirmed by a second listing, complete and begun
-`APART_SECONDS` after the first sighting. It is over once the manager has shown the connection again; each time that it comes
-back, that has to hold for longer (`damping`).
+A manager that lost its state, or another client of it, contradicts the record. One listing proves nothing: a manager
+may show a change late, and a watch may report an older state. So a contradiction is confirmed by a second, complete
+listing that began `APART_SECONDS` after the first sight. It is over once the manager has shown the connection again;
+after each return, that has to last for longer (`damping`).
 
-Kept in memory: after a restart the first listing counts as the first sighting. Bounded by the attachments.
+The contradictions are kept in memory: after a restart the first listing counts as the first sight. They are bounded by
+the attachments.
 """
 
 from dataclasses import dataclass
@@ -21,12 +22,12 @@ class Contradiction:
     """A connection that the fabric manager does not show.
 
     Attributes:
-        host_id: where it shows the device; None where it shows it free.
-        is_confirmed: a second listing shows the same.
-        look_seconds: until the next listing is due that could confirm it, or until it is over; 0.0 if that is now.
-        is_over: the manager shows the connection again, and that has not held for long enough.
-        age_seconds: since it was first seen.
-        since: the date of that.
+        host_id: the host of the device in the manager's listing; None if it is free there.
+        is_confirmed: whether a second listing shows the same.
+        look_seconds: the seconds until the next listing that could confirm it, or until it is over; 0.0 for now.
+        is_over: whether the manager shows the connection again, but not for long enough.
+        age_seconds: the seconds since the first sight.
+        since: the date of the first sight.
     """
 
     host_id: str | None = None
@@ -61,15 +62,16 @@ class Contradictions:
         date: str,
         listings: losses.Listings,
     ) -> Contradiction | None:
-        """Take over how the manager shows an attached device; return what contradicts the record, or None.
+        """Take in the manager's view of an attached device; return the contradiction with the record, or None.
 
         Args:
             key: the device.
-            shown: the host at which the manager shows it, or None for a free one; None where it shows it as recorded.
-            call: the request id of the attach: another one begins anew.
-            now: on the event loop's clock.
+            shown: the host in the manager's view, or None for a free device, in a tuple; None if it agrees with the
+                record.
+            call: the request id of the attach; another id begins again.
+            now: the time on the event loop's clock.
             date: the time of day.
-            listings: of the fabric.
+            listings: the fabric's listings.
         """
         if shown is None:
             self._seen.pop(key, None)
@@ -91,6 +93,6 @@ class Contradictions:
         )
 
     def forget(self, key: names.DeviceKey) -> None:
-        """Drop a device that is not attached any more."""
+        """Drop a device that is no longer attached."""
         self._seen.pop(key, None)
         self._damper.forget(key)

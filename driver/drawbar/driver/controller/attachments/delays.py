@@ -1,9 +1,9 @@
-"""Emits Events about why claims wait, where that takes more than a moment.
+"""Events about the reasons why claims wait for more than a moment.
 
-Looked at now and then, and not at each attach: a claim that gets its device at once needs no Event. Each cause is emitted
-once per allocation, whatever its message is by then: that of a manager that is down changes with every try, and the Fabric's
-condition has the latest. An Event for which the queue is full, or that the API server refuses, is not repeated. Bounded by
-the allocations that wait.
+The claims are checked at intervals, not at each attach: a claim that gets its device at once needs no Event. Each cause
+is emitted once per allocation, with any message. The message about a manager that is down changes with every try; the
+Fabric's condition has the latest. An Event is not repeated if the queue is full, or if the API server refuses it. The
+memory is bounded by the waiting allocations.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from drawbar.driver.controller.fabrics import session
 
 LOOK_SECONDS = 5.0
 PATIENCE_SECONDS = 5.0
-# A node that is quick needs a second or two; one that takes longer makes users ask.
+# A fast node needs a second or two; users begin to ask about a slower one.
 NODE_PATIENCE_SECONDS = 15.0
 NO_CONDITIONS = (
     "the device was allocated without binding conditions, so it is never attached: the scheduler is older than Kubernetes "
@@ -31,7 +31,7 @@ NO_CONDITIONS = (
 
 
 class Cause(enum.Enum):
-    """Why a device is not attached yet."""
+    """The reason why a device is not attached yet."""
 
     NO_FABRIC = "there is no such Fabric"
     NOT_REACHED = "the fabric manager is not reached"
@@ -48,13 +48,13 @@ _Allocation = tuple[names.DeviceKey, str, str]
 
 
 class _Reported:
-    """The causes that an Event was emitted about, by allocation."""
+    """The causes with an Event, by allocation."""
 
     def __init__(self) -> None:
         self._causes: dict[_Allocation, set[Cause | None]] = {}
 
     def is_new(self, key: names.DeviceKey, claim: claims.ResourceClaim, cause: Cause | None = None) -> bool:
-        """Note the cause; return whether it was not noted before."""
+        """Note the cause; return whether it is new."""
         causes = self._causes.setdefault(_allocation(key, claim), set())
         is_new = cause not in causes
         causes.add(cause)
@@ -68,7 +68,7 @@ class _Reported:
 
 @dataclass(slots=True, kw_only=True)
 class Delays:
-    """Emits Events about the claims that wait."""
+    """The emitter of Events about waiting claims."""
 
     context: Context
     _attaching: _Reported = field(default_factory=_Reported)
@@ -76,7 +76,7 @@ class Delays:
     _never: _Reported = field(default_factory=_Reported)
 
     async def run(self) -> None:
-        """Look until cancelled, also at claims that have waited since before this process led."""
+        """Check claims until cancelled, even those that have waited since before this process led."""
         self._attaching, self._at_node, self._never = _Reported(), _Reported(), _Reported()
         keys = self.context.cluster.allocated.devices()
         self.context.latency.resume(key for key in keys if self._attached(key) is None)
@@ -87,7 +87,7 @@ class Delays:
             self.look_at_allocations()
 
     def look(self, patience_seconds: float) -> None:
-        """Emit why devices are not attached that claims have waited for as long as that."""
+        """Emit why devices are not attached that claims have awaited for so many seconds."""
         cluster, waiting = self.context.cluster, []
         for key in self.context.latency.waiting(patience_seconds):
             claim = self._claim(key)
@@ -102,7 +102,7 @@ class Delays:
         self._attaching.retain(waiting)
 
     def look_at_nodes(self, patience_seconds: float) -> None:
-        """Emit that devices are attached which their nodes have not reported ready for as long as that."""
+        """Emit that devices are attached, but for so many seconds their nodes have not reported them ready."""
         cluster, waiting = self.context.cluster, []
         for attachment in cluster.placed.awaiting_nodes():
             key = names.DeviceKey(fabric=attachment.spec.fabric, device=attachment.spec.device)
@@ -119,7 +119,7 @@ class Delays:
         self._at_node.retain(waiting)
 
     def look_at_allocations(self) -> None:
-        """Emit which fabric devices were given to claims without binding conditions."""
+        """Emit the fabric devices that claims have without binding conditions."""
         cluster, given = self.context.cluster, []
         for served in cluster.sessions:
             for device in tuple(cluster.unattached.pools(served.name)):
@@ -156,7 +156,7 @@ class Delays:
         return claim_index.demand(claim, cluster.driver, key, None, cluster.allocated.seen(claim))
 
     def _claim(self, key: names.DeviceKey) -> claims.ResourceClaim | None:
-        """Return the oldest claim that has the device and is neither attached nor failed."""
+        """Return the oldest claim for the device that is neither attached nor failed."""
         for claim in self.context.cluster.allocated.with_device(key):
             demand = self._demand(key, claim)
             if demand is not None and not demand.failure_reported and not demand.attach_reported:
@@ -173,15 +173,15 @@ def cause(
     *,
     failures: int = 0,
 ) -> tuple[Cause, str] | None:
-    """Return why the device is not attached yet, with a sentence for its user; None where nothing is in the way.
+    """Return why the device is not attached yet, with a sentence for its user, or None if nothing is in the way.
 
     Args:
         key: the device.
-        claim: that waits for it.
+        claim: the waiting claim.
         fabric: the session with the device's fabric manager.
-        attachment: the device's.
-        now: on the steady clock.
-        failures: of the claim since it was last ready.
+        attachment: the device's attachment.
+        now: the time on the steady clock.
+        failures: the number of the claim's failures since it was last ready.
     """
     if fabric is None:
         return Cause.NO_FABRIC, f"there is no Fabric {key.fabric} any more"
@@ -206,7 +206,7 @@ def cause(
 
 
 def _recorded_cause(attachment: attachments.DeviceAttachment) -> tuple[Cause, str] | None:
-    """Return the cause that the attachment's condition `Attached` has; None where it has none."""
+    """Return the cause in the attachment's condition `Attached`, or None."""
     said = meta.find(attachment.status.conditions, attachments.ATTACHED)
     if said is None or said.is_true or attachment.status.error is not None:
         return None

@@ -1,6 +1,6 @@
-"""Observes a part, plans, and carries out each action, one side effect at a time.
+"""The executor: it observes a part, plans, and carries out the actions, one side effect at a time.
 
-On any error it stops; the part comes back after a pause and everything is observed again.
+It stops on any error; the part comes back after a pause and everything is observed again.
 """
 
 import datetime
@@ -21,7 +21,7 @@ from drawbar.fabric import errors as fabric_errors
 
 log = logging.getLogger(__name__)
 
-# Of each fabric.
+# The number of workers for each fabric.
 WORKERS = 4
 _LASTING = (kube_errors.Denied, kube_errors.Invalid, fabric_errors.Misconfigured)
 
@@ -49,7 +49,7 @@ async def work(context: Context, queue: workers.WorkQueue[names.DeviceKey]) -> N
 
 
 def _report_unexpected(observed: cluster.Cluster, key: names.DeviceKey, failure: str) -> None:
-    """Emit an Event on the attachment of a device, and on the claims that were given it."""
+    """Emit an Event on the attachment of a device, and on its claims."""
     attachment = observed.attachments.get(key.attachment)
     if attachment is not None:
         observed.recorder.unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
@@ -58,15 +58,15 @@ def _report_unexpected(observed: cluster.Cluster, key: names.DeviceKey, failure:
 
 
 async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
-    """Reconcile one device once; return the seconds after which to look again, if time alone can change it.
+    """Reconcile one device once; return the seconds until the next look, if time can change anything, or None.
 
-    A round that changed something is followed by another at once (0.0): what it did is observed, not assumed.
+    A round with a change is followed by another at once (0.0): its effect is observed, not assumed.
 
     Raises:
         kube.errors.KubeError, fabric.errors.FabricError: something failed; observe again and decide again.
     """
     if context.cluster.members(key) or context.cluster.attachments.is_unreadable(key.attachment):
-        # The members of a composite are reconciled, each by itself.
+        # The members of a composite are reconciled one by one.
         return None
     now = context.cluster.clock()
     part, awaits_record = observation.observe(context, key)
@@ -88,7 +88,7 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
         await work.reports.report_refusal(work.fabric.side, error)
         raise
     except kube_errors.KubeError:
-        # What the API server refuses may stay refused for long, and other devices wait for the fabric.
+        # A refusal of the API server may last for long, and other devices wait for the fabric.
         work.fabric.give_place()
         raise
     work.fabric.give_place()
@@ -99,8 +99,8 @@ class _Executor:
     """The actions on one part.
 
     Attributes:
-        fabric: those at the fabric manager.
-        reports: those that report.
+        fabric: the actions at the fabric manager.
+        reports: the reports.
     """
 
     def __init__(self, part: ObservedPart) -> None:

@@ -16,15 +16,15 @@ from drawbar.fabric import errors as fabric_errors
 
 log = logging.getLogger(__name__)
 
-# A part that waits for the fabric is woken when its operation may begin; this is for the deadline that may pass meanwhile.
+# A part that waits for the fabric is woken when its operation may begin; this is for a deadline that passes meanwhile.
 WAIT_SECONDS = 5.0
-# An operation without a record is waited for so long: less than a claim waits for its device.
+# The wait for an operation without a record: less than a claim waits for its device.
 BLOCKER_SECONDS = 60.0
 _ORPHAN_ATTEMPT_SECONDS = 10
 
 
 class FabricActions:
-    """Carries out the calls to the fabric.
+    """The calls to the fabric for one part.
 
     Attributes:
         side: the call that the fabric is asked for now.
@@ -36,7 +36,7 @@ class FabricActions:
         self.side: outcomes.Side | None = None
 
     async def carry_out(self, action: actions.FabricAction) -> float:
-        """Carry out an action at the fabric; return the seconds after which to observe what it did."""
+        """Carry out an action at the fabric; return the seconds until its effect is observed."""
         self.side = action.side if isinstance(action, actions.QueryOperation | actions.CallFabric) else None
         match action:
             case actions.QueryOperation(side=side):
@@ -67,7 +67,7 @@ class FabricActions:
         return 0.0
 
     def give_place(self) -> None:
-        """Free the place at the fabric, unless an operation of this device runs or waits for it."""
+        """End this device's turn at the fabric, unless an operation of the device runs or waits for it."""
         uid = self._part.attachment.metadata.uid if self._part.attachment else ""
         if (
             self._part.session is not None
@@ -93,15 +93,15 @@ class FabricActions:
         try:
             operation = await adapter.operation(request_id=self._part.request_id(side))
         except fabric_errors.NotFound:
-            # Never asked, or done and forgotten: the device itself shows which.
+            # The call was never made, or is finished and forgotten: the device itself shows which.
             await self._part.opened.read()
             self._part.context.calls.never_asked(uid, side)
             return
-        # Of an operation that may have ended long ago, the device may have changed since: the fabric is read for it.
+        # If the operation may have ended long ago, the device may have changed since, so the fabric is read.
         self._settle(side, operation, seen if under_way else None)
 
     async def _cancel(self, side: outcomes.Side) -> None:
-        """Cancel the operation where the fabric can; elsewhere it ends by itself or never, and this is tried again."""
+        """Cancel the operation if the fabric can; otherwise it ends by itself or never, and this is tried again."""
         if not self._part.opened.manager.turns.can.cancel:
             return
         adapter, seen = self._part.opened.adapter(), self._part.device
@@ -145,8 +145,8 @@ class FabricActions:
                 self._part.existing.metadata.uid, side, error, asyncio.get_running_loop().time()
             )
         except fabric_errors.FabricError as error:
-            # A call that never arrived need not be asked for: after an outage that would be one reading of the
-            # whole fabric per device that waits.
+            # A call that never arrived need not be asked for: after an outage that would be one reading of the whole
+            # fabric per waiting device.
             if error.side_effects_unknown:
                 self._part.context.calls.ask_again(self._part.existing.metadata.uid, side)
             raise
@@ -167,14 +167,14 @@ class FabricActions:
 
     @property
     def _by_force(self) -> bool:
-        """Return whether the device is taken from a node that has not let go of it, where the fabric can do that."""
+        """Return whether the device is taken from a node that has not released it, and the fabric can force that."""
         released = self._part.existing.holds(attachments.RELEASED)
         return not released and self._part.opened.manager.turns.can.force_detach
 
     def _settle(
         self, side: outcomes.Side, operation: contract.Operation, seen: contract.Device | None
     ) -> None:
-        """Take over an answer; the device in it only if nothing newer was reported since it was `seen`."""
+        """Take in an answer; its device counts only if nothing newer was reported since it was `seen`."""
         now, watched = asyncio.get_running_loop().time(), self._part.opened.manager.turns.can.watch
         self._part.context.calls.settle(
             self._part.existing.metadata.uid, side, operation, now, watched=watched
@@ -190,7 +190,7 @@ class FabricActions:
             self._part.opened.inventory.learn(operation.device)
 
     async def give_back_chunk(self) -> None:
-        """Delete the slice of a share that is detached; where that fails, it is an orphan as soon as its record is gone."""
+        """Delete the memory chunk of a detached share; if that fails, the chunk is an orphan once its record is gone."""
         made = (
             self._part.session.inventory.parts.occupant(self._part.key.device)
             if self._part.session is not None
@@ -215,7 +215,7 @@ class FabricActions:
         except fabric_errors.Aborted as error:
             if error.reason != fabric_errors.Reason.OPERATION_PENDING:
                 raise
-            # An earlier deletion, of which every device has one at most: one that never ends would keep the memory.
+            # Every device has at most one earlier deletion; if it never ended, it would keep the memory.
             pending = await self._overdue_operation({seen.id: self._part.key.attachment})
             if pending is not None and memory_chunk.deleted_share(pending.request_id) == share:
                 await self._end(pending)
@@ -223,7 +223,7 @@ class FabricActions:
     async def _delete(self, seen: contract.Device) -> None:
         if seen.slice_of is None:
             return
-        # A failed id stays failed for ever.
+        # A failed id stays failed forever.
         minute = int(self._part.cluster.time_of_day().timestamp() // _ORPHAN_ATTEMPT_SECONDS)
         request = contract.DeleteSliceRequest(
             request_id=memory_chunk.deletion_request(seen.slice_of, minute), device_id=seen.id
@@ -233,12 +233,12 @@ class FabricActions:
         log.info("slice given back", extra=extra)
 
     async def _end_blocker(self) -> None:
-        """Wait for it with a deadline; then cancel it where it is ours and the fabric can, else report it."""
+        """Wait for the blocking operation with a deadline; then cancel it if it is ours and the fabric can, else report it."""
         spec, part, opened = self._part.existing.spec, self._part.part, self._part.opened
         waiting = {spec.device_id: self._part.existing.metadata.uid}
         if part.is_carved:
-            # It waits for the operations on its source, as all chunks of that do; the operation of one with a record is shown
-            # as an operation of that chunk.
+            # The part waits for the operations on its source, as all chunks of the source do; the operation of a
+            # recorded chunk is shown as the chunk's own.
             waiting[part.source_id] = f"shares of {spec.fabric}/{part.source}"
         blocker = await self._overdue_operation(waiting)
         if blocker is None:
@@ -246,7 +246,7 @@ class FabricActions:
         ours = (
             self._part.context.calls.blockers.is_unrecorded(blocker.request_id)
             or marks.began(blocker, opened.mark)
-            # Of the record before.
+            # An operation of the earlier record.
             or memory_chunk.deleted_share(blocker.request_id) == spec.device
         )
         if ours:
@@ -255,10 +255,11 @@ class FabricActions:
             self._report_blocker(blocker, ours=ours)
 
     async def _overdue_operation(self, waiting: Mapping[str, str]) -> contract.Operation | None:
-        """Return the operation in flight that has been waited for long enough; None where there is none.
+        """Return the operation in flight whose wait is over, or None.
 
         Args:
-            waiting: by the id of a device what waits for an operation on it; the first that has one counts.
+            waiting: by the id of a device, the subject that waits for an operation on it; the first with an operation
+                counts.
         """
         now = asyncio.get_running_loop().time()
         in_flight = {
@@ -274,7 +275,7 @@ class FabricActions:
         return None
 
     async def _end(self, blocker: contract.Operation) -> contract.Operation:
-        """Cancel an operation where the fabric can; return how it is then."""
+        """Cancel an operation if the fabric can; return its new state."""
         if not self._part.opened.manager.turns.can.cancel:
             return blocker
         blocker = await self._part.opened.adapter().cancel(blocker.id)

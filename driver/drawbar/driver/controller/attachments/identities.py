@@ -1,8 +1,8 @@
-"""Describes a device for the node that has to recognise it; pure.
+"""The description of a device for the node that has to recognise it; pure.
 
-A number that two devices of the fabric have identifies neither of them, so it is marked as shared. A device of which the node
-can read nothing, and whose slot the fabric does not name, is recognised by its arrival: no two such devices of one model are
-attached to one node at the same time, and the node lists its cards first.
+A number of two devices of the fabric identifies neither of them, so it is marked as shared. Some devices show no number
+to the node, and the fabric does not name their slot. Such a device is recognised by its arrival: no two such devices of
+one model are attached to one node at the same time, and the node lists its cards first.
 """
 
 from collections.abc import Collection
@@ -25,12 +25,12 @@ def identify(
     shared: Collection[tuple[Kind, str]] = (),
     host: contract.Host | None = None,
 ) -> attachments.Identity:
-    """Return what the node has to know to recognise the device.
+    """Return the identity by which the node recognises the device.
 
     Args:
-        device: of the fabric.
-        shared: its identifiers that other devices of the fabric have, too.
-        host: that gets the device; None if it is not known.
+        device: a device of the fabric.
+        shared: its identifiers that other devices of the fabric also have.
+        host: the device's future host; None if not known.
     """
     described = numbers.without(device, shared)
     listed, serial = device.identifiers, described.serial
@@ -70,7 +70,7 @@ def is_due_alone(attachment: attachments.DeviceAttachment) -> bool:
 
 
 def could_be_mistaken(attachment: attachments.DeviceAttachment, other: attachments.DeviceAttachment) -> bool:
-    """Return whether a card of one device could be taken for the other: of two known models only if they are the same."""
+    """Return whether a card of one device could be taken for the other; two known models only if they are the same."""
     first, second = attachment.spec.identity, other.spec.identity
     if _is_plausible(first) and _is_plausible(second) and DeviceClass.FPGA not in _classes(first, second):
         return first.pci_id == second.pci_id
@@ -87,8 +87,8 @@ def awaits_recognition(attachment: attachments.DeviceAttachment, *, begun: bool 
     """Return whether a card of the device may arrive, or has arrived, and is not recognised yet.
 
     Args:
-        attachment: of the device.
-        begun: the fabric was asked to attach the device; None if that is not known.
+        attachment: the device's attachment.
+        begun: whether the fabric was asked to attach the device; None if not known.
     """
     if not is_due_alone(attachment):
         return False

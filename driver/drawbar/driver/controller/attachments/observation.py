@@ -1,4 +1,4 @@
-"""Observes one part: everything that the plan rests on."""
+"""The observation of one part: the whole input of the plan."""
 
 import asyncio
 import datetime
@@ -29,9 +29,9 @@ class _Demands:
     realisation: offer.Realisation
 
     def find(self) -> claim_index.Demand | None:
-        """Return the demand of the claim that the attachment is for, if it still has the device, else the oldest one.
+        """Return the demand of the attachment's claim if it still has the device, else the oldest demand.
 
-        A claim whose status has a failure waits no longer; it counts only while there is no other.
+        A claim with a failure in its status waits no longer; it counts only while there is no other.
         """
         given = self.context.cluster.allocated.with_device(self.realisation.offer)
         spec = self.attachment.spec if self.attachment else None
@@ -49,7 +49,7 @@ class _Demands:
         return self.context.other_demand(self.key, self.attachment, host_of, seen_at)
 
     def rivals(self, demand: claim_index.Demand | None) -> tuple[claim_index.Demand, ...]:
-        """Return those that wait for what the demand's claim has; a device that is shared on purpose has share ids."""
+        """Return the demands of other claims for the device; an intentionally shared device has share ids and no rivals."""
         given = self.context.cluster.allocated.with_device(self.realisation.offer)
         if demand is None or len(given) < 2:
             return ()
@@ -72,7 +72,7 @@ class _Demands:
         return demand if demand is None or not demand.claim.memory_interleave else self._judged(demand)
 
     def _judged(self, demand: claim_index.Demand) -> claim_index.Demand:
-        """Return a demand for interleaved memory, with why it cannot be if that is so."""
+        """Return a demand for interleaved memory, with the reason if it is impossible."""
         given = demand.share.device if demand.share is not None else self.realisation.offer.device
         parts = self.realisation.parts
         members = (given,) if len(parts) == 1 else tuple(part.device for part in parts)
@@ -101,7 +101,7 @@ class _Demands:
         return min([self.context.patience, *(limit + pause for limit in limits)])
 
     def attaches_at(self, demand: claim_index.Demand | None) -> datetime.datetime | None:
-        """Return when the attach for the demand may begin; None if at once."""
+        """Return when the attach for the demand may begin, or None if at once."""
         if demand is None:
             return None
         retries, patience = self.context.cluster.retries, self.context.patience
@@ -117,13 +117,13 @@ class _Rules:
     session: Session
 
     def forbid(self, device: contract.Device, demand: claim_index.Demand) -> attachments.Failure | None:
-        """Return why the Fabric's rules, or an earlier refusal by its manager, do not allow a new attachment."""
+        """Return why the Fabric's rules, or an earlier refusal by its manager, forbid a new attachment, or None."""
         rules = self.session.spec.policy.models
         ruled_out = rules and policies.forbids(rules, device.model, self._models(demand.node), demand.node)
         return ruled_out or self._unreached(device, demand) or self._refused_before(demand)
 
     def _unreached(self, device: contract.Device, demand: claim_index.Demand) -> attachments.Failure | None:
-        """Return why the demand's host cannot have the device, by their reachability groups; None if it can."""
+        """Return why the demand's host cannot have the device, by their reachability groups, or None if it can."""
         host = self.session.inventory.host(demand.host_id or "")
         if host is None or host.reaches(device):
             return None
@@ -134,7 +134,7 @@ class _Rules:
         return attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message=message)
 
     def _refused_before(self, demand: claim_index.Demand) -> attachments.Failure | None:
-        """Return the fabric manager's refusal of the device at the demand's host, while that is remembered."""
+        """Return the remembered refusal of the device at the demand's host by the fabric manager, or None."""
         probation = datetime.timedelta(seconds=self.session.spec.policy.probation_seconds)
         refusal = self.session.pairs.refusal(
             self.part.source, demand.host_id or "", probation, self.context.cluster.clock()
@@ -148,7 +148,7 @@ class _Rules:
         return attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message=message)
 
     def keep(self, spec: attachments.AttachmentSpec) -> datetime.timedelta | None:
-        """Return how long the part stays attached without a claim; None for ever."""
+        """Return how long the part stays attached without a claim, or None for forever."""
         if self.part.is_carved:
             # No other claim ever has this chunk.
             return datetime.timedelta()
@@ -158,7 +158,7 @@ class _Rules:
         return datetime.timedelta(seconds=policy.keep_attached_seconds)
 
     def _models(self, node: str) -> Counter[str]:
-        """Count what the node has of this fabric, with what other workers are writing now."""
+        """Return the node's number of devices of each model from this fabric, with those that other workers are writing now."""
         fabric = self.part.key.fabric
         models = Counter(
             attachment.spec.model
@@ -195,14 +195,14 @@ class _Observation:
         )
 
     def observe(self) -> plan.Observed:
-        """Return everything that the plan rests on."""
+        """Return the whole input of the plan."""
         context, attachment, session = self._context, self.attachment, self.session
         uid, moment = (attachment.metadata.uid if attachment else ""), asyncio.get_running_loop().time()
         connection = self.device.connection if self.device else None
         demand = self._demands.find()
         self._find_share(demand)
         owner = marks.owner(connection, session.mark if session else None, recorded=attachment is not None)
-        # Only where there is no record of it.
+        # Only if the device has no record.
         is_lost = connection is not None and owner is marks.Owner.OURS and attachment is None
         return plan.Observed(
             attachment=attachment,
@@ -243,7 +243,7 @@ class _Observation:
         )
 
     def _contradiction(self, owner: marks.Owner) -> contradictions.Contradiction | None:
-        """Return how the fabric manager contradicts the record that the device is attached; None where it does not."""
+        """Return how the fabric manager contradicts the record that the device is attached, or None if it does not."""
         attachment, known = self.attachment, self._context.contradicted
         said = outcomes.contradiction(attachment) if attachment is not None else None
         is_attached = attachment is not None and attachment.holds(attachments.ATTACHED)
@@ -255,7 +255,7 @@ class _Observation:
         is_told = self.session is not None and self.session.connection.connected and bool(self._present())
         connection = self.device.connection if self.device is not None else None
         shown: tuple[str | None] | None = None
-        # What is being attached anew is not shown yet.
+        # A device that is being attached again is not shown yet.
         if is_told and (is_attached or connection is not None or state is plan.CallState.SUCCEEDED):
             here = owner is not marks.Owner.OTHERS and connection is not None
             if not (here and connection is not None and connection.host_id == attachment.spec.host_id):
@@ -270,7 +270,7 @@ class _Observation:
         )
 
     def _misfit(self) -> attachments.Failure | None:
-        """Return why what an operator attaches does not fit: it would be another device, or another machine."""
+        """Return why an operator's attachment does not fit: it would be another device, or another machine; None if it fits."""
         attachment, session, device = self.attachment, self.session, self.device
         if attachment is None or session is None or not attachment.held_by_hand or attachment.spec.share:
             return None
@@ -291,7 +291,7 @@ class _Observation:
         return attachments.Failure(reason=reasons.ATTACHMENT_MISMATCH, message=message)
 
     def _find_share(self, demand: claim_index.Demand | None) -> None:
-        """Take the share of a device that a claim waits for as a device, which it becomes with its attachment."""
+        """Treat the share that a claim waits for as a device; its attachment makes it one."""
         if self.session is None or self.attachment is not None or demand is None or demand.share is None:
             return
         share, opened = demand.share, self.session
@@ -312,7 +312,7 @@ class _Observation:
 
     @property
     def _share_of_slice(self) -> names.DeviceKey | None:
-        """The share whose slice the device is, where that is shown by itself, for the share has no attachment."""
+        """Return the share of this memory chunk, if the share has no attachment and the chunk is shown as itself, or None."""
         device, session = self.device, self.session
         if session is None or device is None or device.slice_of is None or self.attachment is not None:
             return None
@@ -321,9 +321,9 @@ class _Observation:
 
     @property
     def awaits_record(self) -> bool:
-        """Whether the device is the slice of a share that a claim waits for: with its attachment it is shown as the share.
+        """Return whether the device is the memory chunk of a share with a waiting claim, to be shown as the share later.
 
-        A claim that has failed gets no attachment any more.
+        A failed claim gets no attachment any more.
         """
         share, driver = self._share_of_slice, self._cluster.driver
         given = self._cluster.allocated.with_device(share) if share is not None else ()
@@ -332,7 +332,7 @@ class _Observation:
     def _orphaned_at(self) -> datetime.datetime | None:
         orphans, device = self._context.orphans, self.device
         is_orphan = device is not None and device.connection is None and self._share_of_slice is not None
-        # An attachment that cannot be read may have the slice.
+        # An unreadable attachment may have the chunk.
         is_orphan = is_orphan and not self._cluster.attachments.unreadable
         orphans.see(self._key, device.id if is_orphan and device is not None else None, self._cluster.clock())
         if not is_orphan:
@@ -355,7 +355,7 @@ class _Observation:
         )
 
     def _present(self) -> bool | None:
-        """Return whether the fabric has the device; None while that is not known."""
+        """Return whether the fabric has the device, or None while that is not known."""
         if self.session is None or not self.session.listed:
             return None
         unlisted = self.device is None and self._key.device in self.session.missing
@@ -363,7 +363,7 @@ class _Observation:
 
 
 def observe(context: Context, key: names.DeviceKey) -> tuple[ObservedPart, bool]:
-    """Return the part as it is now, and whether it is a chunk whose record is on its way: then nothing is decided yet."""
+    """Return the part's present state, and whether it is a chunk whose record is on its way: then nothing is decided yet."""
     seen = _Observation(context, key)
     observed = seen.observe()
     part = ObservedPart(

@@ -1,4 +1,4 @@
-"""One part of an offer as observed once, and what the actions on it have in common."""
+"""One observed part of an offer, with the common helpers of its actions."""
 
 from dataclasses import dataclass
 
@@ -19,11 +19,11 @@ class ObservedPart:
     """A part at one moment.
 
     Attributes:
-        observed: everything that the plan rests on.
-        session: with its fabric manager; None when there is no such Fabric.
+        observed: the whole input of the plan.
+        session: the session with its fabric manager; None if there is no such Fabric.
         attachment: its DeviceAttachment, if there is one.
-        device: as the fabric manager last reported it; None when it does not list it.
-        realisation: what claims are given, and its parts.
+        device: the device in the fabric manager's last report; None if it is not listed.
+        realisation: the offer with its parts.
     """
 
     context: Context
@@ -36,30 +36,30 @@ class ObservedPart:
 
     @property
     def cluster(self) -> cluster.Cluster:
-        """The cluster as observed."""
+        """Return the observed cluster."""
         return self.context.cluster
 
     @property
     def part(self) -> offer.Part:
-        """The part that the attachment holds."""
+        """Return the attachment's part."""
         return offer.Part.from_attachment(self.existing)
 
     @property
     def existing(self) -> attachments.DeviceAttachment:
-        """The attachment, which the action's plan has seen."""
+        """Return the attachment; the action's plan has seen it."""
         assert self.attachment is not None
         return self.attachment
 
     @property
     def opened(self) -> Session:
-        """The session; raises `errors.Unavailable` where there is none."""
+        """Return the session; raise `errors.Unavailable` if there is none."""
         if self.session is None:
             raise fabric_errors.Unavailable(f"there is no Fabric {self.key.fabric}")
         return self.session
 
     @property
     def namespace(self) -> str:
-        """The namespace of the claim that the device is or was attached for; empty without one."""
+        """Return the namespace of the attachment's claim; empty without one."""
         claim = self.existing.spec.claim
         return claim.namespace if claim is not None else ""
 
@@ -74,12 +74,12 @@ class ObservedPart:
         return self.context.calls.request_id(self.existing.metadata.uid, side)
 
     def claim(self, demand: claim_index.Demand) -> claims.ResourceClaim | None:
-        """Return the claim of a demand, if it still exists."""
+        """Return the claim of a demand, or None if it no longer exists."""
         claim = self.cluster.claims.get(demand.claim.name, demand.claim.namespace)
         return claim if claim is not None and claim.metadata.uid == demand.claim.uid else None
 
     async def is_confirmed(self) -> bool:
-        """Read the fabric anew; return whether it still shows the device as the plan rests on it.
+        """Read the fabric again; return whether it still shows the device as in the plan.
 
         A watch may report the connection of an earlier attachment after that was detached and its record is gone.
         """
@@ -88,9 +88,9 @@ class ObservedPart:
         return self.opened.device(self.key.device) == seen
 
     async def is_outdated(self, failure: attachments.Failure) -> bool:
-        """Return whether a failure rests on a connection that the fabric, read anew, no longer shows.
+        """Read the fabric again; return whether the failure is about a connection that it no longer shows.
 
-        A fabric that cannot be read leaves it at what was reported last.
+        If the fabric cannot be read, its last report counts.
         """
         if failure.reason != reasons.DEVICE_IN_USE or self.observed.host_id is None:
             return False
@@ -106,7 +106,7 @@ class ObservedPart:
         )
 
     def occupants(self, claim: claims.ResourceClaim) -> statements.Occupants:
-        """Return the devices that are in the claim's places, of fabrics that choose the device."""
+        """Return the devices in the claim's places, for fabrics that choose the device."""
         devices = {}
         for key in claim_index.devices(claim, self.cluster.driver):
             opened, attachment = (
@@ -125,7 +125,7 @@ class ObservedPart:
         return devices
 
     def where(self) -> str:
-        """Return where the device is connected."""
+        """Return the place of the device's connection, for a message."""
         connection = self.device.connection if self.device else None
         port = f", port {connection.port_id}" if connection and connection.port_id else ""
         occupant = (

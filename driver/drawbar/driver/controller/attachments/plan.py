@@ -4,18 +4,18 @@ Invariants, after every prefix of every plan:
 
 - the fabric is called only for a device that has a DeviceAttachment, whose name is the lock;
 - `ReportAttached` is planned only when the fabric reports the device on the host of this attachment;
-- `RemoveFinalizer` is planned only when the fabric has confirmed a detach, refuses it because it has no such device any
-  more, or shows the device connected by another owner, or when an administrator has given the fabric up;
-- what people change of an attachment's labels, finalizers and owners is put right before anything else is planned;
-- a connection that carries another owner's mark is never reported as ours, and never ended;
+- `RemoveFinalizer` is planned only in these cases: the fabric has confirmed a detach, refuses it because the device no
+  longer exists, or shows the device connected by another owner; or an administrator has given the fabric up;
+- people's changes of an attachment's labels, finalizers and owners are corrected before anything else is planned;
+- a connection with another owner's mark is never reported as ours, and never ended;
 - `ReportAttached` about a composite is planned only when all its members are attached;
 - no claim waits longer than the scheduler does without a condition that says why;
-- a device whose connection the fabric manager no longer shows is attached anew only while it is free and no node has seen it,
-  and at most `RENEWALS` times;
+- a device whose connection the fabric manager no longer shows is attached again only while it is free and no node has
+  seen it, and at most `RENEWALS` times;
 - nothing is begun for a claim, and it does not fail again, during the pause after its last failure.
 
-Whatever is observed, the plan holds the next safe steps. A call to the fabric is always the last step of a plan:
-what it did is observed, never assumed.
+For every observation the plan holds the next safe steps. A call to the fabric is always the last step of a plan:
+its effect is observed, never assumed.
 
 Source: KEP-5007; `docs/architecture.md`.
 """
@@ -39,24 +39,24 @@ UNMAPPED_SECONDS = 60.0
 # A detach that takes longer is cancelled and tried again.
 DETACH_PATIENCE_SECONDS = 300.0
 READ_AGAIN_SECONDS = 1.0
-# A device that is still connected so long after its detach succeeded was connected again, or never detached.
+# After this time, a device that is still connected was connected again, or never detached.
 RECONNECTED_SECONDS = 60.0
 
-# The record of a slice that was just made may be on its way.
+# The record of a new memory chunk may be on its way.
 ORPHAN_SECONDS = 5.0
-# The claim that releases a device and the next one that gets it may overlap for so long.
+# The longest overlap of the claim that releases a device and the next one that gets it.
 OVERLAP_SECONDS = 5.0
 
-# A node lists its cards within a moment; one that does not has no daemon that runs.
+# A node lists its cards within a moment; after this time, its daemon does not run.
 LISTING_SECONDS = 15.0
 QUEUE_LOOK_SECONDS = 1.0
 
-# A node's report that it finds no device waits so long for a listing that confirms what the fabric manager shows.
+# A node's report that it finds no device waits this long for a listing that confirms the fabric manager's view.
 CONFIRM_SECONDS = 3 * contradictions.APART_SECONDS
-# So often a device is attached anew whose connection the fabric manager no longer shows.
+# The most repeated attaches of a device whose connection the fabric manager no longer shows.
 RENEWALS = 3
 SEE_FABRIC = "; see the Fabric's conditions"
-# The longest pause of a call that is made again.
+# The longest pause before a call is repeated.
 PAUSE_MAX_SECONDS = 60.0
 AGAIN = f"; tried again in at most {PAUSE_MAX_SECONDS:.0f} s"
 FORGOTTEN = "the fabric manager no longer shows this connection"
@@ -81,13 +81,14 @@ class Call:
     """The call to the fabric that the attachment's record names.
 
     Attributes:
-        due: the pause after a failed attempt is over; of a call that succeeded, its news should have come.
-        retry_after_seconds: until it is, or until it is worth asking a running call again.
-        age_seconds: for how long it has been in its state, as far as this process has seen; of one that is not asked for now, since
-            it was first seen to run, and 0.0 where it never was.
+        due: whether the pause after a failed attempt is over; for a call that succeeded, whether its news is overdue.
+        retry_after_seconds: the seconds until it is due, or until a running call is worth asking for again.
+        age_seconds: the seconds in its state, as far as this process has seen; for a call that has to be asked for, the
+            seconds since it was first seen to run, or 0.0.
         refused: the latest refusal of any attempt, or a call that failed on its way; None since a success.
-        is_report_due: a refusal that is recorded may be recorded anew, if its words differ.
-        renewals: how often this process attached the device anew, since the fabric manager did not show its connection.
+        is_report_due: whether a recorded refusal may be recorded again, if its words differ.
+        renewals: the number of repeated attaches by this process because the fabric manager did not show the
+            connection.
     """
 
     state: CallState
@@ -102,34 +103,36 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """Everything the decision rests on.
+    """The whole input of a decision.
 
     Attributes:
-        present: the fabric lists the device; None while that is not known.
-        host_id: where the device is connected; None when it is free or that is not known.
-        owner: of that connection.
-        node: which node that host is; None where it is none, or the device is free.
-        tainted: the device's slice carries the taint of a failed attach.
-        node_gone_at: from when on no release will be reported: there has been no Node object for the Fabric's grace period,
-            or an administrator has marked the machine as off; None while there is a node.
-        given_up: an administrator has declared that the fabric manager never comes back.
-        keep: how long a device without a claim stays attached for the next one on its node; None is for ever.
-        forbidden: why the device is not attached to the demand's node: the Fabric's rules, or a refusal that was remembered.
-        attaches_at: when the attach for the demand begins at the earliest, since its claim failed before; None if at once.
-        patience: from the allocation that was first seen to giving the attach up, shorter than the scheduler's.
-        ready_patience: from there to giving up a device that is attached, and that its node does not report ready.
+        present: whether the fabric lists the device; None while not known.
+        host_id: the host of the device's connection; None if it is free or not known.
+        owner: the owner of that connection.
+        node: the host's node; None if it has none, or the device is free.
+        tainted: whether the device's slice has the taint of a failed attach.
+        node_gone_at: the time from which no release will be reported: there has been no Node object for the Fabric's
+            grace period, or an administrator has marked the machine as off; None while there is a node.
+        given_up: whether an administrator has declared that the fabric manager never comes back.
+        keep: how long a device without a claim stays attached for the next one on its node; None is forever.
+        forbidden: the reason not to attach the device to the demand's node: the Fabric's rules, or a remembered
+            refusal.
+        attaches_at: the earliest begin of the attach for the demand, since its claim failed before; None for at once.
+        patience: the time from the first sight of the allocation to giving the attach up, shorter than the scheduler's.
+        ready_patience: the time from there to giving up an attached device that its node does not report ready.
         binding_timeout: how long a failed allocation may stay until its attach is rolled back.
-        idle_at: when the attachment was first seen to be idle.
-        rivals: claims that were given the device although the demand's claim has it.
-        is_whole: all other members of the device's composite are attached; of a device by itself always so.
-        misfit: why an attachment that an operator made does not fit what the Fabric has; None where it does.
-        orphaned_at: when this process first saw that the device is a slice of ours that no attachment has; None for any other.
-        is_claim_unreadable: the attachment's claim is there, and cannot be read.
-        ahead: another attachment of the node whose card could be taken for this device, while that is not recognised; empty
+        idle_at: the time when the attachment was first seen to be idle.
+        rivals: other claims that were given the device of the demand's claim.
+        is_whole: whether all other members of the device's composite are attached; always true for a single device.
+        misfit: the reason why an operator's attachment does not fit the Fabric; None if it does.
+        orphaned_at: for a memory chunk of ours without an attachment, the time when this process first saw it; else
+            None.
+        is_claim_unreadable: whether the attachment's claim exists and cannot be read.
+        ahead: another attachment of the node whose card could be taken for this device, until it is recognised; empty
             for none.
-        is_acknowledged: the node has listed its cards, which a device needs that is recognised by its arrival.
-        listed_since: when the node was first waited for to list them.
-        contradiction: the fabric manager does not show the connection of an attached device; None where it does.
+        is_acknowledged: whether the node has listed its cards, if the device is recognised by its arrival.
+        listed_since: the begin of the wait for the node to list its cards.
+        contradiction: the fabric manager's contradiction to the connection of an attached device; None without one.
     """
 
     attachment: attachments.DeviceAttachment | None
@@ -162,11 +165,11 @@ class Observed:
 
     @property
     def foreign(self) -> bool:
-        """Whether another owner has connected the device."""
+        """Return whether another owner has connected the device."""
         return self.owner is marks.Owner.OTHERS
 
     def seconds_left(self, now: datetime.datetime) -> float | None:
-        """Return the seconds until the attach for the demand is given up; None without a demand."""
+        """Return the seconds until the attach for the demand is given up, or None without a demand."""
         return _seconds(self.demand.seen_at + self.patience - now) if self.demand is not None else None
 
     def pause_seconds(self, now: datetime.datetime) -> float:
@@ -179,9 +182,9 @@ class Observed:
 
 
 def plan(observed: Observed, now: datetime.datetime) -> Steps:
-    """Return the next safe steps; none when there is nothing to do until something changes."""
+    """Return the next safe steps; none if there is nothing to do until something changes."""
     demand, attachment = observed.demand, observed.attachment
-    # Nothing is attached for a claim whose parameters cannot be obeyed.
+    # Nothing is attached for a claim with invalid parameters.
     is_served = attachment is not None and _is_for(attachment, demand)
     if demand is not None and demand.unfit is not None and not demand.failure_reported and not is_served:
         return _after_pause(observed, now) or (actions.ReportFailed(demand=demand, failure=demand.unfit),)
@@ -203,17 +206,17 @@ def _next_steps(observed: Observed, now: datetime.datetime) -> Steps:
     if attachment.held_by_hand:
         return _hold(observed, attachment, now)
     if not _is_for(attachment, observed.demand):
-        # Whether an unreadable claim still has the device is not known.
+        # An unreadable claim may still have the device.
         return () if observed.is_claim_unreadable else _change_hands(observed, attachment, now)
     return _bring_about(observed, attachment, now)
 
 
 def _is_marked(attachment: attachments.DeviceAttachment) -> bool:
-    """Return whether the metadata is as Drawbar needs it; to an object that is being deleted no finalizer can be added."""
+    """Return whether the metadata is complete; an object that is being deleted takes no finalizer."""
     metadata, spec = attachment.metadata, attachment.spec
     is_held = attachment.deleting or attachments.FINALIZER in metadata.finalizers
     is_labelled = metadata.labels.get(attachments.NODE_LABEL) == attachments.node_label(spec.node_name)
-    # What an operator attached may go with an object of his.
+    # An operator's attachment may go with another object of the operator.
     is_owned = bool(metadata.owner_references) and not attachment.held_by_hand
     return is_held and is_labelled and not is_owned
 
@@ -230,13 +233,13 @@ def _is_for(attachment: attachments.DeviceAttachment, demand: claim_index.Demand
 
 
 def _is_misdirected(attachment: attachments.DeviceAttachment, demand: claim_index.Demand) -> bool:
-    """Return whether the claim's node is mapped to another host by now; what a pod may be using stays where it is."""
+    """Return whether the claim's node is mapped to another host by now; a device that a pod may be using stays on its host."""
     in_use = attachment.holds(attachments.VISIBLE) or demand.visible_reported
     return not in_use and demand.host_id not in (None, attachment.spec.host_id)
 
 
 def _hold(observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> Steps:
-    """Keep what an operator attached by hand; a claim that was given it fails."""
+    """Return the steps that keep an operator's attachment by hand; a claim of its device fails."""
     if observed.demand is not None and not observed.demand.failure_reported:
         message = f"an operator holds the device with DeviceAttachment {attachment.metadata.name}"
         return _fail(observed.demand, reasons.DEVICE_IN_USE, message)
@@ -248,7 +251,7 @@ def _hold(observed: Observed, attachment: attachments.DeviceAttachment, now: dat
 def _change_hands(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> Steps:
-    """Hand the device on, keep it idle, or detach it: the claim that it was attached for does not have it any more."""
+    """Return the steps for a device whose claim no longer has it: hand it on, keep it idle, or detach it."""
     spec, demand = attachment.spec, observed.demand
     usable = (
         observed.connected(spec.host_id)
@@ -271,9 +274,9 @@ def _change_hands(
 
 
 def _is_vouched_for(attachment: attachments.DeviceAttachment, demand: claim_index.Demand | None) -> bool:
-    """Return whether the node has recorded whose traces it has to clean: it does once the device is ready for a claim.
+    """Return whether the node has recorded whose data it has to clean; it does once the device is ready for a claim.
 
-    A claim that has the device by the node's record gets it back, whatever became of the attachment's by hand.
+    A claim that has the device by the node's record gets it back, even after changes of the attachment by hand.
     """
     spec, node = attachment.spec, attachment.status.node
     recorded = {claim.uid for claim in (spec.claim, demand.claim if demand is not None else None) if claim}
@@ -286,7 +289,8 @@ def _begin(observed: Observed, now: datetime.datetime) -> Steps:
         left = ORPHAN_SECONDS - _seconds(now - observed.orphaned_at)
         return (actions.RequeueAfter(seconds=left),) if left > 0 else (actions.ReleaseMemory(),)
     if observed.owner is marks.Owner.OURS and not _is_where_said(observed, demand):
-        # A connection of ours without a record: restored for no claim, it is detached, since its last user is unknown.
+        # A connection of ours without a record is restored for no claim and then detached, since its last user is
+        # unknown.
         if observed.node is None or observed.host_id is None:
             return (actions.RequeueAfter(seconds=UNMAPPED_SECONDS),)
         return (actions.Restore(node=observed.node, host_id=observed.host_id),)
@@ -302,13 +306,13 @@ def _begin(observed: Observed, now: datetime.datetime) -> Steps:
 
 
 def _after_pause(observed: Observed, now: datetime.datetime) -> Steps:
-    """Wait while the claim's earlier failures keep it from its next attach: it would fail again as fast as it is allocated."""
+    """Return the wait during the pause after the claim's failures; without it, the claim would fail as fast as it is allocated."""
     seconds = observed.pause_seconds(now)
     return (actions.RequeueAfter(seconds=seconds),) if seconds > 0 else ()
 
 
 def _is_where_said(observed: Observed, demand: claim_index.Demand | None) -> bool:
-    """Return whether the device is where its claim's status has it: then that claim may be using it, and keeps it."""
+    """Return whether the device is where its claim's status reports it; then the claim may be using it, and keeps it."""
     return (
         demand is not None
         and demand.attach_reported
@@ -321,7 +325,7 @@ def _is_where_said(observed: Observed, demand: claim_index.Demand | None) -> boo
 def _impossible(
     observed: Observed, demand: claim_index.Demand, now: datetime.datetime
 ) -> attachments.Failure | None:
-    """Return why an attach cannot succeed, or not in time; None where it may."""
+    """Return why an attach cannot succeed, or not in time, or None if it may."""
     if observed.present is False:
         return attachments.Failure(
             reason=reasons.DEVICE_GONE, message="the fabric manager no longer lists the device"
@@ -349,7 +353,8 @@ def _impossible(
     ):
         return refused
     if observed.attach.state in (CallState.UNASKED, CallState.UNKNOWN) and not observed.attach.age_seconds:
-        # Nothing was ever begun, so neither device nor port is to blame. What ran is only due to be asked for again.
+        # Nothing was ever begun, so neither device nor port is to blame. A call that ran is only due to be asked for
+        # again.
         message = (
             f"the fabric manager did not take the request within {seconds:.0f} s of the allocation{words}"
         )
@@ -359,10 +364,10 @@ def _impossible(
 
 
 def _latest_refusal(observed: Observed) -> str:
-    """Return the fabric's latest words against the attach as the end of a sentence; empty without any."""
+    """Return the fabric's latest refusal of the attach as the end of a sentence; empty without any."""
     if observed.attach.refused is not None:
         return f"; it refused last: {observed.attach.refused.message}"
-    # Else those of the process before.
+    # Else the words recorded by the process before.
     recorded = observed.attachment.status.refusal if observed.attachment is not None else ""
     return f"; it refused last: {recorded}" if recorded else ""
 
@@ -396,7 +401,7 @@ def _bring_about(
     if contradiction is not None and not contradiction.is_over:
         return _contradict(observed, attachment, contradiction, now)
     if attached:
-        # Not known, or to be confirmed: it never comes back by itself, and the node reports what it sees.
+        # Not known, or to be confirmed: the device does not come back by itself, and the node reports its own view.
         return _until_ready(observed, attachment, now)
     return _connect(observed, now)
 
@@ -404,7 +409,7 @@ def _bring_about(
 def _report_attached(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> Steps:
-    """Record that the device is attached: the claim first, since the scheduler waits for it."""
+    """Return the steps to record that the device is attached: the claim first, since the scheduler waits for it."""
     demand, shown = observed.demand, observed.contradiction
     is_due = demand is not None and not demand.attach_reported and observed.is_whole
     said = (actions.ReportAttached(demand=demand),) if demand is not None and is_due else ()
@@ -427,7 +432,7 @@ def _connect(observed: Observed, now: datetime.datetime) -> Steps:
 
 
 def _problem(observed: Observed, attachment: attachments.DeviceAttachment) -> attachments.Failure | None:
-    """Return why the attachment does not come about; a node finds nothing where the fabric connects nothing."""
+    """Return why the attachment fails; if the fabric connects nothing, the node finds nothing."""
     failure, shown = outcomes.problem(attachment), observed.contradiction
     if failure is not None and shown is not None and shown.is_confirmed:
         is_shown = observed.connected(attachment.spec.host_id)
@@ -437,14 +442,14 @@ def _problem(observed: Observed, attachment: attachments.DeviceAttachment) -> at
 
 
 def _is_blind(attachment: attachments.DeviceAttachment, failure: attachments.Failure) -> bool:
-    """Return whether the node alone reports the failure, and finds no device."""
+    """Return whether only the node reports the failure, and finds no device."""
     return attachment.status.error is None and failure.reason == reasons.DEVICE_NOT_FOUND
 
 
 def _is_to_be_confirmed(
     observed: Observed, attachment: attachments.DeviceAttachment, failure: attachments.Failure
 ) -> bool:
-    """Return whether the next listing may show that the fabric manager, and not the host, is the cause of the failure."""
+    """Return whether the next listing may show that the fabric manager, not the host, is the cause of the failure."""
     shown = observed.contradiction
     if shown is None or shown.is_over or shown.is_confirmed or observed.connected(attachment.spec.host_id):
         return False
@@ -464,7 +469,7 @@ def _not_shown(
     *,
     since: str = "",
 ) -> attachments.Failure:
-    """Return a contradiction as a failure: somebody else has the device, or it is free."""
+    """Return a contradiction as a failure: another client has the device, or it is free."""
     spec = attachment.spec
     begin = f"{FORGOTTEN}: since {since} it" if since else f"{FORGOTTEN}: it"
     if shown.host_id is None:
@@ -483,9 +488,9 @@ def _contradict(
     shown: contradictions.Contradiction,
     now: datetime.datetime,
 ) -> Steps:
-    """Confirm that the fabric manager no longer shows the connection; then attach the device anew, fail its claim, or report it.
+    """Return the steps after a contradiction: confirm it; then attach the device again, fail its claim, or report it.
 
-    Nothing is done under a device that its node has seen, nor to one that another client has.
+    Nothing is done to a device that its node has seen, or that another client has.
     """
     if not shown.is_confirmed:
         if shown.look_seconds <= 0:
@@ -519,7 +524,7 @@ def _contradict(
 def _record_contradiction(
     attachment: attachments.DeviceAttachment, shown: contradictions.Contradiction
 ) -> attachments.ContradictionRecord:
-    """Return what is recorded of a contradiction: the record that stands while the manager shows the same."""
+    """Return the record of a contradiction; the existing one while the manager shows the same."""
     recorded, host_id = attachment.status.contradiction, shown.host_id or ""
     if recorded is not None and recorded.host_id == host_id:
         return recorded
@@ -553,7 +558,7 @@ def _report_contradiction(
     *,
     record: attachments.ContradictionRecord | None = None,
 ) -> Steps:
-    """Return the report; none where it stands. With a record the device stays attached."""
+    """Return the report, or no step if it is already written. With a record the device stays attached."""
     said = meta.find(attachment.status.conditions, attachments.ATTACHED)
     wanted, is_attached = meta.cut(message), record is not None
     if said is not None and (said.is_true, said.reason, said.message) == (is_attached, reason, wanted):
@@ -564,7 +569,7 @@ def _report_contradiction(
 
 
 def _is_ready_after_all(demand: claim_index.Demand | None, failure: attachments.Failure) -> bool:
-    """Return whether the node reported the device on the claim after it was given up, but before the claim's failure was set."""
+    """Return whether the node reported the device on the claim after the attach was given up, and in time for the claim."""
     return (
         failure.reason == reasons.NODE_NOT_RESPONDING
         and demand is not None
@@ -576,7 +581,7 @@ def _is_ready_after_all(demand: claim_index.Demand | None, failure: attachments.
 def _until_ready(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> Steps:
-    """Wait for a silent node, with a deadline; a node that reports has its own for a device that does not become ready."""
+    """Return the wait for a silent node, with a deadline; a node with a report has its own deadline."""
     demand = observed.demand
     if demand is None or demand.visible_reported or demand.failure_reported:
         return ()
@@ -605,9 +610,9 @@ def _until_ready(
 
 
 def _roll_back(observed: Observed, demand: claim_index.Demand, now: datetime.datetime) -> Steps:
-    """Detach the device of a failed allocation that neither the scheduler nor its pod's deletion takes back.
+    """Return the detach of a failed allocation that neither the scheduler nor its pod's deletion takes back.
 
-    Not while a pod may be using the claim: that was ready before it failed.
+    There is none while a pod may be using the claim, because it was ready before it failed.
     """
     if demand.failed_at is None:
         return ()
@@ -627,10 +632,10 @@ def _attach(observed: Observed, now: datetime.datetime) -> Steps:
 
 
 def refusal_steps(attachment: attachments.DeviceAttachment | None, side: outcomes.Side, call: Call) -> Steps:
-    """Return the record of a refusal after which the call is made again; none where it stands or changes too often.
+    """Return the record of a refusal after which the call is repeated; no step if it is already written or changes too often.
 
-    A condition that differs in its words alone is not written at each attempt (`Call.is_report_due`), and one of a manager that
-    is not reached never: the Fabric has its words, and an outage would write every attachment.
+    If only the words of a condition differ, it is not written at each attempt (`Call.is_report_due`). If the manager is
+    not reached, it is never written again: the Fabric has the words, and an outage would write every attachment.
     """
     refused = call.refused
     if attachment is None or refused is None:
@@ -646,7 +651,7 @@ def refusal_steps(attachment: attachments.DeviceAttachment | None, side: outcome
 
 
 def _await_arrival(observed: Observed, now: datetime.datetime) -> Steps:
-    """Wait until nothing else can be taken for a device that is recognised by its arrival; empty if nothing can."""
+    """Return the wait until nothing else can be taken for a device that is recognised by its arrival; empty if nothing can."""
     attachment = observed.attachment
     if attachment is None:
         return ()
@@ -669,7 +674,7 @@ def _await_arrival(observed: Observed, now: datetime.datetime) -> Steps:
 
 
 def queued_message(attachment: attachments.DeviceAttachment, ahead: str) -> str:
-    """Return what the attachment waits for."""
+    """Return the message of an attachment that waits for another."""
     return (
         f"waits until node {attachment.spec.node_name} has recognised the device of DeviceAttachment {ahead}: both are recognised "
         "by their arrival alone, so only one at a time is attached to a node; see docs/recognition.md"
@@ -682,9 +687,9 @@ def _give_up(
     failure: attachments.Failure,
     now: datetime.datetime,
 ) -> Steps:
-    """Taint first and wait for it, else the scheduler picks the same device again.
+    """Return the steps to give up: first the taint and the wait for it, or the scheduler would select the same device again.
 
-    What the node reported is recorded after the taint: the record permits the node to write to the claim.
+    The node's report is recorded after the taint: the record permits the node to write to the claim.
     """
     demand = observed.demand
     if demand is None:
@@ -697,7 +702,7 @@ def _give_up(
 
 
 def _release(observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> Steps:
-    """Detach once the node has released the device; a detach that fails is tried until the fabric reports it free."""
+    """Return the detach once the node has released the device; a failed detach is repeated until the fabric reports it free."""
     is_ours = attachments.FINALIZER in attachment.metadata.finalizers
     if not is_ours and not observed.connected(attachment.spec.host_id):
         return (actions.ReportKept(),)
@@ -713,7 +718,7 @@ def _release(observed: Observed, attachment: attachments.DeviceAttachment, now: 
 
 def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> Steps:
     attach, call, host_id = observed.attach, observed.detach, attachment.spec.host_id
-    # An attach that is still under way goes first: it would undo the detach.
+    # An unfinished attach goes first: it would undo the detach.
     if attach.state is CallState.UNASKED and not observed.connected(host_id):
         return (actions.QueryOperation(side=outcomes.Side.ATTACH),)
     if attach.state is CallState.RUNNING:
@@ -739,7 +744,7 @@ def _follow(side: outcomes.Side, call: Call) -> Steps:
         case CallState.UNKNOWN:
             return (actions.CallFabric(side=side),)
         case CallState.SUCCEEDED if call.due:
-            # A change got lost. Reading a large fabric is dear, so not again at once.
+            # The news of a change was lost. Reading a large fabric is expensive, so this does not happen again at once.
             seconds = max(READ_AGAIN_SECONDS, call.retry_after_seconds)
             return (actions.ReadFabric(), actions.RequeueAfter(seconds=seconds))
         case CallState.FAILED if call.due:
@@ -755,7 +760,7 @@ def _cancel(side: outcomes.Side, call: Call) -> Steps:
 
 
 def _retry(side: outcomes.Side, call: Call) -> Steps:
-    """Try again; a device that another operation keeps busy stays so for ever unless that one is ended."""
+    """Return the retry; an operation that keeps the device busy has to be ended first, or it would block forever."""
     pending = call.failure is not None and call.failure.reason == reasons.OPERATION_PENDING
     return (*((actions.EndBlocker(),) if pending else ()), actions.Retry(side=side))
 
@@ -763,10 +768,10 @@ def _retry(side: outcomes.Side, call: Call) -> Steps:
 def _refuse_rivals(
     demand: claim_index.Demand | None, rivals: Iterable[claim_index.Demand], now: datetime.datetime
 ) -> tuple[Steps, float | None]:
-    """Fail the other claims of a device that was given to several by mistake; it stays with the first.
+    """Return the failures of other claims for a device that was given to several by mistake; it stays with the first.
 
     Returns:
-        the steps, and the seconds until a rival that may only overlap for a moment fails too.
+        the steps, and the seconds until a rival fails that may only overlap for a moment.
     """
     if demand is None:
         return (), None
@@ -779,7 +784,7 @@ def _refuse_rivals(
 def _wait_for_release(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> tuple[Steps, float | None]:
-    """Fail the next claim of a device that is being released once its time is over, with what blocks the release.
+    """Return the failure of the next claim for a device in release, once its time is over, with the blocker of the release.
 
     Returns:
         the steps, and the seconds until the claim fails. A claim whose status has the device attached has it itself.
@@ -800,7 +805,7 @@ def _fail(demand: claim_index.Demand, reason: str, message: str) -> Steps:
 
 
 def _within(steps: Steps, seconds: float | None) -> Steps:
-    """Return the steps with the next look no later than that; what is done at the fabric is looked at anyway."""
+    """Return the steps with the next look no later than that; a step at the fabric is observed anyway."""
     if seconds is None or (steps and isinstance(steps[-1], actions.FabricAction | actions.Taint)):
         return steps
     if steps and isinstance(steps[-1], actions.RequeueAfter):

@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 
 
 class Reports:
-    """Writes conditions and emits Events."""
+    """The writer of conditions and Events about a part."""
 
     def __init__(self, part: ObservedPart) -> None:
         self._part = part
 
     async def report_refusal(self, side: outcomes.Side | None, error: fabric_errors.FabricError) -> None:
-        """Record that a call failed which the queue makes again; where the API server refuses that, the log has it."""
+        """Record the failure of a call that the queue repeats; if the API server refuses that, it is logged."""
         attachment = self._part.attachment
         if side is None or attachment is None or self._part.session is None:
             return
@@ -75,7 +75,7 @@ class Reports:
             )
 
     def report_oddities(self) -> None:
-        """Report an attachment that is left alone since it has no Fabric; take back what was reported of one that is gone."""
+        """Report an attachment that is ignored since it has no Fabric; withdraw the report of one that is gone."""
         if self._part.session is not None and self._part.attachment is None:
             self._part.session.report(self._kept)
         if self._part.session is not None or self._part.attachment is None:
@@ -98,11 +98,11 @@ class Reports:
 
     @property
     def _kept(self) -> str:
-        """The subject of the trouble that finalizers of others keep the attachment."""
+        """Return the subject of the trouble that foreign finalizers keep the attachment."""
         return f"finalizers of {self._part.key.attachment}"
 
     def report_kept(self) -> None:
-        """Report that finalizers of others keep the attachment."""
+        """Report that foreign finalizers keep the attachment."""
         foreign = ", ".join(self._part.existing.metadata.finalizers)
         name = self._part.existing.metadata.name
         message = (
@@ -137,7 +137,7 @@ class Reports:
     async def say_failed(
         self, demand: claim_index.Demand, failure: attachments.Failure, now: datetime.datetime
     ) -> None:
-        """Write the failure on all claims that it fails; the demand's own last: its condition confirms that the other claims are written."""
+        """Write the failure on all affected claims; the demand's own claim is last, and its condition confirms the others."""
         own = self._part.claim(demand)
         if own is None or (self._part.attachment is None and await self._part.is_outdated(failure)):
             return
@@ -152,7 +152,7 @@ class Reports:
             try:
                 await self._part.cluster.apply_to_claim(claim, body)
             except (kube_errors.Denied, kube_errors.Invalid) as error:
-                # The pod of a claim that cannot be written waits until the scheduler gives up; the others need not.
+                # The pod of an unwritable claim waits until the scheduler gives up; the others need not.
                 refused.append(error)
         log.warning(
             "attach failed: %s", failure.message, extra=self._part.extras() | {"reason": failure.reason}
@@ -163,7 +163,7 @@ class Reports:
             raise refused[0]
 
     def report_release(self, abandoned: claim_index.Demand | None) -> None:
-        """Emit an Event: the scheduler goes on counting the device of an abandoned allocation as given until that is gone."""
+        """Emit an Event: the scheduler counts the device of an abandoned allocation as given until the allocation is gone."""
         log.info("release asked for", extra=self._part.extras())
         claim = self._part.claim(abandoned) if abandoned is not None else None
         if claim is not None:

@@ -1,7 +1,7 @@
-"""What the controller writes on claims and attachments, and the Events about them.
+"""The controller's statuses of claims and attachments, and the Events about them.
 
-Server-side apply takes back what its manager applied before and leaves out now, so every apply to an attachment's
-status carries all that the controller has set of it.
+Server-side apply removes fields that its manager applied before and leaves out now. So every apply to an attachment's
+status carries all fields of the controller.
 """
 
 import datetime
@@ -30,16 +30,16 @@ def intent(
     unclean: bool = False,
     composite: attachments.Composite | None = None,
 ) -> dict[str, Any]:
-    """Return the attachment as it is created, before the fabric is called.
+    """Return the attachment to create before the fabric is called.
 
     Args:
-        fabric: the device's.
-        key: of the device.
-        device: as the fabric lists it.
-        demand: what it is attached for.
-        identity: of the device, among all devices of the fabric; None for that of the device by itself.
-        unclean: it may have data of an earlier user.
-        composite: what it is attached as a member of.
+        fabric: the device's Fabric.
+        key: the device's key.
+        device: the device in the fabric's list.
+        demand: the demand that it is attached for.
+        identity: the device's identity among all devices of the fabric; None to take it from the device itself.
+        unclean: whether it may have data of an earlier user.
+        composite: the composite that it is attached for; None without one.
     """
     assert demand.host_id is not None
     return _intent(
@@ -67,7 +67,7 @@ def restored(
     *,
     identity: attachments.Identity,
 ) -> dict[str, Any]:
-    """Return the attachment of a connection whose record was lost: without a claim, idle since now."""
+    """Return the attachment of a connection whose record was lost: without a claim, idle from now on."""
     return _intent(
         fabric,
         key,
@@ -90,7 +90,7 @@ def held_by_hand(
     identity: attachments.Identity,
     unclean: bool = False,
 ) -> dict[str, Any]:
-    """Return the attachment that an operator makes, for no claim; its device is in no pool that a claim was given."""
+    """Return the attachment that an operator makes, for no claim; no claim was given its device out of a pool."""
     pool = names.pool(key.fabric, device.enclosure)
     return _intent(
         fabric, key, device, pool=pool, node_name=node, host_id=host_id, identity=identity, unclean=unclean
@@ -146,12 +146,12 @@ def attached(
     device = attachment.status.device or device_record(occupant)
     if device is not None:
         status["device"] = msgspec.to_builtins(device)
-    # A stale view would turn the phase back that the node has moved on meanwhile.
+    # A stale view would turn back the phase that the node has already advanced.
     return _status(attachment, status, resource_version=attachment.metadata.resource_version)
 
 
 def queued(attachment: attachments.DeviceAttachment, message: str, now: datetime.datetime) -> dict[str, Any]:
-    """Return the attachment's status while another one of its node goes first."""
+    """Return the attachment's status while another attachment of its node goes first."""
     condition = _condition(attachment, status=False, reason=reasons.ATTACH_QUEUED, message=message, now=now)
     return _status(attachment, {"conditions": [condition]})
 
@@ -159,7 +159,7 @@ def queued(attachment: attachments.DeviceAttachment, message: str, now: datetime
 def refused(
     attachment: attachments.DeviceAttachment, action: actions.RecordRefusal, now: datetime.datetime
 ) -> dict[str, Any]:
-    """Return the attachment's status while the fabric refuses its attach, or its detach, which is tried again."""
+    """Return the attachment's status while the fabric refuses its attach, or its detach, which is repeated."""
     if action.side is outcomes.Side.ATTACH:
         condition = _condition(
             attachment, status=False, reason=action.reason, message=action.message, now=now
@@ -195,7 +195,7 @@ def contradicted(
 def _kept(
     attachment: attachments.DeviceAttachment, conditions: Mapping[str, Any], **changes: Any
 ) -> dict[str, Any]:
-    """Return the attachment's status as the controller wrote it before, with other conditions of the controller."""
+    """Return the attachment's status as the controller last wrote it, with other conditions of the controller."""
     own = {
         condition.type: msgspec.to_builtins(condition)
         for condition in attachment.status.conditions
@@ -203,7 +203,7 @@ def _kept(
     }
     current = attachment.status
     status: dict[str, Any] = {"conditions": list((own | dict(conditions)).values())}
-    # What its node has moved on meanwhile must not be turned back.
+    # The node's progress must not be turned back.
     version = attachment.metadata.resource_version if current.phase else ""
     if current.phase:
         status["phase"] = current.phase
@@ -212,7 +212,7 @@ def _kept(
         ("connection", current.connection),
         ("device", current.device),
         ("error", current.error),
-        # It goes with the condition that has its reason.
+        # This goes with the condition that has its reason.
         ("contradiction", current.contradiction if attachments.ATTACHED not in conditions else None),
     ):
         if value is not None:
@@ -226,10 +226,10 @@ def failed(
     failure: attachments.Failure,
     now: datetime.datetime,
 ) -> dict[str, Any]:
-    """Return the attachment's status when it will not come about."""
+    """Return the attachment's status when its attach has failed."""
     current = meta.find(attachment.status.conditions, attachments.ATTACHED)
     if current is not None and current.is_true and failure.reason not in outcomes.NOT_CONNECTED:
-        # It is attached; it is the node that cannot use it.
+        # The device is attached; only the node cannot use it.
         condition = msgspec.to_builtins(current)
     else:
         condition = _condition(
@@ -253,7 +253,7 @@ def failed(
 
 
 def device_record(occupant: contract.Device | None) -> attachments.DeviceRecord | None:
-    """Return what an attachment records of the device that is in its place; None where none is."""
+    """Return the attachment's record of the device in its place, or None if there is none."""
     if occupant is None:
         return None
     identity = identities.identify(occupant)
@@ -274,15 +274,15 @@ def claim_attached(
     *,
     occupants: Occupants | None = None,
 ) -> dict[str, Any] | None:
-    """Return the claim's status with the device attached; None if it has that already.
+    """Return the claim's status with the device attached, or None if it is so already.
 
     Args:
-        claim: as it is.
+        claim: the present claim.
         driver: the DRA driver's name.
         key: the device, or its place.
-        message: where it is attached.
-        now: for the condition.
-        occupants: the devices that are in the claim's places.
+        message: the place of the connection, in words.
+        now: the time for the condition.
+        occupants: the devices in the claim's places.
     """
     return _claim(
         claim,
@@ -305,9 +305,9 @@ def claim_failed(
     *,
     occupants: Occupants | None = None,
 ) -> dict[str, Any] | None:
-    """Return the claim's status with all our devices failed; None if it has that already.
+    """Return the claim's status with all our devices failed, or None if it is so already.
 
-    The scheduler reads them in order and stops at the first that is not ready: a failure further on is not seen.
+    The scheduler reads them in order and stops at the first that is not ready, so it would not see a later failure.
     """
     statement = bindings.Statement(
         condition=bindings.ATTACH_FAILED,
@@ -397,7 +397,7 @@ def emit(
 def emit_taken_back(
     recorder: events.Recorder, attachment: attachments.DeviceAttachment, what_follows: str
 ) -> None:
-    """Emit an Event about a device that was connected without a record, and has a record again."""
+    """Emit an Event about a connected device whose lost record is restored."""
     spec = attachment.spec
     message = (
         f"{spec.device} of fabric {spec.fabric} was connected to host {spec.host_id} by this cluster and had no "

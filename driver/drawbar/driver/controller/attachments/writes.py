@@ -1,4 +1,4 @@
-"""The changes of a part's DeviceAttachment, and of what rests on it, at the API server."""
+"""The changes of a part's DeviceAttachment, and of its dependents, at the API server."""
 
 import contextlib
 import datetime
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Writes:
-    """Stores, changes and deletes the DeviceAttachment."""
+    """The writer of the DeviceAttachment."""
 
     def __init__(self, part: ObservedPart) -> None:
         self._part = part
@@ -39,7 +39,7 @@ class Writes:
             raise error
 
     async def create(self, demand: claim_index.Demand) -> None:
-        """Store the intent."""
+        """Create the attachment, before the fabric is called."""
         assert self._part.device is not None
         part = offer.Part.from_share(self._part.key, demand.share, source_id=self._part.device.id)
         body = statements.intent(
@@ -69,7 +69,7 @@ class Writes:
         return identities.identify(device, shared=shared, host=self._part.opened.inventory.host(host_id))
 
     def _warn_of_hook(self, demand: claim_index.Demand) -> None:
-        """Emit an Event where the device's hook or bitstream may take longer than the scheduler waits."""
+        """Emit an Event if the device's hook or bitstream may take longer than the scheduler waits."""
         hook, limit = demand.claim.initialise, self._part.context.binding_timeout.total_seconds()
         claim = self._part.claim(demand)
         if hook is not None and claim is not None and hook.timeout_seconds >= limit:
@@ -98,13 +98,13 @@ class Writes:
 
     async def _store(self, body: object) -> attachments.DeviceAttachment:
         stored = await self._part.cluster.attachments.create(body)
-        # Made just now, so the fabric was not called for it.
+        # The attachment was made just now, so the fabric was not called for it.
         for side in outcomes.Side:
             self._part.context.calls.never_asked(stored.metadata.uid, side)
         return stored
 
     async def adopt(self) -> None:
-        """Put the metadata right that people changed."""
+        """Correct the metadata that people changed."""
         existing = self._part.existing
         metadata: dict[str, Any] = {
             "labels": {attachments.NODE_LABEL: attachments.node_label(existing.spec.node_name)}
@@ -126,7 +126,7 @@ class Writes:
         released = attachment.holds(attachments.RELEASED)
         unclean = not released and attachment.is_used and attachment.spec.erases
         if part.is_carved and not unclean:
-            # Any later chunk of the device may have that memory, and none has all of it.
+            # Any later chunk of the device may get that memory, and none gets all of it.
             return
         rest = [device for device in fabric.status.unclean if device != device_id]
         wanted = [*rest, device_id] if unclean else rest
@@ -149,7 +149,7 @@ class Writes:
             )
 
     async def remove_finalizer(self) -> None:
-        """Let the attachment go, since the device is free."""
+        """Remove our finalizer from the attachment, since the device is free."""
         await self._note_cleanliness()
         remaining = [
             finalizer
@@ -173,7 +173,7 @@ class Writes:
 
     async def take_over(self, demand: claim_index.Demand) -> None:
         """Give the device to the next claim."""
-        # What the claim before had and this one has not goes, too.
+        # Fields that only the earlier claim had are removed too.
         absent = dict.fromkeys(attachments.ClaimReference.__struct_encode_fields__)
         claim = absent | msgspec.to_builtins(demand.claim)
         moment = demand.allocation_timestamp
@@ -189,11 +189,11 @@ class Writes:
     async def _patch(
         self, metadata: dict[str, Any] | None = None, *, spec: dict[str, Any] | None = None
     ) -> None:
-        """Change the attachment, if it is still as it was observed."""
+        """Change the attachment, if it is still the observed version."""
         current = self._part.existing.metadata
         precondition = {"uid": current.uid, "resourceVersion": current.resource_version}
         body = {"metadata": precondition | (metadata or {}), "spec": spec or {}}
-        # One that is gone needs no change.
+        # A deleted attachment needs no change.
         with contextlib.suppress(kube_errors.NotFound):
             await self._part.cluster.attachments.merge(
                 self._part.existing, body, manager=self._part.cluster.manager

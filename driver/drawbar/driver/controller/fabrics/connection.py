@@ -1,7 +1,7 @@
 """The connection to one fabric manager: made, kept, listed and watched until cancelled.
 
-Whatever goes wrong with one manager, its adapter's own defects included, ends in `state` and a new try after a pause that grows
-and is jittered; it never reaches another fabric.
+Every trouble with one manager, even a defect of its adapter, ends in `state` and a new try after a growing, jittered
+pause. It never reaches another fabric.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ log = logging.getLogger(__name__)
 PAUSE_FIRST_SECONDS = 0.5
 # A manager that comes back is found within 5 s.
 PAUSE_MAX_SECONDS = 4.0
-# One that refuses the credentials does so until an administrator acts, and too many attempts may lock the account.
+# A manager refuses wrong credentials until an administrator acts, and too many attempts may lock the account.
 REFUSED_PAUSE_MAX_SECONDS = 30.0
-# A connection that held this long was a good one: the next pause is the first again.
+# A connection that lasted this long was a good one: the next pause is the first again.
 GOOD_SECONDS = 60.0
-# A manager that does not let go in this time holds up neither the next connection nor the end of the process.
+# A manager that closes more slowly delays neither the next connection nor the end of the process.
 CLOSE_SECONDS = 5.0
 LIST_EVERY_SECONDS = 10.0
-# After a listing, or a watch, beyond a limit.
+# The pauses after a listing, or a watch, beyond a limit.
 LIMIT_PAUSE_FIRST_SECONDS = 10.0
 LIMIT_PAUSE_MAX_SECONDS = 300.0
-# What can be beyond a limit, as subjects of troubles.
+# The limits, as subjects of troubles.
 LISTING, WATCH, STREAM, SLICES = "listing", "watch", "stream", "slices"
 LIMITED = (LISTING, NEWCOMERS, WATCH, STREAM, SLICES)
 
@@ -44,13 +44,13 @@ def _monotonic() -> float:
 
 
 class ManagerConnection:
-    """The way to one fabric manager.
+    """The connection to one fabric manager.
 
     Attributes:
-        spec: of the Fabric; what decides how the manager is reached never changes.
+        spec: the Fabric's spec; the fields for the access to the manager never change.
         state: whether the manager is reached, and why not.
-        silent_since: since when it has not been reached, on the event loop's clock; None while it is.
-        exceeded: how often a limit was passed.
+        silent_since: the time since when it has not been reached, on the event loop's clock; None while it is.
+        exceeded: the number of times that a limit was passed.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ManagerConnection:
         self._inventory, self._news = inventory, news
         self._contained, self._report_unexpected = contained, report
         self._limits = fabric.spec.policy.limits.budget
-        # What it streams counts over all connections to it.
+        # The limit of the stream counts over all connections.
         self._flow = budget.Flow(self._limits, self._name, clock=_monotonic)
         self._limit_pauses = {
             subject: backoff.Backoff(LIMIT_PAUSE_FIRST_SECONDS, LIMIT_PAUSE_MAX_SECONDS)
@@ -93,12 +93,12 @@ class ManagerConnection:
 
     @property
     def silent_seconds(self) -> float:
-        """The seconds since the manager was last reached; 0.0 while it is."""
+        """Return the seconds since the manager was last reached; 0.0 while it is."""
         return 0.0 if self.silent_since is None else _monotonic() - self.silent_since
 
     @property
     def mark(self) -> str | None:
-        """The mark of our connections; None where the fabric keeps no marks, or we have none."""
+        """Return the mark of our connections, or None if the fabric keeps no marks, or we have none."""
         return self._mark if self.turns.can.marks else None
 
     def adapter(self) -> contract.FabricAdapter:
@@ -112,7 +112,7 @@ class ManagerConnection:
         return self._adapter
 
     def end_operation(self, key: names.DeviceKey) -> None:
-        """Note that the manager is not, or no longer, busy with this device; the next operation may begin."""
+        """Note that the manager is not busy with this device, or no longer; the next operation may begin."""
         self._news.tell_turns(self.turns.give(key))
 
     async def read(self) -> None:
@@ -126,7 +126,7 @@ class ManagerConnection:
     async def run(self) -> None:
         """Connect, list and watch until cancelled, and again whenever the credentials change.
 
-        Ends by itself only if the Fabric names no Secret and its configuration is wrong.
+        It ends by itself only if the Fabric names no Secret and its configuration is wrong.
         """
         reference = self.spec.credentials_secret_ref
         if self._vault is None or reference is None:
@@ -187,10 +187,10 @@ class ManagerConnection:
     async def _stay_connected(
         self, adapter_class: redacting_adapter.AdapterClass, config: contract.AdapterConfig
     ) -> None:
-        """Hold one connection from its beginning to its end.
+        """Hold one connection from its begin to its end.
 
         Raises:
-            errors.FabricError: it ended, and it was no good one.
+            errors.FabricError: it ended too early.
         """
         began = _monotonic()
         try:
@@ -216,7 +216,7 @@ class ManagerConnection:
     async def _connect(
         self, adapter_class: redacting_adapter.AdapterClass, config: contract.AdapterConfig
     ) -> contract.FabricAdapter:
-        """Return a new connection; its calls raise errors of the contract alone once it is behind a RedactingAdapter."""
+        """Return a new connection; behind a RedactingAdapter, its calls raise only errors of the contract."""
         try:
             return await adapter_class.connect(config)
         except errors.FabricError:
@@ -228,8 +228,8 @@ class ManagerConnection:
     async def _let_go(self, adapter: contract.FabricAdapter) -> None:
         """Close a connection at its end.
 
-        An error of the adapter is logged and not raised: it would take the place of why the connection ended, and
-        a session whose cancellation was lost would connect anew.
+        An error of the adapter is logged and not raised: it would replace the reason why the connection ended, and a
+        session whose cancellation was lost would connect again.
         """
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
@@ -255,7 +255,7 @@ class ManagerConnection:
         pauses = backoff.Backoff()
         while True:
             try:
-                # Shared with the readings of other callers, or the older of two could be taken over last.
+                # The reading is shared with other callers, or the older of two could be taken in last.
                 await self.read()
             except errors.Transient as error:
                 if not budget.is_exceeded(error):
@@ -278,7 +278,7 @@ class ManagerConnection:
                     raise
                 self._watch_from = _monotonic() + self._exceed(WATCH, error)
                 continue
-            # A manager that ends its watches at once is not listed without a pause: that only adds to its trouble.
+            # A manager that ends its watches at once is not listed without a pause: that would only add to its trouble.
             await asyncio.sleep(pauses.ended(_monotonic() - began))
 
     def _set_connected(self) -> None:
@@ -288,14 +288,14 @@ class ManagerConnection:
         )
 
     def _exceed(self, subject: str, error: errors.FabricError) -> float:
-        """Report that a limit was passed; return the seconds until the next try. What was known before stays."""
+        """Report that a limit was passed; return the seconds until the next try. The earlier state stays."""
         log.warning("fabric: %s", error.message, extra={"fabric": self._name, "reason": error.reason})
         self.exceeded += 1
         self._news.report(subject, error.message)
         return self._limit_pauses[subject].failed()
 
     def _check_watch(self, event: contract.WatchEvent, began: float) -> None:
-        """Report limits that the manager passes beside its watch; a watch that does its work is within its own again."""
+        """Report limits that the manager passes during its watch; a watch that works is within its own limit again."""
         if isinstance(event, contract.Bookmark):
             self._news.report(STREAM, event.exceeded)
         if WATCH in self._news.troubles and _monotonic() - began > GOOD_SECONDS:
@@ -303,7 +303,7 @@ class ManagerConnection:
             self._news.report(WATCH)
 
     async def _watch(self, adapter: contract.FabricAdapter, version: str) -> None:
-        """Take over what the manager reports, until it ends the watch or it is time to list what is missing."""
+        """Take in the manager's reports, until it ends the watch or it is time to list missing objects."""
         began = _monotonic()
         try:
             async with (
@@ -332,7 +332,7 @@ class ManagerConnection:
                 raise
 
     def set_state(self, *, connected: bool, reason: str, message: str) -> None:
-        """Note whether the manager is reached, and report what is different."""
+        """Set whether the manager is reached, and report changes."""
         state = status.Connection(connected=connected, reason=reason, message=message)
         if state == self.state:
             return
@@ -352,7 +352,7 @@ def _lasts(error: errors.FabricError) -> bool:
 
 
 def _reason(error: errors.FabricError) -> str:
-    """Return the error's meaning as a condition's reason: FAILED_PRECONDITION becomes FailedPrecondition."""
+    """Return the error's code as a condition's reason: FAILED_PRECONDITION becomes FailedPrecondition."""
     if isinstance(error, errors.InvalidConfiguration):
         return reasons.INVALID_CONFIGURATION
     if error.reason == redacting_adapter.DEFECT:

@@ -1,8 +1,8 @@
-"""The credentials of a Fabric: one Secret in the controller's own namespace, followed by its name alone.
+"""The credentials of a Fabric: one Secret in the controller's own namespace, followed by its name only.
 
-The permission that this needs names each Secret (`deploy/manifests/controller-rbac.yaml`): no other one can be read,
-listed or watched. What stands in a Secret leaves this module only as `contract.Credentials`, and only for a recipient
-that the Secret itself names: the right to change a Fabric is not the right to its Secret.
+The permission for this names each Secret (`deploy/manifests/controller-rbac.yaml`): no other one can be read, listed or
+watched. A Secret's content leaves this module only as `contract.Credentials`, and only for a recipient that the Secret
+itself names: the right to change a Fabric is not the right to its Secret.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 ROLE = "drawbar-fabric-credentials"
 
-# The closed meaning of a Secret's keys: those of credentials, and those that say where these may be sent.
+# The closed set of a Secret's keys: the credentials, and their recipients.
 KEYS = {
     "username": "username",
     "password": "password",
@@ -46,7 +46,7 @@ _TRUTHS = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unusable:
-    """There are no credentials, in the words of a condition."""
+    """The reason why there are no credentials, in the words of a condition."""
 
     reason: str
     message: str
@@ -57,11 +57,11 @@ Given = contract.Credentials | Unusable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipient:
-    """A Fabric that asks for credentials, and the place that it would have them sent to.
+    """A Fabric that asks for credentials, and their destination.
 
     Attributes:
-        fabric: its name.
-        endpoint: where its manager is.
+        fabric: the Fabric's name.
+        endpoint: the address of its manager.
         verify: whether the manager's certificate must be valid.
         server_name: the name that the certificate must have; empty for the endpoint's host.
     """
@@ -87,10 +87,10 @@ class Grant:
     """The recipients that a Secret names for its credentials.
 
     Attributes:
-        origins: where they may be sent; empty for nowhere.
+        origins: the origins that may receive them; empty for none.
         fabrics: the Fabrics that may have them; empty for any.
-        server_names: the further names that the certificate of a manager may have.
-        insecure: whether a manager may have them whose certificate is not verified.
+        server_names: the further names that a manager's certificate may have.
+        insecure: whether a manager with an unverified certificate may have them.
     """
 
     origins: frozenset[str] = frozenset()
@@ -108,10 +108,10 @@ class Vault:
         self._role = role
 
     async def follow(self, name: str, recipient: Recipient) -> AsyncGenerator[Given, None]:
-        """Yield the credentials that the Secret has for the recipient, and again whenever they change.
+        """Yield the Secret's credentials for the recipient, and again whenever they change.
 
-        A Secret that can no longer be read leaves its last credentials in force; one that is deleted, or no longer gives
-        any, ends them. Nothing is raised.
+        If the Secret can no longer be read, its last credentials stay in force. If it is deleted, or no longer gives
+        any, they end. Nothing is raised.
         """
         last: Given | None = None
         pauses, loop = backoff.Backoff(), asyncio.get_running_loop()
@@ -170,7 +170,7 @@ class Vault:
 
 
 def choose(name: str, namespace: str, secret: core.Secret | None, recipient: Recipient) -> Given:
-    """Return the credentials that a Secret has for a recipient, or the reason why it has none."""
+    """Return the Secret's credentials for a recipient, or the reason why there are none."""
     where = f"Secret {namespace}/{name}"
     if secret is None:
         message = f"{where} does not exist; create it, or mend spec.credentialsSecretRef"
@@ -195,7 +195,7 @@ def refuse(name: str, namespace: str, grant: Grant, recipient: Recipient) -> Unu
     where = f"Secret {namespace}/{name}"
     origin = origins.of_endpoint(recipient.endpoint)
     if origin is None:
-        # Not quoted: it may have a password in it.
+        # This is not quoted: it may have a password in it.
         message = (
             f"{where} is sent nowhere, since the endpoint of Fabric {recipient.fabric} has no origin that it could name; "
             f"write the endpoint as {origins.FORMS}, without a user name"
@@ -252,7 +252,7 @@ def parse(
         if text is None:
             continue
         if KEYS[key] in _LINES:
-            # Made from a file, it has the end of the file's line.
+            # A value made from a file ends with the file's line end.
             text = text.removesuffix("\n").removesuffix("\r")
             if not text.isprintable():
                 problems.append(f"{key} has characters that cannot be printed")

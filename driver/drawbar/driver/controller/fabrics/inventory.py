@@ -1,8 +1,8 @@
 """The devices and hosts of one fabric, as its manager last reported them.
 
-A listing takes a while, and the watch and the answers of operations go on reporting meanwhile. What they reported of a device
-or host after the listing began is kept: the listing may be older, and where the fabric is watched nothing would report
-it again.
+A listing takes a while, and the watch and the answers of operations go on reporting meanwhile. Their reports of a
+device or host after the begin of the listing are kept: the listing may be older, and a watched fabric would not report
+them again.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from drawbar.driver.controller.fabrics.news import News
 from drawbar.driver.controller.offers import holdings
 from drawbar.fabric import contract
 
-# What its node still shows and the manager does not list may stay so.
+# Devices that their node still shows, but the manager does not list, may stay so.
 MISSING_EVERY_SECONDS = 60.0
 MISSING = "inventory"
 MISSING_HOSTS = "hosts"
@@ -40,9 +40,10 @@ class _Hosts:
     """The hosts of a fabric.
 
     Attributes:
-        by_id: as last reported.
-        lost: those that count as they were, by id; of the empty id while a first listing without any host is in doubt.
-        reported: ids of those that were reported since the listing under way began.
+        by_id: the last reports by id.
+        lost: the missing hosts that keep their earlier state, by id; the empty id means a doubtful first listing
+            without hosts.
+        reported: the ids of hosts with a report since the present listing began.
     """
 
     def __init__(self, news: News) -> None:
@@ -52,13 +53,13 @@ class _Hosts:
         self.reported: dict[str, None] = {}
 
     def judge(self, listed: Mapping[str, contract.Host], *, first: bool, in_use: bool, partial: bool) -> bool:
-        """Judge what the absence of hosts from a listing means; return whether the listing can be taken over.
+        """Decide on the hosts that a listing omits; return whether the listing can be taken in.
 
         Args:
             listed: the hosts of the listing, by id.
-            first: it is the first listing.
-            in_use: devices were offered or attached before.
-            partial: the manager could not read a part of the listing.
+            first: whether it is the first listing.
+            in_use: whether devices were offered or attached before.
+            partial: whether the manager could not read a part of the listing.
         """
         expected = dict.fromkeys((*self.by_id, *self.lost.missing))
         if first:
@@ -77,13 +78,13 @@ class _Hosts:
         return accepted
 
     def take_listing(self, listed: Mapping[str, contract.Host]) -> bool:
-        """Take over the hosts of a listing beside those that count as they were; return whether they are different."""
+        """Take in the hosts of a listing, with the missing ones in their earlier state; return whether anything changed."""
         before, kept = self.by_id, {host_id: self.by_id[host_id] for host_id in self.lost.missing}
         self.by_id = {**listed, **kept}
         return before != self.by_id
 
     def change(self, host: contract.Host, *, is_listing: bool) -> None:
-        """Take over a report of a host."""
+        """Take in a report of a host."""
         if is_listing:
             self.reported[host.id] = None
         old = self.by_id.get(host.id)
@@ -98,12 +99,12 @@ class Inventory:
     """The state of one fabric.
 
     Attributes:
-        held: what the cluster holds of the fabric, as last given.
-        parts: those that are not the manager's devices.
-        listed: a listing was taken over since the session began.
-        listings: when listings began.
+        held: the cluster's last holdings of the fabric.
+        parts: the parts that are not the manager's devices.
+        listed: whether a listing was taken in since the session began.
+        listings: the times when listings began.
         numbers: the identifiers of all devices.
-        version: of the fabric as it was last listed.
+        version: the fabric's version at the last listing.
     """
 
     def __init__(
@@ -114,13 +115,13 @@ class Inventory:
         devices_max: int,
         clock: clocks.Clock,
     ) -> None:
-        """Begin with nothing.
+        """Begin with an empty state.
 
         Args:
-            fabric: its name.
-            news: where changes are reported.
-            devices_max: how many devices are taken over.
-            clock: that of the cluster's holdings.
+            fabric: the fabric's name.
+            news: the receiver of changes.
+            devices_max: the most devices that are taken in.
+            clock: the clock of the cluster's holdings.
         """
         self.held = holdings.Holdings()
         self.parts = realised.Parts()
@@ -135,13 +136,13 @@ class Inventory:
         self._hosts = _Hosts(news)
         self._devices: dict[str, contract.Device] = {}
         self._lost = losses.Tracker()
-        # Names of those that were reported since the listing under way began.
+        # The names of devices with a report since the present listing began.
         self._reported: set[str] = set()
         self._is_listing = False
 
     @property
     def hosts(self) -> tuple[contract.Host, ...]:
-        """All hosts, as last reported."""
+        """Return all hosts, as last reported."""
         return tuple(self._hosts.by_id.values())
 
     def host(self, host_id: str) -> contract.Host | None:
@@ -150,29 +151,29 @@ class Inventory:
 
     @property
     def devices(self) -> Mapping[str, contract.Device]:
-        """All devices by name, as last reported; memory chunks that have DeviceAttachments are among them."""
+        """Return all devices by name, as last reported, with the memory chunks that have DeviceAttachments."""
         return self._devices
 
     @property
     def missing(self) -> frozenset[str]:
-        """Names of the devices that are not listed and not lost yet; without a `device` where they never were listed."""
+        """Return the names of unlisted devices that are not lost yet, even of some that never were listed."""
         return frozenset(self._lost.missing)
 
     @property
     def is_missing(self) -> bool:
-        """Whether a device, or a host, counts as it was although it is not listed."""
+        """Return whether an unlisted device or host keeps its earlier state."""
         return bool(self._lost.missing or self._hosts.lost.missing)
 
     @property
     def list_missing_seconds(self) -> float | None:
-        """The seconds from one listing to the next while something is missing; None while nothing is."""
+        """Return the seconds between listings while something is missing, or None while nothing is."""
         if not self.is_missing:
             return None
         undecided = self._lost.undecided or self._hosts.lost.undecided
         return losses.APART_SECONDS if undecided else MISSING_EVERY_SECONDS
 
     def hold(self, held: holdings.Holdings) -> None:
-        """Take over what the cluster holds now: a device that is missing may be lost with it, and a part be free."""
+        """Take in the cluster's present holdings: a missing device may be lost by them, and a part become free."""
         before, self.held = self.held, held
         self.parts.hold(held, arranges=self.listed)
         if held.parts is before.parts:
@@ -192,7 +193,7 @@ class Inventory:
             listed = await adapter.devices()
             listed_hosts = await adapter.hosts()
             if self.parts.are_chosen:
-                # With everything that was reported meanwhile.
+                # With all reports made meanwhile.
                 listed = replace(listed, devices=self.parts.shown)
                 self._reported.clear()
             is_complete = self._learn_all(listed, listed_hosts) and not listed.unread
@@ -204,7 +205,7 @@ class Inventory:
             self._hosts.reported.clear()
 
     def take(self, event: contract.WatchEvent) -> None:
-        """Take over what the watch reports."""
+        """Take in a report of the watch."""
         match event:
             case contract.DeviceChanged(device=device):
                 self.learn(device)
@@ -224,7 +225,7 @@ class Inventory:
                 return
 
     def learn(self, device: contract.Device) -> None:
-        """Take over a device as an operation's answer shows it, or the watch."""
+        """Take in a device from an operation's answer or from the watch."""
         name = names.label(device.id)
         is_reserved = not self.parts.exist and names.is_share(name)
         if is_reserved or self._has_namesake(name, device.id):
@@ -234,7 +235,7 @@ class Inventory:
         self._put(name, device)
 
     def withdraw(self, name: str) -> None:
-        """Take over that a device is shown as another one now, or that a part is no more."""
+        """Take in that a device is now shown as another one, or that a part no longer exists."""
         self._lost.missing.pop(name, None)
         if name in self._devices:
             self._lose((name,))
@@ -254,7 +255,7 @@ class Inventory:
             self._news.tell_device(name, old, device)
 
     def _learn_all(self, listing: contract.Inventory, listed_hosts: Iterable[contract.Host]) -> bool:
-        """Take over a listing, except for what was reported since it began; return whether it was taken over."""
+        """Take in a listing, except for objects with a report since it began; return whether it was taken in."""
         partial, first = bool(listing.unread), not self.listed
         hosts_by_id = {host.id: host for host in listed_hosts}
         hosts_by_id |= {host_id: self._hosts.by_id[host_id] for host_id in self._hosts.reported}
@@ -273,7 +274,7 @@ class Inventory:
         return True
 
     def _unambiguous(self, listing: contract.Inventory) -> dict[str, contract.Device]:
-        """Return by name the devices of a listing that have their name for themselves; report the others."""
+        """Return, by name, the listed devices with a name of their own; report the others."""
         held = {name: device.id for name, device in self._devices.items()}
         reserved = self.parts.reserved(listing.devices)
         ids = (device.id for device in listing.devices if self.parts.exist or device.id not in reserved)
@@ -283,7 +284,7 @@ class Inventory:
         return {names.label(device.id): device for device in listing.devices if device.id in shown}
 
     def _put_all(self, listed: Mapping[str, contract.Device]) -> None:
-        """Take over the devices of a listing; new ones while there is room beside those that count as they were."""
+        """Take in the devices of a listing; new ones only if there is room, since missing ones keep theirs."""
         room = max(self._devices_max - len(self._devices), 0)
         newcomers = [name for name in listed if name not in self._devices]
         for name, device in listed.items():
@@ -301,11 +302,11 @@ class Inventory:
         )
 
     def _judge(self, listed: Mapping[str, contract.Device], *, first: bool, partial: bool) -> tuple[str, ...]:
-        """Judge what the absence of devices from a listing means; return the names of those that are lost."""
+        """Decide on the devices that a listing omits; return the names of the lost ones."""
         expected = dict.fromkeys((*self._devices, *self._lost.missing))
         is_whole = not first and expected.keys() <= listed.keys()
         reports = {} if is_whole else self.held.reports(self._clock())
-        # Before its first listing a session expects the devices that are attached and those that are published.
+        # Before its first listing, a session expects the attached and the published devices.
         expected |= dict.fromkeys((*reports, *self.held.offered()) if first else ())
         absent = [name for name in expected if name not in listed and name not in self._reported]
         withdrawn = self.parts.withdrawn(tuple(expected)).intersection(absent) - reports.keys()
@@ -321,14 +322,14 @@ class Inventory:
         self._lose(self._lost.judge([name], [name], reports=reports, now=now))
 
     def _lose(self, names_lost: tuple[str, ...] = ()) -> None:
-        """Report which devices are lost, and which are missing now."""
+        """Report the lost and the missing devices."""
         for name in names_lost:
             device = self._devices.pop(name, None)
             if device is not None:
                 self.numbers.remove(device)
                 self._news.tell_device(name, device, None)
             else:
-                # It was attached or published before this session began, and never listed.
+                # The device was attached or published before this session began, and never listed.
                 self._news.tell_connection()
         count = len(self._devices.keys() | self._lost.missing.keys())
         self._news.report(MISSING, self._lost.trouble(count))
@@ -347,7 +348,7 @@ def _unread(inventory: contract.Inventory) -> str:
 
 
 def _namesakes(pairs: Sequence[tuple[str, str]]) -> str:
-    """Return a sentence on the devices that are not offered since others have their names; empty without any."""
+    """Return a sentence on the devices that are not offered because others have their names; empty without any."""
     if not pairs:
         return ""
     clauses = [f"{device} (as {other})" for device, other in pairs[:NAMESAKES_SHOWN_MAX]]

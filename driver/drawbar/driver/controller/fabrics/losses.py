@@ -1,11 +1,11 @@
-"""Which devices are lost when the fabric manager no longer lists them; pure.
+"""The decision on devices that the fabric manager no longer lists; pure.
 
-One listing may be empty or partial: a manager that restarts, or an adapter that reads a page too few. So a device that is
-attached is lost only when its node agrees, or when the node does not show it and two further listings, each at least
-`APART_SECONDS` after the one before, lack it too. A listing that lacks more than a quarter of all devices at once is held
-as doubtful: then free devices stay, too, until two further listings agree. Until a device is lost it counts as it was.
-A listing of which the manager cannot read a part does not count: what it lacks counts as it was.
-The first listing after a start is compared with what is attached and what is published. Hosts are judged in the same way,
+One listing may be empty or partial: the manager restarts, or an adapter reads a page too few. So an attached device is
+lost only in two cases. Either its node agrees. Or the node does not show it, and two further listings, each at least
+`APART_SECONDS` after the one before, omit it too. A listing that omits more than a quarter of all devices at once is
+doubtful: then free devices stay too, until two further listings agree. Until a device is lost it keeps its earlier
+state. A listing with a part that the manager cannot read does not count: omitted devices keep their earlier state. The
+first listing after a start is compared with the attached and the published devices. Hosts are judged in the same way,
 without reports of nodes.
 """
 
@@ -16,7 +16,7 @@ from drawbar.driver.controller.offers.holdings import NodeReport
 
 APART_SECONDS = 10.0
 LISTINGS = 3
-# Of all devices; more than that at once is more likely a fault of the listing than of so many devices.
+# A share of all devices. If more vanish at once, a fault of the listing is more likely than so many losses.
 SUDDEN_SHARE = 0.25
 NAMED_MAX = 5
 
@@ -26,8 +26,8 @@ class Missing:
     """A device that was listed, or has an attachment, and is not listed now.
 
     Attributes:
-        listings: how many listings lacked it that count; 0 if a part of each could not be read.
-        counted_at: when the last of them was read, on the event loop's clock.
+        listings: the number of valid listings without it; 0 if a part of each could not be read.
+        counted_at: the time when the last of them was read, on the event loop's clock.
     """
 
     listings: int
@@ -35,17 +35,17 @@ class Missing:
 
     @property
     def undecided(self) -> bool:
-        """Whether further listings are needed."""
+        """Return whether further listings are needed."""
         return 0 < self.listings < LISTINGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What follows from a listing.
+    """The consequences of a listing.
 
     Attributes:
-        lost: names of the devices that are gone.
-        missing: those that count as they were, by name.
+        lost: the names of the lost devices.
+        missing: the devices that keep their earlier state, by name.
     """
 
     lost: tuple[str, ...] = ()
@@ -54,11 +54,11 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listings:
-    """When listings of a fabric began, on the event loop's clock; None where none was taken over.
+    """The times when listings of a fabric began, on the event loop's clock; None before the first one.
 
     Attributes:
-        last: the last one.
-        complete: the last one of which nothing was in doubt.
+        last: the begin of the last listing.
+        complete: the begin of the last listing without any doubt.
     """
 
     last: float | None = None
@@ -66,7 +66,7 @@ class Listings:
 
 
 def is_sudden(absent: Collection[str], missing: Collection[str], count: int) -> bool:
-    """Return whether a listing newly lacks more than a quarter of `count` devices at once."""
+    """Return whether a listing newly omits more than a quarter of `count` devices at once."""
     return sum(name not in missing for name in absent) > count * SUDDEN_SHARE
 
 
@@ -79,15 +79,15 @@ def judge(
     sudden: bool = False,
     partial: bool = False,
 ) -> Judgement:
-    """Decide about devices that are not listed any more.
+    """Return the decision on devices that are no longer listed.
 
     Args:
-        absent: their names; the same for hosts, by their ids.
-        missing: of the last judgement.
-        reports: by the name of each device that has an attachment, the report of its node.
-        now: when the listing was read, on the event loop's clock.
-        sudden: so many at once that the listing itself is in doubt.
-        partial: the manager could not read a part of the listing.
+        absent: their names, or the ids of hosts.
+        missing: the missing ones of the last judgement.
+        reports: by the name of each device with an attachment, its node's report.
+        now: the time when the listing was read, on the event loop's clock.
+        sudden: whether so many vanished at once that the listing itself is in doubt.
+        partial: whether the manager could not read a part of the listing.
     """
     if partial:
         return Judgement(
@@ -108,7 +108,7 @@ def judge(
 
 
 def trouble(missing: Collection[str], count: int, *, what: str = "devices") -> str:
-    """Return a sentence about the devices, or hosts, that are missing; empty when none is."""
+    """Return a sentence about the missing devices, or hosts; empty if none is missing."""
     if not missing:
         return ""
     named = sorted(missing)[:NAMED_MAX]
@@ -122,11 +122,11 @@ def trouble(missing: Collection[str], count: int, *, what: str = "devices") -> s
 
 @dataclass(slots=True)
 class Tracker:
-    """The devices, or hosts, of one fabric that count as they were although they are not listed.
+    """The unlisted devices, or hosts, of one fabric that keep their earlier state.
 
     Attributes:
         what: `devices` or `hosts`, for sentences.
-        missing: by name.
+        missing: the missing ones by name.
     """
 
     what: str = "devices"
@@ -134,7 +134,7 @@ class Tracker:
 
     @property
     def undecided(self) -> bool:
-        """Whether further listings are needed for one of them."""
+        """Return whether further listings are needed for one of them."""
         return any(entry.undecided for entry in self.missing.values())
 
     def judge(
@@ -147,15 +147,15 @@ class Tracker:
         count: int | None = None,
         partial: bool = False,
     ) -> tuple[str, ...]:
-        """Take over a listing, or a report about one device; return the names of those that are lost.
+        """Take in a listing, or a report about one device; return the names of the lost ones.
 
         Args:
-            absent: what is not there, by name.
-            over: names that are dropped from the missing, unless the judgement adds them again.
-            reports: of the nodes, by name.
-            now: when that was read, on the event loop's clock.
-            count: of all there are, in the judgement of a listing, which may itself be in doubt.
-            partial: the manager could not read a part of the listing.
+            absent: the absent names.
+            over: names to drop from the missing, unless the judgement adds them again.
+            reports: the nodes' reports, by name.
+            now: the time of the reading, on the event loop's clock.
+            count: the number of all, to judge a listing, which may itself be in doubt; None for a report.
+            partial: whether the manager could not read a part of the listing.
         """
         sudden = count is not None and is_sudden(absent, self.missing, count)
         judged = judge(absent, missing=self.missing, reports=reports, now=now, sudden=sudden, partial=partial)
@@ -164,7 +164,7 @@ class Tracker:
         return judged.lost
 
     def trouble(self, count: int) -> str:
-        """Return a sentence about them, of `count` in all; empty when none is missing."""
+        """Return a sentence about the missing ones, of `count` in all; empty if none is missing."""
         return trouble(self.missing, count, what=self.what)
 
 

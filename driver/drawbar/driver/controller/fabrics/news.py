@@ -1,6 +1,6 @@
-"""What a session reports: changes to a listener, and troubles of its Fabric.
+"""The reports of a session: changes for a listener, and troubles of its Fabric.
 
-A callback that fails for one device is made again after a pause, while the others go on.
+A callback that fails for one device is repeated after a pause, while the others go on.
 """
 
 import functools
@@ -13,30 +13,30 @@ from drawbar.fabric import contract
 
 
 class Listener(Protocol):
-    """Takes over the changes of a fabric. It is never asked for anything."""
+    """The receiver of a fabric's changes. It is never asked for anything."""
 
     def device_changed(self, fabric: str, old: contract.Device | None, new: contract.Device | None) -> None:
-        """A device is new, different or gone."""
+        """Take in a new, changed or removed device."""
         ...
 
     def hosts_changed(self, fabric: str) -> None:
-        """Hosts, or their ports, are different."""
+        """Take in a change of hosts, or of their ports."""
         ...
 
     def operation_changed(self, fabric: str, operation: contract.Operation) -> None:
-        """An operation began or finished."""
+        """Take in an operation that began or finished."""
         ...
 
     def turn_came(self, key: names.DeviceKey) -> None:
-        """The fabric is free for the operation that this device waited for."""
+        """Take in that the fabric is free for this device's waiting operation."""
         ...
 
     def troubles_changed(self, fabric: str) -> None:
-        """The troubles of the Fabric are different."""
+        """Take in a change of the Fabric's troubles."""
         ...
 
     def connection_changed(self, fabric: str) -> None:
-        """The manager can be reached, or can no longer be."""
+        """Take in that the manager can be reached, or no longer."""
         ...
 
 
@@ -44,7 +44,8 @@ class News:
     """The reports about one fabric.
 
     Attributes:
-        troubles: a sentence by its subject: a device's name, `node labels`, `its name`, `composites` or empty for the whole.
+        troubles: a sentence by its subject: a device's name, `node labels`, `its name`, `composites`, or empty for the
+            whole.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class News:
         self._callbacks.close()
 
     def report(self, subject: str, trouble: str = "") -> bool:
-        """Show a trouble in the Fabric's status, or that there is none; return whether that is news."""
+        """Show a trouble in the Fabric's status, or its end; return whether that is new."""
         if self.troubles.get(subject, "") == trouble:
             return False
         if trouble:
@@ -77,7 +78,7 @@ class News:
         return True
 
     def tell_device(self, name: str, old: contract.Device | None, new: contract.Device | None) -> None:
-        """Report a device that is new, different or gone."""
+        """Report a new, changed or removed device."""
         self._callbacks.tell(
             (self._fabric, "device", name),
             functools.partial(self._listener.device_changed, self._fabric),
@@ -88,7 +89,7 @@ class News:
         )
 
     def tell_hosts(self) -> None:
-        """Report that hosts are different."""
+        """Report a change of hosts."""
         self._tell("hosts", self._listener.hosts_changed, self._fabric)
 
     def tell_operation(self, operation: contract.Operation) -> None:
@@ -102,7 +103,7 @@ class News:
             self._tell(("turn", key), self._listener.turn_came, key)
 
     def tell_connection(self) -> None:
-        """Report that the manager can be reached, or can no longer be, or that everything is to be looked at."""
+        """Report that the manager can be reached, or no longer, or that everything is to be reconciled."""
         self._tell("connection", self._listener.connection_changed, self._fabric)
 
     def _tell(self, key: Hashable, callback: Callable[..., None], *arguments: object) -> None:

@@ -1,8 +1,8 @@
-"""The identifiers of a fabric's devices, and which devices have one in common; pure.
+"""The identifiers of a fabric's devices, and the devices with one in common; pure.
 
-A number that two devices have identifies neither of them. A slice and the device that it is carved from are one device; two
-slices of a device are two, for each is a card of its own. Part numbers are those of a model, and left out. Each change of a device
-costs a few look-ups, so that an attach need not compare all devices.
+A number of two devices identifies neither of them. A memory chunk and its source are one device; two chunks of a source
+are two, for each is a card of its own. Part numbers belong to a model, and are left out. Each change of a device costs
+a few look-ups, so that an attach need not compare all devices.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -31,7 +31,7 @@ class Numbers:
         return made
 
     def put(self, device: contract.Device) -> None:
-        """Note a device, or that it is different."""
+        """Note a new or changed device."""
         keys = _keys(device)
         if self._keys.get(device.id) == keys:
             return
@@ -52,12 +52,12 @@ class Numbers:
                 del self._devices[key]
 
     def shared(self, device: contract.Device) -> frozenset[Key]:
-        """Return the identifiers that another device has, too."""
+        """Return the identifiers that another device also has."""
         origin = device.slice_of.origin_id if device.slice_of is not None else None
         return frozenset(key for key in _keys(device) if self._has_another(key, device.id, origin))
 
     def holders(self) -> Mapping[Key, tuple[str, ...]]:
-        """Return the identifiers that several devices have, each with the ids of these devices."""
+        """Return the identifiers of several devices, each with the ids of these devices."""
         named = (
             (key, tuple(each for each in ids if self._has_another(key, each, self._origins.get(each))))
             for key, ids in self._devices.items()

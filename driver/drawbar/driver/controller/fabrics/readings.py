@@ -1,8 +1,8 @@
 """Readings of a whole fabric, shared by concurrent callers.
 
-Guarantee: `fresh` returns after a reading that began after the call, so the result is no older than the call. However many
-call while a reading is under way, one more serves them all: a large fabric costs tens of milliseconds per thousand devices,
-and after a restart many devices need a reading at once.
+Guarantee: `fresh` returns after a reading that began after the call, so the result is no older than the call. One
+further reading serves all calls during a reading. A large fabric costs tens of milliseconds per thousand devices, and
+after a restart many devices need a reading at once.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ class Readings:
         self._read = read
         self._turn = asyncio.Lock()
         self._asked = 0
-        # The last call that a finished reading began after.
+        # The last call before the begin of a finished reading.
         self._answered = 0
 
     @property
     def reading(self) -> bool:
-        """Whether a reading is under way."""
+        """Return whether a reading is in progress."""
         return self._turn.locked()
 
     async def fresh(self) -> None:
-        """Read, or wait for a reading that began after this call; raise what `read` raises."""
+        """Read, or wait for a reading that began after this call; raise the errors of `read`."""
         self._asked += 1
         mine = self._asked
         async with self._turn:

@@ -1,4 +1,4 @@
-"""The parts of a fabric's offers that are not its manager's devices, for everything else in the controller."""
+"""The parts of a fabric's offers that are not its manager's devices, for the rest of the controller."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -14,37 +14,38 @@ class Parts:
     """The parts of one fabric.
 
     Attributes:
-        adapter: that brings them about; None for a fabric whose parts are its devices. Of one that carves, as last connected.
+        adapter: the adapter that provides them, as last connected if it carves; None if the fabric's parts are its
+            devices.
     """
 
     adapter: RealisingAdapter | None = None
 
     @property
     def exist(self) -> bool:
-        """Whether there are such parts."""
+        """Return whether there are such parts."""
         return self.adapter is not None
 
     @property
     def are_chosen(self) -> bool:
-        """Whether the fabric chooses the device itself, so that its devices are parts that stand for any of a model."""
+        """Return whether the fabric chooses the device itself, so that its parts stand for any device of a model."""
         return self.adapter is not None and self.adapter.chooses
 
     @property
     def are_carved(self) -> bool:
-        """Whether claims can be given memory chunks of its devices."""
+        """Return whether claims can be given memory chunks of its devices."""
         return self.adapter is not None and not self.adapter.chooses
 
     @property
     def shown(self) -> tuple[contract.Device, ...]:
-        """All parts, and the devices that are none."""
+        """Return all parts, and the devices that are not shown as parts."""
         return self.adapter.shown if self.adapter is not None else ()
 
     def occupant(self, name: str) -> contract.Device | None:
-        """Return the device that a part is, which the fabric chose or carved; None where there is none."""
+        """Return the device behind a part, which the fabric chose or carved, or None if there is none."""
         return self.adapter.occupants.get(name) if self.adapter is not None else None
 
     def chunk(self, name: str, memory_bytes: int, origin: contract.Device | None) -> contract.Device | None:
-        """Return a memory chunk that has no attachment, as the device that it becomes with one; None where that cannot be."""
+        """Return a memory chunk without an attachment, as the device that its attachment makes of it, or None if impossible."""
         if self.adapter is None or not self.are_carved:
             return None
         made = memory_chunk.made_for(name, self.adapter.listed)
@@ -53,13 +54,13 @@ class Parts:
         return memory_chunk.unmade(name, memory_bytes, origin) if origin is not None else None
 
     def made_bytes(self, device: contract.Device, mark: str | None) -> int:
-        """Return the memory of a device that is in chunks with this mark."""
+        """Return the bytes of a device's memory in chunks with this mark."""
         return (
             memory_chunk.made_bytes(device.id, mark, self.adapter.listed) if self.adapter is not None else 0
         )
 
     def withdrawn(self, expected: Collection[str]) -> frozenset[str]:
-        """Return those of the expected parts that are gone, and not only missing from a listing."""
+        """Return those of the expected parts that are gone, not only missing from a listing."""
         return self.adapter.withdrawn(expected) if self.adapter is not None else frozenset()
 
     def reserved(self, listed: Iterable[contract.Device]) -> tuple[str, ...]:
@@ -69,7 +70,7 @@ class Parts:
         return tuple(device.id for device in listed if names.is_share(device.id))
 
     def hold(self, held: holdings.Holdings, *, arranges: bool) -> None:
-        """Take over what the cluster holds now."""
+        """Take in the cluster's present holdings."""
         if self.adapter is not None:
             self.adapter.hold(held, arranges=arranges)
 

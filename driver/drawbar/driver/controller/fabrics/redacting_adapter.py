@@ -1,10 +1,10 @@
 """An adapter whose errors do not show its credentials, and whose defects do not end the controller.
 
-Managers and adapters quote what they were given in what they refuse it with. Their words go into conditions, Events
-and logs, so they pass through here first.
+Managers and adapters quote their input in a refusal. Their words go into conditions, Events and logs, so they pass
+through here first.
 
-Adapters are foreign code. Their callers know the closed set of `drawbar.fabric.errors` and no other; so
-an exception that is none of these becomes one of them here, the only place that catches everything.
+Adapters are foreign code. Their callers know only the closed set of `drawbar.fabric.errors`. So any other exception
+becomes one of them here, the only place that catches everything.
 """
 
 import logging
@@ -23,14 +23,14 @@ DEFECT = "ADAPTER_DEFECT"
 
 
 class AdapterClass(Protocol):
-    """An adapter's class, or something that stands in for one."""
+    """An adapter's class, or a stand-in for one."""
 
     def validate(self, config: contract.AdapterConfig) -> None:
-        """See `contract.FabricAdapter.validate`."""
+        """Validate as in `contract.FabricAdapter.validate`."""
         ...
 
     async def connect(self, config: contract.AdapterConfig) -> contract.FabricAdapter:
-        """See `contract.FabricAdapter.connect`."""
+        """Connect as in `contract.FabricAdapter.connect`, and return the adapter."""
         ...
 
 
@@ -39,19 +39,19 @@ AdapterOf = Callable[[str], AdapterClass]
 
 
 class RedactingAdapter(wrapping.WrappingAdapter):
-    """Another adapter, with the secret parts of the credentials taken out of its errors, and only errors of the set.
+    """Another adapter, with no secrets in its errors, and only errors of the set.
 
-    Its calls raise `errors.Unavailable` with the reason `DEFECT` where the adapter raised something else.
+    Its calls raise `errors.Unavailable` with the reason `DEFECT` if the adapter raised anything else.
     """
 
     def __init__(
         self, adapter: contract.FabricAdapter, credentials: contract.Credentials, *, fabric: str, name: str
     ) -> None:
-        """Stand before an adapter.
+        """Wrap an adapter.
 
         Args:
-            adapter: the adapter within.
-            credentials: as whom it was connected.
+            adapter: the wrapped adapter.
+            credentials: the credentials of its connection.
             fabric: the Fabric's name, for the log.
             name: the adapter's name, for messages.
         """
@@ -69,11 +69,11 @@ class RedactingAdapter(wrapping.WrappingAdapter):
             clean(error, self._credentials)
             raise
         except Exception as error:  # noqa: BLE001 -- foreign code, and nothing of it is lost
-            # Without its cause, which may quote what it was given; the log has it, redacted.
+            # Without its cause, which may quote its input; the log has the cause, redacted.
             raise defect(error, self._credentials, fabric=self._fabric, name=self._name) from None
 
     async def devices(self) -> contract.Inventory:
-        """As the contract says, without secrets in its sentences."""
+        """Return the devices as in the contract, without secrets in the sentences."""
         inventory = await super().devices()
         return replace(
             inventory,
@@ -94,7 +94,7 @@ class RedactingAdapter(wrapping.WrappingAdapter):
 
 
 def clean(error: errors.FabricError, credentials: contract.Credentials) -> None:
-    """Take the secret parts out of an error's words."""
+    """Remove the secrets from an error's words."""
     error.message = credentials.redacted(error.message)
     error.args = (error.message,)
     error.vendor = {key: credentials.redacted(value) for key, value in error.vendor.items()}
@@ -103,9 +103,9 @@ def clean(error: errors.FabricError, credentials: contract.Credentials) -> None:
 def defect(
     error: Exception, credentials: contract.Credentials, *, fabric: str, name: str
 ) -> errors.Unavailable:
-    """Return what an exception becomes that no adapter may raise; its traceback is logged without the credentials.
+    """Return the contract's error for an exception that no adapter may raise; log its traceback without the credentials.
 
-    Whether the call did anything is unknown: it may have failed before it asked the manager, or over the answer.
+    Whether the call had an effect is unknown: it may have failed before it asked the manager, or over the answer.
     """
     text = credentials.redacted("".join(traceback.format_exception(error)))
     log.error("the fabric adapter failed", extra={"fabric": fabric, "traceback": text})

@@ -1,8 +1,8 @@
-"""One fabric manager: connected, listed and watched for as long as its Fabric object asks for it.
+"""One fabric manager, connected, listed and watched for as long as its Fabric object exists.
 
-The session holds the latest state that the fabric manager reported, and what the cluster holds of the fabric. It is given that
-value whenever it changes; it reports changes to a listener, and asks nobody for anything. A defect of Drawbar itself ends like
-a fault of the manager: the session begins again after a pause.
+The session holds the fabric manager's latest state, and the cluster's holdings of the fabric. It receives the holdings
+whenever they change. It reports changes to a listener, and asks nobody for anything. A defect of Drawbar itself ends
+like a fault of the manager: the session begins again after a pause.
 """
 
 import datetime
@@ -24,19 +24,19 @@ ERASURES_WINDOW = datetime.timedelta(days=1)
 
 
 class Session:
-    """Run `run()` as a task; read the attributes at any time.
+    """The session with one fabric manager. Run `run()` as a task; read the attributes at any time.
 
     Attributes:
-        name: of the Fabric.
+        name: the Fabric's name.
         inventory: devices and hosts as last reported.
         manager: the connection to the fabric manager.
-        nodes: which host is which node.
-        is_mapped: the hosts of a listing were mapped since the session began.
-        unpublished: why the fabric is not published; None if it is.
+        nodes: the map of hosts to nodes.
+        is_mapped: whether the hosts of a listing were mapped since the session began.
+        unpublished: the reason why the fabric is not published; None if it is.
         faults: the failures of devices and hosts.
-        attaches: those of the last minute, by namespace.
-        erasures: those of the last day, by the name of the device.
-        pairs: of devices and hosts that the manager refused.
+        attaches: the attaches of the last minute, by namespace.
+        erasures: the erasures of the last day, by the name of the device.
+        pairs: the pairs of devices and hosts that the manager refused.
     """
 
     def __init__(
@@ -81,37 +81,37 @@ class Session:
 
     @property
     def spec(self) -> fabrics.FabricSpec:
-        """The Fabric's, as last given."""
+        """Return the Fabric's latest spec."""
         return self.manager.spec
 
     @property
     def connection(self) -> status.Connection:
-        """Whether the manager is reached, and why not."""
+        """Return whether the manager is reached, and why not."""
         return self.manager.state
 
     @property
     def troubles(self) -> dict[str, str]:
-        """See `News.troubles`."""
+        """Return the troubles, as in `News.troubles`."""
         return self._news.troubles
 
     @property
     def listed(self) -> bool:
-        """Whether a listing was taken over since the session began."""
+        """Return whether a listing was taken in since the session began."""
         return self.inventory.listed
 
     @property
     def hosts(self) -> tuple[contract.Host, ...]:
-        """All hosts, as last reported."""
+        """Return all hosts, as last reported."""
         return self.inventory.hosts
 
     @property
     def devices(self) -> tuple[contract.Device, ...]:
-        """All devices, as last reported; without what they are carved into for claims."""
+        """Return all devices, as last reported, without the memory chunks of shares."""
         return tuple(device for name, device in self.inventory.devices.items() if not names.is_share(name))
 
     @property
     def missing(self) -> frozenset[str]:
-        """See `Inventory.missing`."""
+        """Return the missing devices, as in `Inventory.missing`."""
         return self.inventory.missing
 
     def device(self, name: str) -> contract.Device | None:
@@ -120,7 +120,7 @@ class Session:
 
     @property
     def view(self) -> status.View:
-        """What the Fabric's status is made from; looks at every device."""
+        """Return the input of the Fabric's status; this looks at every device."""
         wanted, devices = self.spec.policy.immediate, self.inventory.devices
         return status.View(
             connection=self.connection,
@@ -135,21 +135,21 @@ class Session:
 
     @property
     def silent_seconds(self) -> float:
-        """The seconds since the manager was last reached; 0.0 while it is."""
+        """Return the seconds since the manager was last reached; 0.0 while it is."""
         return self.manager.silent_seconds
 
     @property
     def mark(self) -> str | None:
-        """See `ManagerConnection.mark`."""
+        """Return the mark, as in `ManagerConnection.mark`."""
         return self.manager.mark
 
     @property
     def given_up(self) -> bool:
-        """Whether an administrator gave the fabric up, and its manager is not reached."""
+        """Return whether an administrator gave the fabric up, and its manager is not reached."""
         return self._given_up and not self.connection.connected
 
     def adapter(self) -> contract.FabricAdapter:
-        """See `ManagerConnection.adapter`."""
+        """Return the adapter, as in `ManagerConnection.adapter`."""
         return self.manager.adapter()
 
     async def run(self) -> None:
@@ -168,23 +168,23 @@ class Session:
             self._news.close()
 
     def hold(self, held: holdings.Holdings) -> None:
-        """See `Inventory.hold`."""
+        """Take in the cluster's holdings, as in `Inventory.hold`."""
         self.inventory.hold(held)
 
     def change(self, spec: fabrics.FabricSpec, *, given_up: bool = False) -> None:
-        """Take over a change of the Fabric other than how its manager is reached; all devices are looked at."""
+        """Take in a change of the Fabric other than the access to its manager; have all devices reconciled."""
         if (spec, given_up) != (self.spec, self._given_up):
             self.manager.spec, self._given_up = spec, given_up
             self._news.tell_connection()
 
     def map(self, nodes: NodeMap) -> None:
-        """Take over which host is which node; where a host is another node now, all devices are looked at again."""
+        """Take in the map of hosts to nodes; if a host has another node now, have all devices reconciled."""
         before, self.nodes = self.nodes, nodes
         if before.host_of and before.host_of != nodes.host_of:
             self._news.tell_connection()
 
     def report(self, subject: str, trouble: str = "") -> bool:
-        """See `News.report`."""
+        """Report a trouble, as in `News.report`."""
         return self._news.report(subject, trouble)
 
     async def read(self) -> None:

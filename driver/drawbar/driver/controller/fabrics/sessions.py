@@ -1,4 +1,4 @@
-"""The sessions of all Fabrics: one task each, begun, replaced and ended as the objects come, change and go."""
+"""The sessions of all Fabrics: one task each, begun, replaced and ended with the objects."""
 
 import asyncio
 import functools
@@ -23,9 +23,9 @@ class Term:
     """A term of leadership, in which sessions run.
 
     Attributes:
-        tasks: the sessions' tasks run in this group.
-        listener: the sessions report to it.
-        cluster: the UID of this cluster, for the marks of connections; empty if it is not known.
+        tasks: the group of the sessions' tasks.
+        listener: the receiver of the sessions' reports.
+        cluster: the UID of this cluster, for the marks of connections; empty if not known.
     """
 
     tasks: asyncio.TaskGroup
@@ -55,7 +55,7 @@ class Sessions:
         self._running: dict[str, _Running] = {}
 
     def get(self, name: str) -> session.Session | None:
-        """Return the session of that Fabric, if there is one."""
+        """Return the session of that Fabric, or None."""
         running = self._running.get(name)
         return running.session if running else None
 
@@ -101,7 +101,7 @@ class Sessions:
 
 
 def _way(spec: fabrics.FabricSpec) -> tuple[object, ...]:
-    """Return what of a Fabric decides how its manager is reached, as whom, and how much of it is read."""
+    """Return the parts of a Fabric that decide the access to its manager, and how much of it is read."""
     return (
         spec.adapter,
         spec.endpoint,

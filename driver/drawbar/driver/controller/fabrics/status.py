@@ -21,7 +21,7 @@ NO_FIELDS_LOST = "the API server keeps every field of the published devices"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Whether the fabric manager is reached, as its condition has it."""
+    """The connection to the fabric manager, in the words of its condition."""
 
     connected: bool
     reason: str
@@ -30,24 +30,23 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a fabric's status is made from.
+    """The input of a fabric's status.
 
     Attributes:
-        connection: to its manager.
-        nodes: which nodes its hosts are; None before its first listing.
-        devices: how many it lists.
-        hosts: how many it reaches.
-        troubles: a sentence for each thing that is at fault.
-        unpublished: why the API server does not take its pools; empty when it does,
-            None while that was not tried.
-        reserved: how many of its devices are for immediate allocation.
-        missing: some that count as they were are not listed any more.
-        contradicted: the manager does not show the connections of some attached devices.
-        exceeded: the manager lists or streams more than a limit allows.
-        refused: which writes the API server refuses, in its words; empty where it takes all.
-        incompatible: the devices that are not attached to some host for now, since the manager refused it.
-        not_offered: how many of its devices are beyond the offer.
-        reach_groups: which devices can go to which hosts, of a fabric where that differs.
+        connection: the connection to its manager.
+        nodes: the map of its hosts to nodes; None before its first listing.
+        devices: the number of listed devices.
+        hosts: the number of listed hosts.
+        troubles: a sentence for each trouble.
+        unpublished: the reason why the API server does not take its pools; empty if it does, None before the first try.
+        reserved: the number of its devices for immediate allocation.
+        missing: whether some unlisted devices or hosts keep their earlier state.
+        contradicted: whether the manager does not show the connections of some attached devices.
+        exceeded: whether the manager lists or streams more than a limit allows.
+        refused: the writes that the API server refuses, in its words; empty if it takes all.
+        incompatible: the pairs of devices and hosts that are not tried now, since the manager refused them.
+        not_offered: the number of its devices outside of the offer.
+        reach_groups: the reachability groups, if some devices cannot go to all hosts.
     """
 
     connection: Connection
@@ -74,7 +73,7 @@ def status(
     attached: int,
     now: datetime.datetime,
 ) -> fabrics.FabricStatus:
-    """Return the status as it should be; conditions keep their transition time while they stay the same."""
+    """Return the wanted status; unchanged conditions keep their transition time."""
     statements = [
         (
             fabrics.CONNECTED,
@@ -119,7 +118,7 @@ def status(
 
 
 def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, Any]:
-    """Return the object for a server-side apply to the status: all but `unclean`, which is written where devices are detached."""
+    """Return the object for a server-side apply to the status, without `unclean`, which is written at a detach."""
     return {
         "apiVersion": fabrics.API_VERSION,
         "kind": fabrics.KIND,
@@ -167,7 +166,7 @@ def _dropped(fields: Collection[str]) -> tuple[str, bool, str, str]:
 
 
 def _only_taints(fields: Collection[str]) -> bool:
-    """Return whether devices can be published all the same: their binding conditions are kept."""
+    """Return whether devices can be published nevertheless: their binding conditions are kept."""
     return set(fields) <= {"taints"}
 
 

@@ -1,8 +1,8 @@
-"""Queues the operations of one fabric.
+"""The queue of one fabric's operations.
 
-A fabric reports how many operations it can run at once, and within what only one (`Capabilities`). The waiting devices are
-served in turn by namespace, within a namespace by host, and within a host in their order of arrival. So neither one
-tenant's storm nor one node's starves the others.
+A fabric reports how many operations it can run at once, and the scopes with only one at a time (`Capabilities`). The
+waiting devices are served in turn by namespace, within a namespace by host, and within a host in their order of
+arrival. So neither one tenant's storm nor one node's starves the others.
 """
 
 from collections import OrderedDict
@@ -15,35 +15,35 @@ _Waiting = OrderedDict[str, OrderedDict[str, OrderedDict[names.DeviceKey, None]]
 
 
 class Turns:
-    """The operations of one fabric: those that run, and those that wait for a place."""
+    """The operations of one fabric: running and waiting ones."""
 
     def __init__(self) -> None:
         self._can = Capabilities(serialization_scope=SerializationScope.DEVICE)
         self._running: dict[names.DeviceKey, str] = {}
-        # By namespace and host the waiting devices; the namespace served last stands last, and so does its host.
+        # By namespace and host: the waiting devices. The namespace served last is the last, and so is its host.
         self._waiting: _Waiting = OrderedDict()
 
     @property
     def can(self) -> Capabilities:
-        """What the fabric can do, as it last reported."""
+        """Return the fabric's last reported capabilities."""
         return self._can
 
     @property
     def running(self) -> int:
-        """How many operations the fabric runs, as far as this process has seen."""
+        """Return the number of the fabric's running operations, as far as this process has seen."""
         return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """How many operations wait for a place."""
+        """Return the number of waiting operations."""
         return sum(len(devices) for hosts in self._waiting.values() for devices in hosts.values())
 
     def is_waiting(self, key: names.DeviceKey) -> bool:
-        """Return whether the device waits for a place."""
+        """Return whether the device waits for its turn."""
         return any(key in devices for hosts in self._waiting.values() for devices in hosts.values())
 
     def allow(self, can: Capabilities) -> tuple[names.DeviceKey, ...]:
-        """Take over what the fabric can do; return the devices that get a place thereby."""
+        """Take in the fabric's capabilities; return the devices whose turn comes by them."""
         self._can = can
         return tuple(self._grant())
 
@@ -52,8 +52,8 @@ class Turns:
 
         Args:
             key: the device.
-            host: of the operation.
-            namespace: of the claim for which the device is or was attached; empty without one.
+            host: the host of the operation.
+            namespace: the namespace of the device's claim; empty without one.
         """
         if key in self._running:
             return True
@@ -64,12 +64,12 @@ class Turns:
         return key in tuple(self._grant())
 
     def occupy(self, key: names.DeviceKey, host: str) -> None:
-        """Note that an operation of this device runs already: an earlier process began it."""
+        """Note that an operation of this device already runs: an earlier process began it."""
         self._forget(key)
         self._running[key] = host
 
     def give(self, key: names.DeviceKey) -> tuple[names.DeviceKey, ...]:
-        """Free the place of the device; return the devices that get a place thereby."""
+        """End the device's turn; return the devices whose turn comes by that."""
         host = self._running.pop(key, None)
         waited = self._forget(key)
         return tuple(self._grant()) if host is not None or waited else ()
@@ -91,7 +91,7 @@ class Turns:
             del self._waiting[namespace]
 
     def _grant(self) -> Iterator[names.DeviceKey]:
-        """Yield the devices that get a place: one of the next namespace that can have one, again and again."""
+        """Yield the devices whose turn comes, one namespace after the other."""
         while place := self._next():
             namespace, host = place
             hosts = self._waiting[namespace]
@@ -103,7 +103,7 @@ class Turns:
             yield key
 
     def _next(self) -> tuple[str, str] | None:
-        """Return the namespace and host to be served next; None where none has a place."""
+        """Return the namespace and host to serve next, or None if none can begin."""
         return next(
             (
                 (namespace, host)

@@ -1,19 +1,19 @@
-"""Places of a fabric that chooses the device itself: what is published in place of its devices; pure.
+"""Places of a fabric that chooses the device itself; they are published in place of its devices; pure.
 
-Such a fabric attaches a device of a model, and which one comes is its choice. So `<model>-1` to `-n` are published, as many
-as devices of the model are free or held. Where some hosts have a part of them only, these devices of one model and of the
-same reachability groups have places of their own, since the fabric gives a host what reaches it. To the rest of the controller a place is a device: its name is the lock, and its
-connection is that of the device that came.
+Such a fabric attaches a device of a model, and chooses which. So `<model>-1` to `-n` are published, as many as devices
+of the model are free or held. If some hosts reach only a part of them, the devices of one model and one set of
+reachability groups have places of their own, since the fabric gives a host only reachable devices. To the rest of the
+controller a place is a device: its name is the lock, and its connection is that of the chosen device.
 
 Invariants:
 
-- a device is in one place at most, and a place that a DeviceAttachment holds keeps its name for the attachment's life;
-- a device of a place is, in this order, the one whose connection names the attachment's request, the one that the answer of
-  an operation named, and the one that the attachment's status records;
-- a connection that another owner made is in no place, and takes away one that is free;
-- a slice, and a device that has slices or is only there for these, takes no place: no attach by model gives one;
-- a connection with our mark and without a DeviceAttachment that could have made it has a place of its own, so that it is
-  taken back like any other device.
+- a device is in one place at most, and a place with a DeviceAttachment keeps its name for the attachment's life;
+- a device of a place is, in this order, the one whose connection names the attachment's request, the one that the
+  answer of an operation named, and the one that the attachment's status records;
+- another owner's connection is in no place, and removes a free place;
+- a memory chunk, and a device that has chunks or is only for them, takes no place: no attach by model gives one;
+- a connection with our mark that no DeviceAttachment could have made has a place of its own, so that it is taken back
+  like any other device.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,11 +32,11 @@ _EMPTY = contract.Device(id="none", device_class=contract.DeviceClass.OTHER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What the fabric and the attachments do not show, as far as this process has seen.
+    """The facts that neither the fabric nor the attachments show, as far as this process has seen them.
 
     Attributes:
-        named: by the attachment's uid the device that the answer of its operation named.
-        orphans: by place the device with our mark that has no attachment.
+        named: by the attachment's UID, the device in the answer of its operation.
+        orphans: by place, the device with our mark and without an attachment.
         foreign: devices without a mark that were connected when no attachment waited for one there.
     """
 
@@ -50,9 +50,9 @@ class Arrangement:
     """The places of a fabric.
 
     Attributes:
-        places: by name, each as a device of that id.
-        occupants: by place the id of the device that is in it.
-        memory: for the next arrangement.
+        places: by name, each place as a device of that id.
+        occupants: by place, the id of the device in it.
+        memory: the memory for the next arrangement.
     """
 
     places: Mapping[str, contract.Device] = field(default_factory=dict)
@@ -66,10 +66,10 @@ def arrange(
     """Return the places of a fabric with these devices.
 
     Args:
-        devices: as the fabric lists them, by id.
-        held: what the cluster holds.
-        memory: of the last arrangement.
-        mark: ours; None where the fabric keeps no marks.
+        devices: the listed devices by id.
+        held: the cluster's holdings.
+        memory: the memory of the last arrangement.
+        mark: our mark; None if the fabric keeps no marks.
     """
     memory = _remembered(devices, held, memory)
     occupants = _occupants(devices, held, memory)
@@ -111,13 +111,13 @@ def arrange(
 
 
 def is_needed(can: contract.Capabilities, mark: str | None = None) -> bool:
-    """Return whether a fabric attaches devices by model alone."""
+    """Return whether a fabric attaches devices only by model."""
     del mark
     return can.select_by_model and not can.exact_device
 
 
 def named(memory: Memory, hold: Holding, device_id: str) -> Memory:
-    """Return the memory with the device that an operation named; an earlier attachment of the device has it no more."""
+    """Return the memory with the device that an operation named; an earlier attachment loses it."""
     elsewhere = {uid: other for uid, other in memory.named.items() if other != device_id}
     return replace(memory, named=elsewhere | {hold.uid: device_id})
 
@@ -135,13 +135,13 @@ def adoptable(
     *,
     spoken_for: Collection[str] = (),
 ) -> str | None:
-    """Return the device that an attach of the hold, whose answer was lost, has connected; None where there is none.
+    """Return the device that an attach with a lost answer has connected, or None if there is none.
 
     Args:
-        devices: as the fabric lists them now, by id.
-        hold: the place that is to have a device.
-        arrangement: of these devices.
-        mark: ours; None where the fabric keeps no marks.
+        devices: the listed devices by id.
+        hold: the place that needs a device.
+        arrangement: the arrangement of these devices.
+        mark: our mark; None if the fabric keeps no marks.
         spoken_for: devices that operations of other requests name.
     """
     if not _awaits(hold, arrangement.occupants, arrangement.memory):
@@ -164,10 +164,9 @@ def adoptable(
 def withdrawn(
     expected: Iterable[str], devices: Iterable[contract.Device], arrangement: Arrangement
 ) -> frozenset[str]:
-    """Return those of the expected places that are gone since other owners have their devices.
+    """Return the expected places that are gone since other owners have their devices.
 
-    A model of which fewer devices are listed than places are expected is left out: its devices may be missing from the
-    listing.
+    A model with fewer listed devices than expected places is left out: its devices may be missing from the listing.
     """
     expected = tuple(expected)
     listed: dict[str, int] = {}
@@ -186,12 +185,12 @@ def withdrawn(
 
 
 def uid_of(request_id: str) -> str:
-    """Return the uid of the attachment that a request was made for."""
+    """Return the UID of the attachment of a request."""
     return request_id.rpartition("-")[0]
 
 
 def _remembered(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> Memory:
-    """Return the memory of what is still there; a new attachment of an orphan's place gets the orphan."""
+    """Return the memory of existing devices and attachments; a new attachment of an orphan's place gets the orphan."""
     uids = {hold.uid for hold in held.parts.values()}
     kept = {uid: device_id for uid, device_id in memory.named.items() if uid in uids}
     connected = {device.id for device in devices.values() if device.connection is not None}
@@ -209,7 +208,7 @@ def _remembered(devices: Mapping[str, contract.Device], held: Holdings, memory: 
 
 
 def _occupants(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> dict[str, str]:
-    """Return by place the device that is in it."""
+    """Return, by place, the device in it."""
     by_uid = {hold.uid: hold for hold in held.parts.values()}
     shown = (
         (by_uid.get(uid_of(device.connection.request_id)), device.id)
@@ -239,7 +238,7 @@ def _held(
     orphans: Mapping[str, str],
     common: Mapping[str, contract.Device],
 ) -> dict[str, contract.Device]:
-    """Return the places that are held, without those whose device is not listed."""
+    """Return the held places, without those whose device is not listed."""
     models = {hold.name: hold.model for hold in held.parts.values()}
     models |= {place: devices[device_id].model for place, device_id in orphans.items()}
     of_model = {shared.model: shared for shared in common.values()}
@@ -259,9 +258,9 @@ def _held(
 def _free(
     devices: Iterable[contract.Device], inside: Collection[str], waiting: Iterable[Holding]
 ) -> dict[str, int]:
-    """Return by the stem of their places how many devices are free, without one for each place that waits for its device.
+    """Return the number of free devices by the stem of their places, less one for each place that waits for its device.
 
-    A device that is critically ill takes no place: a fabric does not hand it out.
+    A device with critical health takes no place: a fabric does not hand it out.
     """
     free: dict[str, int] = {}
     for device in devices:
@@ -274,7 +273,7 @@ def _free(
 
 
 def _free_names(stem: str, count: int, used: Collection[str], claimed: Iterable[str]) -> list[str]:
-    """Return the names of the free places: those that claims were given, then the lowest numbers."""
+    """Return the names of the free places: first those given to claims, then the lowest numbers."""
     numbers = sorted(
         int(number)
         for name in claimed
@@ -298,7 +297,7 @@ def _numbered(stem: str) -> Iterator[str]:
 
 
 def _stem(device: contract.Device) -> str:
-    """Return the name of the places of devices like it without their numbers; equal only for equal models and groups."""
+    """Return the name of a device's places without their numbers; equal only for equal models and groups."""
     key = names.reach_key(device.reach_groups)
     text = f"{device.model}\0{key}" if key else device.model
     return names.label(text, room=_NUMBER_CHARS + 1)
@@ -310,7 +309,7 @@ def _stem_of(place: str) -> str:
 
 
 def _common(alike: Sequence[contract.Device]) -> contract.Device:
-    """Return what all devices of a model have in common."""
+    """Return the common properties of all devices of a model."""
     first = alike[0]
     different = {
         name: getattr(_EMPTY, name)

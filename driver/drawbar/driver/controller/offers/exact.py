@@ -1,4 +1,4 @@
-"""The exact device: each device that no other kind has is an offer, realised by itself; pure."""
+"""The offer of an exact device: each device that no other kind takes is an offer with itself as its part; pure."""
 
 from collections.abc import Collection
 
@@ -6,7 +6,7 @@ from drawbar.driver.controller.offers.offer import Arrangement, Offer, Stock
 
 
 def offer(stock: Stock, taken: Collection[str]) -> Arrangement:
-    """Return the rest of a fabric's devices."""
+    """Return the offers of a fabric's remaining devices."""
     return Arrangement(
         offers={
             name: Offer(name=name, device=device, parts=(name,))

@@ -1,23 +1,23 @@
 """Composites: devices of a fabric that are allocated together as one DRA device; pure.
 
-A Fabric names them, or has rules that make them of the devices that are there. The slice has one device for all members, and names
-these in its attributes. Their DeviceAttachments stay one for each, so each member keeps its lock.
+A Fabric names them, or has rules that make them of the present devices. The slice has one device for all members, and
+names these in its attributes. Each member keeps its own DeviceAttachment, and so its lock.
 
-What was decided before is read from the slices, the DeviceAttachments and the claims, so a controller that begins goes on with the
+Earlier decisions are read from the slices, the DeviceAttachments and the claims. So a new controller continues with the
 composites that another one made.
 
 Invariants:
 
-- a device is a member of one composite at most, and all members of a composite are in one enclosure, with a reachability
-  group in common, so that some host can have them all; those of a rule are in the same groups;
-- a composite whose members cannot be attached together is not offered, and there is a sentence about why; none of its
-  members is offered alone either, as an administrator has reserved them for it;
-- a composite that has a DeviceAttachment keeps its members, whatever the Fabric names meanwhile; so does one that a claim was
-  given, as it is published, unless another claim was given a member by itself before;
-- the name of a composite of a rule is derived from its members, so no other devices ever have it;
-- a composite of a rule that is published keeps its members while the rule is the same and they are listed, or are not yet lost,
-  whichever other devices come and go;
-- of a rule with one part no complete group is left over, but of devices that are given alone.
+- a device is a member of one composite at most, and all members of a composite are in one enclosure, with a
+  reachability group in common, so that some host can have them all; those of a rule are in the same groups;
+- a composite whose members cannot be attached together is not offered, and a sentence says why; none of its members is
+  offered separately either, as an administrator has reserved them for it;
+- a composite with a DeviceAttachment keeps its members, even if the Fabric names others meanwhile; so does a published
+  composite with a claim, unless another claim got a member separately before;
+- the name of a rule's composite is derived from its members, so no other devices ever have it;
+- a published composite of a rule keeps its members while the rule is the same and they are listed, or are not yet lost,
+  even if other devices come and go;
+- a rule with one part leaves no complete group over, apart from devices that are given separately.
 """
 
 import itertools
@@ -66,7 +66,7 @@ _Place = tuple[str, str, tuple[str, ...]]
 
 
 def held(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, _Members]:
-    """Return by name the members of the composites that have DeviceAttachments."""
+    """Return, by name, the members of the composites with DeviceAttachments."""
     return {
         attachment.spec.composite.name: attachment.spec.composite.devices
         for attachment in attached
@@ -75,10 +75,10 @@ def held(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, _Members
 
 
 def published(listed: Iterable[slices.ResourceSlice]) -> dict[str, _Members]:
-    """Return by name the members of the composites in slices of a fabric."""
+    """Return, by name, the members of the composites in slices of a fabric."""
     composites = {}
     for published_slice in listed:
-        # A node's own slice has none, whatever its labels are.
+        # A node's own slice has none, even with the labels of one.
         for device in published_slice.spec.devices if published_slice.spec.node_name is None else ():
             if MEMBERS[0] in device.attributes:
                 values = (device.attributes.get(name) for name in MEMBERS)
@@ -106,7 +106,7 @@ def offer(stock: Stock, taken: Collection[str]) -> Arrangement:
 
 
 def arrange(stock: Stock) -> Arrangement:
-    """Return the composites of a fabric; of those that it names, and of its rules, the first one that names a device has it."""
+    """Return the composites of a fabric; a device belongs to the first one that names it, in the Fabric or by its rules."""
     spec = stock.spec
     named, rules = (spec.composites, spec.composite_rules) if spec is not None else ((), ())
     if not named and not rules and not stock.held and not stock.published:
@@ -128,7 +128,7 @@ def arrange(stock: Stock) -> Arrangement:
 
 
 class _Room:
-    """A fabric's devices while they are arranged."""
+    """A fabric's devices during their arrangement."""
 
     def __init__(self, stock: Stock) -> None:
         self.maintenance, self.listed = stock.maintenance, stock.by_name
@@ -150,7 +150,7 @@ class _Room:
         )
 
     def is_taken(self, members: Iterable[str]) -> bool:
-        """Return whether a device is a member of a composite, or was given by itself."""
+        """Return whether a device is a member of a composite, or was given separately."""
         return any(member in self.owners or member in self.alone for member in members)
 
     def add(self, name: str, members: _Members) -> None:
@@ -159,7 +159,7 @@ class _Room:
         self._reserve(name, members)
 
     def add_named(self, composite: fabrics.Composite) -> None:
-        """Add a composite that the Fabric names, or a sentence about why it cannot be."""
+        """Add a composite that the Fabric names, or a sentence about why it is impossible."""
         own = tuple(names.label(device_id) for device_id in composite.devices)
         if composite.name not in self.members:
             problem = self._problem(composite)
@@ -172,7 +172,7 @@ class _Room:
         self._reserve(composite.name, own)
 
     def add_by_rules(self, spec: fabrics.FabricSpec, published: Mapping[str, _Members]) -> None:
-        """Add the composites of the rules: those that are published and may stay, then what can be made of the rest."""
+        """Add the composites of the rules: first published ones that may stay, then new ones of the rest."""
         takers = self._takers(spec)
         for index, rule in enumerate(spec.composite_rules):
             takes = {device: part for device, (taker, part) in takers.items() if taker == index}
@@ -197,7 +197,7 @@ class _Room:
             self.owners.setdefault(member, name)
 
     def _takers(self, spec: fabrics.FabricSpec) -> dict[str, tuple[int, int]]:
-        """Return by device the first rule and the first part of it that takes the device."""
+        """Return, by device, the first rule and its first part that take the device."""
         parts = [
             (index, number, part)
             for index, rule in enumerate(spec.composite_rules)
@@ -217,7 +217,7 @@ class _Room:
     def _stands(
         self, rule: fabrics.CompositeRule, name: str, members: _Members, takes: Mapping[str, int]
     ) -> bool:
-        """Return whether a composite that is published is one of the rule, and all its devices may stay in it."""
+        """Return whether a published composite is one of the rule's, and all its devices may stay in it."""
         wanted = [number for number, part in enumerate(rule.devices) for _ in range(part.count)]
         if (
             name in self.members
@@ -239,7 +239,7 @@ class _Room:
         return None not in places and len(places) <= 1 and len(models) == len({part for part, _ in models})
 
     def _place(self, rule: fabrics.CompositeRule, device: str) -> _Place | None:
-        """Return what all devices of a composite have in common; None where that is not known."""
+        """Return the common place of a composite's devices, or None if it is not known."""
         listed = self.listed[device]
         reached = tuple(sorted(listed.reach_groups))
         if rule.within is fabrics.Within.ENCLOSURE:
@@ -247,7 +247,7 @@ class _Room:
         return (listed.enclosure, listed.switch, reached) if listed.switch else None
 
     def _groups(self, rule: fabrics.CompositeRule, rest: Mapping[str, int]) -> Iterable[_Members]:
-        """Yield the complete groups of devices that are in no composite, of those first that can be attached now."""
+        """Yield the complete groups of devices outside of composites, first those that can be attached now."""
         by_place: dict[_Place, dict[tuple[int, str], list[str]]] = defaultdict(lambda: defaultdict(list))
         for device in sorted(rest, key=lambda name: (self._is_unfit(name), _in_order(name))):
             place = self._place(rule, device)
@@ -285,7 +285,7 @@ class _Room:
             self.add(name, members)
 
     def _report(self, rule: fabrics.CompositeRule, taken: Collection[int], over: Sequence[str]) -> None:
-        """Add a sentence about the devices that the rule leaves over, and about what the fabric lacks for it."""
+        """Add a sentence about the devices that the rule leaves over, and about the missing ones."""
         lacking = [part for number, part in enumerate(rule.devices) if number not in taken]
         unknown = [device for device in over if self._place(rule, device) is None]
         reasons = [f"the fabric has no {_kind(part)}" for part in lacking] or [
@@ -307,7 +307,7 @@ class _Room:
         return _listed([*shown, *([f"{more} more"] if more else [])])
 
     def _problem(self, composite: fabrics.Composite) -> str | None:
-        """Return why the devices are no composite; None if they are."""
+        """Return why the devices are no composite, or None if they are."""
         if len(set(composite.devices)) < max(LEAST_MEMBERS, len(composite.devices)):
             return f"name at least {LEAST_MEMBERS} devices, each once"
         if composite.name in self.listed:
@@ -325,7 +325,7 @@ class _Room:
         return self._separation(composite)
 
     def _separation(self, composite: fabrics.Composite) -> str | None:
-        """Return what keeps listed devices from being attached together; None if nothing does."""
+        """Return the obstacle to attaching listed devices together, or None."""
         enclosures = {
             device_id: self.listed[names.label(device_id)].enclosure for device_id in composite.devices
         }
@@ -346,16 +346,16 @@ def _has_common_reach(members: Iterable[contract.Device]) -> bool:
 
 
 def _common_reach(members: Iterable[contract.Device]) -> frozenset[str]:
-    """Return the groups whose hosts can have all members; none if that is not known of any member."""
+    """Return the groups whose hosts can have all members; empty if no member has groups."""
     groups = [member.reach_groups for member in members if member.reach_groups]
     return frozenset.intersection(*groups) if groups else frozenset()
 
 
 def composed(name: str, members: Sequence[contract.Device]) -> contract.Device:
-    """Return a composite as one device: what its members agree in, their common reach, their memory and worst health.
+    """Return a composite as one device: its members' common properties, common reach, total memory and worst health.
 
     Args:
-        name: of the composite.
+        name: the composite's name.
         members: at least one, in order.
     """
     agreed = {
@@ -379,13 +379,13 @@ def composed(name: str, members: Sequence[contract.Device]) -> contract.Device:
 
 
 def interleaving_problem(given: str, members: Mapping[str, contract.Device | None]) -> str | None:
-    """Return why the memory of what a claim was given cannot be interleaved, in a sentence; None where it may be.
+    """Return why the memory of a claim's devices cannot be interleaved, in a sentence, or None if it may be.
 
-    Other devices than memory pass the demand over, as any that they have nothing for.
+    Devices other than memory ignore the demand, like any other that does not concern them.
 
     Args:
         given: the DRA name of the composite, or of the device.
-        members: by name, its devices, of which one that is not listed is judged once it is; one for a device by itself.
+        members: by name, the composite's devices, or the single device; unlisted ones are judged once they are listed.
     """
     listed = {name: device for name, device in members.items() if device is not None}
     strangers = [
@@ -428,5 +428,5 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def _in_order(name: str) -> list[str | int]:
-    """Sort by the numbers in names: gpu-2 before gpu-10."""
+    """Return a key that sorts by the numbers in names: gpu-2 before gpu-10."""
     return [int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)]

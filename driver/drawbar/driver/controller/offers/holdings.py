@@ -1,7 +1,7 @@
-"""What a cluster holds of one fabric, as one value; pure.
+"""A cluster's holdings of one fabric, as one value; pure.
 
-A session with a fabric manager is given this value whenever it changes, and asks nobody for it. A change makes another value
-that has all other parts in common with the one before.
+A session with a fabric manager receives this value whenever it changes, and asks nobody for it. A change makes a new
+value that shares all other parts with the one before.
 """
 
 import datetime
@@ -39,15 +39,15 @@ class NodeReport(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """A part that a DeviceAttachment holds.
+    """A part with a DeviceAttachment.
 
     Attributes:
         name: the part's device name.
-        uid: of the attachment.
+        uid: the attachment's UID.
         node: the node that it is attached to.
-        device_id: the device, or the memory chunk, that its status records; empty while none is recorded.
-        share: of a memory chunk, the capacity that it is carved for.
-        report: its node's.
+        device_id: the device, or the memory chunk, in its status; empty before it is recorded.
+        share: the capacity of a memory chunk; None for any other part.
+        report: its node's report.
     """
 
     name: str
@@ -77,13 +77,13 @@ class Holding:
 
 @dataclass(frozen=True, kw_only=True)
 class Holdings:
-    """Everything that a cluster holds of one fabric.
+    """A cluster's holdings of one fabric.
 
     Attributes:
-        parts: by device name what DeviceAttachments hold.
-        gone_at: by the name of a node that is missing, when it counts as gone.
-        claimed: names of the offers that claims were given.
-        published: by the name of a ResourceSlice the names of its devices, of a composite those of its members.
+        parts: the parts with DeviceAttachments, by device name.
+        gone_at: by the name of a missing node, the time when it counts as gone.
+        claimed: the names of offers with a claim.
+        published: by the name of a ResourceSlice, the names of its devices, with members in place of composites.
     """
 
     parts: Mapping[str, Holding] = field(default_factory=dict)
@@ -98,21 +98,21 @@ class Holdings:
 
     @functools.cached_property
     def chunks(self) -> Mapping[str, Holding]:
-        """The memory chunks among the parts."""
+        """Return the memory chunks among the parts."""
         return {name: part for name, part in self.parts.items() if part.share is not None}
 
     @functools.cached_property
     def chunks_by_uid(self) -> Mapping[str, Holding]:
-        """The memory chunks by the UID of their DeviceAttachment."""
+        """Return the memory chunks by the UID of their DeviceAttachment."""
         return {part.uid: part for part in self.chunks.values()}
 
     @functools.cached_property
     def by_uid(self) -> Mapping[str, Holding]:
-        """The parts by the UID of their DeviceAttachment."""
+        """Return the parts by the UID of their DeviceAttachment."""
         return {part.uid: part for part in self.parts.values()}
 
     def reports(self, now: datetime.datetime) -> dict[str, NodeReport]:
-        """Return by device name the reports of the nodes; one that is gone reports nothing."""
+        """Return, by device name, the reports of the nodes; a node that is gone reports nothing."""
         gone = {node for node, moment in self.gone_at.items() if moment <= now}
         return {
             name: NodeReport.SILENT if part.node in gone else part.report for name, part in self.parts.items()
@@ -123,7 +123,7 @@ class Holdings:
         return frozenset().union(*self.published.values())
 
     def with_part(self, part: Holding, gone_at: datetime.datetime | None = None) -> Self:
-        """Return the holdings with that part under its name, and with the absence of its node; None for a node that is there."""
+        """Return the holdings with that part under its name, and with its node's absence; None for a present node."""
         before, held = self.parts.get(part.name), self
         if before is not None and before.node != part.node:
             held = self.without_part(part.name)
@@ -132,7 +132,7 @@ class Holdings:
         return held.with_absence(part.node, gone_at)
 
     def without_part(self, name: str) -> Self:
-        """Return the holdings without that part, and without the absences of nodes that have no part any more."""
+        """Return the holdings without that part, and without the absences of nodes that have no part left."""
         if name not in self.parts:
             return self
         parts = _changed(self.parts, name, None)
@@ -141,13 +141,13 @@ class Holdings:
         return replace(self, parts=parts, gone_at=gone_at)
 
     def with_absence(self, node: str, gone_at: datetime.datetime | None) -> Self:
-        """Return the holdings with the absence of a node; None for a node that is there."""
+        """Return the holdings with the absence of a node; None for a present node."""
         if self.gone_at.get(node) == gone_at:
             return self
         return replace(self, gone_at=_changed(self.gone_at, node, gone_at))
 
     def with_slice(self, name: str, published: slices.ResourceSlice | None) -> Self:
-        """Return the holdings with that ResourceSlice; None for one that is gone."""
+        """Return the holdings with that ResourceSlice; None for a deleted one."""
         names = names_in(published) if published is not None else None
         if self.published.get(name) == names:
             return self
@@ -155,7 +155,7 @@ class Holdings:
 
 
 def names_in(published: slices.ResourceSlice) -> frozenset[str]:
-    """Return the names of the devices in a ResourceSlice, of a composite those of its members."""
+    """Return the names of the devices in a ResourceSlice, with members in place of composites."""
     members = group.published((published,))
     return frozenset(
         name for device in published.spec.devices for name in members.get(device.name, (device.name,))

@@ -1,14 +1,15 @@
-"""Shares of a fabric's pools of memory: which slice each has, and what it is to the rest of the controller; pure.
+"""Shares of a fabric's pools of memory: the memory chunk of each, and its form as a device; pure.
 
-A pool of memory is offered with consumable capacity, and each share that the scheduler makes of it becomes a slice of its
-own. To the rest of the controller a share is a device: its name is the lock, and its connection is that of the slice.
+A pool of memory is offered with consumable capacity, and each share that the scheduler makes of it becomes a memory
+chunk of its own. To the rest of the controller a share is a device: its name is the lock, and its connection is that of
+the chunk.
 
 Invariants:
 
-- a slice belongs to the share whose id its request names, and to no other, whoever asks for it again;
-- a slice whose share has a DeviceAttachment is shown as that share alone, and any other by itself;
-- a share whose slice was there and is not listed any more is not shown: it is lost, and never carved a second time;
-- a slice with our mark whose share has neither a DeviceAttachment nor a claim that has not failed is an orphan: it is
+- a chunk belongs to the share whose id its request names, and to no other, even if another asks for it again;
+- a chunk whose share has a DeviceAttachment is shown only as that share, and any other as itself;
+- a share whose chunk existed and is no longer listed is not shown: it is lost, and never carved a second time;
+- a chunk with our mark whose share has neither a DeviceAttachment nor a claim, except a failed one, is an orphan: it is
   detached and deleted.
 """
 
@@ -30,7 +31,7 @@ _DELETION = re.compile(r"(.+)-x[0-9]{1,19}")
 
 
 class Unfit(ValueError):
-    """What a share takes of its device cannot be carved; one sentence."""
+    """A share that cannot be carved from its device; one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +39,9 @@ class Arrangement:
     """The shares of a fabric.
 
     Attributes:
-        shown: by the share's name what it is as a device.
-        occupants: by the share's name its slice.
-        carved: the names of those with an attachment whose slice was listed once.
+        shown: the share as a device, by its name.
+        occupants: the share's memory chunk, by its name.
+        carved: the names of shares with an attachment whose chunk was listed at least once.
     """
 
     shown: Mapping[str, contract.Device]
@@ -60,10 +61,10 @@ def arrange(
     """Return the shares of a fabric.
 
     Args:
-        held: the memory chunks that DeviceAttachments hold.
-        slices: all slices that the fabric lists.
+        held: the memory chunks with DeviceAttachments.
+        slices: all memory chunks that the fabric lists.
         origins: its devices by id.
-        carved: as of the last arrangement.
+        carved: the result of the last arrangement.
     """
     by_share, by_id = dict[str, contract.Device](), dict[str, contract.Device]()
     for made in slices:
@@ -75,7 +76,7 @@ def arrange(
     for hold in held:
         if hold.share is None:
             continue
-        # Of a fabric that keeps no requests the record alone tells.
+        # If a fabric keeps no requests, only the record tells.
         slice_ = by_share.get(hold.name) or by_id.get(hold.device_id)
         origin = origins.get(hold.share.device_id)
         if slice_ is not None:
@@ -89,12 +90,12 @@ def arrange(
 
 
 def as_share(made: contract.Device, name: str) -> contract.Device:
-    """Return a slice as the share whose it is."""
+    """Return a memory chunk as its share."""
     return replace(made, id=name, slice_of=None)
 
 
 def unmade(name: str, memory_bytes: int, origin: contract.Device) -> contract.Device:
-    """Return the share of a device before its slice is made."""
+    """Return the share of a device before its memory chunk is made."""
     return replace(
         origin,
         id=name,
@@ -109,17 +110,17 @@ def unmade(name: str, memory_bytes: int, origin: contract.Device) -> contract.De
 
 
 def name_of(made: contract.Device) -> str | None:
-    """Return the name of the share that a slice was made for; None where its request names none."""
+    """Return the name of the share that a memory chunk was made for, or None if its request names none."""
     return requested_share(made.slice_of.request_id or "") if made.slice_of is not None else None
 
 
 def made_for(name: str, devices: Iterable[contract.Device]) -> contract.Device | None:
-    """Return the slice that was made for a share; None where there is none."""
+    """Return the memory chunk of a share, or None if there is none."""
     return next((device for device in devices if name_of(device) == name), None)
 
 
 def made_bytes(origin_id: str, mark: str | None, devices: Iterable[contract.Device]) -> int:
-    """Return the memory of a device that is in slices with this mark."""
+    """Return the bytes of a device's memory in chunks with this mark."""
     return sum(
         device.memory_bytes
         for device in devices
@@ -130,60 +131,60 @@ def made_bytes(origin_id: str, mark: str | None, devices: Iterable[contract.Devi
 
 
 def requested_share(request_id: str) -> str | None:
-    """Return the name of the share for which a slice was asked for; None of any other request."""
+    """Return the name of the share in a request for a memory chunk, or None for any other request."""
     match = _REQUEST.fullmatch(request_id)
     name = f"{names.SHARE_PREFIX}{match[1]}" if match is not None else ""
     return name if names.is_share(name) else None
 
 
 def is_ours(device: contract.Device, mark: str | None) -> bool:
-    """Return whether a device is a slice that this cluster made for a share."""
+    """Return whether a device is a memory chunk that this cluster made for a share."""
     made = device.slice_of
     return made is not None and mark is not None and made.mark == mark and name_of(device) is not None
 
 
 def slice_request(name: str, request_id: str) -> str:
-    """Return the id with which the slice of a share is asked for, for an attach of that id."""
+    """Return the request id for a share's memory chunk, for an attach with that id."""
     match = _ATTEMPT.fullmatch(request_id)
     return f"{name.removeprefix(names.SHARE_PREFIX)}-s{match[1] if match is not None else 1}"
 
 
 def deletion_request(made: contract.Slice, attempt: int) -> str:
-    """Return the id with which a slice is given back."""
+    """Return the request id for the deletion of a memory chunk."""
     return f"{made.request_id}-x{attempt}"
 
 
 def deleted_share(request_id: str) -> str | None:
-    """Return the name of the share whose slice was to be given back; None of any other request."""
+    """Return the name of the share in a request for a deletion, or None for any other request."""
     match = _DELETION.fullmatch(request_id)
     return requested_share(match[1]) if match is not None else None
 
 
 def is_needed(can: contract.Capabilities, mark: str | None) -> bool:
-    """Return whether a fabric carves memory for claims: lost chunks are found by our mark."""
+    """Return whether a fabric carves memory for claims; lost chunks are found by our mark."""
     return can.slices and can.exact_device and mark is not None
 
 
 def offer(stock: Stock, taken: Collection[str]) -> Offers:
-    """Return the pools of memory that have room for a chunk; no other, and no slice, is offered as a whole."""
+    """Return the pools of memory with room for a chunk; no other pool, and no chunk, is offered as a whole."""
     pools = {
         name: Offer(name=name, device=device, parts=(name,), made_bytes=stock.made[device.id])
         for name, device in stock.by_name.items()
         if name not in taken and device.id in stock.made and room_bytes(device, stock.made[device.id])
     }
     whole = carved(stock.devices).difference(stock.kept_whole)
-    # Not even while its chunks are held is a pool of memory offered as a whole.
+    # A pool of memory is not offered as a whole even while its chunks are held.
     whole |= {name for name, device in stock.by_name.items() if is_pool(device)}
     return Offers(offers=pools, withheld=whole - pools.keys())
 
 
 def is_pool(device: contract.Device) -> bool:
-    """Return whether claims are given chunks of a device, and never the device."""
+    """Return whether claims get chunks of a device, and never the device."""
     return device.carving is not None and device.carving.is_pool
 
 
 def carved(devices: Iterable[contract.Device]) -> frozenset[str]:
-    """Return the names of the devices that no claim is given as a whole: what is carved, and a slice that a cluster made."""
+    """Return the names of the devices that no claim gets as a whole: carved devices, and chunks that a cluster made."""
     listed = tuple(devices)
     marked = (
         device.id for device in listed if device.slice_of is not None and device.slice_of.mark is not None
@@ -192,16 +193,16 @@ def carved(devices: Iterable[contract.Device]) -> frozenset[str]:
 
 
 def room_bytes(device: contract.Device, made_bytes: int) -> int:
-    """Return the memory of a pool in whole steps, free or in chunks of this cluster; 0 without room for one."""
+    """Return the bytes of a pool in whole steps, free or in chunks of this cluster; 0 without room for one."""
     if device.carving is None:
         return 0
     step, room = step_bytes(device.carving), device.carving.free_bytes + made_bytes
-    # While a slice is made or deleted, what is free and what is made may be reported one after the other.
+    # While a chunk is made or deleted, its free and its made memory may be reported one after the other.
     return min(room, device.memory_bytes or room) // step * step
 
 
 def step_bytes(carving: contract.Carving) -> int:
-    """Return the smallest share, of which each share has a whole number."""
+    """Return the bytes of the smallest share; each share is a multiple of it."""
     return max(carving.step_bytes, _STEP_MIN)
 
 
@@ -211,10 +212,10 @@ _STEP_MIN = 1024**2
 def of_result(
     result: claims.AllocationResult, share_id: str, origin: contract.Device | None
 ) -> attachments.Share:
-    """Return the share that a claim was given of a device.
+    """Return the share in a claim's allocation of a device.
 
     Raises:
-        Unfit: the allocation does not say how much memory, or what cannot be carved.
+        Unfit: the allocation does not say how much memory, or says an amount that cannot be carved.
     """
     taken = result.consumed_capacity.get(MEMORY)
     if taken is None:

@@ -1,7 +1,7 @@
 """The controller's subject: an offer, and the parts that realise it on one host; pure.
 
-A ResourceSlice lists an offer, and a claim is given it. One or more parts realise it. The name of a part is its lock: a part has
-at most one DeviceAttachment. The state machine attaches, reports and releases parts, whatever the kind of the offer.
+A ResourceSlice lists an offer, and a claim is given it. One or more parts realise it. The name of a part is its lock: a
+part has at most one DeviceAttachment. The state machine attaches, reports and releases parts of every kind of offer.
 """
 
 import functools
@@ -20,9 +20,9 @@ class Part:
 
     Attributes:
         key: its name.
-        source: the device's name; of a chunk, the name of the device that it is carved from.
+        source: the device's name; for a chunk, the name of the device that it is carved from.
         source_id: the fabric manager's id of the source.
-        share: of a chunk, the capacity that it is carved for; such a part is made for one claim, and deleted after it.
+        share: the capacity of a chunk, which is made for one claim and deleted after it; None for a device.
     """
 
     key: names.DeviceKey
@@ -32,7 +32,7 @@ class Part:
 
     @classmethod
     def from_attachment(cls, attachment: attachments.DeviceAttachment) -> Self:
-        """Return the part that a DeviceAttachment holds."""
+        """Return the part of a DeviceAttachment."""
         spec = attachment.spec
         return cls.from_share(
             names.DeviceKey(fabric=spec.fabric, device=spec.device), spec.share, source_id=spec.device_id
@@ -49,7 +49,7 @@ class Part:
 
     @property
     def is_carved(self) -> bool:
-        """Whether the part is a memory chunk."""
+        """Return whether the part is a memory chunk."""
         return self.share is not None
 
 
@@ -58,7 +58,7 @@ class Realisation:
     """An offer and its parts.
 
     Attributes:
-        offer: by the name that the allocations of claims have.
+        offer: its name in the allocations of claims.
         parts: at least one, in order.
     """
 
@@ -67,7 +67,7 @@ class Realisation:
 
     @property
     def composite(self) -> attachments.Composite | None:
-        """The offer as DeviceAttachments name it, where it has several parts."""
+        """Return the offer in the form of DeviceAttachments, or None if it has only itself as a part."""
         if self.parts == (self.offer,):
             return None
         return attachments.Composite(
@@ -87,14 +87,14 @@ class Realisation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What a ResourceSlice lists and a claim is given.
+    """An entry of a ResourceSlice for claims.
 
     Attributes:
         name: the device name in the slice.
-        device: what claims can select it by.
+        device: the device with the properties for selectors.
         parts: the names of the devices that realise it, in order.
-        made_bytes: of an offer of which each claim takes a memory chunk, the memory in chunks of this cluster; None for one that
-            a claim gets as a whole.
+        made_bytes: the bytes in chunks of this cluster, if each claim takes a memory chunk of the offer; None if a
+            claim gets it as a whole.
     """
 
     name: str
@@ -105,19 +105,19 @@ class Offer:
 
 @dataclass(frozen=True, kw_only=True)
 class Stock:
-    """Everything that the offers of a fabric are made from.
+    """The input of a fabric's offers.
 
     Attributes:
-        spec: of the Fabric; None of one that goes.
-        devices: as the fabric lists them.
-        held: by the name of an offer of several parts that has DeviceAttachments, the names of its parts.
-        given: names of the devices that claims were given, or that are attached for one.
-        published: by the name of an offer of several parts, as it is published, the names of its parts.
-        missing: names of the devices that count as they were although they are not listed.
-        chooses: the fabric chooses the device itself.
+        spec: the Fabric's spec; None for a Fabric in deletion.
+        devices: the fabric's listed devices.
+        held: by the name of a composite with DeviceAttachments, the names of its parts.
+        given: the names of devices with a claim, or attached for one.
+        published: by the name of a published composite, the names of its parts.
+        missing: the names of unlisted devices that keep their earlier state.
+        chooses: whether the fabric chooses the device itself.
         maintenance: the devices in maintenance.
-        kept_whole: names of devices that are published as a whole and attached.
-        made: by the id of a device that claims are given memory chunks of, the memory in chunks of this cluster.
+        kept_whole: the names of devices that are published as a whole and attached.
+        made: by the id of a pool of memory, the bytes in chunks of this cluster.
     """
 
     spec: fabrics.FabricSpec | None
@@ -133,7 +133,7 @@ class Stock:
 
     @functools.cached_property
     def by_name(self) -> Mapping[str, contract.Device]:
-        """The devices by their names."""
+        """Return the devices by their names."""
         return {names.label(device.id): device for device in self.devices}
 
 
@@ -142,12 +142,12 @@ class Arrangement:
     """The offers of a fabric.
 
     Attributes:
-        offers: by name.
-        members: by the name of each offer of several parts that is there or held, their names; an offer none of whose parts is
-            listed is only here.
-        unlisted: the same of those that stay as they are published, since a part is not listed and not lost yet.
-        withheld: devices that are not offered by themselves.
-        problems: why offers are not made, and which devices are left over, one sentence each.
+        offers: the offers by name.
+        members: by the name of each present or held offer of several parts, the names of these; if none of its parts is
+            listed, the offer is only here.
+        unlisted: the same for offers that stay published, since a part is not listed and not lost yet.
+        withheld: devices that are not offered separately.
+        problems: a sentence for each impossible offer, and for devices that are left over.
     """
 
     offers: Mapping[str, Offer] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class Arrangement:
     problems: tuple[str, ...] = ()
 
     def composite_of(self, device: str) -> attachments.Composite | None:
-        """Return the offer of several parts that a device is one of; None for any other device."""
+        """Return the offer of several parts that includes a device, or None."""
         return next(
             (
                 attachments.Composite(name=name, devices=members)
@@ -168,7 +168,7 @@ class Arrangement:
         )
 
     def with_more(self, more: Self) -> Self:
-        """Return both arrangements as one; what is in both is taken from this one."""
+        """Return both arrangements as one; this one wins for common names."""
         return type(self)(
             offers={**more.offers, **self.offers},
             members={**more.members, **self.members},

@@ -1,11 +1,12 @@
-"""The part of a manager's devices that a Fabric offers; pure.
+"""The selection of a manager's devices that a Fabric offers; pure.
 
 Invariants:
 
 - a device that does not meet the filters of `spec.offer` is never offered;
-- of one model no more devices are offered than `maxPerModel`, and the selection depends on the devices, not on their order;
-- a device that this cluster holds goes before one that is published, and that before any other, so a device that comes or
-  goes never displaces one that is offered already;
+- of one model no more devices are offered than `maxPerModel`, and the selection depends on the devices, not on their
+  order;
+- a device that this cluster holds goes before a published one, and that before any other; so a device that comes or
+  goes never displaces an offered one;
 - a device that is connected without this cluster is not counted and not offered by number: it serves another cluster.
 """
 
@@ -28,11 +29,11 @@ def not_offered(
     """Return the names of the listed devices that the Fabric does not offer.
 
     Args:
-        offer: of the Fabric.
-        devices: as the manager lists them.
-        held: names of the devices that this cluster has attached or given to a claim.
-        published: by name the model of each device in a slice of the Fabric.
-        missing: names of the devices that count as they were although they are not listed.
+        offer: the Fabric's offer.
+        devices: the manager's listed devices.
+        held: the names of devices that this cluster has attached or given to a claim.
+        published: by name, the model of each device in a slice of the Fabric.
+        missing: the names of unlisted devices that keep their earlier state.
     """
     if offer.is_everything:
         return frozenset()
@@ -54,7 +55,7 @@ def not_offered(
 
 
 def _origin(device: contract.Device, listed: Collection[str]) -> str:
-    """Return the id of the device that a slice is a part of, with which it is offered; of any other device its own."""
+    """Return the id of a memory chunk's source, which is offered with it; for any other device its own id."""
     if device.slice_of is not None and device.slice_of.origin_id in listed:
         return device.slice_of.origin_id
     return device.id
@@ -67,7 +68,7 @@ def _over(
     published: Collection[str],
     counted: Mapping[str, int],
 ) -> set[str]:
-    """Return the ids of the devices beyond the number of their model."""
+    """Return the ids of the devices beyond their model's number."""
     by_model: dict[str, list[contract.Device]] = defaultdict(list)
     over: set[str] = set()
     for device in devices:

@@ -1,6 +1,6 @@
-"""The table of the kinds of offers: one row, and one module, for each; pure.
+"""The table of the kinds of offers, with one row and one module for each; pure.
 
-Where a fabric manager does not bring the parts of a kind about by itself, the kind has a row in `realising.table` as well.
+If a fabric manager does not provide the parts of a kind itself, the kind also has a row in `realising.table`.
 """
 
 from collections.abc import Callable, Collection
@@ -16,7 +16,7 @@ class Kind:
     """A kind of offer.
 
     Attributes:
-        arrange: returns what is offered of a fabric's stock, given the names of what earlier kinds offer or withhold.
+        arrange: returns the offers of a fabric's stock, without the names that earlier kinds offer or withhold.
         groups: returns whether a Fabric asks for offers of several parts of this kind.
     """
 
@@ -27,7 +27,7 @@ class Kind:
 KINDS = (
     Kind(arrange=group.offer, groups=group.is_wanted),
     Kind(arrange=memory_chunk.offer),
-    # Any device of a model, too: a manager that chooses the device shows a part for each.
+    # This includes any device of a model: a manager that chooses the device shows a part for each.
     Kind(arrange=exact.offer),
 )
 
@@ -38,7 +38,7 @@ def groups(spec: fabrics.FabricSpec) -> bool:
 
 
 def arrange(stock: Stock) -> Arrangement:
-    """Return everything that is offered of a fabric's stock; a device is in the offer of one kind at most."""
+    """Return the offers of a fabric's stock; a device is in the offer of one kind at most."""
     arranged = Arrangement()
     for kind in KINDS:
         taken = arranged.offers.keys() | arranged.withheld

@@ -61,7 +61,7 @@ class Facts:
         failures: by device name, the number of failures in a row.
         claimed: by device name, the pool in a claim's allocation.
         missing: the names of unlisted devices that keep their earlier state.
-        made: by the id of each shared device, the bytes of its memory in slices of ours.
+        made: by the id of each pool of memory, the bytes in memory chunks of ours.
         chooses: whether the fabric chooses the device itself, so that its devices are places.
         worn: by the name of a device that was erased too often within a day, the end of its rest; on the steady clock.
         maintenance: the devices and nodes in maintenance.

@@ -1,7 +1,7 @@
-"""The adapter of a fabric whose offers are not its devices, as an adapter whose devices are the parts.
+"""An adapter whose devices are the parts of a fabric's offers, in place of the manager's devices.
 
-To the rest of the controller a part is a device: its name is the lock, and its connection is that of the device that it is. A
-subclass for each kind of offer chooses the parts, and does what a part needs before its attach.
+To the rest of the controller a part is a device: its name is the lock, and its connection is that of the device behind
+it. A subclass for each kind of offer chooses the parts, and prepares a part for its attach.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from drawbar.fabric import contract, wrapping
 class RealisingAdapter(wrapping.KeepingAdapter):
     """Another adapter, with parts in place of devices.
 
-    Changes of parts are reported by a call, not by the watch: a DeviceAttachment or an answer changes them, too.
+    Changes of parts are reported by a call, not by the watch: a DeviceAttachment or an answer also changes them.
 
     Attributes:
-        chooses: the fabric chooses the device itself, so that its parts stand for any device of a model.
-        held: what the cluster holds.
-        parts: as they are shown, by name.
-        occupants: by the name of a part the device that it is; none for a part that is free, or is not made yet.
-        hidden: ids of devices that are shown as parts.
-        reserved: ids of the manager's devices that look like names of parts; they are not shown.
+        chooses: whether the fabric chooses the device itself, so that its parts stand for any device of a model.
+        held: the cluster's holdings.
+        parts: the shown parts, by name.
+        occupants: the device behind each part, by the part's name; none for a part that is free, or is not made yet.
+        hidden: the ids of devices that are shown as parts.
+        reserved: the ids of the manager's devices that look like names of parts; they are not shown.
     """
 
     chooses = False
@@ -40,14 +40,14 @@ class RealisingAdapter(wrapping.KeepingAdapter):
         report: Callable[[contract.WatchEvent], None],
         withdraw: Callable[[str], None],
     ) -> None:
-        """Stand before an adapter.
+        """Wrap an adapter.
 
         Args:
-            adapter: the adapter within.
-            mark: ours; None where the fabric keeps no marks.
-            held: what the cluster holds.
-            report: called with each part, or device, that is shown now, different or lost.
-            withdraw: called with the name of each that is not shown any more, and not lost.
+            adapter: the wrapped adapter.
+            mark: our mark; None if the fabric keeps no marks.
+            held: the cluster's holdings.
+            report: called with each new, changed or lost part or device.
+            withdraw: called with the name of each part or device that is no longer shown, and not lost.
         """
         super().__init__(adapter)
         self.held = held
@@ -56,20 +56,20 @@ class RealisingAdapter(wrapping.KeepingAdapter):
         self.hidden: Collection[str] = frozenset()
         self.reserved: tuple[str, ...] = ()
         self._mark, self._report, self._withdraw = mark, report, withdraw
-        # By what calls for parts exclude each other.
+        # The locks of calls for parts that exclude each other.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     @abstractmethod
     def _choose(self) -> None:
-        """Choose the parts anew."""
+        """Choose the parts again."""
 
     @abstractmethod
     def withdrawn(self, expected: Collection[str]) -> frozenset[str]:
-        """Return those of the expected parts that are gone, and not only missing from a listing."""
+        """Return those of the expected parts that are gone, not only missing from a listing."""
 
     @abstractmethod
     def _find(self, request_id: str) -> holdings.Holding | None:
-        """Return the part that a request is to attach or detach; None for a device that is a part as it is.
+        """Return the part that a request attaches or detaches, or None for a plain device.
 
         Raises:
             errors.NotFound: there is no such part.
@@ -77,34 +77,34 @@ class RealisingAdapter(wrapping.KeepingAdapter):
 
     @abstractmethod
     def _lock(self, part: holdings.Holding) -> str:
-        """Return what calls for other parts exclude each other by."""
+        """Return the key by which calls for other parts exclude each other."""
 
     @abstractmethod
     async def _attach(self, request: contract.AttachRequest, part: holdings.Holding) -> contract.Operation:
-        """Attach a part, with all that it needs before."""
+        """Attach a part, after its preparation, and return the operation."""
 
     @abstractmethod
     async def _find_device(self, part: holdings.Holding, request_id: str) -> str | None:
-        """Return the id of the device that a part is, before its detach; None where there is none."""
+        """Return the id of the device behind a part, before its detach, or None if there is none."""
 
     @property
     def listed(self) -> Collection[contract.Device]:
-        """The devices within, as last listed or reported."""
+        """Return the wrapped adapter's devices, as last listed or reported."""
         return self._devices.values()
 
     @property
     def shown(self) -> tuple[contract.Device, ...]:
-        """All parts, and the devices that are none."""
+        """Return all parts, and the devices that are not shown as parts."""
         return (*(device for device in self.listed if device.id not in self.hidden), *self.parts.values())
 
     def hold(self, held: holdings.Holdings, *, arranges: bool = True) -> None:
-        """Take over what the cluster holds now."""
+        """Take in the cluster's present holdings."""
         before, self.held = self.held, held
         if arranges and held.parts is not before.parts:
             self.arrange()
 
     def arrange(self) -> None:
-        """Arrange the parts anew, and report what is different."""
+        """Arrange the parts again, and report the differences."""
         parts, hidden = self.parts, self.hidden
         self._choose()
         for name in parts.keys() - self.parts.keys():
@@ -122,16 +122,16 @@ class RealisingAdapter(wrapping.KeepingAdapter):
                 self._report(contract.DeviceChanged(version="", device=part))
 
     async def devices(self) -> contract.Inventory:
-        """Return all parts, and the devices that are none."""
+        """Return all parts, and the devices that are not shown as parts."""
         listed = await self._read()
         self.arrange()
         return replace(listed, devices=self.shown)
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """Attach a part, with all that it needs before; or a device that is none.
+        """Attach a part, after its preparation, or a plain device; return the operation.
 
         Raises:
-            FabricError: as the contract says.
+            FabricError: as in the contract.
         """
         part = self._find(request.request_id)
         if part is None:
@@ -140,7 +140,7 @@ class RealisingAdapter(wrapping.KeepingAdapter):
             return await self._attach(request, part)
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """Detach the device that a part is, or one that is none; success where there is none."""
+        """Detach the device behind a part, or a plain device; return success if there is none."""
         part = self._find(request.request_id)
         if part is None:
             return await self._adapter.detach(request)
@@ -158,7 +158,7 @@ class RealisingAdapter(wrapping.KeepingAdapter):
     def _answered(
         self, operation: contract.Operation, before: Mapping[str, contract.Device]
     ) -> contract.Operation:
-        """Return what the caller sees of an answer to a call that was made with the devices `before`."""
+        """Return the caller's view of an answer to a call that was made with the devices `before`."""
         del before
         return self._shown(operation)
 

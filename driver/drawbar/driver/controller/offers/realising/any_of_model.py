@@ -1,7 +1,7 @@
 """Any device of a model, at a fabric manager that chooses the device itself (see `offers.any_of_model`).
 
-Before each attach the fabric is read: a device that an earlier call has connected, whose answer was lost, is adopted, and a
-second one is never attached.
+The fabric is read before each attach. If an earlier call with a lost answer has connected a device, that is adopted,
+and a second one is never attached.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
@@ -13,34 +13,34 @@ from drawbar.fabric import contract, errors
 
 
 class AnyOfModel(adapter.RealisingAdapter):
-    """Places in place of devices."""
+    """An adapter with places in place of devices."""
 
     chooses = True
     _arranged = any_of_model.Arrangement()
 
     @property
     def shown(self) -> tuple[contract.Device, ...]:
-        """The places as last reported."""
+        """Return the places, as last reported."""
         return tuple(self.parts.values())
 
     def withdrawn(self, expected: Collection[str]) -> frozenset[str]:
-        """Return those of the expected places that are gone since other owners have their devices."""
+        """Return the expected places that are gone since other owners have their devices."""
         return any_of_model.withdrawn(expected, self.listed, self._arranged)
 
     async def capabilities(self) -> contract.Capabilities:
-        """As the contract says, without slices: these are carved from a named device, and places hide which devices there are."""
+        """Return the contract's capabilities without memory chunks: these come from a named device, and places hide devices."""
         return replace(await self._adapter.capabilities(), slices=False)
 
-    # Refused, as the capabilities say.
+    # This is refused, as the capabilities say.
     create_slice = contract.FabricAdapter.create_slice
     delete_slice = contract.FabricAdapter.delete_slice
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says; ports name places."""
+        """Return the hosts as in the contract; ports name places."""
         return tuple(self._shown_host(host) for host in await self._adapter.hosts())
 
     async def devices(self) -> contract.Inventory:
-        """Return all places, whose changes count as reported."""
+        """Return all places; their changes count as reported."""
         listed = await self._read()
         self._choose()
         return replace(listed, devices=self.shown)
@@ -48,12 +48,12 @@ class AnyOfModel(adapter.RealisingAdapter):
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
-        """As the contract says."""
+        """Return the operation as in the contract."""
         answer = await self._adapter.operation(operation_id=operation_id, request_id=request_id)
         return self._answered(answer)
 
     async def cancel(self, operation_id: str) -> contract.Operation:
-        """As the contract says."""
+        """Cancel as in the contract, and return the operation."""
         return self._answered(await self._adapter.cancel(operation_id))
 
     async def _events(
@@ -95,11 +95,12 @@ class AnyOfModel(adapter.RealisingAdapter):
         return part.host_id
 
     async def _attach(self, request: contract.AttachRequest, part: holdings.Holding) -> contract.Operation:
-        """Attach a device of the place's model, unless an earlier call has done it.
+        """Attach a device of the place's model, unless an earlier call has done it; return the operation.
 
         Raises:
-            FabricError: as the contract says.
-            Aborted: an operation under way may have connected a device that cannot be distinguished from the place's own.
+            FabricError: as in the contract.
+            Aborted: an unfinished operation may have connected a device that cannot be distinguished from the place's
+                own.
         """
         await self._read_and_arrange()
         await self._adopt(part, request.request_id)
@@ -119,7 +120,7 @@ class AnyOfModel(adapter.RealisingAdapter):
         return self._arranged.occupants.get(part.name)
 
     async def _adopt(self, part: holdings.Holding, request_id: str) -> None:
-        """Put the device into its place that an earlier attach has connected, whose answer was lost."""
+        """Put the device of an earlier attach with a lost answer into its place."""
 
         def adoptable(*spoken_for: str) -> str | None:
             return any_of_model.adoptable(
@@ -156,7 +157,7 @@ class AnyOfModel(adapter.RealisingAdapter):
         *,
         arrange: Callable[[], None] | None = None,
     ) -> contract.Operation:
-        """Take over an answer: which device it names, and its state where no newer one was reported since `before`."""
+        """Take in an answer's device, and its state if no newer one was reported since `before`; return the caller's view."""
         part, device = self.held.by_uid.get(any_of_model.uid_of(operation.request_id)), operation.device
         if (
             before is not None
@@ -176,7 +177,7 @@ class AnyOfModel(adapter.RealisingAdapter):
         return self._shown(operation)
 
     def _shown(self, operation: contract.Operation) -> contract.Operation:
-        """Return an operation with its place as its device; without one where its device is in no place of ours."""
+        """Return an operation with its place as its device; without a device if that is in no place of ours."""
         part, device = self.held.by_uid.get(any_of_model.uid_of(operation.request_id)), operation.device
         place = part.name if part is not None else None
         if place is None and device is not None:

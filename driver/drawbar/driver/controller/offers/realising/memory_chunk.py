@@ -1,8 +1,9 @@
 """Memory chunks at a fabric manager that carves memory (see `offers.memory_chunk`).
 
-An attach of a chunk carves it first, under a request of its own, and then attaches it. A later attempt reads the fabric before:
-a chunk whose answer was lost is found, and a second one is never carved. To the caller both are one operation. A detach leaves the
-chunk, which is an orphan once its attachment is gone.
+An attach of a chunk carves it first, under a request of its own, and then attaches it. A later attempt first reads the
+fabric:
+a chunk with a lost answer is found, and a second one is never carved. To the caller both are one operation. A detach
+leaves the chunk, which is an orphan once its attachment is gone.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
@@ -13,17 +14,17 @@ from drawbar.driver.controller.offers import holdings, memory_chunk
 from drawbar.driver.controller.offers.realising import adapter
 from drawbar.fabric import contract, errors
 
-# Of an attach whose chunk is carved: it is called again.
+# The carving has ended, and the attach is called again.
 _NEXT_STEP_SECONDS = 0.05
 
 
 class MemoryChunks(adapter.RealisingAdapter):
-    """A part for each chunk, beside the devices that they are carved from."""
+    """An adapter with a part for each chunk, in addition to the devices that they are carved from."""
 
     _arranged = memory_chunk.NOTHING
 
     def hold(self, held: holdings.Holdings, *, arranges: bool = True) -> None:
-        """Take over what the cluster holds now."""
+        """Take in the cluster's present holdings."""
         super().hold(held, arranges=arranges and held.chunks != self.held.chunks)
 
     def withdrawn(self, expected: Collection[str]) -> frozenset[str]:
@@ -38,7 +39,7 @@ class MemoryChunks(adapter.RealisingAdapter):
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
-        """As the contract says; of an attach of a chunk that is only being carved yet, how far that is."""
+        """Return the operation as in the contract; for an attach whose chunk is being carved, the carving's progress."""
         try:
             return await super().operation(operation_id=operation_id, request_id=request_id)
         except errors.NotFound:
@@ -48,12 +49,12 @@ class MemoryChunks(adapter.RealisingAdapter):
             carving = memory_chunk.slice_request(part.name, request_id)
             making = await self._adapter.operation(request_id=carving)
             if making.succeeded:
-                # It is attached next.
+                # The chunk is attached next.
                 raise
             return self._as_attach(making, part)
 
     async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says; what has carved a chunk is over, though the attach that it is a part of is not."""
+        """Return the operations as in the contract; a finished carving is finished, even if its attach is not."""
         return tuple(
             operation
             if operation.kind is contract.OperationKind.CREATE_SLICE and operation.succeeded
@@ -106,14 +107,14 @@ class MemoryChunks(adapter.RealisingAdapter):
         return self.held.chunks_by_uid.get(request_id.rpartition("-")[0])
 
     def _lock(self, part: holdings.Holding) -> str:
-        """Return the attachment: what is asked for of one chunk is asked for in turn."""
+        """Return the attachment: the calls for one chunk run in turn."""
         return part.uid
 
     async def _attach(self, request: contract.AttachRequest, part: holdings.Holding) -> contract.Operation:
-        """Attach a chunk, and carve it before.
+        """Attach a chunk after carving it, and return the operation.
 
         Raises:
-            FabricError: as the contract says, and as it says of `create_slice`.
+            FabricError: as in the contract, also for `create_slice`.
         """
         # An earlier attempt, or an earlier process, may have carved it.
         made_id = await self._find_device(part, request.request_id)
@@ -142,7 +143,7 @@ class MemoryChunks(adapter.RealisingAdapter):
         return made.id if made is not None else None
 
     def _shown(self, operation: contract.Operation) -> contract.Operation:
-        """Return an operation on a chunk as one on its part, also where another owner began it."""
+        """Return an operation on a chunk as one on its part, even if another owner began it."""
         carved_for = memory_chunk.requested_share(operation.request_id) or ""
         part, device = self.held.chunks.get(carved_for) or self._find(operation.request_id), operation.device
         if part is not None and operation.kind is contract.OperationKind.CREATE_SLICE:
@@ -156,7 +157,7 @@ class MemoryChunks(adapter.RealisingAdapter):
         )
 
     def _as_attach(self, making: contract.Operation, part: holdings.Holding) -> contract.Operation:
-        """Return the carving of a chunk as the attach that it belongs to: that is not done while the chunk is not attached."""
+        """Return the carving of a chunk as its attach, which is unfinished while the chunk is not attached."""
         return replace(
             making,
             request_id=f"{part.uid}-a{making.request_id.rpartition('-s')[2]}",

@@ -1,4 +1,4 @@
-"""The table of the adapters that bring parts about: one row for each kind of offer whose parts are not a manager's devices."""
+"""The table of the adapters that provide parts: one row for each kind of offer whose parts are not a manager's devices."""
 
 from collections.abc import Callable
 
@@ -17,5 +17,5 @@ ADAPTERS: tuple[tuple[IsNeeded, type[RealisingAdapter]], ...] = (
 
 
 def choose(can: contract.Capabilities, mark: str | None) -> type[RealisingAdapter] | None:
-    """Return the adapter for the parts of a fabric; None where each part is a device that is attached as it is."""
+    """Return the adapter for the parts of a fabric, or None if each part is a plain device."""
     return next((adapter for is_needed, adapter in ADAPTERS if is_needed(can, mark)), None)
