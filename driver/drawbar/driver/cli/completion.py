@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from drawbar.driver.cli import command, flags, objects
 
 PROGRAM = "kubectl_complete-drawbar"
-"""Prints the words for a command line; kubectl calls it by this name for its plugin `drawbar`."""
+"""The program that prints the words for a command line; kubectl calls it by this name for its plugin `drawbar`."""
 NO_FILES = ":4"
-"""The last line of its output, as kubectl reads it: no names of files besides."""
+"""The last line of its output, which tells kubectl to add no names of files."""
 _BASH = f"""\
 _drawbar() {{
     local words

@@ -23,7 +23,7 @@ from drawbar.fabric import witnesses
 from drawbar.fabric.contract import DeviceClass
 
 VITAL_SECONDS = 5.0
-"""How long to wait for Vital Product Data, which a card may take seconds to answer."""
+"""The wait for Vital Product Data; a card may take seconds to answer."""
 _UNDERSCORE = re.compile(r"_([a-z])")
 
 

@@ -15,7 +15,7 @@ KINDS = {
     "claim": ("claim", "claims", "resourceclaim", "resourceclaims"),
     "pod": ("pod", "pods", "po"),
 }
-"""Each kind with the names that it is given by."""
+"""Each kind with its possible names."""
 _KIND_OF = {name: kind for kind, names in KINDS.items() for name in names}
 NAMESPACED = frozenset({"claim", "pod"})
 

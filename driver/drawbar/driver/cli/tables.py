@@ -7,7 +7,7 @@ from rich import console, table, text
 from drawbar.driver import output
 
 WIDTH_IF_NO_TERMINAL = 160
-"""A file or a pipe has no edge; this leaves room for every column."""
+"""The width in a file or a pipe, with room for every column."""
 
 
 def clean(content: object) -> str:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 20.0
 LOOKS_PER_DISCOVERY = 30
-"""An upgrade may bring or take versions; asked for every 10 minutes, and after a look that failed."""
+"""The served versions are read every 10 minutes, since an upgrade may change them, and after a failed look."""
 RULES_MAX = 50
 
 

@@ -19,12 +19,12 @@ class Owner(enum.Enum):
     """The owner of a device's connection."""
 
     NONE = "none"
-    """It is free."""
+    """The device is free."""
     OURS = "ours"
-    """This driver made it, in this cluster, through this Fabric."""
+    """This driver made the connection, in this cluster, through this Fabric."""
     OTHERS = "others"
     UNTOLD = "untold"
-    """Without a mark: the connection was made before marks were kept, or the fabric keeps none."""
+    """The connection has no mark: it was made before marks were kept, or the fabric keeps none."""
 
 
 def mark(cluster: str, fabric: str, driver: str = drivers.DEFAULT) -> str | None:

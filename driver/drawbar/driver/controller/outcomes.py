@@ -19,13 +19,13 @@ class Side(enum.StrEnum):
 
 
 CONTRADICTIONS = frozenset({reasons.CONNECTION_NOT_SHOWN, reasons.CONNECTED_ELSEWHERE})
-"""The reasons of `Attached` for which the fabric manager's listing contradicts the record."""
+"""The reasons of `Attached` when the fabric manager's listing contradicts the record."""
 
 
 NOT_THE_DEVICE = frozenset(
     row.reason for table in attachment_conditions.FAILURES for row in table.rows if not row.blames_device
 )
-"""The reasons for which another device would have failed as well, or that other hosts and claims do not meet."""
+"""The reasons that are no fault of the device: another one would fail too, or other hosts and claims are not affected."""
 # With these reasons the device is not connected, even if the record says so.
 NOT_CONNECTED = frozenset({reasons.DEVICE_IN_USE, reasons.CONNECTION_NOT_SHOWN})
 
@@ -33,10 +33,10 @@ ATTACHED = "Attached"
 REUSED = "Reused"
 
 NODE_FAILURES = attachment_conditions.NODE_FAILURES.reasons
-"""The reasons of a node for which its device does not become ready."""
+"""The reasons of a node why its device does not become ready."""
 FAILURES = NODE_FAILURES | attachment_conditions.CONTROLLER_FAILURES.reasons
 BLOCKERS = attachment_conditions.RELEASED.reasons - {reasons.NOT_IN_USE}
-"""The reasons of a node for which it does not release a device."""
+"""The reasons of a node why it does not release a device."""
 
 RELEASED = "Released"
 FORCED = "Forced"

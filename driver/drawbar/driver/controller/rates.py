@@ -13,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 
 KEYS_MAX = 8192
 ACTS_MAX = 1000
-"""Of one key within the window: the largest limit that a policy may set."""
+"""The most acts of one key that are kept: the largest limit of a policy."""
 
 
 class Rate(Generic[K]):

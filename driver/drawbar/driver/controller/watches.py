@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 CONTEXTS = "podschedulingcontexts"
 ASK_AGAIN_SECONDS = 120.0
-"""An upgrade of a control plane takes minutes, and each of its API servers answers for itself meanwhile."""
+"""An upgrade of a control plane takes minutes, and its API servers may answer differently until its end."""
 
 
 class Upgraded(driver_errors.DrawbarError):

@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 AT_ONCE = 8
 DEADLINE_SECONDS = 60.0
-"""Of one object or of a whole list: thousands of nodes are tens of megabytes."""
+"""For one object or a whole list: thousands of nodes are tens of megabytes."""
 
 
 class Reader:

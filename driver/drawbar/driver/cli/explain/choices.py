@@ -11,7 +11,7 @@ from drawbar.driver.cli.status import tree
 from drawbar.driver.kube import kinds
 
 DEVICES_MOST = 10_000
-"""The devices that a request is tried on."""
+"""The most devices that a request is evaluated for."""
 
 
 class Chooser:

@@ -14,7 +14,7 @@ from drawbar.driver.cli.status import tree
 from drawbar.driver.kube import client, kinds
 
 CLAIMS_MOST = 4
-"""So many claims are looked at; for the others the scheduler's message stands."""
+"""The most claims with a reason; the others show the scheduler's message."""
 
 
 async def with_reasons(

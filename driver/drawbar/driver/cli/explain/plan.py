@@ -19,7 +19,7 @@ from drawbar.driver.cli.status import tree, views
 from drawbar.driver.controller import names
 
 EVENTS = 3
-"""Warnings of Events that are shown, the newest first."""
+"""The most warnings of Events to show, the newest first."""
 _CONTAINERS: Mapping[str, str] = {
     "CreateContainerError": "if it names CDI devices: on the node, drawbar doctor --node --host-root /",
     "RunContainerError": "if it names CDI devices: on the node, drawbar doctor --node --host-root /",
@@ -37,9 +37,9 @@ _ROOTS = (
     "claims",
     "pods",
 )
-"""Topics in the order in which one causes the next."""
+"""The topics in the order of cause and effect."""
 _FACT_CHARS = 12
-"""The shortest text that counts as a fact told before."""
+"""The shortest text that counts as a repeated fact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from drawbar.driver.kube import errors as kube_errors
 
 MANAGER = "drawbar-maintenance"
 TRIES = 5
-"""Against others who write the same Maintenance at the same moment."""
+"""The most attempts against simultaneous writes of the same Maintenance."""
 
 
 async def read(

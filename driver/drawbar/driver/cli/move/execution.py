@@ -67,7 +67,7 @@ class Mover:
         self._is_begun = False
         self._refused = ""
         self.successors: tuple[str, ...] = ()
-        """The pods that run in place of the evicted ones, once it is done."""
+        """The running successors of the evicted pods, once the move is done."""
 
     async def try_out(self) -> None:
         """Have the API server check each step; nothing is stored.

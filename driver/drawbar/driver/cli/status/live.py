@@ -17,7 +17,7 @@ from drawbar.driver.kube import errors as kube_errors
 FIRST_ANSWER_SECONDS = 60.0
 
 Changed = Callable[[mirror.Item | None, mirror.Item | None], None]
-"""Called with each object as it was and as it is, None where there was or is none; it must not wait."""
+"""A function that gets each object before and after a change, or None; it must not block."""
 
 
 class Live:

@@ -19,7 +19,7 @@ from drawbar.driver.kube import errors as kube_errors
 
 T = TypeVar("T")
 OF_ONE_OBJECT = frozenset({"node", "claim", "pod"})
-"""The kinds of which the own objects alone are read."""
+"""The kinds of targets for which only their own objects are read."""
 Target = objects.Target
 Missing = objects.Missing
 

@@ -401,7 +401,7 @@ def _others(whole: Tree, kind: str) -> str:
 
 
 _PREEMPTION = re.compile(r"\.? (?:still not schedulable|preemption:)")
-"""Where the scheduler goes on to other pods that it could evict: none gives back a device."""
+"""The part of the scheduler's message about pods that it could evict; none of them frees a device."""
 UNUSED = "no pod uses the claim yet; the scheduler allocates it for its first pod"
 UNTRIED = "the scheduler has not tried to place its pod yet"
 

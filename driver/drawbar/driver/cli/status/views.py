@@ -12,7 +12,7 @@ from drawbar.driver.cli import tables
 from drawbar.driver.cli.status import tree
 
 SMALL = 40
-"""A cluster with at most this many devices is shown device by device."""
+"""The most devices of a cluster that is shown device by device."""
 # The most devices with a line of their own, those with trouble first; the rest are counted.
 DEVICES = 40
 ENCLOSURES = 20
@@ -23,7 +23,7 @@ STYLES = {"✗": "bold red", "?": "magenta", "!": "yellow", "·": "dim"}
 # The most reachability groups and refused pairs.
 GROUPS = 5
 LEFT_OUT = 8
-"""Of the devices that a node leaves to others, as many are printed."""
+"""The most left-out devices of a node that are printed."""
 _COLOURS = {
     "Ready": "green",
     "Connected": "green",

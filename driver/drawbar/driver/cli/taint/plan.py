@@ -26,11 +26,11 @@ from drawbar.driver.slices import encoding
 EFFECTS = (encoding.NO_EFFECT, encoding.NO_SCHEDULE, encoding.NO_EXECUTE)
 _NOTHING = taintrules.DeviceSelector()
 KEY = "drawbar.dev/administrator"
-"""Of a taint whose key was not given; its value is the rule's name."""
+"""The default key of a taint; its default value is the rule's name."""
 RATE = 10
-"""Pods per second, as KEP-5055 has it."""
+"""Pods per second, as in KEP-5055."""
 NAME_CHARS_MAX = 50
-"""So that the name is a label value, and the names of batches are names."""
+"""Short enough for a label value, and for the names of batches."""
 REASON_CHARS_MAX = 1024
 UNTIL_DAYS_MAX = 366
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")

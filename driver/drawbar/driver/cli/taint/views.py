@@ -13,7 +13,7 @@ from drawbar.driver.cli.taint import observed, plan, preview
 from drawbar.driver.slices import encoding
 
 EXAMPLES = 5
-"""Rows of a table of devices or pods; the documents have all of them."""
+"""The most rows in a table of devices or pods; the documents have all of them."""
 
 FATES = {
     "evicted": "is evicted",

@@ -11,7 +11,7 @@ from drawbar.driver.api import attachments, claims, slices, taintrules
 from drawbar.driver.cli.status import observed, tree
 
 CLAIMS = 100
-"""The page shows this many unallocated claims, the oldest."""
+"""The most unallocated claims on the page, the oldest first."""
 UNUSED = "no pod uses the claim yet; the scheduler allocates it for its first pod"
 UNTRIED = "the scheduler has not tried to place its pod yet"
 

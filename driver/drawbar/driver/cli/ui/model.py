@@ -12,9 +12,9 @@ from drawbar.driver.cli.status import observed, tree
 from drawbar.driver.cli.ui import device_rows
 
 EVENTS = 200
-"""The page shows this many Events, the newest."""
+"""The most Events on the page, the newest first."""
 HOSTS = 5000
-"""The page lists this many hosts of a fabric."""
+"""The most hosts of a fabric on the page."""
 DEGRADED = "Degraded"
 
 

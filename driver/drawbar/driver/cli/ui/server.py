@@ -51,7 +51,7 @@ KINDS = {
     "js": "text/javascript",
     "svg": "image/svg+xml",
 }
-"""Content types by the ending of the page's files."""
+"""The content types by the suffix of the page's files."""
 INDEX = "page.html"
 NAME_LIMIT_CHARS = 253
 # The form of a Kubernetes name in the URL of an object.

@@ -1,1 +1,1 @@
-"""The verbs of operators, one module each: its options, and what it prints."""
+"""The operators' verbs, one module each: options and output."""

@@ -1,1 +1,1 @@
-"""Allocation of devices by the controller itself, at once or classic: free devices, selectors, and the match of both."""
+"""Allocation of devices by the controller itself, immediate or classic: free devices, selectors, and their match."""

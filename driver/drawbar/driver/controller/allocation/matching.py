@@ -136,7 +136,7 @@ Judge = Callable[[Device, str], bool]
 """Whether a device meets a CEL expression."""
 
 Given = tuple[tuple[names.DeviceKey, ...], ...]
-"""For each request, in their order, its devices."""
+"""The devices of each request, in the requests' order."""
 
 
 class Stock:

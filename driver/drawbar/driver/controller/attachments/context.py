@@ -18,8 +18,11 @@ OtherDemand = Callable[
     [names.DeviceKey, attachments.DeviceAttachment | None, Mapping[str, str], datetime.datetime],
     claim_index.Demand | None,
 ]
-"""Returns the demand of a claim that the scheduler does not allocate, given the device, its attachment, the fabric's host by node, and since
-when the attachment has been for its claim."""
+"""A function that finds the demand of a claim that the scheduler does not allocate.
+
+Its arguments are the device, its attachment, the fabric's host by node, and the time since when the attachment has been for
+its claim.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

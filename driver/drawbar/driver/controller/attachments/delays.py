@@ -44,7 +44,7 @@ class Cause(enum.Enum):
 
 
 _Allocation = tuple[names.DeviceKey, str, str]
-"""A device with the uid of a claim and the timestamp of its allocation."""
+"""A device, the UID of a claim, and the timestamp of its allocation."""
 
 
 class _Reported:

@@ -68,7 +68,7 @@ class CallState(enum.StrEnum):
     """The last known state of a call to the fabric."""
 
     UNASKED = "unasked"
-    """Nothing since this process started, or since its answer went stale: the fabric has to be asked."""
+    """Not known since this process started, or since the answer went stale: the fabric has to be asked."""
     UNKNOWN = "unknown"
     """The fabric has no such call."""
     RUNNING = "running"
@@ -610,7 +610,7 @@ def _until_ready(
 
 
 def _roll_back(observed: Observed, demand: claim_index.Demand, now: datetime.datetime) -> Steps:
-    """Return the detach of a failed allocation that neither the scheduler nor its pod's deletion takes back.
+    """Return the wait, then the detach, for a failed allocation that neither the scheduler nor its pod's deletion takes back.
 
     There is none while a pod may be using the claim, because it was ready before it failed.
     """

@@ -33,7 +33,7 @@ from drawbar.driver.watching import watch
 log = logging.getLogger(__name__)
 
 ROUND = "round"
-"""The key of all watches: a round looks at everything."""
+"""The only key of all watches, since a round looks at everything."""
 
 # Simultaneous changes are decided together; with many waiting pods, a round costs more.
 GATHER_SECONDS = 0.02

@@ -1,1 +1,1 @@
-"""The fabrics: connections to their managers and what they report."""
+"""The fabrics: connections to their managers, and the managers' reports."""

@@ -19,7 +19,7 @@ from drawbar.fabric import contract, errors, wrapping
 log = logging.getLogger(__name__)
 
 DEFECT = "ADAPTER_DEFECT"
-"""The reason of an error that the adapter did not mean to raise: its vendor must act."""
+"""The reason of an error outside of the contract: the adapter's vendor must act."""
 
 
 class AdapterClass(Protocol):
@@ -35,7 +35,7 @@ class AdapterClass(Protocol):
 
 
 AdapterOf = Callable[[str], AdapterClass]
-"""The class of the adapter of that name; raises `fabric.errors.InvalidConfiguration` where there is none."""
+"""A function from an adapter's name to its class; it raises `fabric.errors.InvalidConfiguration` if there is none."""
 
 
 class RedactingAdapter(wrapping.WrappingAdapter):

@@ -1,1 +1,1 @@
-"""Claims that are allocated at once, by the controller, from devices that are reserved for it."""
+"""Immediate allocation: the controller gives reserved devices to claims at once."""

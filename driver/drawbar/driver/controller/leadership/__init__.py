@@ -1,1 +1,1 @@
-"""One controller at a time: the lease, and what is decided about it."""
+"""The election of one controller at a time: the lease, and the decision to take it."""

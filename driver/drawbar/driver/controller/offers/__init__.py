@@ -1,1 +1,1 @@
-"""Offers: what ResourceSlices list and claims are given, one module for each kind."""
+"""Offers, the entries of ResourceSlices for claims; one module for each kind."""

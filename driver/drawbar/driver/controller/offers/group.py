@@ -33,7 +33,7 @@ from drawbar.fabric import contract
 
 LEAST_MEMBERS = 2
 WAYS = (2, 3, 4, 6, 8, 12, 16)
-"""Over how many devices memory can be interleaved (CXL 3.1, 8.2.4.20.7)."""
+"""The possible numbers of devices for interleaved memory (CXL 3.1, 8.2.4.20.7)."""
 MOST_MEMBERS = 16
 # One attribute for each member: a text has 64 bytes, and a list is in no release up to 1.37.
 MEMBERS = tuple(f"member{number}" for number in range(MOST_MEMBERS))

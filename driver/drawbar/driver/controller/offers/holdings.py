@@ -24,7 +24,7 @@ class NodeReport(enum.Enum):
     SHOWS = "shows"
     LOST = "lost"
     SILENT = "silent"
-    """None: it has not seen the device yet, has released it, or is gone itself."""
+    """No report: the node has not seen the device yet, has released it, or is gone."""
 
     @classmethod
     def from_attachment(cls, attachment: attachments.DeviceAttachment) -> "NodeReport":

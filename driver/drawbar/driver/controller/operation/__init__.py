@@ -1,1 +1,1 @@
-"""What an administrator sees of the controller: metrics, probes, and the instruments that feed them."""
+"""The controller's metrics and probes for an administrator, and the instruments that feed them."""

@@ -1,1 +1,1 @@
-"""The pools of fabric devices: what is published, and how."""
+"""The pools of fabric devices: their content, and their publication."""

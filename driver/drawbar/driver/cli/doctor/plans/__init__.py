@@ -1,1 +1,1 @@
-"""What follows from what was observed, topic by topic; all of it pure."""
+"""The findings on the observed state, one module for each topic; pure."""

@@ -15,13 +15,13 @@ from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.controller import outcomes
 
 MARGIN_SECONDS = 30.0
-"""Beyond a deadline, until what follows from it has been written."""
+"""The time from a deadline until its consequences are written."""
 VISIBLE_SECONDS = 60.0
 """The node daemon's default `visibleTimeoutSeconds`."""
 DETACH_SECONDS = 60.0
-"""The kernel, the kubelet and the fabric take seconds at most once no pod has the device any more."""
+"""Once no pod has the device, the kernel, the kubelet and the fabric take only seconds."""
 NAMED_MAX = 50
-"""So many are named one by one; in an outage that is plenty."""
+"""The most attachments with a finding of their own, enough in an outage."""
 _FORCE = f"kubectl annotate deviceattachment NAME {attachments.FORCE_ANNOTATION}=true"
 
 

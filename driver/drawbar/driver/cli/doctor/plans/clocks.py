@@ -13,11 +13,11 @@ from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 
 SKEW_SECONDS = 2.0
-"""Beyond what a slow answer or the whole seconds of a header explain."""
+"""More than a slow answer, or the whole seconds of a header, explain."""
 SKEW_ERROR_SECONDS = 30.0
-"""The controller gives up 30 s before the scheduler; by so much, it would come too late."""
+"""The controller gives up 30 s before the scheduler; with this skew, it would come too late."""
 LATE_SECONDS = 5.0
-"""How long after its end a lease may still be on its way to being renewed, seen from here."""
+"""The time after its end during which a lease may still be renewed, as seen from here."""
 _HALF_SECOND = datetime.timedelta(seconds=0.5)
 _SYNCHRONISE = "keep the clocks of all machines together: chrony or systemd-timesyncd, with the same servers"
 

@@ -10,7 +10,7 @@ from drawbar.driver.cli.doctor.findings import Check, Finding, Unread
 from drawbar.fabric.classes import DeviceClass
 
 NAMED_MAX = 50
-"""So many attachments and nodes are named one by one."""
+"""The most attachments and nodes with a finding of their own."""
 _PAGE = links.url("beside-other-drivers.md")
 _REMEDY = f"keep the other component from fabric devices: {_PAGE} has the settings of each"
 _LEFT = f"if Drawbar should offer them, keep the other component from them, or name them in localPool.despiteOthers: {_PAGE}"

@@ -16,7 +16,7 @@ from drawbar.driver.controller import hosts, names
 from drawbar.fabric import identifiers
 
 YOUNG_SECONDS = 30.0
-"""So long a new Fabric may be without a word of the controller's."""
+"""The time that a new Fabric may be without conditions of the controller."""
 
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ _CONTAINERD = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
 _ON_SINCE_CONFIGURATION = 3
 SUBJECT = "the container runtime"
 LEFT_OUT_MAX = 16
-"""So many devices that are left out are named one by one."""
+"""The most left-out devices with a finding of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ NEEDS: Mapping[DeviceClass, Need] = {
     # Its memory lies in the windows of the CXL host bridge, not behind PCI windows.
     DeviceClass.CXL_MEMORY: Need(memory=1 * _MIB),
 }
-"""Of the largest usual device of each class."""
+"""The needs of the largest usual device of each class."""
 
 _DRIVERS: Mapping[DeviceClass, tuple[str, ...]] = {
     DeviceClass.GPU: ("nvidia", "amdgpu", "xe", "i915", "nouveau"),
@@ -75,7 +75,7 @@ _DRIVERS: Mapping[DeviceClass, tuple[str, ...]] = {
     DeviceClass.NVME: ("nvme",),
     DeviceClass.CXL_MEMORY: ("cxl_pci",),
 }
-"""One of these drives a device of the class; accelerators have too many."""
+"""The possible drivers of a class's devices; accelerators have too many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

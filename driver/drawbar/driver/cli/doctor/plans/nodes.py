@@ -13,11 +13,11 @@ from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.controller import daemons, names
 
 KUBELET_OLDEST, KUBELET_TRIED = 32, 34
-"""The first kubelet that reads claims as later API servers have them, and the first that it was tried with."""
+"""The first kubelet that reads the claims of later API servers, and the first one tested."""
 CLASSIC_OLDEST = 27
-"""The first kubelet that gets devices that our controller allocated."""
+"""The first kubelet for devices that our controller allocates."""
 UNREADY_MAX = 20
-"""So many pods are named one by one."""
+"""The most pods that are named one by one."""
 _RUNTIME = re.compile(r"([\w.-]+)://v?(\d+)\.(\d+)")
 _VERIFY = "on the node, drawbar doctor --node --host-root / reads the runtime's configuration"
 

@@ -168,10 +168,10 @@ def _walk(path: str, node: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str
 BINDING = "DRADeviceBindingConditions"
 TAINTS = "DRADeviceTaints"
 ON_SINCE = 36
-"""Both gates are alpha, and off, before; from then on they are on unless an administrator turns them off."""
+"""Before this minor version both gates are alpha and off; from it on they are on by default."""
 RULES = "DRADeviceTaintRules"
 RULES_END_SCHEDULER = 36
-"""Its scheduler takes rules for another type than it lists; source: resourceslice/tracker of 1.36.2, `typedSlice`."""
+"""The scheduler of this minor version expects another type of rules than it lists; source: resourceslice/tracker of 1.36.2, `typedSlice`."""
 
 
 def plan_features(cluster: observed.Cluster) -> Iterator[Finding]:

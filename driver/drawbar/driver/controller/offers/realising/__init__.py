@@ -1,1 +1,1 @@
-"""How the parts of offers are brought about at a fabric manager, for each kind of offer."""
+"""Adapters that provide the parts of offers at a fabric manager, one for each kind of offer."""

@@ -9,7 +9,7 @@ from drawbar.driver.controller.offers.realising.memory_chunk import MemoryChunks
 from drawbar.fabric import contract
 
 IsNeeded = Callable[[contract.Capabilities, str | None], bool]
-"""Returns whether a manager with these capabilities needs the adapter, given our mark."""
+"""A function that returns whether a manager with these capabilities needs the adapter, given our mark."""
 ADAPTERS: tuple[tuple[IsNeeded, type[RealisingAdapter]], ...] = (
     (any_of_model.is_needed, AnyOfModel),
     (memory_chunk.is_needed, MemoryChunks),
