@@ -298,7 +298,7 @@ def run(args: argparse.Namespace) -> int:
         if args.watch:
             return _watch(args)
         inventory = read(args.sysfs)
-        wanted = tuple(function for function in inventory.functions if _wanted(args, function))
+        wanted = tuple(function for function in inventory.functions if _is_wanted(args, function))
         _print(args, dataclasses.replace(inventory, functions=wanted))
     return 0
 
@@ -325,7 +325,7 @@ def read(sysfs: Path, seconds: float = VITAL_SECONDS) -> index.Inventory:
     return complete.snapshot()
 
 
-def _wanted(args: argparse.Namespace, function: model.PciFunction) -> bool:
+def _is_wanted(args: argparse.Namespace, function: model.PciFunction) -> bool:
     return not args.classes or function.device_class.value in args.classes
 
 
@@ -355,7 +355,7 @@ def _teller(args: argparse.Namespace) -> Callable[[Change], None]:
 
     def tell(change: Change) -> None:
         function = change.function
-        if args.classes and (function is None or not _wanted(args, function)):
+        if args.classes and (function is None or not _is_wanted(args, function)):
             return
         loaded = names.load((function,), database) if function is not None else names.Names()
         _write_line(

@@ -79,7 +79,7 @@ class FabricStatus:
                     f"host {host} is avoided: attaches of {failed} failed there; look at its ports"
                 )
             sentences += self._contradictions(fabric.metadata.name)
-            sentences += self._stranded(view)
+            sentences += self._find_stranded(view)
             sentences += view.troubles.values()
             limited = [view.troubles[subject] for subject in connection.LIMITED if subject in view.troubles]
             # The message is cut, and these are the reason of the condition.
@@ -125,7 +125,7 @@ class FabricStatus:
             self._jobs.add(Job.LABELS, after=seconds)
         return view.pairs.reported(probation, now)
 
-    def _stranded(self, view: session.Session) -> tuple[str, ...]:
+    def _find_stranded(self, view: session.Session) -> tuple[str, ...]:
         def recorded(device: contract.Device) -> bool:
             key = names.DeviceKey(fabric=view.name, device=names.label(device.id))
             return self._cluster.attachments.get(key.attachment) is not None

@@ -196,7 +196,7 @@ class _Pairs:
                 contested_hosts.update(hosts)
                 contested_nodes.update(nodes)
                 problems.append(
-                    f"hosts {_listed(hosts)} and nodes {_listed(nodes)} all have {group.means.value} in common; name them "
+                    f"hosts {_join_names(hosts)} and nodes {_join_names(nodes)} all have {group.means.value} in common; name them "
                     "in spec.hosts"
                 )
                 continue
@@ -204,12 +204,12 @@ class _Pairs:
                 nodes_of.setdefault(host, {})[node] = group.means
                 hosts_of.setdefault(node, {})[host] = group.means
         problems += (
-            f"host {host} would be nodes {_listed(means)} by {_words(means)}; name one of them in spec.hosts"
+            f"host {host} would be nodes {_join_names(means)} by {_words(means)}; name one of them in spec.hosts"
             for host, means in nodes_of.items()
             if len(means) > 1
         )
         problems += (
-            f"hosts {_listed(means)} would all be node {node} by {_words(means)}; name one of them in spec.hosts"
+            f"hosts {_join_names(means)} would all be node {node} by {_words(means)}; name one of them in spec.hosts"
             for node, means in hosts_of.items()
             if len(means) > 1
         )
@@ -255,7 +255,7 @@ class _View:
                 yield f"{maps}, which does not exist"
             elif not listed and entry.host in self._named:
                 yield (
-                    f"{maps}, and that is the name of host {_listed(self._named[entry.host])}; put the host's id there, or set "
+                    f"{maps}, and that is the name of host {_join_names(self._named[entry.host])}; put the host's id there, or set "
                     "spec.trustHostNames if no machine can write the names"
                 )
             elif not listed and entry.node in self.nodes:
@@ -329,7 +329,9 @@ class _View:
         for kind, means in _OF_MACHINE.items():
             hosts = self._machines[kind]
             nodes = _index(
-                (_reported(kind, node), name) for name, node in self._claimable() if name not in explicit
+                (_node_identifier(kind, node), name)
+                for name, node in self._claimable()
+                if name not in explicit
             )
             identities += (
                 _Group(means=means, hosts=tuple(hosts[value]), nodes=tuple(members))
@@ -433,14 +435,14 @@ def _identity(kind: str, host: contract.Host) -> str:
     return COMPARABLE[kind](host.identifiers.get(kind, ""))
 
 
-def _reported(kind: str, node: core.Node) -> str:
+def _node_identifier(kind: str, node: core.Node) -> str:
     """Return the identifier of a node's machine in the Node."""
     if kind == SYSTEM_UUID:
         return identifiers.system_uuid(node.status.node_info.system_uuid)
     return identifiers.serial(node.metadata.annotations.get(SERIAL_ANNOTATION, ""))
 
 
-def _listed(members: Iterable[str]) -> str:
+def _join_names(members: Iterable[str]) -> str:
     names = sorted(members)
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return ", ".join(names[:NAMED_MAX]) + more

@@ -70,7 +70,7 @@ class NodeLabels:
             for view in self._cluster.sessions
         }
         self._damper.retain(lambda key: (hosts_of := there.get(key[0], set())) is None or key[1] in hosts_of)
-        further = self._closed()
+        further = self._closed_labels()
         for by_node in (by_node for each in related.values() for by_node in (each.reached, each.closed)):
             for node, of_node in by_node.items():
                 further.setdefault(node, set()).update(of_node)
@@ -205,7 +205,7 @@ class NodeLabels:
             self._jobs.add(Job.STATUS, fabric_name, after=jobs.GATHER_SECONDS)
             self._jobs.add(Job.LABELS, after=jobs.GATHER_SECONDS)
 
-    def _closed(self) -> dict[str, set[str]]:
+    def _closed_labels(self) -> dict[str, set[str]]:
         """Return, by node name, the labels of the models that the node may have no more of."""
         closed: dict[str, set[str]] = {}
         for fabric in self._cluster.fabrics:

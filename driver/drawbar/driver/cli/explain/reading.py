@@ -69,7 +69,7 @@ class _Look:
         devices: tuple[tree.Device, ...] = ()
         wanted: tuple[observed.Claim, ...] = ()
         if target.kind == "device":
-            devices = _named(shown, target.name)
+            devices = _find_devices(shown, target.name)
         elif target.kind in ("attachment", "enclosure", "fabric"):
             devices = tree.within(whole, target).devices
         elif target.kind == "claim":
@@ -207,7 +207,7 @@ def _is_daemon(pod: core.Pod) -> bool:
     return component == "node" or pod.spec.service_account_name.startswith("drawbar-node")
 
 
-def _named(shown: Iterable[tree.Device], name: str) -> tuple[tree.Device, ...]:
+def _find_devices(shown: Iterable[tree.Device], name: str) -> tuple[tree.Device, ...]:
     """Return the devices of that name: `pool/name`, an attachment, or an id of the fabric manager.
 
     Raises:

@@ -81,10 +81,10 @@ def _hosts(hosts: tuple[contract.Host, ...]) -> Iterator[str]:
             listed.setdefault((kind, first), []).append(host.id)
     remedy = "map hosts to nodes in spec.hosts, or have the manager show a number of each machine"
     for (kind, shown), ids in sorted(placeholders.items()):
-        yield f"{_named(ids, 'host')} {_show(ids)} the placeholder {kind} {shown}, which identifies no machine; {remedy}"
+        yield f"{_describe_ids(ids, 'host')} {_show(ids)} the placeholder {kind} {shown}, which identifies no machine; {remedy}"
     for (kind, shown), ids in sorted(holders.items()):
         if len(ids) > 1:
-            yield f"{_named(ids, 'host')} show the same {kind} {shown}, so it identifies none of them; {remedy}"
+            yield f"{_describe_ids(ids, 'host')} show the same {kind} {shown}, so it identifies none of them; {remedy}"
 
 
 def _show(ids: Sequence[str]) -> str:
@@ -121,7 +121,7 @@ def _recognition(hosts: tuple[contract.Host, ...], devices: tuple[contract.Devic
     for kinds, ids in by_kinds.items():
         shown = f"of {kinds} their nodes can read none" if kinds else "the fabric manager shows no identifier"
         yield (
-            f"{_named(ids)} can be recognised by sole arrival alone: {shown}; attach one such device to a host at a time, "
+            f"{_describe_ids(ids)} can be recognised by sole arrival alone: {shown}; attach one such device to a host at a time, "
             "and none by hand meanwhile"
         )
     shared = numbers.Numbers.from_devices(devices).holders()
@@ -133,12 +133,12 @@ def _recognition(hosts: tuple[contract.Host, ...], devices: tuple[contract.Devic
         if kind is witnesses.Kind.SERIAL and (value, named) in declared:
             continue
         yield (
-            f"{_named(named)} show the same {kind.value} {value}, so it identifies none of them; ask the vendor of the fabric "
+            f"{_describe_ids(named)} show the same {kind.value} {value}, so it identifies none of them; ask the vendor of the fabric "
             "manager for an identifier of each device"
         )
 
 
-def _named(ids: Sequence[str], kind: str = "device") -> str:
+def _describe_ids(ids: Sequence[str], kind: str = "device") -> str:
     """Return the number of devices or hosts in words, with the ids of a few."""
     more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
     return f"{kind}{'' if len(ids) == 1 else 's'} {', '.join(ids[:NAMED_MAX])}{more}"

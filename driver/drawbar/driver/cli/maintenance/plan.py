@@ -110,7 +110,7 @@ def plan(
         wanted = _reaching(ours.values(), scopes, labels, target.name, devices, on=on)
         listed = [Change(fabric=name, nodes=frozenset({target.name})) for name in wanted]
     else:
-        placed = _placed(shown, target)
+        placed = _find_devices(shown, target)
         devices = tuple(device for _, device in placed)
         by_fabric: dict[str, set[str]] = {}
         for fabric, device in placed:
@@ -140,7 +140,7 @@ def plan(
     )
 
 
-def _placed(shown: tree.Tree, target: objects.Target) -> list[tuple[str, tree.Device]]:
+def _find_devices(shown: tree.Tree, target: objects.Target) -> list[tuple[str, tree.Device]]:
     """Return the target's devices, each with its fabric.
 
     Raises:

@@ -134,7 +134,7 @@ async def read(
         "pod": _of_pod,
     }
     if target.kind not in read_one:
-        return await _whole(readings, driver, labels)
+        return await _read_whole(readings, driver, labels)
     rules, pods, found = await asyncio.gather(
         readings.list_rules(),
         readings.list_all(
@@ -164,13 +164,13 @@ async def read_devices(api: client.Client, *, driver: str) -> observed.Cluster:
         Incomplete: one of them cannot be read.
     """
     readings = _Readings(reader=Reader(api))
-    cluster = await _whole(readings, driver, with_causes=False)
+    cluster = await _read_whole(readings, driver, with_causes=False)
     if cluster.unread:
         raise Incomplete(f"not everything can be read, so nothing was changed: {cluster.unread[0]}")
     return cluster
 
 
-async def _whole(
+async def _read_whole(
     readings: _Readings, driver: str, labels: str = "", *, with_causes: bool = True
 ) -> observed.Cluster:
     """Return the whole cluster; `with_causes` adds the rules and pods that show why a claim waits."""
@@ -280,7 +280,7 @@ async def _with_devices(
         )
     )
     listed = tuple(attachment for attachment in held if attachment is not None)
-    listed += await _of_rules(readings, wanted, driver)
+    listed += await _read_rule_attachments(readings, wanted, driver)
     return observed.Cluster(
         driver=driver,
         fabrics=tuple(served.values()),
@@ -291,7 +291,7 @@ async def _with_devices(
     )
 
 
-async def _of_rules(
+async def _read_rule_attachments(
     readings: _Readings, wanted: tuple[claims.ResourceClaim, ...], driver: str
 ) -> tuple[attachments.DeviceAttachment, ...]:
     """Return the attachments of composites of rules; only their attachments name the members."""

@@ -250,13 +250,13 @@ class Steps:
                 manager=MANAGER,
             )
         except (kube_errors.NotFound, kube_errors.Conflict) as error:
-            raise self._removed() from error
+            raise self._removal_error() from error
 
     async def _evict(self, batch: plan.Evict) -> None:
         began = asyncio.get_running_loop().time()
         self.batch_rules = 0
         if not self._stands:
-            raise self._removed()
+            raise self._removal_error()
         for document in batch.documents:
             # Such rules come from an interrupted command.
             with suppress(kube_errors.AlreadyExists):
@@ -270,9 +270,9 @@ class Steps:
     async def _gone(self, pods: frozenset[str]) -> None:
         """Return once no claim is reserved for one of these pods."""
         shown = len(pods)
-        while left := self._left(pods):
+        while left := self._remaining_pods(pods):
             if not self._stands:
-                raise self._removed()
+                raise self._removal_error()
             if len(left) != shown:
                 shown = len(left)
                 sys.stderr.write(f"{len(pods) - shown} of {plan.counted(len(pods), 'pod')} gone\n")
@@ -283,7 +283,7 @@ class Steps:
         sys.stderr.write(f"{len(pods)} of {plan.counted(len(pods), 'pod')} gone\n")
         sys.stderr.flush()
 
-    def _left(self, pods: frozenset[str]) -> set[str]:
+    def _remaining_pods(self, pods: frozenset[str]) -> set[str]:
         return {consumer.uid for claim in self._claims for consumer in claim.pods if consumer.uid in pods}
 
     @property
@@ -291,7 +291,7 @@ class Steps:
         rule = self._rules.get(self.name)
         return rule is not None and rule.metadata.uid == self.uid and rule.metadata.deletion_timestamp is None
 
-    def _removed(self) -> errors.DrawbarError:
+    def _removal_error(self) -> errors.DrawbarError:
         return errors.DrawbarError(
             f"DeviceTaintRule {self.name} was removed meanwhile; nothing more is evicted because of it"
         )

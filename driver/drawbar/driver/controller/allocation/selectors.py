@@ -87,7 +87,7 @@ class Judge:
             self.faults.setdefault(expression, fault)
             return False
         shown, answer = self._answers.get((device.key, expression), (None, None))
-        if answer is None or shown != _shown(device.shown):
+        if answer is None or shown != _visible_parts(device.shown):
             self._asked.setdefault(expression, {})[device.key] = device.shown
             return False
         if answer.fault:
@@ -130,7 +130,7 @@ class Judge:
             changed |= self._record_fault(expression, outcome)
             for (key, shown), answer in zip(devices.items(), outcome.answers, strict=False):
                 self._answers.pop((key, expression), None)
-                self._answers[key, expression] = _shown(shown), answer
+                self._answers[key, expression] = _visible_parts(shown), answer
         while len(self._answers) > JUDGEMENTS_MAX:
             self._answers.popitem(last=False)
         return changed, used
@@ -144,6 +144,6 @@ class Judge:
         return before != outcome.fault
 
 
-def _shown(device: slices.Device) -> object:
+def _visible_parts(device: slices.Device) -> object:
     """Return the parts of a device that an expression can use."""
     return device.attributes, device.capacity

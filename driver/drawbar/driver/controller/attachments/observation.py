@@ -67,16 +67,25 @@ class _Demands:
         host_id = self.session.nodes.host_of.get(node) if self.session and node else None
         seen = self.context.cluster.allocated.seen(claim)
         demand = claim_index.demand(
-            claim, self.context.cluster.driver, self.realisation.offer, host_id, seen, origin=self._listed
+            claim,
+            self.context.cluster.driver,
+            self.realisation.offer,
+            host_id,
+            seen,
+            origin=self._find_listed,
         )
-        return demand if demand is None or not demand.claim.memory_interleave else self._judged(demand)
+        return (
+            demand
+            if demand is None or not demand.claim.memory_interleave
+            else self._judge_interleaving(demand)
+        )
 
-    def _judged(self, demand: claim_index.Demand) -> claim_index.Demand:
+    def _judge_interleaving(self, demand: claim_index.Demand) -> claim_index.Demand:
         """Return a demand for interleaved memory, with the reason if it is impossible."""
         given = demand.share.device if demand.share is not None else self.realisation.offer.device
         parts = self.realisation.parts
         members = (given,) if len(parts) == 1 else tuple(part.device for part in parts)
-        devices = {name: self._listed(name) for name in members}
+        devices = {name: self._find_listed(name) for name in members}
         problem = group.interleaving_problem(given, devices)
         if demand.unfit is not None or problem is None:
             return demand
@@ -85,7 +94,7 @@ class _Demands:
         )
         return replace(demand, unfit=unfit)
 
-    def _listed(self, name: str) -> contract.Device | None:
+    def _find_listed(self, name: str) -> contract.Device | None:
         return self.session.device(name) if self.session is not None else None
 
     def patience(self, demand: claim_index.Demand | None) -> datetime.timedelta:

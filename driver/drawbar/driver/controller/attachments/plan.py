@@ -189,7 +189,7 @@ def plan(observed: Observed, now: datetime.datetime) -> Steps:
     if demand is not None and demand.unfit is not None and not demand.failure_reported and not is_served:
         return _after_pause(observed, now) or (actions.ReportFailed(demand=demand, failure=demand.unfit),)
     refusals, seconds = _refuse_rivals(demand, observed.rivals, now)
-    return _within((*refusals, *_next_steps(observed, now)), seconds)
+    return _look_within((*refusals, *_next_steps(observed, now)), seconds)
 
 
 def _next_steps(observed: Observed, now: datetime.datetime) -> Steps:
@@ -200,7 +200,7 @@ def _next_steps(observed: Observed, now: datetime.datetime) -> Steps:
         return (actions.Adopt(),)
     if attachment.deleting:
         refusal, seconds = _wait_for_release(observed, attachment, now)
-        return _within((*refusal, *_release(observed, attachment, now)), seconds)
+        return _look_within((*refusal, *_release(observed, attachment, now)), seconds)
     if attachment.forced:
         return (actions.Delete(),)
     if attachment.held_by_hand:
@@ -416,7 +416,7 @@ def _report_attached(
     rest = _until_ready(observed, attachment, now)
     if attachment.holds(attachments.ATTACHED):
         if shown is not None and shown.is_over:
-            return _within((*said, *rest), shown.look_seconds)
+            return _look_within((*said, *rest), shown.look_seconds)
         if outcomes.contradiction(attachment) is None:
             return (*said, *rest)
     return (*said, actions.RecordAttached(), *rest)
@@ -495,7 +495,7 @@ def _contradict(
     if not shown.is_confirmed:
         if shown.look_seconds <= 0:
             return (actions.ReadFabric(), actions.RequeueAfter(seconds=READ_AGAIN_SECONDS))
-        return _within(_until_ready(observed, attachment, now), shown.look_seconds)
+        return _look_within(_until_ready(observed, attachment, now), shown.look_seconds)
     reason = reasons.CONNECTION_NOT_SHOWN if shown.host_id is None else reasons.CONNECTED_ELSEWHERE
     if _is_seen(observed, attachment):
         record = _record_contradiction(attachment, shown)
@@ -628,7 +628,7 @@ def _attach(observed: Observed, now: datetime.datetime) -> Steps:
     if not steps:
         reported = refusal_steps(observed.attachment, outcomes.Side.ATTACH, call)
         steps = (*reported, *_follow(outcomes.Side.ATTACH, call))
-    return _within(steps, observed.seconds_left(now))
+    return _look_within(steps, observed.seconds_left(now))
 
 
 def refusal_steps(attachment: attachments.DeviceAttachment | None, side: outcomes.Side, call: Call) -> Steps:
@@ -804,7 +804,7 @@ def _fail(demand: claim_index.Demand, reason: str, message: str) -> Steps:
     return (actions.ReportFailed(demand=demand, failure=attachments.Failure(reason=reason, message=message)),)
 
 
-def _within(steps: Steps, seconds: float | None) -> Steps:
+def _look_within(steps: Steps, seconds: float | None) -> Steps:
     """Return the steps with the next look no later than that; a step at the fabric is observed anyway."""
     if seconds is None or (steps and isinstance(steps[-1], actions.FabricAction | actions.Taint)):
         return steps

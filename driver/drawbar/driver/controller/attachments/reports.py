@@ -77,7 +77,7 @@ class Reports:
     def report_oddities(self) -> None:
         """Report an attachment that is ignored since it has no Fabric; withdraw the report of one that is gone."""
         if self._part.session is not None and self._part.attachment is None:
-            self._part.session.report(self._kept)
+            self._part.session.report(self._kept_subject)
         if self._part.session is not None or self._part.attachment is None:
             self._part.context.ignored.pop(self._part.key, None)
             return
@@ -97,7 +97,7 @@ class Reports:
         )
 
     @property
-    def _kept(self) -> str:
+    def _kept_subject(self) -> str:
         """Return the subject of the trouble that foreign finalizers keep the attachment."""
         return f"finalizers of {self._part.key.attachment}"
 
@@ -110,7 +110,7 @@ class Reports:
             f"({foreign}), so no claim gets the device: have their owner finish, or run kubectl patch deviceattachment {name} "
             '--type=merge -p \'{"metadata":{"finalizers":null}}\''
         )
-        if self._part.session is not None and self._part.session.report(self._kept, message):
+        if self._part.session is not None and self._part.session.report(self._kept_subject, message):
             log.warning("%s", message, extra=self._part.extras())
             self._part.cluster.recorder.attachment_warning(
                 self._part.existing, reason=reasons.FOREIGN_FINALIZER, message=message

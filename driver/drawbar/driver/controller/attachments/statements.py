@@ -164,7 +164,7 @@ def refused(
         condition = _condition(
             attachment, status=False, reason=action.reason, message=action.message, now=now
         )
-        return _kept(attachment, {attachments.ATTACHED: condition}, refusal=meta.cut(action.words))
+        return _keep_status(attachment, {attachments.ATTACHED: condition}, refusal=meta.cut(action.words))
     moment = meta.timestamp(now)
     condition = msgspec.to_builtins(
         meta.transition(
@@ -176,7 +176,7 @@ def refused(
             now=moment,
         )
     )
-    return _kept(attachment, {attachments.DETACHED: condition})
+    return _keep_status(attachment, {attachments.DETACHED: condition})
 
 
 def contradicted(
@@ -189,10 +189,10 @@ def contradicted(
     changes: dict[str, Any] = {} if action.is_attached else {"phase": ""}
     if action.record is not None:
         changes["contradiction"] = msgspec.to_builtins(action.record)
-    return _kept(attachment, {attachments.ATTACHED: condition}, **changes)
+    return _keep_status(attachment, {attachments.ATTACHED: condition}, **changes)
 
 
-def _kept(
+def _keep_status(
     attachment: attachments.DeviceAttachment, conditions: Mapping[str, Any], **changes: Any
 ) -> dict[str, Any]:
     """Return the attachment's status as the controller last wrote it, with other conditions of the controller."""

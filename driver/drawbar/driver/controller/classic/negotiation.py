@@ -420,7 +420,7 @@ class _Round:
         if context is None or requester.is_fixed:
             return
         asked = {waiting.entry for waiting in judged}
-        listed = _listed(context, unsuitable)
+        listed = _select_unsuitable(context, unsuitable)
         entries = {
             waiting.entry: listed if waiting.entry in asked else context.entries.get(waiting.entry, ())
             for waiting in requester.waiting
@@ -441,7 +441,7 @@ class _Round:
             self._steps.append(actions.Answer(context=context, entries=changed))
 
 
-def _listed(context: classic.Context, unsuitable: Collection[str]) -> tuple[str, ...]:
+def _select_unsuitable(context: classic.Context, unsuitable: Collection[str]) -> tuple[str, ...]:
     """Return as many nodes as an answer has room for, first those that the scheduler may select now."""
     first = dict.fromkeys((context.selected_node, *context.potential_nodes))
     named = frozenset(unsuitable)

@@ -96,7 +96,7 @@ def judge(
     lost: list[str] = []
     kept: dict[str, Missing] = {}
     for name in absent:
-        seen = _counted(missing.get(name), now)
+        seen = _count_listing(missing.get(name), now)
         reported = reports.get(name)
         unneeded = reported is None and not sudden and name not in missing
         confirmed = reported is not NodeReport.SHOWS and seen.listings >= LISTINGS
@@ -168,7 +168,7 @@ class Tracker:
         return trouble(self.missing, count, what=self.what)
 
 
-def _counted(before: Missing | None, now: float) -> Missing:
+def _count_listing(before: Missing | None, now: float) -> Missing:
     if before is None or not before.listings:
         return Missing(listings=1, counted_at=now)
     if now < before.counted_at + APART_SECONDS:

@@ -41,7 +41,7 @@ def _is_immediate(claim: claims.ResourceClaim | None) -> bool:
     return claim is not None and demands.is_immediate(claim.metadata)
 
 
-def _asked(change: change_kinds.ClaimChange) -> list[Asked]:
+def _asking_claims(change: change_kinds.ClaimChange) -> list[Asked]:
     claim = change.new or change.old
     assert claim is not None
     metadata = claim.metadata
@@ -70,7 +70,7 @@ class ImmediateAllocation(interface.Allocation):
         watch(
             "claim asks for immediate allocation, or no longer",
             change_kinds.ClaimChange,
-            _asked,
+            _asking_claims,
             when=lambda c: _is_immediate(c.old) or _is_immediate(c.new),
         ),
         watch("slice withdraws devices", change_kinds.SliceChange, _withdrawn),

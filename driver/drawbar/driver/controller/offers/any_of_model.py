@@ -71,7 +71,7 @@ def arrange(
         memory: the memory of the last arrangement.
         mark: our mark; None if the fabric keeps no marks.
     """
-    memory = _remembered(devices, held, memory)
+    memory = _refresh_memory(devices, held, memory)
     occupants = _occupants(devices, held, memory)
     carved = contract.carved(devices.values())
     whole = [device for device in devices.values() if device.slice_of is None and device.id not in carved]
@@ -79,7 +79,7 @@ def arrange(
     for device in whole:
         if device.model:
             alike.setdefault(_stem(device), []).append(device)
-    common = {stem: _common(group) for stem, group in alike.items()}
+    common = {stem: _common_device(group) for stem, group in alike.items()}
     waiting = [hold for hold in held.parts.values() if _awaits(hold, occupants, memory)]
     waited_for = {(hold.host_id, hold.model) for hold in waiting}
     inside = set(occupants.values())
@@ -102,8 +102,8 @@ def arrange(
         elif device.id in memory.foreign or not may_be_waited_for:
             foreign.add(device.id)
     occupants |= orphans
-    places = _held(devices, held, occupants, orphans, common)
-    for stem, count in _free(whole, set(occupants.values()), waiting).items():
+    places = _held_places(devices, held, occupants, orphans, common)
+    for stem, count in _count_free(whole, set(occupants.values()), waiting).items():
         for name in _free_names(stem, count, used, held.claimed) if stem in common else ():
             places[name] = replace(common[stem], id=name)
     memory = replace(memory, orphans=orphans, foreign=frozenset(foreign))
@@ -189,7 +189,7 @@ def uid_of(request_id: str) -> str:
     return request_id.rpartition("-")[0]
 
 
-def _remembered(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> Memory:
+def _refresh_memory(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> Memory:
     """Return the memory of existing devices and attachments; a new attachment of an orphan's place gets the orphan."""
     uids = {hold.uid for hold in held.parts.values()}
     kept = {uid: device_id for uid, device_id in memory.named.items() if uid in uids}
@@ -231,7 +231,7 @@ def _awaits(hold: Holding, occupants: Mapping[str, str], memory: Memory) -> bool
     return hold.name not in occupants and not hold.device_id and hold.uid not in memory.named
 
 
-def _held(
+def _held_places(
     devices: Mapping[str, contract.Device],
     held: Holdings,
     occupants: Mapping[str, str],
@@ -255,7 +255,7 @@ def _held(
     return places
 
 
-def _free(
+def _count_free(
     devices: Iterable[contract.Device], inside: Collection[str], waiting: Iterable[Holding]
 ) -> dict[str, int]:
     """Return the number of free devices by the stem of their places, less one for each place that waits for its device.
@@ -308,7 +308,7 @@ def _stem_of(place: str) -> str:
     return place.rpartition("-")[0]
 
 
-def _common(alike: Sequence[contract.Device]) -> contract.Device:
+def _common_device(alike: Sequence[contract.Device]) -> contract.Device:
     """Return the common properties of all devices of a model."""
     first = alike[0]
     different = {

@@ -289,7 +289,7 @@ class _Room:
         lacking = [part for number, part in enumerate(rule.devices) if number not in taken]
         unknown = [device for device in over if self._place(rule, device) is None]
         reasons = [f"the fabric has no {_kind(part)}" for part in lacking] or [
-            f"a composite takes {_listed([f'{part.count} {_kind(part)}' for part in rule.devices])} of one {rule.within}"
+            f"a composite takes {_join_texts([f'{part.count} {_kind(part)}' for part in rule.devices])} of one {rule.within}"
         ]
         if unknown:
             reasons.append(f"the fabric names no switch of {self._ids(unknown)}")
@@ -304,7 +304,7 @@ class _Room:
     def _ids(self, devices: Sequence[str]) -> str:
         shown = [self.listed[device].id for device in devices[:NAMED_IN_SENTENCE]]
         more = len(devices) - len(shown)
-        return _listed([*shown, *([f"{more} more"] if more else [])])
+        return _join_texts([*shown, *([f"{more} more"] if more else [])])
 
     def _problem(self, composite: fabrics.Composite) -> str | None:
         """Return why the devices are no composite, or None if they are."""
@@ -422,7 +422,7 @@ def _kind(part: fabrics.CompositePart) -> str:
     return " ".join(filter(None, (part.device_class, part.model)))
 
 
-def _listed(texts: Sequence[str]) -> str:
+def _join_texts(texts: Sequence[str]) -> str:
     *first, last = texts
     return f"{', '.join(first)} and {last}" if first else last
 

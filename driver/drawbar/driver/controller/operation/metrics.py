@@ -54,11 +54,11 @@ class Metrics(exposition.Exposition):
             "way",
         )
         self.attach_seconds = {way: attaches.labels(way) for way in (outcomes.ATTACHED, outcomes.REUSED)}
-        self.attaches = self._closed(
+        self.attaches = self._closed_series(
             self.counter("attaches", "How attaches ended.", "result"),
             (outcomes.ATTACHED, outcomes.REUSED, reasons.OTHER, *sorted(outcomes.FAILURES)),
         )
-        self.detaches = self._closed(
+        self.detaches = self._closed_series(
             self.counter("detaches", "How devices came back.", "result"), outcomes.DETACHES
         )
         self.failed_operations = self.counter(
@@ -85,6 +85,6 @@ class Metrics(exposition.Exposition):
             metric.remove_by_labels({"fabric": fabric})
 
     @staticmethod
-    def _closed(counter: prometheus.Counter, values: tuple[str, ...]) -> dict[str, prometheus.Counter]:
+    def _closed_series(counter: prometheus.Counter, values: tuple[str, ...]) -> dict[str, prometheus.Counter]:
         """Return a series for each value from the start: to Prometheus, a counter that begins at 1 has not grown."""
         return {value: counter.labels(value) for value in values}

@@ -297,7 +297,7 @@ def _candidates(observed: FabricState) -> tuple[_Candidate, ...]:
         )
     arranged = _arrange(observed, frozenset(device.name for _, device in published))
     by_name = {names.label(device.id): device for device in observed.devices}
-    kept = _kept(observed, arranged)
+    kept = _kept_names(observed, arranged)
     places = _homes(observed, arranged, kept)
     members_of = {**arranged.unlisted, **arranged.members}
     kept_whole = {device.name for _, device in published} & observed.attached_by_us.keys()
@@ -339,7 +339,7 @@ def _arrange(observed: FabricState, published: Collection[str]) -> Arrangement:
     )
 
 
-def _kept(observed: FabricState, arranged: Arrangement) -> frozenset[str]:
+def _kept_names(observed: FabricState, arranged: Arrangement) -> frozenset[str]:
     """Return the names of unlisted devices that stay published.
 
     If a claim's device were withdrawn, it could not be tainted, and nothing would end its pods. A device that one
@@ -479,7 +479,9 @@ def observe(
     """
     by_device = {attachment.spec.device: attachment for attachment in attached}
     reported = {
-        name: _counted(causes.of_attachment(attachment, overdue=name in overdue), facts.failures.get(name, 0))
+        name: _count_failures(
+            causes.of_attachment(attachment, overdue=name in overdue), facts.failures.get(name, 0)
+        )
         for name, attachment in by_device.items()
         if not Part.from_attachment(attachment).is_carved
     }
@@ -488,7 +490,7 @@ def observe(
         failed, part = causes.failure(attachment), Part.from_attachment(attachment)
         if part.is_carved and failed is not None and not attachment.holds(attachments.ATTACHED):
             whole = part.source
-            reported[whole] = _counted((failed,), facts.failures.get(whole, 0))
+            reported[whole] = _count_failures((failed,), facts.failures.get(whole, 0))
     ours = [attachment for attachment in by_device.values() if not attachment.held_by_hand]
     return FabricState(
         driver=driver,
@@ -507,7 +509,7 @@ def observe(
     )
 
 
-def _counted(reported: tuple[causes.Cause, ...], failures: int) -> tuple[causes.Cause, ...]:
+def _count_failures(reported: tuple[causes.Cause, ...], failures: int) -> tuple[causes.Cause, ...]:
     return tuple(
         replace(cause, failures=failures) if isinstance(cause, causes.AttachFailed) else cause
         for cause in reported

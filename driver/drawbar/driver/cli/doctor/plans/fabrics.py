@@ -174,7 +174,7 @@ def plan_hosts(cluster: observed.Cluster) -> Iterator[Finding]:
         return
     for fabric in ours:
         yield from _mapped(fabric)
-        yield from _told(fabric, nodes)
+        yield from _judge_marks(fabric, nodes)
         yield from _marks(fabric, nodes)
     if not all(fabric.spec.hosts for fabric in ours):
         yield from _machines(nodes)
@@ -197,7 +197,7 @@ def _mapped(fabric: fabrics.Fabric) -> Iterator[Finding]:
     )
 
 
-def _told(fabric: fabrics.Fabric, nodes: Sequence[core.Node]) -> Iterator[Finding]:
+def _judge_marks(fabric: fabrics.Fabric, nodes: Sequence[core.Node]) -> Iterator[Finding]:
     here = {node.metadata.name for node in nodes}
     lost = sorted({entry.node for entry in fabric.spec.hosts} - here)
     if lost:
@@ -227,18 +227,18 @@ def _marks(fabric: fabrics.Fabric, nodes: Sequence[core.Node]) -> Iterator[Findi
                 f"spec.{field} is {key}, and no node has it",
                 "give it to the nodes, with the id, the name or an identifier of their host as its value",
             )
-        yield from _twice(
+        yield from _find_duplicates(
             f"{field} {key}", dict(zip((node.metadata.name for node in nodes), values, strict=True))
         )
 
 
 def _machines(nodes: Sequence[core.Node]) -> Iterator[Finding]:
     """Yield a finding for each machine identifier that several nodes have."""
-    yield from _twice(
+    yield from _find_duplicates(
         "system UUID",
         {node.metadata.name: identifiers.system_uuid(node.status.node_info.system_uuid) for node in nodes},
     )
-    yield from _twice(
+    yield from _find_duplicates(
         f"annotation {hosts.SERIAL_ANNOTATION}",
         {
             node.metadata.name: identifiers.serial(node.metadata.annotations.get(hosts.SERIAL_ANNOTATION, ""))
@@ -247,7 +247,7 @@ def _machines(nodes: Sequence[core.Node]) -> Iterator[Finding]:
     )
 
 
-def _twice(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
+def _find_duplicates(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
     by_value: dict[str, list[str]] = {}
     for node, value in values.items():
         if value:

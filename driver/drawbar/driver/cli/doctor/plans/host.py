@@ -83,7 +83,7 @@ def plan_runtime(files: Sequence[File], cdi_dir: str, node_version: str) -> Iter
         if not node_version or node_version.startswith(f"{configured.runtime}:")
     ]
     for configured in in_use:
-        yield _judged(configured, cdi_dir, node_version)
+        yield _judge(configured, cdi_dir, node_version)
 
 
 def _content(file: File) -> dict[str, Any] | str:
@@ -124,7 +124,7 @@ def _table(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
-def _judged(configured: _Configured, cdi_dir: str, node_version: str) -> Finding:
+def _judge(configured: _Configured, cdi_dir: str, node_version: str) -> Finding:
     where = ", ".join(configured.files)
     if not _enabled(configured, node_version):
         said = "says enable_cdi = false" if configured.enabled is False else "does not say enable_cdi = true"

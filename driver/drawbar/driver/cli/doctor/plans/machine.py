@@ -213,19 +213,19 @@ def _hotplug(machine: Machine) -> Iterator[Finding]:
     unserved = [port for port in machine.ports if not port.driver and port.capable]
     hidden = [port for port in machine.ports if not port.driver and port.capable is None]
     if native:
-        yield findings.ok(Check.HOST_HOTPLUG, _named(native), f"{_have(native)} native hot-plug")
+        yield findings.ok(Check.HOST_HOTPLUG, _name_ports(native), f"{_have(native)} native hot-plug")
     if by_firmware:
         drivers = ", ".join(sorted({port.driver for port in by_firmware}))
         yield findings.warning(
             Check.HOST_HOTPLUG,
-            _named(by_firmware),
+            _name_ports(by_firmware),
             f"the firmware handles hot-plug here ({drivers}), and the kernel cannot power the slot",
             _native_remedy(machine),
         )
     if unserved:
         yield findings.warning(
             Check.HOST_HOTPLUG,
-            _named(unserved),
+            _name_ports(unserved),
             "can do hot-plug, and the kernel's driver pciehp does not serve it: no device that arrives there is seen"
             + ("" if machine.has_pciehp is False else "; the firmware keeps hot-plug to itself (_OSC)"),
             _native_remedy(machine),
@@ -234,7 +234,7 @@ def _hotplug(machine: Machine) -> Iterator[Finding]:
         return
     if hidden:
         lost = Unread(
-            what=_named(hidden),
+            what=_name_ports(hidden),
             why="configuration space beyond 64 bytes is hidden from this process",
             remedy="run this as root, or in the node daemon's pod",
         )
@@ -269,7 +269,7 @@ def _buses(machine: Machine) -> Iterator[Finding]:
     if unnumbered:
         yield findings.warning(
             Check.HOST_BUSES,
-            _named(unnumbered),
+            _name_ports(unnumbered),
             "no bus number is reserved: no device that arrives there is seen",
             f"boot the kernel with pci=assign-busses,{_parameters(needs.values())} and reboot; see {PAGE}",
         )
@@ -283,13 +283,13 @@ def _buses(machine: Machine) -> Iterator[Finding]:
         most = max(needs[listed].buses for listed in small)
         yield (findings.note if machine.wanted is None else findings.warning)(
             Check.HOST_BUSES,
-            _named(short),
+            _name_ports(short),
             f"fewer than {most} bus numbers are reserved: a card of class {_classes(small)} with a switch or many functions "
             "may not fit",
             f"boot the kernel with pci={_parameters(needs.values())}; see {PAGE}",
         )
     elif not unnumbered:
-        yield findings.ok(Check.HOST_BUSES, _named(ports), f"{_have(ports)} enough bus numbers")
+        yield findings.ok(Check.HOST_BUSES, _name_ports(ports), f"{_have(ports)} enough bus numbers")
 
 
 def _windows(machine: Machine) -> Iterator[Finding]:
@@ -303,13 +303,15 @@ def _windows(machine: Machine) -> Iterator[Finding]:
         if short:
             small[listed] = short
     if not small:
-        yield findings.ok(Check.HOST_WINDOWS, _named(ports), f"{_have(ports)} room for every class of device")
+        yield findings.ok(
+            Check.HOST_WINDOWS, _name_ports(ports), f"{_have(ports)} room for every class of device"
+        )
         return
-    for classes, short in _grouped(small):
+    for classes, short in _group_by_ports(small):
         largest = [needs[each] for each in classes]
         yield (findings.note if machine.wanted is None else findings.warning)(
             Check.HOST_WINDOWS,
-            _named(short),
+            _name_ports(short),
             f"{_smallest(short)} are reserved, and a device of class {_classes(classes)} can need "
             f"{_bytes(max(need.memory for need in largest))} and "
             f"{_bytes(max(need.prefetchable for need in largest))} prefetchable",
@@ -317,7 +319,9 @@ def _windows(machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _grouped(small: Mapping[DeviceClass, list[Port]]) -> Iterator[tuple[tuple[DeviceClass, ...], list[Port]]]:
+def _group_by_ports(
+    small: Mapping[DeviceClass, list[Port]],
+) -> Iterator[tuple[tuple[DeviceClass, ...], list[Port]]]:
     """Yield the classes together with the ports that are too small for them, grouped by ports."""
     by_ports: dict[tuple[Port, ...], list[DeviceClass]] = {}
     for listed, short in small.items():
@@ -332,7 +336,7 @@ def _has_room(windows: resources.Windows, need: Need) -> bool:
 
 def _window_remedy(machine: Machine, needs: Iterable[Need]) -> str:
     wanted = list(needs)
-    asked = _asked(machine.command_line)
+    asked = _requested_sizes(machine.command_line)
     firmware = "turn on Above 4G Decoding (a large MMIO High Size) in the firmware's setup"
     memory = max((need.memory for need in wanted), default=0)
     prefetchable = max((need.prefetchable for need in wanted), default=0)
@@ -438,7 +442,7 @@ def _options(command_line: str) -> frozenset[str]:
     return frozenset(command_line.split())
 
 
-def _asked(command_line: str) -> dict[str, int]:
+def _requested_sizes(command_line: str) -> dict[str, int]:
     """Return the sizes in `pci=` by name, without those that are not valid."""
     sizes = {}
     for option in command_line.split():
@@ -469,7 +473,7 @@ def _smallest(ports: Iterable[Port]) -> str:
     return f"{_bytes(memory)} and {_bytes(prefetchable)} prefetchable"
 
 
-def _named(ports: list[Port]) -> str:
+def _name_ports(ports: list[Port]) -> str:
     return findings.listed([port.name for port in ports])
 
 
