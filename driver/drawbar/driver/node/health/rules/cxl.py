@@ -1,4 +1,4 @@
-"""CXL memory devices: whether they are enabled, map memory and give access to their media; pure."""
+"""Rules for CXL memory devices: whether they are enabled, map memory and give access to their media. Pure."""
 
 from drawbar.driver.node.health.rules.rule import Evidence, HealthRule, Look, Rule
 from drawbar.driver.node.health.samples import Memdev

@@ -1,4 +1,4 @@
-"""The PCI Express link of a card, against the most that both its ends can; pure."""
+"""Rules for the PCI Express link of a card, compared with the most that both its ends support. Pure."""
 
 from drawbar.driver.node.health.rules.rule import Evidence, HealthRule, Look, Rule
 from drawbar.driver.node.health.samples import Reading

@@ -1,4 +1,4 @@
-"""States of NVMe controllers (drivers/nvme/host/core.c); pure."""
+"""Rules for the states of NVMe controllers (drivers/nvme/host/core.c). Pure."""
 
 from drawbar.driver.node.health.rules.rule import Evidence, HealthRule, Look, Rule, label
 from drawbar.driver.node.health.verdicts import Effect

@@ -1,4 +1,4 @@
-"""Whether the device is there, answers, and has its driver; pure."""
+"""Rules for the device's presence, its response, and its driver. Pure."""
 
 from drawbar.driver.catalogue import taints
 from drawbar.driver.node.health.rules.rule import Evidence, HealthRule, Look, Rule
@@ -6,7 +6,7 @@ from drawbar.driver.node.health.verdicts import Effect
 
 
 def _not_here(_: Look) -> None:
-    """A reading shows the device; that it is gone or a read hangs shows no reading (`judgement.observe`)."""
+    """Return None: a reading proves presence. Absence and hanging reads have no reading (`judgement.observe`)."""
 
 
 def _silent(look: Look) -> Evidence | None:
