@@ -28,9 +28,9 @@ _INSTEAD = "nic0"
 NO_DRIVER = "no kernel driver is bound; load the driver on this node"
 
 Report = Callable[[str], None]
-"""Takes the progress of an erase, as a clause."""
+"""A callback for the progress of an erase, as a clause."""
 Eraser = Callable[[Report], None]
-"""Erases all of the user's data and returns. Blocks, and raises `errors.NotCleaned`."""
+"""A function to erase all of the user's data. Blocks, and raises `errors.NotCleaned`."""
 OFFERED: dict[DeviceClass, "Generic"] = {}
 """The offered classes by name. `registry`, which knows all of them, fills it."""
 

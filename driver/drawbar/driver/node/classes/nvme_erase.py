@@ -80,7 +80,7 @@ class Command:
 # An array of bytes knows its address, so `ctypes` (0.4 MB) is not imported.
 Page = array.array
 Submit = Callable[[int, Command, "Page[int] | None"], int]
-"""Sends a command to the controller behind a descriptor and returns its status, 0 for success. Raises OSError."""
+"""A function to send a command to the controller behind a descriptor; returns its status, 0 for success. Raises OSError."""
 
 
 def submit(descriptor: int, command: Command, data: "Page[int] | None") -> int:

@@ -181,7 +181,7 @@ _MOST_CAPABILITIES = (_SPACE_BYTES - _EXTENDED_START) // 8  # a longer list is a
 _ALL_ONES = 0xFFFF_FFFF  # the answer of a removed device
 
 ReadConfigSpace = Callable[[int, int], bytes]
-"""Takes a length and an offset in bytes, as `os.pread` does after its descriptor."""
+"""A function of a length and an offset in bytes, like `os.pread` after its descriptor."""
 
 
 class ConfigSpaceHidden(Exception):

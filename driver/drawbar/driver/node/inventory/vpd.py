@@ -26,7 +26,7 @@ _BLOCKED_VENDORS = frozenset({_LSI, _ATTANSIC})
 _BLOCKED_DEVICES = frozenset({(_ANNAPURNA, 0x0031)})
 
 ReadBytes = Callable[[int, int], bytes]
-"""Takes a length and an offset, as `os.pread` does after its descriptor."""
+"""A function of a length and an offset, like `os.pread` after its descriptor."""
 
 
 def is_worthwhile(device_class: DeviceClass, vendor: int, device: int, *, is_identified: bool) -> bool:

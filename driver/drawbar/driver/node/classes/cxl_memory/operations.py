@@ -1,4 +1,4 @@
-"""Read the state of a CXL memory device, and carry out the decisions of `plan` and `interleaving`.
+"""The reading of a CXL memory device's state, and the execution of the decisions of `plan` and `interleaving`.
 
 Not supported: a part of a device, persistent memory, and devices mapped by firmware without a region. A region's memory
 blocks are found by its range of host addresses, so the dax device is not needed to find them.
