@@ -80,7 +80,7 @@ class Generic:
         missing = self.missing_of_function(card.first, card.device_nodes)
         if missing is not None:
             return missing
-        for function, offered in _others(card):
+        for function, offered in _other_functions(card):
             missing = offered.missing_of_function(function, function.device_nodes)
             if missing is not None:
                 return f"of its function {function.address} ({function.device_class}), {missing}"
@@ -191,7 +191,7 @@ class Generic:
         Here: the device files of all functions, the files shared by their drivers, and the network interfaces.
         """
         nodes = (
-            *(described(node) for node in self._given_nodes(card)),
+            *(described(node) for node in self._container_nodes(card)),
             *(described(node) for node in driverfiles.find_nvidia(card, host)),
             *driverfiles.find_shared(card, host),
         )
@@ -203,12 +203,12 @@ class Generic:
             ),
         )
 
-    def _given_nodes(self, card: model.Card) -> Iterator[model.DeviceNode]:
+    def _container_nodes(self, card: model.Card) -> Iterator[model.DeviceNode]:
         """Yield the functions' device files, each once.
 
         A function of another offered class yields the files of that class's `subsystems`, any other those of this class.
         """
-        own = {function.address: offered for function, offered in _others(card)}
+        own = {function.address: offered for function, offered in _other_functions(card)}
         seen = set()
         for function in card.functions:
             subsystems = own.get(function.address, self).subsystems
@@ -241,7 +241,7 @@ def own_interfaces(card: model.Card) -> tuple[str, ...]:
     return tuple(name for function in card.functions for name in function.net_interfaces)
 
 
-def _others(card: model.Card) -> Iterator[tuple[model.PciFunction, Generic]]:
+def _other_functions(card: model.Card) -> Iterator[tuple[model.PciFunction, Generic]]:
     """Yield the physical functions of another offered class than the first function's, each with its class."""
     for function in card.functions:
         offered = OFFERED.get(function.device_class)
@@ -251,7 +251,7 @@ def _others(card: model.Card) -> Iterator[tuple[model.PciFunction, Generic]]:
 
 
 def _other_classes(card: model.Card) -> tuple[Generic, ...]:
-    return tuple(dict.fromkeys(offered for _, offered in _others(card)))
+    return tuple(dict.fromkeys(offered for _, offered in _other_functions(card)))
 
 
 def described(node: model.DeviceNode) -> spec.DeviceNode:

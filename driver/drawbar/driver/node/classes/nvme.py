@@ -42,7 +42,7 @@ class Nvme(generic.Generic):
             return None
         controller = next((node for node in card.device_nodes if _is_controller(node)), None)
         if controller is None:
-            return functools.partial(_without_controller, card)
+            return functools.partial(_refuse_without_controller, card)
         path = host.dev / controller.path.removeprefix("/dev/")
         serials = (each.serial for function in card.functions for each in function.nvme)
         return nvme_erase.eraser(path, controller, next(serials, None) or card.serial or "")
@@ -55,7 +55,7 @@ def _is_controller(node: model.DeviceNode) -> bool:
     return node.subsystem == "nvme" and not node.block
 
 
-def _without_controller(card: model.Card, report: generic.Report) -> None:
+def _refuse_without_controller(card: model.Card, report: generic.Report) -> None:
     del report
     driver = card.first.driver
     raise errors.NotCleaned(

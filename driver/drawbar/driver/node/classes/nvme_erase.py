@@ -4,9 +4,9 @@ Sanitize comes first, because it reaches the whole medium and reports its progre
 A controller without these formats each namespace with a secure erase, by a new key if it can. The namespace keeps its
 format. A controller without Format NVM sanitizes by overwriting.
 
-The previous user had the controller too, and may have left it in any state. A sanitize in progress is waited for. An
-allocated namespace that is not attached to this controller is a reason to refuse. A format misses it. On a disk with
-several controllers it may belong to another host, and a sanitize would erase that host's data.
+The previous user had the controller too, and may have left it in any state. The erase first waits for a sanitize in
+progress. It refuses a disk with an allocated namespace that is not attached to this controller. A format would miss it.
+On a disk with several controllers it may belong to another host, and a sanitize would erase that host's data.
 
 Source: NVM Express Base Specification 2.0: Identify, Sanitize, Format NVM, log page 81h; include/uapi/linux/nvme_ioctl.h.
 """
@@ -111,11 +111,11 @@ def eraser(path: Path, node: model.DeviceNode, serial: str, submit: Submit = sub
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
-            raise _refused(node.path, f"cannot open {path}: {os.strerror(error.errno or 0)}") from error
+            raise _refusal(node.path, f"cannot open {path}: {os.strerror(error.errno or 0)}") from error
         try:
             facts = os.fstat(descriptor)
             if not stat.S_ISCHR(facts.st_mode) or facts.st_rdev != os.makedev(node.major, node.minor):
-                raise _refused(node.path, f"{path} is another device by now")
+                raise _refusal(node.path, f"{path} is another device by now")
             _Disk(descriptor, node.path, submit).erase(serial, report)
         finally:
             os.close(descriptor)
@@ -137,7 +137,7 @@ class _Disk:
         about = self._identify(Identify.CONTROLLER)
         own = about[4:24].decode("ascii", errors="replace").strip()
         if model.canonical_serial(own) != model.canonical_serial(serial):
-            raise _refused(self._name, f"it has the serial number {own!r}, and {serial!r} is to be erased")
+            raise _refusal(self._name, f"it has the serial number {own!r}, and {serial!r} is to be erased")
         admitted, attributes = int.from_bytes(about[256:258], "little"), about[524]
         sanitizes = int.from_bytes(about[328:332], "little")
         quick = next((way for way in (_BY_KEY, _BY_BLOCK) if sanitizes & way), None)
@@ -151,36 +151,36 @@ class _Disk:
         elif sanitizes & _BY_OVERWRITING:
             self._sanitize(_BY_OVERWRITING, report)
         else:
-            raise _refused(
+            raise _refusal(
                 self._name,
                 "it can neither be sanitized nor formatted; set policy.clean of its Fabric to reset for disks "
                 "whose data the next user may read",
             )
 
     def _sanitize(self, way: int, report: generic.Report) -> None:
-        self._await(report)  # the previous user may have started one
+        self._await_sanitize(report)  # the previous user may have started one
         passes = _ONE_PASS if way == _BY_OVERWRITING else 0
         begin = Command(opcode=Opcode.SANITIZE, cdw10=_ACTIONS[way] | _UNRESTRICTED_EXIT | passes)
         self._send(begin, "sanitize")
-        state = self._await(report)
+        state = self._await_sanitize(report)
         if state == _FAILED:
-            raise _refused(
+            raise _refusal(
                 self._name,
                 "its sanitize failed half way; it is tried again, and if it fails again the disk is broken",
             )
 
-    def _await(self, report: generic.Report) -> int:
+    def _await_sanitize(self, report: generic.Report) -> int:
         """Wait until no sanitize is in progress; return the state of the last one."""
         while True:
-            state, done = self._sanitizing()
+            state, done = self._read_sanitize_state()
             if state != _IN_PROGRESS:
                 return state
             if time.monotonic() > self._ends:
-                raise _refused(self._name, f"its sanitize did not end within {LONGEST_SECONDS // 3600} h")
+                raise _refusal(self._name, f"its sanitize did not end within {LONGEST_SECONDS // 3600} h")
             report(f"sanitizing {self._name}, {done // 10 * 10} % done")  # each change is a write
             time.sleep(LOOK_SECONDS)
 
-    def _sanitizing(self) -> tuple[int, int]:
+    def _read_sanitize_state(self) -> tuple[int, int]:
         """Return the state of the most recent sanitize, and its progress in percent."""
         dwords = 512 // 4 - 1
         page = array.array("B", bytes(512))
@@ -203,7 +203,7 @@ class _Disk:
             return
         hidden = set(self._namespaces(Identify.ALLOCATED)) - set(self._namespaces(Identify.ACTIVE))
         if hidden:
-            raise _refused(
+            raise _refusal(
                 self._name,
                 f"its namespace {min(hidden)} is not attached to this controller, so it would be missed, or is another host's; "
                 "delete it (nvme delete-ns) or attach it here",
@@ -254,13 +254,13 @@ class _Disk:
         except OSError as error:
             number = error.errno or 0
             name = errno.errorcode.get(number, "no errno")
-            raise _refused(
+            raise _refusal(
                 self._name,
                 f"asked to {what}, the kernel answered {os.strerror(number)} ({name}); look at its log",
             ) from error
         if status:
-            raise _refused(self._name, f"asked to {what}, it answered with status {status:#06x}")
+            raise _refusal(self._name, f"asked to {what}, it answered with status {status:#06x}")
 
 
-def _refused(name: str, why: str) -> errors.NotCleaned:
+def _refusal(name: str, why: str) -> errors.NotCleaned:
     return errors.NotCleaned(f"{name} is not erased, so no other user gets it: {why}")

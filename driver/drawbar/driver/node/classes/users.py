@@ -87,7 +87,7 @@ def find_openers(
     for pid in processes(proc):
         if pid == os.getpid():
             continue
-        for numbers in _opened(f"{proc}/{pid}/fd", wanted, names):
+        for numbers in _find_open(f"{proc}/{pid}/fd", wanted, names):
             path = wanted[numbers]
             name = files.text(f"{proc}/{pid}/comm") or "?"
             remedy = f": {remedies[name]}" if name in remedies else ""
@@ -112,7 +112,7 @@ def find_first_openers(
     for pid in processes(proc):
         if pid == os.getpid() or len(openers) == len(wanted):
             continue
-        for numbers in _opened(f"{proc}/{pid}/fd", wanted, names):
+        for numbers in _find_open(f"{proc}/{pid}/fd", wanted, names):
             name = files.text(f"{proc}/{pid}/comm") or "?"
             if name not in ignored:
                 openers.setdefault(numbers, f"pid {pid} ({name}) has {wanted[numbers]} open")
@@ -136,7 +136,7 @@ def blindness(proc: Path) -> str | None:
     return None
 
 
-def _opened(folder: str, wanted: Mapping[Numbers, str], names: set[str]) -> Iterator[Numbers]:
+def _find_open(folder: str, wanted: Mapping[Numbers, str], names: set[str]) -> Iterator[Numbers]:
     """Yield each wanted file that is open in the folder, once."""
     seen = set()
     for name in files.names(folder):

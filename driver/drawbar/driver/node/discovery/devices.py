@@ -152,15 +152,15 @@ class Devices:
         if changed is not None:
             self.subscribe(lambda _: changed())
         self.readings = 0
-        """How many objects were read one by one."""
+        """The number of objects read one by one."""
         self.audits = 0
-        """How often everything was compared with the kernel."""
+        """The number of comparisons of everything with the kernel."""
         self.missed = 0
-        """How many changes these comparisons found that no event had told of."""
+        """The number of changes without an event that these comparisons found."""
         self.losses = 0
-        """How often events were lost, so that the order in which devices came and went is not certain."""
+        """The number of times that events were lost; the order of arrivals and removals is then uncertain."""
 
-    # --- what there is ---
+    # --- queries ---
 
     @property
     def inventory(self) -> index.Inventory:
@@ -181,7 +181,7 @@ class Devices:
         self._subscribers.append(changed)
         return lambda: self._subscribers.remove(changed)
 
-    # --- keeping it current ---
+    # --- updates ---
 
     async def read(self) -> None:
         """Read everything again.
@@ -193,7 +193,7 @@ class Devices:
             self._loop = asyncio.get_running_loop()
             fresh = await asyncio.to_thread(reader.read, self._sysfs, self._slow)
             changes = self._live.replace(fresh)
-        self._tell(changes)
+        self._notify(changes)
 
     async def refresh_slot(self, name: str) -> model.Slot | None:
         """Read one slot again and return it, or None if there is none of that name; slots have no events of their own."""
@@ -220,9 +220,9 @@ class Devices:
         """Schedule a read of the function; called in another thread."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._want, reader.Subject(reader.Kind.FUNCTION, address))
+                self._loop.call_soon_threadsafe(self._schedule, reader.Subject(reader.Kind.FUNCTION, address))
 
-    def _want(self, subject: reader.Subject) -> None:
+    def _schedule(self, subject: reader.Subject) -> None:
         self._due[subject] = None
         self._heard.set()
 
@@ -242,7 +242,7 @@ class Devices:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work(ended), name="inventory-refresh")
             audit = tasks.create_task(
-                _audit_for_ever(self, self._settings.audit_seconds), name="inventory-audit"
+                _audit_periodically(self, self._settings.audit_seconds), name="inventory-audit"
             )
             async for event in source.events():
                 self._hear(event)
@@ -324,10 +324,10 @@ class Devices:
                 # If the slots changed, the functions must be read again to find theirs.
                 done = done | todo if self._live.slot_names is names else frozenset()
                 todo = further - done
-        self._tell(changes)
+        self._notify(changes)
         return changes, done - asked
 
-    def _tell(self, changes: live.Changes) -> None:
+    def _notify(self, changes: live.Changes) -> None:
         if changes:
             for subscriber in tuple(self._subscribers):
                 # A change may be reported twice: the next call includes the changes of a failed one.
@@ -359,7 +359,7 @@ class Devices:
         return missed
 
 
-async def _audit_for_ever(devices: Devices, pause_seconds: float) -> None:
+async def _audit_periodically(devices: Devices, pause_seconds: float) -> None:
     while pause_seconds:
         await asyncio.sleep(pause_seconds * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
         try:

@@ -51,7 +51,7 @@ class _Notes:
         self.objects: set[str] = set()
         self.further: set[Subject] = set()
         self.moved: set[str] = set()
-        """Addresses at which a slot appeared or ceased to be."""
+        """Addresses of slots that appeared, disappeared or moved."""
         self.memdevs: set[str] = set()
         """Addresses of functions whose memory devices changed."""
 
@@ -140,7 +140,7 @@ class Live:
         """Apply a reading; return the changes, and further objects to read because of them."""
         notes = self._take(observed)
         if notes.moved:
-            notes.further.update(self._below(notes.moved))
+            notes.further.update(self._functions_in_slots(notes.moved))
         return notes.changes(), frozenset(notes.further)
 
     def _take(self, observed: reader.Observation) -> _Notes:
@@ -208,7 +208,7 @@ class Live:
         if before is None or slot is None or before.location != slot.location:
             notes.moved |= {each.address for each in (before, slot) if each is not None}
 
-    def _below(self, addresses: set[str]) -> Iterable[Subject]:
+    def _functions_in_slots(self, addresses: set[str]) -> Iterable[Subject]:
         """Yield the functions that may be in a slot at one of these addresses. It scans all functions; slots seldom change."""
         for function in self._entries.functions.values():
             devices = {

@@ -5,8 +5,8 @@ a thread from asyncio code.
 
 A uevent reports a change, never the current state: when it arrives, the device may have gone and come back. An event
 therefore only names objects (`Subject`), from its path. An `Observation` holds their current state, or None for a missing
-object. Some changes have no event of their own and follow from other events. They are a slot's power and presence and the
-link of the bridge above it (from the functions), the decoders of a region, and a port's number of committed decoders.
+object. Some changes have no event of their own. A slot's power and presence, and the link of the bridge above it, change
+with the functions. The decoders of a region and a port's number of committed decoders change with the region.
 
 Reading functions is the hot path of discovery, with a target of 10,000 a second. A function costs one `uevent` with its
 ids, class and driver, or single files without them. It also costs one directory listing, and only those further files in
@@ -86,7 +86,7 @@ def _from_uevent(class_code: str, device: str, subsystem: str, driver: str | Non
         first, second, third, fourth = ids
     except ValueError:
         return None
-    return _made(code, (first, second), (third, fourth), driver)
+    return _make_ids(code, (first, second), (third, fourth), driver)
 
 
 def _from_files(directory: int, driver: str | None) -> Ids:
@@ -94,7 +94,7 @@ def _from_files(directory: int, driver: str | None) -> Ids:
     code, vendor, device, subsystem_vendor, subsystem_device = (
         files.number(name, directory) for name in names
     )
-    return _made(
+    return _make_ids(
         _NO_CLASS if code is None else code,
         (_NO_DEVICE if vendor is None else vendor, _NO_DEVICE if device is None else device),
         (subsystem_vendor, subsystem_device),
@@ -102,7 +102,7 @@ def _from_files(directory: int, driver: str | None) -> Ids:
     )
 
 
-def _made(
+def _make_ids(
     code: int, ids: tuple[int, int], subsystem: tuple[int | None, int | None], driver: str | None
 ) -> Ids:
     vendor, device = ids

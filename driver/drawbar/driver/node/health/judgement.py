@@ -71,17 +71,17 @@ def observe(
     """
     match sample:
         case Gone():
-            return _gone(memory, elapsed_seconds, policy)
+            return _observe_absence(memory, elapsed_seconds, policy)
         case Stuck(seconds=seconds):
             message = f"{memory.address or 'the device'}: reading its state did not end within {seconds:g} s"
-            return memory, _only(presence.NOT_ANSWERING, message)
+            return memory, _single_finding(presence.NOT_ANSWERING, message)
         case Reading():
-            return _reading(memory, sample, elapsed_seconds, policy)
+            return _observe_reading(memory, sample, elapsed_seconds, policy)
         case _:
             assert_never(sample)
 
 
-def _gone(memory: Memory, elapsed: float, policy: Policy) -> tuple[Memory, Observed]:
+def _observe_absence(memory: Memory, elapsed: float, policy: Policy) -> tuple[Memory, Observed]:
     absent = memory.absent_seconds + elapsed
     # The driver of a returning device is not yet bound, so most state is dropped.
     kept = {
@@ -94,20 +94,22 @@ def _gone(memory: Memory, elapsed: float, policy: Policy) -> tuple[Memory, Obser
         message = (
             f"{memory.address} disappeared from the bus while it was attached; look at its link and power"
         )
-        return after, _only(presence.LOST, message)
+        return after, _single_finding(presence.LOST, message)
     if absent >= policy.arrival_seconds:
-        return after, _only(
+        return after, _single_finding(
             presence.LOST,
             f"the device has not appeared within {policy.arrival_seconds:g} s; look at its link",
         )
     return after, Observed(present={}, unknown=_ALL)
 
 
-def _only(rule: HealthRule, message: str) -> Observed:
+def _single_finding(rule: HealthRule, message: str) -> Observed:
     return Observed(present={rule.name: Evidence(message=message)}, unknown=_ALL - {rule.name})
 
 
-def _reading(memory: Memory, reading: Reading, elapsed: float, policy: Policy) -> tuple[Memory, Observed]:
+def _observe_reading(
+    memory: Memory, reading: Reading, elapsed: float, policy: Policy
+) -> tuple[Memory, Observed]:
     present: dict[str, Evidence] = {}
     unknown: set[str] = set()
     by_rule: dict[str, Any] = {}
@@ -198,18 +200,18 @@ def _advance(
     """Return the finding's course after a sample, or None if there is nothing to remember."""
     evidence = observed.present.get(finding)
     if evidence is not None:
-        return _present(track, evidence, step, policy.rules.for_finding(finding))
+        return _track_present(track, evidence, step, policy.rules.for_finding(finding))
     if track is None:
         return None
-    return _undecided(track) if finding in observed.unknown else _absent(track, step, policy)
+    return _track_unknown(track) if finding in observed.unknown else _track_absent(track, step, policy)
 
 
-def _present(track: Track | None, evidence: Evidence, step: float, rule: Rule) -> Track:
+def _track_present(track: Track | None, evidence: Evidence, step: float, rule: Rule) -> Track:
     if track is None:
         return Track(evidence=evidence, raised=rule.hold_down_seconds <= 0)
     # A finding in a new state gets the new evidence; one that persists keeps the old.
-    shown = track.evidence if track.evidence.value == evidence.value and _goes_on(track) else evidence
-    lasted = track.present_seconds + step if _goes_on(track) else 0.0
+    shown = track.evidence if track.evidence.value == evidence.value and _is_unbroken(track) else evidence
+    lasted = track.present_seconds + step if _is_unbroken(track) else 0.0
     return replace(
         track,
         evidence=shown,
@@ -219,19 +221,19 @@ def _present(track: Track | None, evidence: Evidence, step: float, rule: Rule) -
     )
 
 
-def _goes_on(track: Track) -> bool:
+def _is_unbroken(track: Track) -> bool:
     """Return whether the finding was present without a break: it is raised, or the last sample showed it."""
     return track.raised or track.clean_seconds == 0.0
 
 
-def _undecided(track: Track) -> Track | None:
+def _track_unknown(track: Track) -> Track | None:
     """Return the course after a sample without information: a raised finding stays, a hold-down time starts again."""
     if track.raised:
         return track
     return replace(track, present_seconds=0.0) if track.relapses else None
 
 
-def _absent(track: Track, step: float, policy: Policy) -> Track | None:
+def _track_absent(track: Track, step: float, policy: Policy) -> Track | None:
     clean = track.clean_seconds + step
     if track.raised:
         if clean < _recovery_seconds(track, policy):

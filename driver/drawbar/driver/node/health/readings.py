@@ -39,8 +39,8 @@ def read(sysfs: Path, card: model.Card) -> samples.Sample:
     names = {entry.name for entry in files.entries(first)}
     if not names:
         return samples.Gone()
-    top = _top(card)
-    above = _above(top)
+    top = _find_top(card)
+    above = _port_above(top)
     asleep = files.text(first + "/power_state") in _ASLEEP
     physical = [function for function in card.functions if function.physical_function is None]
     port = f"{root}/{above}" if above is not None else None
@@ -117,7 +117,7 @@ def _error_log(path: str, by_severity: Mapping[Severity, Counters]) -> ErrorLog 
     return ErrorLog(place=path.rpartition("/")[2], counters=by_severity) if by_severity else None
 
 
-def _top(card: model.Card) -> model.PciFunction:
+def _find_top(card: model.Card) -> model.PciFunction:
     """Return the card's function at the end of its slot's link: a card may hold a switch."""
     by_path = {function.path: function for function in card.functions}
     top = card.first
@@ -126,7 +126,7 @@ def _top(card: model.Card) -> model.PciFunction:
     return top
 
 
-def _above(function: model.PciFunction) -> str | None:
+def _port_above(function: model.PciFunction) -> str | None:
     """Return the directory of the port above a function, or None directly below a root complex."""
     path = function.path.rpartition("/")[0]
     return path if pci.ADDRESS.fullmatch(path.rpartition("/")[2]) else None
@@ -142,8 +142,8 @@ def _link(path: str, port: str | None) -> samples.Link | None:
     return samples.Link(
         speed_gts=speed,
         width=width,
-        most_gts=_least(_speed(path, "max"), _speed(port, "max")),
-        most_width=_least(_width(path, "max"), _width(port, "max")),
+        most_gts=_minimum(_speed(path, "max"), _speed(port, "max")),
+        most_width=_minimum(_width(path, "max"), _width(port, "max")),
     )
 
 
@@ -155,7 +155,7 @@ def _width(path: str, which: str) -> int | None:
     return pci.link_width(files.number(f"{path}/{which}_link_width"))
 
 
-def _least(first: T | None, other: T | None) -> T | None:
+def _minimum(first: T | None, other: T | None) -> T | None:
     given = [value for value in (first, other) if value is not None]
     return min(given) if given else None
 
@@ -172,21 +172,21 @@ def _memdevs(root: str, card: model.Card) -> Iterator[samples.Memdev]:
             name=memdev.name,
             driver=files.link_name(path + "/driver"),
             security=files.text(path + "/security/state") or None,
-            committed=_committed(root, memdev.name),
+            committed=_count_committed(root, memdev.name),
         )
 
 
-def _committed(root: str, memdev: str) -> int | None:
+def _count_committed(root: str, memdev: str) -> int | None:
     """Return the number of the memory device's endpoint decoders that map memory, or None if sysfs does not show it."""
     bus = f"{root}/bus/cxl/devices"
     for name in files.names(bus):
         if name.startswith("endpoint") and files.link_name(f"{bus}/{name}/uport") == memdev:
             committed = files.number(f"{bus}/{name}/decoders_committed")
-            return _with_region(f"{bus}/{name}") if committed is None else committed
+            return _count_with_region(f"{bus}/{name}") if committed is None else committed
     return None
 
 
-def _with_region(endpoint: str) -> int:
+def _count_with_region(endpoint: str) -> int:
     """Return the number of decoders with a region, for kernels before 6.7."""
     decoders = (name for name in files.names(endpoint) if name.startswith("decoder"))
     return sum(bool(files.text(f"{endpoint}/{name}/region")) for name in decoders)

@@ -161,9 +161,9 @@ def related(each: Object, by_name: Mapping[str, Object]) -> frozenset[str]:
     """
     match each:
         case model.Region():
-            return frozenset(_decoders(each, by_name)) | _upwards(each, by_name)
+            return frozenset(_decoders(each, by_name)) | _ports_above(each, by_name)
         case model.Decoder():
-            regions = {other.name for other in by_name.values() if _is_of(other, each)}
+            regions = {other.name for other in by_name.values() if _has_decoder(other, each)}
             return frozenset(regions | ({each.port} if each.port is not None else set()))
         case _:
             return frozenset()
@@ -175,9 +175,9 @@ def functions_of(each: Object, by_name: Mapping[str, Object]) -> frozenset[str]:
         case model.Memdev():
             return frozenset({each.pci_address} if each.pci_address is not None else ())
         case model.Region():
-            return frozenset(_behind(each.targets, by_name))
+            return frozenset(_functions_behind(each.targets, by_name))
         case model.Decoder():
-            return frozenset(_behind((each.name,), by_name))
+            return frozenset(_functions_behind((each.name,), by_name))
         case model.Port():
             memdev = by_name.get(each.uport or "")
             return functions_of(memdev, by_name) if isinstance(memdev, model.Memdev) else frozenset()
@@ -190,7 +190,7 @@ def _decoders(region: model.Region, by_name: Mapping[str, Object]) -> Iterable[s
             yield other.name
 
 
-def _upwards(region: model.Region, by_name: Mapping[str, Object]) -> set[str]:
+def _ports_above(region: model.Region, by_name: Mapping[str, Object]) -> set[str]:
     """Return the ports above the region's memory and their decoders; all ports and decoders if a memory device is gone.
 
     The kernel keeps a region that lost its memory device. The decoders above it stay set, but without its targets.
@@ -212,12 +212,12 @@ def _upwards(region: model.Region, by_name: Mapping[str, Object]) -> set[str]:
     return ports | above
 
 
-def _is_of(other: Object, decoder: model.Decoder) -> bool:
+def _has_decoder(other: Object, decoder: model.Decoder) -> bool:
     """Return whether `other` is a region with this decoder."""
     return isinstance(other, model.Region) and (other.name == decoder.region or decoder.name in other.targets)
 
 
-def _behind(decoders: Iterable[str], by_name: Mapping[str, Object]) -> set[str]:
+def _functions_behind(decoders: Iterable[str], by_name: Mapping[str, Object]) -> set[str]:
     addresses: set[str] = set()
     for name in decoders:
         decoder = by_name.get(name)

@@ -95,7 +95,7 @@ _Text = tuple[Kind, str | None, str]
 
 def read(place: Place) -> Shown:
     """Return the identifiers of a function. Reads its files."""
-    texts = list(_own(place))
+    texts = list(_own_texts(place))
     unread: list[tuple[Kind, Silence]] = []
     if place.driver == "nvidia" and place.device_class is DeviceClass.GPU:
         text = _gpu_uuid(place.information())
@@ -126,7 +126,7 @@ def _identifiers(texts: Iterable[_Text]) -> tuple[Identifier, ...]:
     return tuple(itertools.islice(made.values(), witnesses.IDENTIFIERS_MAX))
 
 
-def _own(place: Place) -> Iterator[_Text]:
+def _own_texts(place: Place) -> Iterator[_Text]:
     """Yield the texts of the function's own files."""
     if place.dsn is not None:
         yield Kind.PCIE_DSN, place.dsn, "config"
@@ -169,23 +169,23 @@ def _folder_reader(name: str, driver: str | None) -> _FolderReader | None:
 
 
 def _nvme(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _named(place, folder, pci.NVME_CONTROLLER):
+    for name in _list_names(place, folder, pci.NVME_CONTROLLER):
         yield _text(place, Kind.NVME_SERIAL, f"{folder}/{name}/serial")
         kind, nqn, source = _text(place, Kind.NVME_NQN, f"{folder}/{name}/subsysnqn")
         if nqn is not None and not nqn.startswith(_KERNELS_NQN):
             yield kind, nqn, source
-        for namespace in _named(place, f"{folder}/{name}", _NAMESPACE):
+        for namespace in _list_names(place, f"{folder}/{name}", _NAMESPACE):
             below = f"{folder}/{name}/{namespace}"
             shown = frozenset(files.names(f"{place.path}/{below}"))
             if "wwid" in shown:
-                yield from _worldwide(_text(place, Kind.EUI64, f"{below}/wwid"))
+                yield from _wwid_texts(_text(place, Kind.EUI64, f"{below}/wwid"))
             if "eui" in shown:
                 yield _text(place, Kind.EUI64, f"{below}/eui")
             if "nguid" in shown:
                 yield _text(place, Kind.NGUID, f"{below}/nguid")
 
 
-def _worldwide(text: _Text) -> Iterator[_Text]:
+def _wwid_texts(text: _Text) -> Iterator[_Text]:
     """Yield the identifiers of a `wwid`; those with the prefixes `uuid.`, `nvme.` and `t10.` have no kind."""
     _, value, source = text
     if value is not None and value.startswith("eui."):
@@ -194,7 +194,7 @@ def _worldwide(text: _Text) -> Iterator[_Text]:
 
 
 def _net(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _named(place, folder):
+    for name in _list_names(place, folder):
         below = f"{folder}/{name}"
         if files.text(f"{below}/addr_assign_type", place.descriptor) != _IS_PERMANENT:
             continue
@@ -208,7 +208,7 @@ def _virtio(place: Place, folder: str) -> Iterator[_Text]:
 
 
 def _infiniband(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _named(place, folder):
+    for name in _list_names(place, folder):
         yield _text(place, Kind.NODE_GUID, f"{folder}/{name}/node_guid")
 
 
@@ -217,7 +217,7 @@ def _memdev(place: Place, folder: str) -> Iterator[_Text]:
 
 
 def _habanalabs(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _named(place, folder):
+    for name in _list_names(place, folder):
         yield _fuse_version(place, f"{folder}/{name}/fuse_ver")
 
 
@@ -228,7 +228,7 @@ def _fuse_version(place: Place, path: str) -> _Text:
 
 
 def _xmc(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _named(place, folder):
+    for name in _list_names(place, folder):
         if name == "serial_num":
             yield _text(place, Kind.BOARD_SERIAL, f"{folder}/{name}")
         elif name.startswith("mac_addr"):
@@ -243,7 +243,7 @@ def _board_controller(place: Place, folder: str) -> Iterator[_Text]:
             text = files.text(f"{path}/mac_address", place.descriptor) or ""
             count = files.number(f"{path}/mac_count", place.descriptor) or 1
             source = f"{path.rpartition('/')[2]}/mac_address"
-            yield from ((Kind.MAC, each, source) for each in _consecutive(text, count))
+            yield from ((Kind.MAC, each, source) for each in _consecutive_macs(text, count))
 
 
 def _folders(
@@ -260,7 +260,7 @@ def _folders(
             yield from _folders(place, f"{folder}/{name}", levels - 1, budget)
 
 
-def _consecutive(address: str, count: int) -> Iterator[str]:
+def _consecutive_macs(address: str, count: int) -> Iterator[str]:
     first = witnesses.normal(Kind.MAC, address)
     if first:
         number = int(first.replace(":", ""), 16)
@@ -289,7 +289,7 @@ def _text(place: Place, kind: Kind, path: str) -> _Text:
     return kind, files.text(path, place.descriptor), path
 
 
-def _named(place: Place, folder: str, pattern: re.Pattern[str] | None = None) -> list[str]:
+def _list_names(place: Place, folder: str, pattern: re.Pattern[str] | None = None) -> list[str]:
     """Return the names in a directory of the function that match the pattern."""
     listed = files.names(os.path.join(place.path, folder))  # noqa: PTH118 - as everywhere in this package, paths are str
     return [name for name in listed if pattern is None or pattern.fullmatch(name)][:_ENTRIES_MAX]

@@ -397,24 +397,24 @@ def _port_of_slot(root: str, name: str, ports: tuple[str, ...]) -> str | None:
         return ports[0]
     match = _NAME_NUMBER.search(name)
     number = int(match[1]) if match else None
-    for tells in (_tells_by_firmware, _tells_by_capability, _tells_by_label):
+    for tells in (_matches_firmware, _matches_capability, _matches_label):
         matching = [port for port in ports if tells(f"{root}/bus/pci/devices/{port}", name, number)]
         if len(matching) == 1:
             return matching[0]
     return None
 
 
-def _tells_by_firmware(path: str, name: str, number: int | None) -> bool:
+def _matches_firmware(path: str, name: str, number: int | None) -> bool:
     del name
     return number is not None and files.number(path + "/firmware_node/sun") == number
 
 
-def _tells_by_capability(path: str, name: str, number: int | None) -> bool:
+def _matches_capability(path: str, name: str, number: int | None) -> bool:
     del name
     return number is not None and read_port(path).slot_number == number
 
 
-def _tells_by_label(path: str, name: str, number: int | None) -> bool:
+def _matches_label(path: str, name: str, number: int | None) -> bool:
     label = files.text(path + "/label") or ""
     match = _LAST_NUMBER.search(label)
     return label.casefold() == name.casefold() or (
@@ -475,7 +475,7 @@ def find_port(space: bytes) -> PortCapability:
 
 def ordered_slots(slots: Iterable[model.Slot]) -> tuple[model.Slot, ...]:
     """Return the slots by name: slot 10 comes after slot 9, and names that are not numbers (`2-1`) come last."""
-    return tuple(sorted(slots, key=_by_name))
+    return tuple(sorted(slots, key=_name_order))
 
 
 def slot_locations(slots: Iterable[model.Slot]) -> dict[str, str]:
@@ -508,7 +508,7 @@ def flag(value: int | None) -> bool | None:
     return None if value is None else value != 0
 
 
-def _by_name(slot: model.Slot) -> tuple[int, str]:
+def _name_order(slot: model.Slot) -> tuple[int, str]:
     return (int(slot.name), "") if slot.name.isdecimal() else (1 << 32, slot.name)
 
 
@@ -527,16 +527,16 @@ def read_nvme(path: str) -> tuple[model.NvmeController, ...]:
         model.NvmeController(
             name=name,
             state=files.text(f"{path}/nvme/{name}/state") or None,
-            model=_told(f"{path}/nvme/{name}/model"),
-            firmware=_told(f"{path}/nvme/{name}/firmware_rev"),
-            serial=_told(f"{path}/nvme/{name}/serial"),
+            model=_read_text(f"{path}/nvme/{name}/model"),
+            firmware=_read_text(f"{path}/nvme/{name}/firmware_rev"),
+            serial=_read_text(f"{path}/nvme/{name}/serial"),
         )
         for name in files.names(path + "/nvme")
         if NVME_CONTROLLER.fullmatch(name)
     )
 
 
-def _told(path: str) -> str | None:
+def _read_text(path: str) -> str | None:
     said = files.text(path)
     return said if said and said not in _NOWHERE and len(said) <= _TEXT_MAX else None
 

@@ -1,8 +1,8 @@
 """Vital Product Data of a PCI function: the choice of functions to read, and the parsing of their data. Pure.
 
-The data is a list of resources: a name, then a read-only part with fields of two characters such as `PN` (part number)
-and `SN` (serial number), then a writable part, then an end tag. A device may take 125 ms to answer the read of one
-dword, so the writable part is not read.
+The data is a list of resources: a name, a read-only part, a writable part, and an end tag. The read-only part has fields
+with names of two characters, such as `PN` (part number) and `SN` (serial number). A device may take 125 ms to answer the
+read of one dword, so the writable part is not read.
 
 Source: PCI Local Bus Specification 3.0, appendix I; drivers/pci/vpd.c, whose quirks list devices that hang.
 """

@@ -156,7 +156,7 @@ def decide(
         quiet_seconds: the time to leave a device out after the last sign of a driver or plugin.
     """
     fresh = {
-        name: _renewed(sign, memories.get(name), name in offered, now, quiet_seconds)
+        name: _renew(sign, memories.get(name), name in offered, now, quiet_seconds)
         for name, sign in signs.items()
     }
     old = {
@@ -170,7 +170,7 @@ def decide(
     ends += [memory.since + OPEN_SECONDS for memory in kept.values() if not memory.left_out]
     return Decision(
         left_out={
-            name: memory.sign if name in fresh else _past(memory)
+            name: memory.sign if name in fresh else _past_sign(memory)
             for name, memory in kept.items()
             if memory.left_out
         },
@@ -187,7 +187,7 @@ def _is_among(card: model.Card, cards: tuple[deviceplugins.Cards, ...] | None) -
     )
 
 
-def _renewed(sign: Sign, before: Memory | None, is_offered: bool, now: float, quiet_seconds: float) -> Memory:
+def _renew(sign: Sign, before: Memory | None, is_offered: bool, now: float, quiet_seconds: float) -> Memory:
     # Two short accesses by different processes are different signs, so their times do not add up.
     since = before.since if before is not None and before.sign == sign else now
     is_process = sign.why is leftout.Why.PROCESS
@@ -199,7 +199,7 @@ def _renewed(sign: Sign, before: Memory | None, is_offered: bool, now: float, qu
     return Memory(sign=sign, since=since, until=until, left_out=left_out)
 
 
-def _past(memory: Memory) -> Sign:
+def _past_sign(memory: Memory) -> Sign:
     reason = (
         f"until a moment ago, {memory.sign.reason}; it is offered once that has not been seen for a while"
     )

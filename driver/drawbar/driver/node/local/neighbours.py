@@ -237,7 +237,7 @@ class Neighbours:
             await self._emit(
                 reasons.DEVICES_LEFT_TO_OTHERS,
                 False,
-                f"{self._driver} does not offer {_first(fresh)}; {PAGE} has the settings",
+                f"{self._driver} does not offer {_summarise(fresh)}; {PAGE} has the settings",
             )
         for name in sorted(twice.keys() - self.conflicts.keys()):
             message = (
@@ -291,7 +291,7 @@ class Neighbours:
             )
 
 
-def _first(listed: Collection[leftout.LeftOut]) -> str:
+def _summarise(listed: Collection[leftout.LeftOut]) -> str:
     first, *rest = listed
     more = f", nor {len(rest)} more devices" if rest else ""
     return f"{first.device}, since {first.reason}{more}"

@@ -46,13 +46,15 @@ def used_by_host(host: users.Host, cards: Iterable[model.Card], interfaces: Inte
     listed = tuple(cards)
     names = {name for card in listed for function in card.functions for name in function.net_interfaces}
     if names:
-        _network(listed, interfaces(names), uses)
+        _mark_interfaces(listed, interfaces(names), uses)
     if any(node.block for card in listed for node in card.device_nodes):
-        _disks(host, listed, uses)
+        _mark_disks(host, listed, uses)
     return uses
 
 
-def _network(cards: tuple[model.Card, ...], held: dict[str, str] | None, uses: dict[str, str]) -> None:
+def _mark_interfaces(
+    cards: tuple[model.Card, ...], held: dict[str, str] | None, uses: dict[str, str]
+) -> None:
     for card in cards:
         names = [name for function in card.functions for name in function.net_interfaces]
         if names and held is None:
@@ -62,7 +64,7 @@ def _network(cards: tuple[model.Card, ...], held: dict[str, str] | None, uses: d
                 uses[card.address] = f"network interface {name} {held[name]}"
 
 
-def _disks(host: users.Host, cards: tuple[model.Card, ...], uses: dict[str, str]) -> None:
+def _mark_disks(host: users.Host, cards: tuple[model.Card, ...], uses: dict[str, str]) -> None:
     blind = users.blindness(host.proc)
     for card in cards:
         nodes = [node for node in card.device_nodes if node.block]
@@ -313,7 +315,7 @@ class LocalPool:
         }
         # A device in use by a claim needs no check for the host's use.
         cards = tuple(candidate.card for candidate in candidates if candidate.name not in pools)
-        busy = await self._busy(cards)
+        busy = await self._find_busy(cards)
         # A device that cannot be described must not prevent the offer of the others.
         devices: dict[str, slices.Device] = {}
         for candidate in candidates:
@@ -322,7 +324,7 @@ class LocalPool:
             ):
                 devices[candidate.name] = published(candidate, self._lender(candidate))
         candidates = tuple(candidate for candidate in candidates if candidate.name in devices)
-        await self._judge(devices)
+        await self._evaluate_selector(devices)
         chosen = residents.choose(
             candidates,
             self._wanted,
@@ -339,8 +341,8 @@ class LocalPool:
         if self._around.neighbours is not None:
             offered = {device.name for each in published_slices for device in each.spec.devices}
             elsewhere = await self._around.neighbours.judge(chosen.offered, pools.keys(), offered)
-        self._say({**chosen.refused, **elsewhere})
-        lost = self._lost(published_slices, held)
+        self._log_refused({**chosen.refused, **elsewhere})
+        lost = self._lost_offers(published_slices, held)
         return lost + tuple(
             plan.Offer(
                 device=self._with_conditions(candidate, devices[candidate.name]),
@@ -382,12 +384,12 @@ class LocalPool:
         self._around.held_back()
         return held_back(device, self._driver)
 
-    async def _busy(self, cards: tuple[model.Card, ...]) -> Mapping[str, str]:
+    async def _find_busy(self, cards: tuple[model.Card, ...]) -> Mapping[str, str]:
         if not is_needed(cards):
             return {}
         return await asyncio.to_thread(used_by_host, self._around.host, cards, self._around.interfaces)
 
-    def _lost(
+    def _lost_offers(
         self, published_slices: tuple[slices.ResourceSlice, ...], held: frozenset[tuple[str, str]]
     ) -> tuple[plan.Offer, ...]:
         return tuple(
@@ -409,7 +411,7 @@ class LocalPool:
         classes = [offered for offered in DeviceClass if offered.value in self._wanted.classes]
         return tuple(resident for each in classes for resident in self._residents.of_class(each).values())
 
-    async def _judge(self, devices: Mapping[str, slices.Device]) -> None:
+    async def _evaluate_selector(self, devices: Mapping[str, slices.Device]) -> None:
         """Evaluate the selector for each device that changed since its last evaluation."""
         if not self._wanted.selector:
             return
@@ -442,7 +444,7 @@ class LocalPool:
         verdict = self._health.verdict(key) if key is not None else verdicts.UNKNOWN
         return None if verdict.status is verdicts.Status.UNKNOWN and not verdict.taints else verdict.taints
 
-    def _say(self, refused: Mapping[str, str]) -> None:
+    def _log_refused(self, refused: Mapping[str, str]) -> None:
         for name, reason in refused.items():
             if self._refused.get(name) != reason:
                 log.info("device is not offered: %s", reason, extra={"device": name})

@@ -5,8 +5,8 @@ first deletion is undone at once. Repeated deletions are undone after growing pa
 another configuration keeps deleting these slices. Every few minutes the slices are listed from the API server, bypassing
 the local copy. Publishers that relied only on their watch have lost slices for good (kubernetes/kubernetes#140011).
 
-The result of a write is compared with the request. Fields dropped by the API server are remembered, logged once, and
-probed again at the next full round with a dry run, because the gate may have been enabled since. If the null device is
+The result of a write is compared with the request. Fields dropped by the API server are remembered and logged once. The
+next full round probes them again with a dry run, because the gate may have been enabled since. If the null device is
 offered, this probe also precedes the first write. A restart therefore leaves its copies unchanged.
 """
 
@@ -155,7 +155,7 @@ class Publisher:
             api,
             kinds.SLICE,
             into=slices.ResourceSlice,
-            changed=self._seen,
+            changed=self._slice_changed,
             fields=self._fields,
             contained=self._contained,
             recorder=recorder,
@@ -208,7 +208,7 @@ class Publisher:
             try:
                 with attempt:
                     if not is_asked:
-                        await self._ask()
+                        await self._probe_fields()
                         is_asked = True
                     if loop.time() >= resync_at:
                         await self._relist()
@@ -244,7 +244,7 @@ class Publisher:
         offers = (*await self._devices.survey(remembered), *nothing)
         self._holds_back = any(offer.device.binding_conditions for offer in offers)
         published = tuple(self._published)
-        self._say_foreign(published)
+        self._report_foreign(published)
         left_out = self._devices.left_out
         if not offers and not left_out and not self.published:
             self._devices.watch(frozenset())
@@ -293,7 +293,7 @@ class Publisher:
         self._writing = action.slice.metadata.name
         try:
             stored = await self._writer.write(action)
-            dropped = stored is not None and self._take(action.slice, stored)
+            dropped = stored is not None and self._note_result(action.slice, stored)
         except kube_errors.Invalid as error:
             # Kubernetes releases up to 1.34 reject the effect None.
             if isinstance(action, slice_plan.Delete) or not encoding.informs(action.slice.spec):
@@ -316,7 +316,7 @@ class Publisher:
             )
         self._refused = message
 
-    def _take(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> bool:
+    def _note_result(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> bool:
         """Note the result of a write; return whether the API server turned out to drop a field that changes the plan."""
         if self._published.get(stored.metadata.name) != stored:
             # Another client wrote later, and the watch reported that first.
@@ -378,11 +378,11 @@ class Publisher:
             self._published.learn(listed)
         self._settled.clear()
         if _DECISIVE & self._dropped:
-            await self._ask()
+            await self._probe_fields()
         else:
             self._dropped = frozenset()
 
-    async def _ask(self) -> None:
+    async def _probe_fields(self) -> None:
         """Find out which fields the API server drops, without a write."""
         if self._null.enabled:
             # The Node is needed for an Event about a shortage of null devices.
@@ -397,7 +397,7 @@ class Publisher:
         self._dropped &= fields
         self._adopt(fields)
 
-    def _seen(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
+    def _slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """Handle a change of a slice, by this publisher's current write or by another client."""
         changed = new or old
         if changed is None or not nodepools.is_pool(changed.spec.pool.name, self._node_name):
@@ -413,7 +413,7 @@ class Publisher:
             self._owner = None
         self._wake.set()
 
-    def _say_foreign(self, published: tuple[slices.ResourceSlice, ...]) -> None:
+    def _report_foreign(self, published: tuple[slices.ResourceSlice, ...]) -> None:
         names = {published_slice.metadata.name for published_slice in published}
         foreign = frozenset(names - {published_slice.metadata.name for published_slice in self.published})
         if foreign - self._foreign:

@@ -169,8 +169,8 @@ def residents(cards: Iterable[model.Card]) -> tuple[Resident, ...]:
         by_address = f"{card.first.device_class}-{card.address}"
         name = label(by_address if by_serial.endswith("-") or claimed[by_serial] > 1 else by_serial)
         listed.append(Resident(name=name, card=card, whole=card))
-        listed += _virtual(card, name)
-    return _distinct(listed)
+        listed += _virtual_residents(card, name)
+    return _make_distinct(listed)
 
 
 def serial(card: model.Card) -> str | None:
@@ -215,7 +215,7 @@ def resource_slice(driver: str, pool_name: str) -> str:
     return f"{label(pool_name.partition('/')[0])}-{_hash(f'{driver}/{pool_name}')}"
 
 
-def _virtual(card: model.Card, name: str) -> Iterable[Resident]:
+def _virtual_residents(card: model.Card, name: str) -> Iterable[Resident]:
     numbers: Mapping[str, int] = {
         address: number
         for function in card.functions
@@ -234,7 +234,7 @@ def _virtual(card: model.Card, name: str) -> Iterable[Resident]:
         )
 
 
-def _distinct(listed: list[Resident]) -> tuple[Resident, ...]:
+def _make_distinct(listed: list[Resident]) -> tuple[Resident, ...]:
     """Rename devices that share a name after their addresses, such as those with serials that differ only in separators."""
     counted = collections.Counter(resident.name for resident in listed)
     return tuple(
@@ -336,19 +336,19 @@ def _reason(resident: Resident, wanted: Selection, situation: Situation) -> str 
     if first.device_class is DeviceClass.NVME and not first.nvme:
         return "its serial number is not known, since the nvme driver is not bound to it"
     return (
-        _partition(resident, wanted)
-        or _belongs(resident, wanted, situation)
+        _partition_problem(resident, wanted)
+        or _ownership_problem(resident, wanted, situation)
         or (None if resident.name in situation.held else situation.busy.get(resident.card.address))
     )
 
 
-def _belongs(resident: Resident, wanted: Selection, situation: Situation) -> str | None:
+def _ownership_problem(resident: Resident, wanted: Selection, situation: Situation) -> str | None:
     """Return why the device is not this node's to offer, or None."""
     attachment = lender(resident, situation.attached, situation.driver, situation.boot_id)
     if attachment is None:
         return (
             of_fabric(resident.whole, situation.attached, situation.boot_id)
-            or _perhaps_of_fabric(resident, situation)
+            or _possible_attachment(resident, situation)
             or _foreign_slot(resident.whole, wanted)
         )
     if attachment.deleting and resident.name not in situation.held:
@@ -358,7 +358,7 @@ def _belongs(resident: Resident, wanted: Selection, situation: Situation) -> str
     return None
 
 
-def _partition(resident: Resident, wanted: Selection) -> str | None:
+def _partition_problem(resident: Resident, wanted: Selection) -> str | None:
     parts = any(function.physical_function is not None for function in resident.whole.functions)
     if resident.is_virtual and not wanted.virtual_functions:
         return "it is a virtual function, and these are not offered"
@@ -424,7 +424,7 @@ def _means(attachment: attachments.DeviceAttachment, card: model.Card, boot_id: 
     return card.first.slot in _slots(attachment)
 
 
-def _perhaps_of_fabric(resident: Resident, situation: Situation) -> str | None:
+def _possible_attachment(resident: Resident, situation: Situation) -> str | None:
     """Return why the device may be a fabric's, or None.
 
     An attachment without any identifier may mean any device of its kind.

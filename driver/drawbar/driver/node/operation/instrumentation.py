@@ -118,7 +118,7 @@ class TimedPreparation:
 
     async def prepare(self, claim: servicers.ClaimName) -> tuple[servicers.Prepared, ...]:
         """Prepare the claim, as `servicers.Preparation` specifies."""
-        with self._measured("prepare"):
+        with self._measure("prepare"):
             attempt = self._attempt(claim)
             with attempt:
                 return await self._inner.prepare(claim)
@@ -126,7 +126,7 @@ class TimedPreparation:
 
     async def unprepare(self, claim: servicers.ClaimName) -> None:
         """Unprepare the claim, as `servicers.Preparation` specifies."""
-        with self._measured("unprepare"):
+        with self._measure("unprepare"):
             attempt = self._attempt(claim)
             with attempt:
                 await self._inner.unprepare(claim)
@@ -149,7 +149,7 @@ class TimedPreparation:
         )
 
     @contextlib.contextmanager
-    def _measured(self, operation: str) -> Iterator[None]:
+    def _measure(self, operation: str) -> Iterator[None]:
         # The result of a call that the kubelet cancelled, or of a bug; neither has a reason.
         began, result = self._clock(), "Aborted"
         with self._metrics.claims_in_flight.labels(operation).track_inprogress():
@@ -253,7 +253,7 @@ class AttachmentMeter:
 
 def phases(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
     """Return the number of attachments in each phase."""
-    return _counted(attachment.status.phase or "Pending" for attachment in listed)
+    return _count(attachment.status.phase or "Pending" for attachment in listed)
 
 
 def blocked(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
@@ -263,10 +263,10 @@ def blocked(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
         for attachment in listed
         if attachment.deleting
     )
-    return _counted(condition.reason for condition in said if condition is not None and not condition.is_true)
+    return _count(condition.reason for condition in said if condition is not None and not condition.is_true)
 
 
-def _counted(values: Iterable[str]) -> dict[str, float]:
+def _count(values: Iterable[str]) -> dict[str, float]:
     counts: dict[str, float] = {}
     for value in values:
         counts[value] = counts.get(value, 0.0) + 1.0

@@ -62,7 +62,7 @@ class ClaimName:
     @property
     def extra(self) -> dict[str, object]:
         """Return the claim's name and uid for the log, shortened and on one line."""
-        return {"claim": _shown(self.name, NAME_LIMIT_CHARS), "uid": _shown(self.uid, UID_LIMIT_CHARS)}
+        return {"claim": _one_line(self.name, NAME_LIMIT_CHARS), "uid": _one_line(self.uid, UID_LIMIT_CHARS)}
 
     def check(self) -> None:
         """Refuse names that no claim can have, before the claim is looked up, recorded or reported.
@@ -75,7 +75,7 @@ class ClaimName:
             0 < len(self.uid) <= UID_LIMIT_CHARS
         ):
             return
-        where = f"{_shown(self.namespace, 63)}/{_shown(self.name, 63)} of uid {_shown(self.uid, 63)}"
+        where = f"{_one_line(self.namespace, 63)}/{_one_line(self.name, 63)} of uid {_one_line(self.uid, 63)}"
         raise errors.PrepareError(
             f"there can be no claim {where}: that is no name of Kubernetes; the caller is no kubelet",
             reason=reasons.CLAIM_GONE,
@@ -154,7 +154,7 @@ class Registration(registration_grpc.RegistrationServicer):
         if request.plugin_registered:
             log.info("the kubelet registered the driver", extra={"driver": self._driver})
         else:
-            reason = _shown(request.error, REASON_LIMIT_CHARS)
+            reason = _one_line(request.error, REASON_LIMIT_CHARS)
             log.error("the kubelet refused the driver: %s", reason, extra={"driver": self._driver})
         return registration.RegistrationStatusResponse()
 
@@ -173,14 +173,14 @@ class BatchService:
 
     async def NodePrepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         """Prepare all claims concurrently and return their devices or errors; a slow or wrong claim does not delay the others."""
-        await _bound(request, context)
-        answers = await _each([self.named(claim) for claim in request.claims], self._prepare)
+        await _check_size(request, context)
+        answers = await _call_each([self.named(claim) for claim in request.claims], self._prepare)
         return self.messages.NodePrepareResourcesResponse(claims=answers)
 
     async def NodeUnprepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         """Unprepare all claims concurrently and return their errors."""
-        await _bound(request, context)
-        answers = await _each([self.named(claim) for claim in request.claims], self._unprepare)
+        await _check_size(request, context)
+        answers = await _call_each([self.named(claim) for claim in request.claims], self._unprepare)
         return self.messages.NodeUnprepareResourcesResponse(claims=answers)
 
     def named(self, claim: Any) -> ClaimName:
@@ -237,12 +237,12 @@ class ServiceV1Beta1(BatchService, dra_v1beta1_grpc.DRAPluginServicer):
     messages = dra_v1beta1
 
 
-def _shown(text: str, limit: int) -> str:
+def _one_line(text: str, limit: int) -> str:
     """Return a caller's text as one line of at most `limit` characters."""
     return output.one_line(text[:limit]) + ("…" if len(text) > limit else "")
 
 
-async def _bound(request: Any, context: Any) -> None:
+async def _check_size(request: Any, context: Any) -> None:
     if len(request.claims) > CLAIMS_LIMIT:
         await context.abort(
             grpc.StatusCode.INVALID_ARGUMENT,
@@ -250,7 +250,9 @@ async def _bound(request: Any, context: Any) -> None:
         )
 
 
-async def _each(named: Sequence[ClaimName], call: Callable[[ClaimName], Awaitable[Any]]) -> dict[str, Any]:
+async def _call_each(
+    named: Sequence[ClaimName], call: Callable[[ClaimName], Awaitable[Any]]
+) -> dict[str, Any]:
     if len(named) == 1:
         # Most calls have one claim; a task would cost a round of the event loop.
         answers = [await call(named[0])]

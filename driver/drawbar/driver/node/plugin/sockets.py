@@ -45,9 +45,11 @@ def paths(kubelet_dir: Path, driver: str, instance: str) -> Sockets:
         errors.SocketError: even the shortest form of a path is too long for a UNIX socket.
     """
     registry, data = kubelet_dir / "plugins_registry", kubelet_dir / "plugins" / driver
-    uids = ("", "", "") if not instance else (f"-{instance}", f"-{_short(instance)}", f"-{_short(instance)}")
+    uids = (
+        ("", "", "") if not instance else (f"-{instance}", f"-{_digest(instance)}", f"-{_digest(instance)}")
+    )
     drivers = (driver, driver, _hashed_driver(driver))
-    service_names = (f"dra{uids[0]}.sock", f"dra{uids[1]}.sock", f"{_short(instance)}.sock")
+    service_names = (f"dra{uids[0]}.sock", f"dra{uids[1]}.sock", f"{_digest(instance)}.sock")
     return Sockets(
         registration=_first_that_fits(
             [registry / f"{name}{uid}-reg.sock" for name, uid in zip(drivers, uids, strict=True)]
@@ -68,10 +70,10 @@ def _first_that_fits(candidates: Sequence[Path]) -> Path:
 
 
 def _hashed_driver(driver: str) -> str:
-    return f"dra-{_short(driver)}"
+    return f"dra-{_digest(driver)}"
 
 
-def _short(text: str) -> str:
+def _digest(text: str) -> str:
     """Return 11 characters of a SHA-256 of `text`; socket paths are limited to 107 bytes."""
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()[:8]).rstrip(b"=").decode()
 
@@ -97,7 +99,7 @@ def prepare(sockets: Sockets) -> None:
 
 def sweep(kubelet_dir: Path, driver: str) -> None:
     """Remove the sockets of dead instances, which the kubelet would dial without end; live sockets stay."""
-    for path in _left(kubelet_dir, driver):
+    for path in _list_sockets(kubelet_dir, driver):
         try:
             # A plain file refuses connections as well.
             if stat.S_ISSOCK(path.lstat().st_mode) and _connect(path) == errno.ECONNREFUSED:
@@ -109,7 +111,7 @@ def sweep(kubelet_dir: Path, driver: str) -> None:
             )
 
 
-def _left(kubelet_dir: Path, driver: str) -> Iterator[Path]:
+def _list_sockets(kubelet_dir: Path, driver: str) -> Iterator[Path]:
     registry, data = kubelet_dir / "plugins_registry", kubelet_dir / "plugins" / driver
     patterns = (
         (registry, f"{driver}-*reg.sock"),

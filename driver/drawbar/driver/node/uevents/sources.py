@@ -159,7 +159,7 @@ def subscribed(pending: Backlog, *, receive_buffer_bytes: int = _RECEIVE_BUFFER_
             _drain(monitor, pending)
         except OSError as error:
             loop.remove_reader(descriptor)
-            pending.close(_broken(error))
+            pending.close(_make_error(error))
 
     loop.add_reader(descriptor, drain)
     try:
@@ -206,7 +206,7 @@ def _drain(monitor: Any, pending: Backlog) -> None:
         if device is None:
             return
         event = from_properties(
-            _as_sent(device.properties), action=device.action or "", devpath=device.device_path
+            _original_properties(device.properties), action=device.action or "", devpath=device.device_path
         )
         if event is not None:
             pending.put(event)
@@ -221,7 +221,7 @@ def _socket_error(monitor: Any) -> int:
         return duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
 
-def _as_sent(properties: Mapping[str, str]) -> dict[str, str]:
+def _original_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties as the kernel sent them: libudev adds /dev/ to DEVNAME."""
     sent = dict(properties)
     if "DEVNAME" in sent:
@@ -229,7 +229,7 @@ def _as_sent(properties: Mapping[str, str]) -> dict[str, str]:
     return sent
 
 
-def _broken(error: OSError) -> errors.UeventError:
+def _make_error(error: OSError) -> errors.UeventError:
     broken = errors.UeventError(f"the kernel's uevents ended ({error}): start again to listen anew")
     broken.__cause__ = error
     return broken
@@ -266,7 +266,7 @@ def _bind(path: Path) -> tuple[socket.socket, Path]:
     """Return a socket at the first free path, and the path."""
     places = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, _LISTENERS_MAX))]
     for place in places:
-        receiver = _bound_at(place)
+        receiver = _try_bind(place)
         if receiver is not None:
             return receiver, place
     raise errors.UeventError(
@@ -274,7 +274,7 @@ def _bind(path: Path) -> tuple[socket.socket, Path]:
     )
 
 
-def _bound_at(place: Path) -> socket.socket | None:
+def _try_bind(place: Path) -> socket.socket | None:
     """Return a socket bound to this path, or None if another listener has it."""
     length = len(str(place).encode())
     if length > _LONGEST_PATH_BYTES:
@@ -354,11 +354,11 @@ async def listening(source: str, *, capacity: int = _CAPACITY) -> AsyncIterator[
         UeventError: the source is not one of these, or cannot be opened.
     """
     pending = Backlog(capacity)
-    with _opened(source, pending):
+    with _open_source(source, pending):
         yield pending
 
 
-def _opened(source: str, pending: Backlog) -> contextlib.AbstractContextManager[None]:
+def _open_source(source: str, pending: Backlog) -> contextlib.AbstractContextManager[None]:
     if source == KERNEL:
         return subscribed(pending)
     path = source.removeprefix(_UNIX)

@@ -59,7 +59,7 @@ def towards_interleaved(
         driver: the driver for its dax device.
         granularity_bytes: the interleave granularity; None for the window's.
     """
-    problem = _unfit(ensemble.members)
+    problem = _find_problem(ensemble.members)
     if problem is not None:
         return problem
     decoders = {name for member in ensemble.members for name in member.decoders}
@@ -74,10 +74,10 @@ def towards_interleaved(
                 why=f"{region.name} is interleaved with devices that are not of the composite ({', '.join(foreign)}): destroy it first"
             )
     shape = _shape(ensemble, granularity_bytes)
-    return shape if isinstance(shape, Unfit) else _towards(ensemble, shape, driver, granularity_bytes)
+    return shape if isinstance(shape, Unfit) else _next_step(ensemble, shape, driver, granularity_bytes)
 
 
-def _unfit(members: tuple[plan.Standing, ...]) -> plan.Missing | Unfit | None:
+def _find_problem(members: tuple[plan.Standing, ...]) -> plan.Missing | Unfit | None:
     for member in members:
         if member.memdev is None:
             return plan.Missing(
@@ -149,11 +149,11 @@ def _order(members: tuple[plan.Standing, ...], window: plan.Window) -> tuple[pla
             f"{window.name} leads to {', '.join(bridge or 'a host bridge' for bridge in bridges)}, and takes {each} of the "
             f"devices at each ({places}): change the composite, or look at the firmware's CXL settings"
         )
-    rows = zip(*(_alternating(group, 0) for group in groups), strict=True)
+    rows = zip(*(_alternate(group, 0) for group in groups), strict=True)
     return tuple(itertools.chain(*rows))
 
 
-def _alternating(members: tuple[plan.Standing, ...], level: int) -> tuple[plan.Standing, ...]:
+def _alternate(members: tuple[plan.Standing, ...], level: int) -> tuple[plan.Standing, ...]:
     """Return the members below one port, alternating between the ports below it.
 
     Raises:
@@ -168,7 +168,7 @@ def _alternating(members: tuple[plan.Standing, ...], level: int) -> tuple[plan.S
                 f"the ports above {member.memdev} are not known yet; look whether cxl_port is loaded"
             )
         below.setdefault(member.route[level], []).append(member)
-    groups = [_alternating(tuple(below[name]), level + 1) for name in sorted(below)]
+    groups = [_alternate(tuple(below[name]), level + 1) for name in sorted(below)]
     if len({len(group) for group in groups}) > 1:
         counts = ", ".join(f"{len(below[name])} below {name}" for name in sorted(below))
         raise _Misplaced(
@@ -177,7 +177,7 @@ def _alternating(members: tuple[plan.Standing, ...], level: int) -> tuple[plan.S
     return tuple(itertools.chain(*zip(*groups, strict=True)))
 
 
-def _towards(
+def _next_step(
     ensemble: Ensemble, shape: plan.Shape, driver: plan.DaxDriver, granularity_bytes: int | None
 ) -> plan.Action | plan.Missing | None:
     """Return the next step to a region of that shape, from any state of the members."""

@@ -66,7 +66,7 @@ class _Reading:
         endpoint = self.endpoint(memdev)
         decoders = self.decoders(endpoint)
         window = next((candidate for candidate in self.windows(endpoint) if candidate.ways == 1), None)
-        own = [region for region in self._topology.regions if _is_on(region, decoders)]
+        own = [region for region in self._topology.regions if _uses_decoder(region, decoders)]
         empties = self.empties(window.name) if window is not None else []
         used = {target for region in own for target in region.targets}
         free = [decoder for decoder in decoders if not decoder.region]
@@ -105,7 +105,7 @@ class _Reading:
         return [
             _region(self._root, region, ())
             for region in self._topology.regions
-            if _above(region) == window
+            if _parent_name(region) == window
             and not region.targets
             and not region.committed
             and region.mode == plan.VOLATILE
@@ -162,7 +162,7 @@ def _size(decoder: model.Decoder) -> int:
     return decoder.size_bytes or 0
 
 
-def _is_on(region: model.Region, decoders: tuple[model.Decoder, ...]) -> bool:
+def _uses_decoder(region: model.Region, decoders: tuple[model.Decoder, ...]) -> bool:
     """Return whether the region or a decoder shows the link; after a surprise removal only one of them may."""
     return any(decoder.name in region.targets or decoder.region == region.name for decoder in decoders)
 
@@ -175,7 +175,7 @@ def _region(root: str, region: model.Region, decoders: tuple[model.Decoder, ...]
     path = f"{root}/{region.path}"
     return plan.Region(
         name=region.name,
-        window=_above(region),
+        window=_parent_name(region),
         mode=region.mode or _mode(region, decoders),
         ways=region.interleave_ways or 0,
         granularity_bytes=region.interleave_granularity_bytes or 0,
@@ -209,7 +209,7 @@ def _mode(region: model.Region, decoders: tuple[model.Decoder, ...]) -> str | No
     )
 
 
-def _above(region: model.Region) -> str:
+def _parent_name(region: model.Region) -> str:
     return region.path.rpartition("/")[0].rpartition("/")[2]
 
 
@@ -366,7 +366,7 @@ class CxlMemory(generic.Generic):
                     raise errors.CannotInterleave(why)
                 case _ if step == before:
                     return plan.misplaced(standing) or "the kernel has not yet done what it was asked"
-            await _do(kernel, standing, step)
+            await _execute(kernel, standing, step)
             before = step
         return "it takes more steps than it should; look at the kernel's log"
 
@@ -404,13 +404,13 @@ class CxlMemory(generic.Generic):
         standing = await _standing(kernel, host, card, self.companions)
         step = plan.towards_rest(standing)
         if step is not None:
-            await _do(kernel, standing, step)
+            await _execute(kernel, standing, step)
 
     def eraser(self, host: Host, card: model.Card) -> generic.Eraser | None:
         """Return the sanitize of the volatile memory, or None if kernel or device has none or the device has persistent memory."""
         memdev = next(iter(card.memdevs), None)
         if memdev is None:
-            return functools.partial(_without_memory, card.address)
+            return functools.partial(_refuse_without_memory, card.address)
         folder = Path(host.sysfs, "bus/cxl/devices", memdev.name, "security")
         is_volatile = bool(memdev.ram_bytes) and not memdev.pmem_bytes
         if not is_volatile or not os.path.lexists(folder / "sanitize"):
@@ -434,7 +434,7 @@ SANITIZE_SECONDS = 3600.0
 SANITIZE_LOOK_SECONDS = 0.5
 
 
-def _without_memory(address: str, report: generic.Report) -> None:
+def _refuse_without_memory(address: str, report: generic.Report) -> None:
     del report
     raise errors.NotCleaned(
         f"{address} is not erased, so no other user gets it: its driver shows no memory device; look at the kernel's log"
@@ -480,7 +480,7 @@ async def _ensemble(
     )
 
 
-async def _do(kernel: kernel.Kernel, standing: plan.Standing, step: plan.Action) -> None:
+async def _execute(kernel: kernel.Kernel, standing: plan.Standing, step: plan.Action) -> None:
     match step:
         case plan.SetDecoder(decoder=decoder, attribute=attribute, value=value):
             await kernel.set_decoder(decoder, attribute, value)

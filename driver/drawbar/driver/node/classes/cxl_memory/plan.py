@@ -302,7 +302,7 @@ def towards_ready(standing: Standing, driver: DaxDriver = DEVICE_DAX) -> Action 
         return None
     if not standing.regions:
         return _build(standing)
-    steps = (_raise(standing, region, driver) for region in standing.regions)
+    steps = (_bring_up(standing, region, driver) for region in standing.regions)
     return next((step for step in steps if step is not None), None)
 
 
@@ -412,7 +412,7 @@ def fill(region: Region, shape: Shape) -> Action | Missing:
     return SetRegion(region=region.name, attribute="commit", value=1)
 
 
-def _raise(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
+def _bring_up(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
     if region.mode not in (None, VOLATILE):
         return None
     if not region.committed and standing.shared(region):
@@ -426,10 +426,10 @@ def _raise(standing: Standing, region: Region, driver: DaxDriver) -> Action | Mi
         return SetRegion(region=region.name, attribute="commit", value=1)
     if region.driver is None:
         return BindRegion(region=region.name)
-    return _use(standing, region, driver)
+    return _use_committed(standing, region, driver)
 
 
-def _use(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
+def _use_committed(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
     if standing.shared(region) and region.dax:
         # An operator interleaved it with other devices and chose its drivers.
         return _online(region) if all(dax.driver == KMEM for dax in region.dax) else None
@@ -449,7 +449,7 @@ def drive(region: Region, driver: DaxDriver) -> Action | Missing | None:
 def _rebind(region: Region, dax: Dax, driver: DaxDriver) -> Action:
     if dax.driver is None:
         return BindDax(dax=dax.name, driver=driver)
-    if online := _named(block for block in region.blocks if block.online):
+    if online := _names(block for block in region.blocks if block.online):
         return SetMemory(blocks=online, state="offline")
     return UnbindDax(dax=dax.name, driver=dax.driver)
 
@@ -457,13 +457,13 @@ def _rebind(region: Region, dax: Dax, driver: DaxDriver) -> Action:
 def _online(region: Region) -> Action | Missing | None:
     if not region.blocks:
         return Missing(why=f"{region.name} has no memory blocks yet; look at the kernel's log")
-    if wrong := _named(block for block in region.blocks if block.online and not block.may_stay):
+    if wrong := _names(block for block in region.blocks if block.online and not block.may_stay):
         # The kernel's policy has just put it online in a zone for its own pages. So soon it can still go offline.
         return SetMemory(blocks=wrong, state="offline")
-    if idle := _named(block for block in region.blocks if not block.online):
+    if idle := _names(block for block in region.blocks if not block.online):
         return SetMemory(blocks=idle, state="online_movable")
     return None
 
 
-def _named(blocks: Iterable[Block]) -> tuple[str, ...]:
+def _names(blocks: Iterable[Block]) -> tuple[str, ...]:
     return tuple(block.name for block in blocks)

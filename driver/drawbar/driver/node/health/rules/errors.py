@@ -67,7 +67,7 @@ def _growth(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]
     }
 
 
-def _allowed(severity: Severity, thresholds: Thresholds) -> tuple[int, float]:
+def _limit(severity: Severity, thresholds: Thresholds) -> tuple[int, float]:
     """Return the number of errors that makes a finding, and the period in seconds."""
     match severity:
         case Severity.CORRECTABLE:
@@ -82,7 +82,7 @@ def _allowed(severity: Severity, thresholds: Thresholds) -> tuple[int, float]:
 
 def _level(level: float, grown: int, severity: Severity, look: Look) -> float:
     """Return the bucket's level after these errors; it never exceeds the limit, so it starts to drain with the last error."""
-    capacity, period = _allowed(severity, look.thresholds)
+    capacity, period = _limit(severity, look.thresholds)
     elapsed = look.elapsed_seconds
     left = max(0.0, level - capacity * elapsed / period)
     # Corrected errors over more than a period count with their average per period, uncorrectable ones in full.
@@ -90,12 +90,12 @@ def _level(level: float, grown: int, severity: Severity, look: Look) -> float:
     return min(float(capacity), left + grown * share)
 
 
-def _too_many(severity: Severity, look: Look) -> Evidence | None:
+def _find_excess(severity: Severity, look: Look) -> Evidence | None:
     """Return the errors as evidence, or None if there are too few.
 
     The kinds are all that the places with new errors have ever counted.
     """
-    amount, period = _allowed(severity, look.thresholds)
+    amount, period = _limit(severity, look.thresholds)
     counted: _Counted = look.after
     if counted.level < amount:
         return None
@@ -119,7 +119,7 @@ def _rule(severity: Severity, meaning: str, default: Rule) -> HealthRule:
         name=f"aer-{severity}",
         meaning=meaning,
         default=default,
-        find=functools.partial(_too_many, severity),
+        find=functools.partial(_find_excess, severity),
         remember=functools.partial(_count, severity),
         # The counters of a returning device start at zero.
         keep=lambda counted: _Counted(level=counted.level),

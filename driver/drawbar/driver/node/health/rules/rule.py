@@ -82,11 +82,11 @@ class Look:
     after: Any = None
 
 
-def _nothing(_: Any) -> None:
+def _remember_nothing(_: Any) -> None:
     """Return None, for rules without memory."""
 
 
-def _known(_: Reading) -> bool:
+def _is_known(_: Reading) -> bool:
     return False
 
 
@@ -110,9 +110,9 @@ class HealthRule:
     meaning: str
     default: Rule
     find: Callable[[Look], Evidence | None]
-    remember: Callable[[Look], Any] = _nothing
-    keep: Callable[[Any], Any] = _nothing
-    unknown: Callable[[Reading], bool] = _known
+    remember: Callable[[Look], Any] = _remember_nothing
+    keep: Callable[[Any], Any] = _remember_nothing
+    unknown: Callable[[Reading], bool] = _is_known
     files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
