@@ -191,8 +191,8 @@ def _interfaces(path: str) -> Iterator[str]:
     for device in files.names(path):
         if _REGION.fullmatch(device):
             for region in files.names(f"{path}/{device}/fpga_region"):
-                if said := files.text(f"{path}/{device}/fpga_region/{region}/compat_id"):
-                    yield said.lower()
+                if compat_id := files.text(f"{path}/{device}/fpga_region/{region}/compat_id"):
+                    yield compat_id.lower()
 
 
 def load(

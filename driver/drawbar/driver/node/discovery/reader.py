@@ -69,10 +69,13 @@ class Ids:
 
 def read_ids(directory: int) -> Ids:
     """Return the ids of the function with this open directory."""
-    said = dict(_LINES.findall(files.text("uevent", directory) or ""))
-    driver = said.get("DRIVER") or None
+    properties = dict(_LINES.findall(files.text("uevent", directory) or ""))
+    driver = properties.get("DRIVER") or None
     ids = _from_uevent(
-        said.get("PCI_CLASS", ""), said.get("PCI_ID", ""), said.get("PCI_SUBSYS_ID", ""), driver
+        properties.get("PCI_CLASS", ""),
+        properties.get("PCI_ID", ""),
+        properties.get("PCI_SUBSYS_ID", ""),
+        driver,
     )
     return ids if ids is not None else _from_files(directory, driver or files.link_name("driver", directory))
 
@@ -315,8 +318,8 @@ def _device_nodes(
     """Return the function's device files, including those elsewhere in the tree, and its `defect`."""
     if driver == partitions.DRIVER and partitions.MODE_FILE in place.names:
         mode = files.text(partitions.MODE_FILE, place.descriptor)
-        given = around.partitions.find(place.address, mode, below)
-        return (*below, *given.nodes), given.defect
+        partitioned = around.partitions.find(place.address, mode, below)
+        return (*below, *partitioned.nodes), partitioned.defect
     if vfio.is_driver(driver):
         shown = around.groups.find_node(group) if group is not None else None
         nodes = below if shown is None else (*below, shown)

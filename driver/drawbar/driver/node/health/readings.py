@@ -156,8 +156,8 @@ def _width(path: str, which: str) -> int | None:
 
 
 def _minimum(first: T | None, other: T | None) -> T | None:
-    given = [value for value in (first, other) if value is not None]
-    return min(given) if given else None
+    values = [value for value in (first, other) if value is not None]
+    return min(values) if values else None
 
 
 def _nvme(path: str) -> dict[str, str]:

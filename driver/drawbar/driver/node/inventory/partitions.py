@@ -72,10 +72,10 @@ class Partitions:
 
     def _is_sole(self, address: str) -> bool:
         """Return whether no other GPU of this driver is partitioned."""
-        beside = (name for name in files.names(f"{self._root}/{_DEVICES}") if name != address)
+        others = (name for name in files.names(f"{self._root}/{_DEVICES}") if name != address)
         return not any(
             (files.text(f"{self._root}/{_DEVICES}/{name}/{MODE_FILE}") or _WHOLE).upper() != _WHOLE
-            for name in beside
+            for name in others
         )
 
     @functools.cached_property
@@ -97,13 +97,14 @@ class Partitions:
         """Return the minor numbers of render nodes, by `domain:bus:device` of their GPU."""
         by_device: dict[str, frozenset[int]] = {}
         for name in files.names(f"{self._root}/{_TOPOLOGY}"):
-            said = dict(
+            properties = dict(
                 line.split(" ", 1)
                 for line in (files.text(f"{self._root}/{_TOPOLOGY}/{name}/properties") or "").splitlines()
                 if " " in line
             )
             minor, location, domain = (
-                files.parse_number(said.get(key)) for key in ("drm_render_minor", "location_id", "domain")
+                files.parse_number(properties.get(key))
+                for key in ("drm_render_minor", "location_id", "domain")
             )
             if minor and location is not None and minor > 0:
                 # The function bits may hold the partition's number.

@@ -397,8 +397,8 @@ def _port_of_slot(root: str, name: str, ports: tuple[str, ...]) -> str | None:
         return ports[0]
     match = _NAME_NUMBER.search(name)
     number = int(match[1]) if match else None
-    for tells in (_matches_firmware, _matches_capability, _matches_label):
-        matching = [port for port in ports if tells(f"{root}/bus/pci/devices/{port}", name, number)]
+    for matches in (_matches_firmware, _matches_capability, _matches_label):
+        matching = [port for port in ports if matches(f"{root}/bus/pci/devices/{port}", name, number)]
         if len(matching) == 1:
             return matching[0]
     return None

@@ -42,7 +42,7 @@ _OF_DRIVERS = frozenset(
 
 
 def find_openers(host: users.Host, cards: Iterable[model.Card]) -> dict[str, str]:
-    """Return the process that has a card open, in words, by the card's address; cards without one are absent."""
+    """Return the process that has a card open, or why that is unknown, by the card's address; other cards are absent."""
     by_card = {
         card.address: users.of_nodes(node for node in card.device_nodes if node.path not in _OF_DRIVERS)
         for card in cards

@@ -41,7 +41,7 @@ def is_needed(cards: Iterable[model.Card]) -> bool:
 
 
 def used_by_host(host: users.Host, cards: Iterable[model.Card], interfaces: Interfaces) -> dict[str, str]:
-    """Return the host's use of each card, by address; unused cards are absent."""
+    """Return the host's use of each card, or why that is unknown, by the card's address; unused cards are absent."""
     uses: dict[str, str] = {}
     listed = tuple(cards)
     names = {name for card in listed for function in card.functions for name in function.net_interfaces}

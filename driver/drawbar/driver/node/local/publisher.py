@@ -369,10 +369,10 @@ class Publisher:
     async def _relist(self) -> None:
         """List the slices from the API server into the local copy, and probe dropped fields again."""
         listing = await self._api.list_all(kinds.SLICE, into=slices.ResourceSlice, fields=self._fields)
-        there = {listed.metadata.uid for listed in listing.items}
-        there |= {left.metadata.uid for left in listing.unreadable}
+        listed_uids = {listed.metadata.uid for listed in listing.items}
+        listed_uids |= {left.metadata.uid for left in listing.unreadable}
         for former in tuple(self._published):
-            if former.metadata.uid not in there:
+            if former.metadata.uid not in listed_uids:
                 self._published.unlearn(former)
         for listed in listing.items:
             self._published.learn(listed)

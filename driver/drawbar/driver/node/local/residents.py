@@ -440,8 +440,12 @@ def _possible_attachment(resident: Resident, situation: Situation) -> str | None
 
 def _slots(attachment: attachments.DeviceAttachment) -> frozenset[str]:
     node, connection = attachment.status.node, attachment.status.connection
-    said = {attachment.identity.slot, connection.slot if connection else "", node.slot if node else ""}
-    return frozenset(said - {""})
+    slots = {
+        attachment.identity.slot,
+        connection.slot if connection else "",
+        node.slot if node else "",
+    }
+    return frozenset(slots - {""})
 
 
 def _has_serial(card: model.Card, text: str) -> bool:

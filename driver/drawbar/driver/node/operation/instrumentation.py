@@ -258,12 +258,14 @@ def phases(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
 
 def blocked(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
     """Return the number of attachments that cannot be released now, by reason."""
-    said = (
+    conditions = (
         meta.find(attachment.status.conditions, attachments.RELEASED)
         for attachment in listed
         if attachment.deleting
     )
-    return _count(condition.reason for condition in said if condition is not None and not condition.is_true)
+    return _count(
+        condition.reason for condition in conditions if condition is not None and not condition.is_true
+    )
 
 
 def _count(values: Iterable[str]) -> dict[str, float]:

@@ -422,11 +422,11 @@ class CxlMemory(generic.Generic):
 
         In an interleaved composite one member supplies the file, and the others none.
         """
-        given = generic.Generic.edits(self, card, host)
+        container_edits = generic.Generic.edits(self, card, host)
         if not dax_nodes(host, card, plan.DEVICE_DAX):
-            return given
+            return container_edits
         nodes = dax_nodes(host, card, plan.DEVICE_DAX, self.companions)
-        return msgspec.structs.replace(given, device_nodes=tuple(map(generic.described, nodes)))
+        return msgspec.structs.replace(container_edits, device_nodes=tuple(map(generic.described, nodes)))
 
 
 SANITIZE_SECONDS = 3600.0

@@ -458,7 +458,7 @@ def _online(region: Region) -> Action | Missing | None:
     if not region.blocks:
         return Missing(why=f"{region.name} has no memory blocks yet; look at the kernel's log")
     if wrong := _names(block for block in region.blocks if block.online and not block.may_stay):
-        # The kernel's policy has just put it online in a zone for its own pages. So soon it can still go offline.
+        # The kernel's policy has just put it online in a zone for its own pages. At this early time it can still go offline.
         return SetMemory(blocks=wrong, state="offline")
     if idle := _names(block for block in region.blocks if not block.online):
         return SetMemory(blocks=idle, state="online_movable")
