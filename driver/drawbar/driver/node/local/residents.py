@@ -235,7 +235,10 @@ def _virtual_residents(card: model.Card, name: str) -> Iterable[Resident]:
 
 
 def _make_distinct(listed: list[Resident]) -> tuple[Resident, ...]:
-    """Rename devices that share a name after their addresses, such as those with serials that differ only in separators."""
+    """Return the devices with unique names; those that share a name are named after their addresses.
+
+    Serials that differ only in separators give the same name.
+    """
     counted = collections.Counter(resident.name for resident in listed)
     return tuple(
         resident
