@@ -1,29 +1,33 @@
-"""The next steps of the node for one DeviceAttachment; pure.
+"""The node's next steps for one DeviceAttachment; pure.
 
-Invariants: `ReportVisible` is planned only while the kernel shows the device itself (see `matching`) and it is ready;
-`ReportFailed` only while it is not; `ReportReleased` only while no claim holds the device on this node, and after a
-release step of this very round found nothing left of it, or if it was never here. A slot is powered only for a device
-that the fabric has connected and the controller has not given up, and never for one that was here in this boot: so what
-was pulled does not come back by itself. A device that another claim has used is reported as clean only after its treatment was Done, and
-as visible only after that report. Whatever is observed, once the plan is carried out there is nothing more to
-report until something changes, and from whatever a crash left the next plan goes on.
+Invariants:
 
-A failure is reported once, with a reason of `catalogue.attachment_conditions`: the record
-`Visible: False` is what the controller acts on, and only the device's arrival replaces it. The failure is reported to the claim after
-the controller has tainted the device, which it shows by recording the error: else the scheduler could pick the device again
-before the taint. After a reboot the devices arrive again, so they have as much time as after an attach. What the device is made to
-do (`PowerSlot`, `Initialise`, `Treat`, `Release`) comes before what is reported of it; what came of it is observed, and the plan
-is made again.
+- `ReportVisible` is planned only while the kernel shows the device itself (see `matching`) and it is ready. `ReportFailed` is
+  planned only while it is not.
+- `ReportReleased` is planned only while no claim holds the device on this node. A release step of the same round must have
+  completed, or the device was never here.
+- A slot is powered only for a device that the fabric has connected and the controller has not given up. It is never powered for
+  a device that was here in this boot, so a pulled device does not come back by itself.
+- A used device is reported as clean only after its treatment was Done, and as visible only after that report.
+- From any observation, once the plan is carried out, there is nothing more to report until something changes. From any state
+  that a crash leaves, the next plan goes on.
 
-An attachment that is being deleted: the claims first, for a container may still use the device or a virtual function of
-it; then the node's pool, so that no claim gets such a function any more; then one release step after the other, each with a fresh look at the kernel; then the report that the fabric may take it. A device that only
-appears after that report is released all the same, without another report, where its serial number identifies it: from then
-on its slot may hold another device.
+A failure is reported once, with a reason of `catalogue.attachment_conditions`. The controller acts on the condition
+`Visible: False`, and only the device's arrival replaces it. The claim gets the failure after the controller has tainted the
+device and recorded the error. Otherwise the scheduler could pick the device again before the taint. After a reboot the devices
+arrive again, and have the same time as after an attach. Actions on the device (`PowerSlot`, `Initialise`, `Treat`, `Release`)
+precede the reports; their result is observed, and the plan is made again.
 
-A member of a composite that is interleaved waits for the others without a deadline: of one that does not come its own
-attachment reports that, and no device that is well is blamed. Its own time begins when all are there.
+An attachment in deletion has an order of steps. First the claims end, because a container may still use the device or one of
+its virtual functions. Then the node's pool withdraws these functions, so that no further claim gets one. Then come the release
+steps, each after a fresh look at the kernel, and last the report that the fabric may take the device. If a device appears only
+after that report and an identifier proves it, it is released without another report: from then on its slot may contain another
+device.
 
-Times count from when this daemon first saw something: the timestamps in objects are of other machines' clocks.
+An interleaved member of a composite waits for the others without a deadline. If a member does not come, its own attachment
+reports that, and no healthy device is blamed. The time of the waiting member begins once all are present.
+
+Times count from the first sight by this daemon, because the timestamps in objects come from the clocks of other machines.
 
 Source: design of the hand-over, `docs/architecture.md`; KEP-5007.
 """
@@ -41,12 +45,12 @@ from drawbar.driver.node.inventory import model
 from drawbar.driver.node.treatment import plan as treatment_plan
 
 FINDING_MESSAGE_CHARS = 256
-"""As many as the DeviceAttachment takes; `healthMessage` has all."""
+"""The limit of the DeviceAttachment's schema for one finding; `healthMessage` contains all findings."""
 _NAMED_CARDS = 4
 
 
 def lost(attachment: attachments.DeviceAttachment) -> actions.ReportFailed:
-    """Return the failure of a device that was here and is not."""
+    """Return the failure of a device that has disappeared."""
     message = f"{_name(attachment)} disappeared from this node; look at its link and power"
     return actions.ReportFailed(reason=reasons.DEVICE_LOST, message=message)
 
@@ -92,13 +96,13 @@ def _unrecognised(observed: actions.Observed, match: matching.Unrecognised) -> a
 
 
 def _addresses(cards: Sequence[model.Card]) -> str:
-    """Return the addresses of the first cards, and how many more there are."""
+    """Return the addresses of the first cards, and the number of the others."""
     more = f" and {len(cards) - _NAMED_CARDS} more" if len(cards) > _NAMED_CARDS else ""
     return ", ".join(card.address for card in cards[:_NAMED_CARDS]) + more
 
 
 def dead_link(card: model.Card) -> str | None:
-    """Return the problem of the card's link, in a clause; None for a link that runs, and for a device without one."""
+    """Return the problem of the card's link, in a clause; None for a working link, and for a device without a link."""
     link = card.first.link
     if link.max_speed_gts is None and link.max_width is None:
         return None
@@ -164,11 +168,11 @@ def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) 
 
 
 PREPARED_AFTER_SECONDS = 5.0
-"""The kubelet unprepares a claim a moment before or after its devices are detached; only a lasting one is reported."""
+"""The time before a prepared claim is reported as an obstacle. The kubelet may unprepare a claim shortly after the deletion."""
 
 
 def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """Return the next safe steps; empty if there is nothing to do until something changes."""
+    """Return the next safe steps for an attachment in deletion; none if there is nothing to do before a change."""
     if observed.attachment.holds(attachments.RELEASED):
         return _stragglers(observed, now)
     if observed.held_by is not None:
@@ -207,17 +211,17 @@ def _begin(observed: actions.Observed) -> tuple[actions.Action, ...]:
             else (actions.ReportReleased(),)
         )
     if node is None or node.boot_id != observed.boot_id:
-        # A disk without its driver shows no serial number: by then its slot must be on record.
+        # A disk without its driver shows no serial number, so its slot must be on record before.
         return (actions.RecordPlace(card=card),)
     return (actions.Release(card=card, slot=card.first.slot or node.slot),)
 
 
 def leaving(observed: actions.Observed) -> model.Card | None:
-    """Return the card to release; None if the kernel shows none that is known to be the device."""
+    """Return the card to release, or None if no card is known to be the device."""
     node = observed.attachment.status.node
     match observed.match:
         case matching.Found(card=card, by=by):
-            # What is in the slot that the fabric only meant to connect need not be the device.
+            # Before the fabric has connected the slot, its card may be another device.
             sure = (
                 by in ("identifier", "record")
                 or node is not None
@@ -228,16 +232,16 @@ def leaving(observed: actions.Observed) -> model.Card | None:
             here = node.slot if node is not None and node.boot_id == observed.boot_id else ""
             return next((card for card in cards if here and card.first.slot == here), None)
         case matching.Wrong(card=card, was_recognised=True):
-            # It was handed out as the device, so it has to be released as the device.
+            # It was used as the device, so it has to be released as the device.
             return card
         case _:
             return observed.leaving
 
 
 def _stragglers(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """Release a device again that appears, or is still there, after the report that it was released."""
+    """Return the steps to release a device that appears, or is still present, after the report of its release."""
     match = observed.match
-    # What is released already is known by no serial number any more.
+    # A device in release may show no serial number any more.
     card = match.card if isinstance(match, matching.Found) and match.is_proved else observed.leaving
     if observed.held_by is not None or (card is None and observed.treated is None):
         return ()
@@ -259,7 +263,7 @@ def _held(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
 
 
 def _blocked(observed: actions.Observed, reason: str, message: str) -> tuple[actions.Action, ...]:
-    """Report the obstacle, unless the last report says the same."""
+    """Return the report of the obstacle; nothing if it equals the last report."""
     last = meta.find(observed.attachment.status.conditions, attachments.RELEASED)
     is_blocked = last is not None and last.status == "False"
     if (
@@ -273,16 +277,16 @@ def _blocked(observed: actions.Observed, reason: str, message: str) -> tuple[act
 
 LOOK_FIRST_SECONDS = 0.05
 LOOK_SECONDS = 1.0
-"""Between two looks at what tells nothing: a slot that a card may come into, a kernel that may change its mind. The first
-follow closely, for most of what a kernel is asked is done at once."""
+"""The pause between two looks at a state without events: an empty slot, or a refusal by the kernel. The first looks follow closely,
+because the kernel completes most requests at once."""
 DOUBT_SECONDS = 10.0
-"""Between two looks at a card that was recognised without an identifier, and whose driver may show one without an event."""
+"""The pause between two looks at a card that was recognised without an identifier, if its driver may show one without an event."""
 HEALTHY_AFTER_SECONDS = 10.0
-"""That a new device is healthy is what everybody expects: one that goes again soon costs no write for it."""
+"""The time before a new device is reported as healthy. A device that leaves earlier costs no write for it."""
 
 
 def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """Return the next safe steps; empty if there is nothing to do until something changes."""
+    """Return the next safe steps; none if there is nothing to do before a change."""
     if observed.attachment.deleting:
         return plan_departure(observed, now)
     if observed.attachment.status.error is not None:
@@ -297,7 +301,7 @@ def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Ac
 
 
 def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.Member]) -> str | None:
-    """Return the first other member that cannot be made ready together with it yet, in a clause, or None."""
+    """Return the first other member that is not ready for interleaving yet, in a clause, or None."""
     for member in members:
         theirs = member.attachment
         if theirs is None or not attachment.is_used_with(theirs, attachments.ATTACHED):
@@ -312,7 +316,7 @@ def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.
 
 
 def _tell(observed: actions.Observed) -> tuple[actions.Action, ...]:
-    """Report to the claim why the controller has given the device up."""
+    """Return the report to the claim of a device that the controller has given up; nothing if the claim has it."""
     visible = meta.find(observed.attachment.status.conditions, attachments.VISIBLE)
     if visible is None or visible.status != "False" or observed.claim_notified:
         return ()
@@ -323,7 +327,7 @@ def _make_ready(
     observed: actions.Observed, card: model.Card, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
     if observed.is_recognition_new:
-        # A card without an identifier is on record before anything is done with it: a restarted daemon did not see it arrive.
+        # A card without an identifier is recorded before the first step, because a restarted daemon did not see it arrive.
         return (actions.RecordPlace(card=card),)
     if not observed.ready:
         attempt = observed.attempt
@@ -331,7 +335,7 @@ def _make_ready(
             return (_not_ready(observed, card),)
         if _is_due(observed, now):
             return (actions.Initialise(card=card),)
-        # What was ready may have lost its driver: that is reported while the device is waited for.
+        # A ready device may have lost its driver. Its health is reported during the wait.
         news = _health(observed, now) if _is_reported(observed, card) else ()
         return (
             *(report for report in news if isinstance(report, actions.ReportHealth)),
@@ -346,7 +350,7 @@ def _make_ready(
 
 
 def _is_due(observed: actions.Observed, now: datetime.datetime) -> bool:
-    """Return whether to try again: at once if the device has changed, else now and then until the deadline."""
+    """Return whether to try again: at once after a change of the device, else at intervals until the deadline."""
     attempt = observed.attempt
     if attempt is None or attempt.card != observed.card:
         return True
@@ -358,13 +362,13 @@ def _is_due(observed: actions.Observed, now: datetime.datetime) -> bool:
 
 
 def _next(attempt: actions.Attempt) -> datetime.datetime:
-    """Return when to try again: after half the time that it has taken already, within limits."""
+    """Return the time of the next attempt: after half of the time spent so far, within limits."""
     taken = (attempt.at - attempt.since).total_seconds() / 2
     return attempt.at + _seconds(max(LOOK_FIRST_SECONDS, min(LOOK_SECONDS, taken)))
 
 
 def _is_reported(observed: actions.Observed, card: model.Card) -> bool:
-    """Return whether the report matches the card. After a reboot, a move or a hand-over it does not."""
+    """Return whether the report matches the card. After a reboot, a move or a change of claims it does not."""
     node, claim = observed.attachment.status.node, observed.attachment.spec.claim
     if node is None or not observed.attachment.holds(attachments.VISIBLE):
         return False
@@ -374,7 +378,7 @@ def _is_reported(observed: actions.Observed, card: model.Card) -> bool:
 
 
 def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) -> attachments.NodeReport:
-    """Return the report with a new verdict. While that is Unknown, the findings of before stay."""
+    """Return the report with a new verdict. If the verdict is Unknown, the former findings stay."""
     former = attachment.status.node or attachments.NodeReport()
     unknown = verdict.status is verdicts.Status.UNKNOWN
     findings = tuple(
@@ -411,11 +415,11 @@ def _health(observed: actions.Observed, now: datetime.datetime) -> tuple[actions
 def _treat(
     observed: actions.Observed, card: model.Card, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
-    """Treat a device that a claim has used, before it goes to the next claim or to none."""
+    """Return the steps to treat a used device, before it goes to the next claim or to none."""
     if observed.held_by is not None:
         return ()
     if observed.sharers or observed.offered:
-        # They were lent by the claim before. A claim that waits for the device gives up by itself.
+        # The former claim has lent them. A claim that waits for the device gives up by itself.
         return (actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),)
     match observed.treated:
         case None:
@@ -423,7 +427,7 @@ def _treat(
         case treatment_plan.Done():
             return (actions.ReportClean(card=card),)
         case treatment_plan.InProgress(seconds=seconds):
-            # However long it takes: a claim that waits for the device gives up by itself.
+            # Without a deadline, because a claim that waits for the device gives up by itself.
             return (actions.LookAgain(at=now + _seconds(seconds)),)
         case treatment_plan.Blocked(message=why):
             attempt = observed.attempt
@@ -437,7 +441,7 @@ def _treat(
 
 
 def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """Return what to do while the device is not here."""
+    """Return the steps while the device is absent."""
     status = observed.attachment.status
     if not observed.attachment.holds(attachments.ATTACHED) or _is_failed(observed):
         return ()
@@ -460,14 +464,14 @@ def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
 
 
 def is_another(match: matching.Match) -> bool:
-    """Return whether the card that was recognised is not the device, or cannot be any more."""
+    """Return whether the formerly recognised card is not the device, or can no longer be."""
     return isinstance(match, matching.Unrecognised) or (
         isinstance(match, matching.Wrong) and match.was_recognised
     )
 
 
 def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """Wait for a device that is not ready, until its deadline."""
+    """Return the next look at a device that is not ready, or its failure after the deadline."""
     if not observed.attachment.holds(attachments.ATTACHED) or _is_failed(observed):
         return ()
     deadline = _deadline(observed, now)
@@ -483,7 +487,7 @@ def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.
 
 
 def _next_look(observed: actions.Observed, now: datetime.datetime) -> datetime.datetime:
-    """Return when the device or its slot can have changed without an event."""
+    """Return the time of the next look at a device or slot that may change without an event."""
     match observed.match:
         case matching.Absent(slot=None, settles=False) if not observed.lagging:
             return _deadline(observed, now)
@@ -500,10 +504,10 @@ def _deadline(observed: actions.Observed, now: datetime.datetime) -> datetime.da
     if status.node is not None and status.node.boot_id != observed.boot_id:
         begun = max(begun, observed.since)
     elif observed.attachment.holds(attachments.VISIBLE) and observed.attempt is not None:
-        # It was ready and is not any more: it has as long to become so again.
+        # A device that is no longer ready has the same time to become ready again.
         begun = max(begun, observed.attempt.since)
     if observed.attempt is not None and observed.attempt.waited is not None:
-        # What was missing is another device, of which its own attachment reports that.
+        # Another device was missing, and its own attachment reports that.
         begun = max(begun, observed.attempt.waited)
     return begun + observed.patience
 
