@@ -77,7 +77,7 @@ _REFUSED_BITS = {
     errno.ENOMEM: "the kernel has no memory for the bitstream",
 }
 
-# One component of a path, so that no name leads out of its directory.
+# The form of one component of a path. No such name leads out of its directory.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 
 
@@ -197,7 +197,7 @@ class _Calls:
             raise refusal(full, value, error) from error
 
     @contextlib.contextmanager
-    def _meanwhile(self, path: str, value: str, *, unless: tuple[str, ...]) -> Iterator[None]:
+    def _override_setting(self, path: str, value: str, *, unless: tuple[str, ...]) -> Iterator[None]:
         """Set another value of a setting of the whole host during the block, and restore it at the end.
 
         If the setting is absent, or has one of the values `unless`, it stays.
@@ -233,8 +233,8 @@ class Kernel(_Calls):
         self.changing_region = asyncio.Lock()
 
     async def power_slot(self, name: str, *, on: bool) -> None:
-        """Power a hot-plug slot on or off. It is success if the hot-plug driver has nothing left to switch off."""
-        path = f"bus/pci/slots/{_checked(name)}/power"
+        """Power a hot-plug slot on or off. If the hot-plug driver has nothing left to switch off, that is success."""
+        path = f"bus/pci/slots/{_check_name(name)}/power"
         try:
             await self._write(
                 f"slot {name}", path, str(int(on)), already=lambda: self._number(path) == int(on)
@@ -246,47 +246,47 @@ class Kernel(_Calls):
 
     async def unbind(self, address: str) -> None:
         """Unbind a function's driver, if it has one."""
-        device = f"bus/pci/devices/{_checked(address)}"
+        device = f"bus/pci/devices/{_check_name(address)}"
         await self._write(
             address, f"{device}/driver/unbind", address, already=lambda: not self._exists(f"{device}/driver")
         )
 
     async def probe(self, address: str) -> None:
         """Make the kernel look for a driver for a function without one. It is no error if the kernel finds none."""
-        device = f"bus/pci/devices/{_checked(address)}"
+        device = f"bus/pci/devices/{_check_name(address)}"
         await self._write(
             address, "bus/pci/drivers_probe", address, already=lambda: self._exists(f"{device}/driver")
         )
 
     async def remove(self, address: str) -> None:
         """Make the kernel forget a function and everything below it."""
-        device = f"bus/pci/devices/{_checked(address)}"
+        device = f"bus/pci/devices/{_check_name(address)}"
         await self._write(address, f"{device}/remove", "1", already=lambda: not self._exists(device))
 
     async def reset(self, address: str) -> None:
         """Reset a function by the first method in its `reset_method`, which is FLR if the function supports it."""
-        await self._write(address, f"bus/pci/devices/{_checked(address)}/reset", "1")
+        await self._write(address, f"bus/pci/devices/{_check_name(address)}/reset", "1")
 
     async def set_vfs(self, address: str, count: int) -> None:
         """Set the number of a physical function's virtual functions. The kernel changes it only from or to 0."""
-        path = f"bus/pci/devices/{_checked(address)}/sriov_numvfs"
+        path = f"bus/pci/devices/{_check_name(address)}/sriov_numvfs"
         await self._write(address, path, str(count), already=lambda: self._number(path) == count)
 
     async def set_vf_probing(self, address: str, *, on: bool) -> None:
         """Set whether the virtual functions of a physical one may get drivers."""
-        path, value = f"bus/pci/devices/{_checked(address)}/sriov_drivers_autoprobe", str(int(on))
+        path, value = f"bus/pci/devices/{_check_name(address)}/sriov_drivers_autoprobe", str(int(on))
         await self._write(address, path, value, already=lambda: files.text(f"{self.sysfs}/{path}") == value)
 
     async def override_driver(self, address: str, driver: str) -> None:
         """Set the only driver that may bind to a function from now on, in place of those with a matching id."""
-        path = f"bus/pci/devices/{_checked(address)}/driver_override"
+        path = f"bus/pci/devices/{_check_name(address)}/driver_override"
         await self._write(
-            address, path, _checked(driver), already=lambda: files.text(f"{self.sysfs}/{path}") == driver
+            address, path, _check_name(driver), already=lambda: files.text(f"{self.sysfs}/{path}") == driver
         )
 
     async def set_memory(self, block: str, state: MemoryState) -> None:
         """Take a memory block (`memory46`) offline or online; a block that is gone is offline."""
-        folder = f"devices/system/memory/{_checked(block)}"
+        folder = f"devices/system/memory/{_check_name(block)}"
         wanted = state.partition("_")[0]
 
         def already() -> bool:
@@ -298,7 +298,7 @@ class Kernel(_Calls):
 
     async def create_region(self, decoder: str) -> None:
         """Make an empty region of volatile memory below a CXL root decoder (`decoder0.0`); Linux 6.3 or newer."""
-        path = f"bus/cxl/devices/{_checked(decoder)}/create_ram_region"
+        path = f"bus/cxl/devices/{_check_name(decoder)}/create_ram_region"
         # The file shows the next name, and accepts only that name.
         name = files.text(f"{self.sysfs}/{path}")
         await self._write(decoder, path, name or "region0")
@@ -307,9 +307,9 @@ class Kernel(_Calls):
         """Delete a region below a root decoder, with its dax devices."""
         await self._write(
             region,
-            f"bus/cxl/devices/{_checked(decoder)}/delete_region",
+            f"bus/cxl/devices/{_check_name(decoder)}/delete_region",
             region,
-            already=lambda: not self._exists(f"bus/cxl/devices/{_checked(region)}"),
+            already=lambda: not self._exists(f"bus/cxl/devices/{_check_name(region)}"),
         )
 
     async def set_region(self, region: str, attribute: RegionAttribute, value: int | str) -> None:
@@ -326,12 +326,12 @@ class Kernel(_Calls):
 
     async def bind_region(self, region: str) -> None:
         """Bind the region's driver to a committed region. Its dax device gets no driver: see `bind_dax`."""
-        driver, path = f"bus/cxl/devices/{_checked(region)}/driver", "bus/cxl/drivers_probe"
+        driver, path = f"bus/cxl/devices/{_check_name(region)}/driver", "bus/cxl/drivers_probe"
 
         def change() -> None:
             if not self._exists(driver):
                 # Otherwise kmem binds at once, and the memory comes online by the host's policy.
-                with self._meanwhile("bus/dax/drivers_autoprobe", "0", unless=("0",)):
+                with self._override_setting("bus/dax/drivers_autoprobe", "0", unless=("0",)):
                     self._put(path, region)
 
         await self.run(region, f"to take {region!r} for {self.sysfs}/{path}", change)
@@ -341,13 +341,13 @@ class Kernel(_Calls):
 
         The device's id is removed from the driver again, because the driver would bind to a later device of that name.
         """
-        link, folder = f"{self.sysfs}/bus/dax/devices/{_checked(name)}/driver", f"bus/dax/drivers/{driver}"
+        link, folder = f"{self.sysfs}/bus/dax/devices/{_check_name(name)}/driver", f"bus/dax/drivers/{driver}"
 
         def change() -> None:
             if files.link_name(link) == driver:
                 return
             policy = "devices/system/memory/auto_online_blocks"
-            with self._meanwhile(policy, "online_movable", unless=("online_movable", "offline")):
+            with self._override_setting(policy, "online_movable", unless=("online_movable", "offline")):
                 self._put(f"{folder}/new_id", name)
                 self._put(f"{folder}/remove_id", name)
 
@@ -358,16 +358,16 @@ class Kernel(_Calls):
 
         If memory of `kmem` is still online, it stays with the kernel until the next boot.
         """
-        link = f"{self.sysfs}/bus/dax/devices/{_checked(name)}/driver"
+        link = f"{self.sysfs}/bus/dax/devices/{_check_name(name)}/driver"
         await self._write(
             name,
-            f"bus/dax/drivers/{_checked(driver)}/unbind",
+            f"bus/dax/drivers/{_check_name(driver)}/unbind",
             name,
             already=lambda: files.link_name(link) != driver,
         )
 
     async def _set(self, device: str, attribute: str, value: int | str) -> None:
-        path, wanted = f"bus/cxl/devices/{_checked(device)}/{attribute}", str(value)
+        path, wanted = f"bus/cxl/devices/{_check_name(device)}/{attribute}", str(value)
 
         def already() -> bool:
             current = files.text(f"{self.sysfs}/{path}")
@@ -400,23 +400,23 @@ def reconfigure_port(engine: CharacterDevice, port: CharacterDevice, number: int
     """
     import ctypes  # here, because it takes 0.4 MB, and few nodes have such a card
 
-    with _opened(port), _opened(engine) as descriptor:
+    with _open_device(port), _open_device(engine) as descriptor:
         buffer = (ctypes.c_char * len(bits)).from_buffer(bits)
         request = PORT_PR_STRUCT.pack(PORT_PR_STRUCT.size, 0, number, len(bits), ctypes.addressof(buffer))
         try:
             ioctl(descriptor, PORT_PR, request)
         except OSError as error:
-            raise _refused_bits(
+            raise _load_refusal(
                 f"cannot reconfigure port {number} by {engine.path}", engine, error
             ) from error
 
 
 @contextlib.contextmanager
-def _opened(device: CharacterDevice) -> Iterator[int]:
+def _open_device(device: CharacterDevice) -> Iterator[int]:
     try:
         descriptor = os.open(device.path, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
     except OSError as error:
-        raise _refused_bits(f"cannot open {device.path}", device, error) from error
+        raise _load_refusal(f"cannot open {device.path}", device, error) from error
     try:
         facts = os.fstat(descriptor)
         if device.numbers is not None and (
@@ -432,7 +432,7 @@ def _opened(device: CharacterDevice) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _refused_bits(what: str, device: CharacterDevice, error: OSError) -> errors.KernelRefused:
+def _load_refusal(what: str, device: CharacterDevice, error: OSError) -> errors.KernelRefused:
     number = error.errno or 0
     remedy = _REFUSED_BITS.get(number) or _REMEDIES.get(number, "look at the kernel's log")
     name = errno.errorcode.get(number, "no errno")
@@ -470,7 +470,7 @@ def _write(path: str, value: str) -> None:
         os.close(descriptor)
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise errors.KernelRefused(
             f"{name!r} is no name of anything in sysfs: look where it comes from",

@@ -57,10 +57,10 @@ def parse_endpoint(text: str, data_dir: Path, instance: str) -> address.Endpoint
     Raises:
         ValueError: the text is no address; the message has the remedy.
     """
-    return address.parse(text, auto=str(_beside(data_dir, instance)))
+    return address.parse(text, auto=str(_socket_path(data_dir, instance)))
 
 
-def _beside(data_dir: Path, instance: str) -> Path:
+def _socket_path(data_dir: Path, instance: str) -> Path:
     path = data_dir / (f"http-{instance}.sock" if instance else "http.sock")
     if len(str(path).encode()) <= address.PATH_LIMIT_BYTES:
         return path

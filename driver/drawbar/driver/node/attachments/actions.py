@@ -173,7 +173,7 @@ class Treat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Take the next step of the treatment by which the device leaves the node; then plan again.
+    """Take the next step of the treatment of a leaving device; then plan again.
 
     Attributes:
         card: the device; None if the kernel no longer shows it.

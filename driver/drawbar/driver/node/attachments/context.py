@@ -150,7 +150,9 @@ class Context:
     ledger: sole_arrival.Ledger = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ledger", sole_arrival.Ledger(self.arrivals, self.clock, self._released))
+        object.__setattr__(
+            self, "ledger", sole_arrival.Ledger(self.arrivals, self.clock, self._cards_in_release)
+        )
 
     def forget(self, name: str) -> None:
         """Forget an attachment after its removal, and end its hooks."""
@@ -179,18 +181,18 @@ class Context:
             identity,
             slot=matching.expected_slot(attachment, self.boot_id),
             record=node if node is not None and node.boot_id == self.boot_id else None,
-            arrivals=self._arrivals(attachment) if identity.sole_arrival else None,
+            arrivals=self._list_arrivals(attachment) if identity.sole_arrival else None,
             neighbours=self._neighbours(attachment),
-            fresh=self._fresh(attachment),
+            fresh=self._fresh_cards(attachment),
         )
 
-    def _arrivals(self, attachment: attachments.DeviceAttachment) -> matching.Arrivals:
+    def _list_arrivals(self, attachment: attachments.DeviceAttachment) -> matching.Arrivals:
         memory = self.memories.get(attachment.metadata.name)
         if memory is None or memory.uid != attachment.metadata.uid:
             return self.ledger.arrivals(None, None)
         return self.ledger.arrivals(memory.baseline, memory.seen.since(attachments.ATTACHED))
 
-    def _fresh(self, attachment: attachments.DeviceAttachment) -> frozenset[str]:
+    def _fresh_cards(self, attachment: attachments.DeviceAttachment) -> frozenset[str]:
         """Return the fingerprints of the fresh cards; none if the device leaves or its time is short, to decide at once."""
         memory = self.memories.get(attachment.metadata.name)
         attached_at = memory.seen.since(attachments.ATTACHED) if memory is not None else None
@@ -206,7 +208,7 @@ class Context:
             for each in self.attached()
             if each.metadata.name != name and not each.holds(attachments.RELEASED)
         ]
-        recognised = {each.metadata.name: self._recorded(each) for each in rest}
+        recognised = {each.metadata.name: self._recorded_fingerprint(each) for each in rest}
         return matching.Neighbours(
             identities=tuple(each.identity for each in rest),
             cards=frozenset(card for card in map(self._held_card, rest) if card),
@@ -223,7 +225,7 @@ class Context:
             ),
         )
 
-    def _recorded(self, attachment: attachments.DeviceAttachment) -> str:
+    def _recorded_fingerprint(self, attachment: attachments.DeviceAttachment) -> str:
         """Return the fingerprint of the attachment's recognised card in this boot; empty without one."""
         node = attachment.status.node
         if node is None or node.boot_id != self.boot_id or node.recognised_by is None:
@@ -235,14 +237,14 @@ class Context:
         inventory, name = self.arrivals.inventory, attachment.metadata.name
         held = self.held.get(name)
         if held is None or held.inventory is not inventory or held.attachment is not attachment:
-            node = attachment.status.node if self._recorded(attachment) else None
+            node = attachment.status.node if self._recorded_fingerprint(attachment) else None
             card = matching.held_card(inventory, attachment.identity, node)
             held = self.held[name] = _Held(inventory=inventory, attachment=attachment, card=card)
         return held.card
 
-    def _released(self) -> frozenset[str]:
+    def _cards_in_release(self) -> frozenset[str]:
         """Return the fingerprints of the cards in release."""
-        leaving = (self._recorded(each) for each in self.attached() if each.deleting)
+        leaving = (self._recorded_fingerprint(each) for each in self.attached() if each.deleting)
         return frozenset(card for card in leaving if card)
 
     def card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:

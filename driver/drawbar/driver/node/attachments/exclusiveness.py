@@ -72,7 +72,7 @@ class Exclusiveness:
         return None
 
     def forget(self, name: str) -> None:
-        """Forget an attachment that is gone."""
+        """Forget an attachment after its removal."""
         self._last.pop(name, None)
 
     def _find_offer(self, attachment: attachments.DeviceAttachment) -> otherslices.Offered | None:

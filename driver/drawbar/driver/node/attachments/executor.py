@@ -86,7 +86,7 @@ class _Acting:
         reporter, attachment, now = self._context.reporter, self._attachment, self._context.time_of_day()
         match action:
             case actions.ReportVisible(card=card):
-                await reporter.visible(attachment, self._recognised(card), now)
+                await reporter.visible(attachment, self._recognise(card), now)
             case actions.ReportFailed(reason=reason, message=message):
                 await reporter.failed(attachment, reason, message, now)
             case actions.ReportToClaim(reason=reason, message=message):
@@ -96,9 +96,9 @@ class _Acting:
                 self._memory.baseline = self._context.ledger.baseline()
                 await reporter.listed(attachment)
             case actions.ReportClean(card=card):
-                await reporter.clean(attachment, self._recognised(card))
+                await reporter.clean(attachment, self._recognise(card))
             case actions.RecordPlace(card=card):
-                await reporter.place(attachment, self._recognised(card))
+                await reporter.place(attachment, self._recognise(card))
             case actions.ReportHealth(verdict=verdict):
                 await reporter.health(attachment, verdict)
             case actions.ReportBlocked(reason=reason, message=message):
@@ -108,7 +108,7 @@ class _Acting:
             case _:
                 assert_never(action)
 
-    def _recognised(self, card: model.Card) -> reporting.Recognised:
+    def _recognise(self, card: model.Card) -> reporting.Recognised:
         return reporting.recognise(self._attachment, card, self._memory.match)
 
     async def _power(self, slot: str, now: datetime.datetime) -> _Effect:
@@ -122,7 +122,7 @@ class _Acting:
         return _Effect()
 
     async def _treat(self, card: model.Card, now: datetime.datetime) -> _Effect:
-        outcome = await self._context.treatment.step(self._order(card), self._memory.progress)
+        outcome = await self._context.treatment.step(self._make_order(card), self._memory.progress)
         if isinstance(outcome, treatment.Done):
             self._memory.progress = treatment.Progress()
         why = outcome.message if isinstance(outcome, treatment.Blocked) else ""
@@ -132,13 +132,15 @@ class _Acting:
     async def _release(self, card: model.Card | None, slot: str) -> _Effect:
         self._memory.leaving = card
         outcome = await self._context.treatment.step(
-            self._order(card, slot, leaves=True), self._memory.progress
+            self._make_order(card, slot, leaves=True), self._memory.progress
         )
         if isinstance(outcome, treatment.Done):
             self._memory.leaving = None
         return _Effect(again=True, treated=outcome)
 
-    def _order(self, card: model.Card | None, slot: str = "", *, leaves: bool = False) -> treatment.Order:
+    def _make_order(
+        self, card: model.Card | None, slot: str = "", *, leaves: bool = False
+    ) -> treatment.Order:
         """Return the order for the treatment of the device, with the hooks of its last user's claim."""
         attachment, runner = self._attachment, self._context.hooks
         node = attachment.status.node or attachments.NodeReport()

@@ -51,11 +51,11 @@ class Initialisation:
                 if not waits:
                     said = parameters.DeviceParameters(memory=self._attachment.spec.memory)
                     missing = await operations.initialise(self._context.kernel, card, said) or ""
-                old = await self._too_old(card) if not missing else None
+                old = await self._find_too_old(card) if not missing else None
                 if old is not None:
                     missing, reason, final = old, reasons.VERSION_TOO_OLD, True
                 elif not missing:
-                    missing = await self._functions(card, needs_driver=operations.needs_driver)
+                    missing = await self._make_functions(card, needs_driver=operations.needs_driver)
                     missing = missing or self._hook(card)
         except errors.KernelRefused as refused:
             missing = str(refused)
@@ -75,7 +75,7 @@ class Initialisation:
             return ""
         return plan.awaited(self._attachment, self._context.members(self._attachment)) or ""
 
-    async def _too_old(self, card: model.Card) -> str | None:
+    async def _find_too_old(self, card: model.Card) -> str | None:
         claim = self._attachment.spec.claim
         if claim is None or claim.minimum_versions == attachments.Versions():
             return None
@@ -94,7 +94,7 @@ class Initialisation:
             and (node.claim_uid, node.boot_id) == (claim.uid, self._context.boot_id)
         )
 
-    async def _functions(self, card: model.Card, *, needs_driver: bool) -> str:
+    async def _make_functions(self, card: model.Card, *, needs_driver: bool) -> str:
         """Take the next steps to the virtual functions of the claim's class; return the missing part, or an empty text.
 
         Raises:

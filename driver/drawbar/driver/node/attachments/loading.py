@@ -21,7 +21,7 @@ from drawbar.driver.node.inventory import model, pci
 from drawbar.driver.node.treatment import hooks
 
 BITSTREAM_BYTES = 64 << 20
-"""The greatest size of a bitstream that the daemon loads itself, from memory. The largest for DFL cards have half of it."""
+"""The greatest size of a bitstream that the daemon loads itself, from memory. The largest for DFL cards have half that size."""
 LOADS_MAX = 2
 """The greatest number of bitstreams in memory. The chart's memory limit is 256 MiB."""
 _LOADS = threading.BoundedSemaphore(LOADS_MAX)

@@ -280,13 +280,13 @@ class LocalDevices:
         if work is None:
             self._context.forget(demands.NAME_PREFIX + device)
             return self._probations.remaining_seconds(device)
-        value = await self._begun(work)
+        value = await self._begin(work)
         if value is None:
             return LOOK_SECONDS
         if demands.is_failed(value) and value.status.error is None:
             if work.demand.is_awaited and self._is_kept_away(work):
                 visible = meta.find(value.status.conditions, attachments.VISIBLE)
-                assert visible is not None  # or it would not have failed
+                assert visible is not None  # a failed device has this condition
                 failure = attachments.Failure(reason=visible.reason, message=visible.message)
                 status = msgspec.structs.replace(value.status, error=failure)
                 value = work.value = msgspec.structs.replace(value, status=status)
@@ -298,9 +298,9 @@ class LocalDevices:
                 )
         again = await executor.reconcile(self._context, value)
         is_news = self._works.get(device) is not work or work.value is not value
-        return 0.0 if is_news else _earlier(again, self._probations.remaining_seconds(device))
+        return 0.0 if is_news else _earliest(again, self._probations.remaining_seconds(device))
 
-    async def _begun(self, work: _Work) -> attachments.DeviceAttachment | None:
+    async def _begin(self, work: _Work) -> attachments.DeviceAttachment | None:
         """Return the state of the device for its claim; None while another claim holds it or it has to be cleaned.
 
         The mark is written first, so that a device with unfinished work is cleaned.
@@ -308,7 +308,7 @@ class LocalDevices:
         demand, around = work.demand, self._around
         refusal = around.cleaner.refusal(demand.pool, demand.device, *demand.user)
         if refusal is not None:
-            return await self._unclean(work)
+            return await self._fail_if_unclean(work)
         if self._context.holder(demand.pool, demand.device) not in (None, demand.claim.uid):
             return None
         work.refused_since = None
@@ -329,7 +329,7 @@ class LocalDevices:
         work.value = value
         return value
 
-    async def _unclean(self, work: _Work) -> attachments.DeviceAttachment | None:
+    async def _fail_if_unclean(self, work: _Work) -> attachments.DeviceAttachment | None:
         """Report a failure if the cleaning of the device is blocked for too long; return the failed device, else None.
 
         A cleaning without an obstacle may take any time.
@@ -389,5 +389,5 @@ class LocalDevices:
         )
 
 
-def _earlier(*pauses: float | None) -> float | None:
+def _earliest(*pauses: float | None) -> float | None:
     return min((seconds for seconds in pauses if seconds is not None), default=None)

@@ -201,7 +201,7 @@ def match(
     recorded = _recorded_card(inventory, record)
     if recorded is not None and record is not None and _was_exchanged(recorded, record, identity, neighbours):
         recorded = None
-    showing = _showing(inventory, identity)
+    showing = _find_showing(inventory, identity)
     proved = tuple(each for each in showing if _proves(showing, each, identity, neighbours))
     if proved:
         return _proved_card(proved, recorded, identity, neighbours)
@@ -301,7 +301,7 @@ class _Showing:
     keys: frozenset[tuple[str, str]]
 
 
-def _showing(inventory: index.Inventory, identity: attachments.Identity) -> tuple[_Showing, ...]:
+def _find_showing(inventory: index.Inventory, identity: attachments.Identity) -> tuple[_Showing, ...]:
     keys: dict[str, set[tuple[str, str]]] = {}
     cards: dict[str, model.Card] = {}
     for listed in witnesses.evidence(identity):
@@ -451,7 +451,7 @@ class _Search:
         if against is not None:
             return str(against)
         if not witnesses.is_model(compared):
-            return _unlike(self.identity, card)
+            return _explain_mismatch(self.identity, card)
         return "it is the device of another DeviceAttachment" if self._is_neighbours(card) else None
 
     def _may_tell_more(self, card: model.Card) -> bool:
@@ -476,7 +476,7 @@ class _Search:
         )
 
 
-def _unlike(identity: attachments.Identity, card: model.Card) -> str:
+def _explain_mismatch(identity: attachments.Identity, card: model.Card) -> str:
     if not witnesses.has_model(identity):
         return "the fabric shows neither a common identifier nor a PCI id to recognise it by"
     return f"it is of class {card.device_class}, not {identity.device_class}"

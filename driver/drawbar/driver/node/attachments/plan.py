@@ -51,7 +51,7 @@ _NAMED_CARDS = 4
 
 def lost(attachment: attachments.DeviceAttachment) -> actions.ReportFailed:
     """Return the failure of a device that has disappeared."""
-    message = f"{_name(attachment)} disappeared from this node; look at its link and power"
+    message = f"{_describe(attachment)} disappeared from this node; look at its link and power"
     return actions.ReportFailed(reason=reasons.DEVICE_LOST, message=message)
 
 
@@ -59,35 +59,35 @@ def late(observed: actions.Observed) -> actions.ReportFailed:
     """Return the failure of a device that is not ready at its deadline."""
     match observed.match:
         case matching.Found(card=card):
-            return _not_ready(observed, card)
+            return _not_ready_failure(observed, card)
         case matching.Wrong(card=card, why=why, was_recognised=True):
             text = (
-                f"{card.address} was taken for {_name(observed.attachment)} and is another device: {why}; delete the pods that use "
+                f"{card.address} was taken for {_describe(observed.attachment)} and is another device: {why}; delete the pods that use "
                 "it, and compare the identifiers at the fabric manager"
             )
             return actions.ReportFailed(reason=reasons.WRONG_DEVICE, message=text)
         case matching.Wrong(card=card, why=why):
             place = f"slot {card.first.slot}" if card.first.slot else card.address
-            text = f"{place} has another device than {_name(observed.attachment)}: {why}; look at the fabric's ports"
+            text = f"{place} has another device than {_describe(observed.attachment)}: {why}; look at the fabric's ports"
             return actions.ReportFailed(reason=reasons.WRONG_DEVICE, message=text)
         case matching.Ambiguous(cards=cards):
-            text = f"several cards show the numbers of {_name(observed.attachment)}: {_addresses(cards)}; take the others out"
+            text = f"several cards show the numbers of {_describe(observed.attachment)}: {_addresses(cards)}; take the others out"
             return actions.ReportFailed(reason=reasons.SERIAL_NOT_UNIQUE, message=text)
         case matching.Unrecognised():
-            return _unrecognised(observed, observed.match)
+            return _unrecognised_failure(observed, observed.match)
         case matching.Unpowered(slot=slot):
             why = observed.attempt.missing if observed.attempt is not None else ""
-            text = f"{_name(observed.attachment)} waits for power in slot {slot.name}: {why or 'it was not switched on'}"
+            text = f"{_describe(observed.attachment)} waits for power in slot {slot.name}: {why or 'it was not switched on'}"
             return actions.ReportFailed(reason=reasons.SLOT_NOT_POWERED, message=text)
         case matching.Absent(slot=slot):
-            return _absent(observed, slot)
+            return _absent_failure(observed, slot)
 
 
-def _unrecognised(observed: actions.Observed, match: matching.Unrecognised) -> actions.ReportFailed:
+def _unrecognised_failure(observed: actions.Observed, match: matching.Unrecognised) -> actions.ReportFailed:
     attachment = observed.attachment
     where = f" ({_addresses(match.cards)})" if match.cards else ""
     text = (
-        f"{_name(attachment)} was not recognised among the node's cards: {match.why}{where}; compared: "
+        f"{_describe(attachment)} was not recognised among the node's cards: {match.why}{where}; compared: "
         f"{matching.compared_kinds(attachment.identity)}. An identifier that the node can read too decides, such as a MAC address, "
         "a GPU UUID or a PCIe Device Serial Number from the fabric manager, or one attach at a time with no card plugged in by "
         "hand; see docs/recognition.md"
@@ -111,12 +111,10 @@ def dead_link(card: model.Card) -> str | None:
     return None
 
 
-def _absent(observed: actions.Observed, slot: model.Slot | None) -> actions.ReportFailed:
+def _absent_failure(observed: actions.Observed, slot: model.Slot | None) -> actions.ReportFailed:
     attachment, waited = observed.attachment, f"{observed.patience.total_seconds():.0f} s of the attach"
     if slot is not None and slot.present and slot.powered:
-        text = (
-            f"slot {slot.name} has a card and power, and {_name(attachment)} did not appear within {waited}"
-        )
+        text = f"slot {slot.name} has a card and power, and {_describe(attachment)} did not appear within {waited}"
         return actions.ReportFailed(
             reason=reasons.LINK_DOWN,
             message=f"{text}: its link did not come up; look at the cable and the port",
@@ -125,11 +123,13 @@ def _absent(observed: actions.Observed, slot: model.Slot | None) -> actions.Repo
         place = f"slot {slot.name} of this node"
     else:
         place = f"the slot of host {attachment.spec.host_id}"
-    text = f"no {_name(attachment, is_present=False)} appeared within {waited}; look at the link and {place}"
+    text = (
+        f"no {_describe(attachment, is_present=False)} appeared within {waited}; look at the link and {place}"
+    )
     return actions.ReportFailed(reason=reasons.DEVICE_NOT_FOUND, message=text)
 
 
-def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFailed:
+def _not_ready_failure(observed: actions.Observed, card: model.Card) -> actions.ReportFailed:
     attempt = observed.attempt
     missing = (
         observed.missing
@@ -155,7 +155,7 @@ def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFa
     return actions.ReportFailed(reason=reason, message=f"{name} was not ready within {waited}: {missing}")
 
 
-def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) -> str:
+def _describe(attachment: attachments.DeviceAttachment, *, is_present: bool = True) -> str:
     serial, numbers = attachment.identity.serial, attachment.identity.identifiers
     article = "the device" if is_present else "device"
     if serial:
@@ -174,35 +174,38 @@ PREPARED_AFTER_SECONDS = 5.0
 def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     """Return the next safe steps for an attachment in deletion; none if there is nothing to do before a change."""
     if observed.attachment.holds(attachments.RELEASED):
-        return _stragglers(observed, now)
+        return _release_again(observed, now)
     if observed.held_by is not None:
-        return _held(observed, now)
+        return _wait_for_holder(observed, now)
     if observed.sharers:
         message = f"{treatment_plan.message(observed.sharers)}; delete the pods that use it"
         return (
-            *_blocked(observed, reasons.IN_USE, message),
+            *_report_blocked(observed, reasons.IN_USE, message),
             actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),
         )
     match observed.treated:
         case None if observed.offered:
             return (actions.LookAgain(at=now + _seconds(LOOK_FIRST_SECONDS)),)
         case None:
-            return _begin(observed)
+            return _begin_release(observed)
         case treatment_plan.InProgress(seconds=seconds, message=message):
-            erasing = _blocked(observed, reasons.CLEANING, message) if message else ()
+            erasing = _report_blocked(observed, reasons.CLEANING, message) if message else ()
             return (*erasing, actions.LookAgain(at=now + _seconds(seconds)))
         case treatment_plan.Blocked(reason=reason, message=message, seconds=seconds):
-            return (*_blocked(observed, reason, message), actions.LookAgain(at=now + _seconds(seconds)))
+            return (
+                *_report_blocked(observed, reason, message),
+                actions.LookAgain(at=now + _seconds(seconds)),
+            )
         case treatment_plan.Done():
             return (actions.ReportReleased(),)
 
 
-def _begin(observed: actions.Observed) -> tuple[actions.Action, ...]:
+def _begin_release(observed: actions.Observed) -> tuple[actions.Action, ...]:
     node = observed.attachment.status.node
     card = leaving(observed)
     if isinstance(observed.match, matching.Ambiguous) and card is None:
         failure = late(observed)
-        return _blocked(observed, failure.reason, failure.message)
+        return _report_blocked(observed, failure.reason, failure.message)
     if card is None:
         here = node is not None and node.boot_id == observed.boot_id
         return (
@@ -238,7 +241,7 @@ def leaving(observed: actions.Observed) -> model.Card | None:
             return observed.leaving
 
 
-def _stragglers(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
+def _release_again(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     """Return the steps to release a device that appears, or is still present, after the report of its release."""
     match = observed.match
     # A device in release may show no serial number any more.
@@ -254,15 +257,15 @@ def _stragglers(observed: actions.Observed, now: datetime.datetime) -> tuple[act
             return ()
 
 
-def _held(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
+def _wait_for_holder(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     reported_at = (observed.leaving_at or now) + _seconds(PREPARED_AFTER_SECONDS)
     if now < reported_at:
         return (actions.LookAgain(at=reported_at),)
     message = f"the kubelet has the device prepared for the claim of uid {observed.held_by}; delete the pods that use it"
-    return _blocked(observed, reasons.PREPARED, message)
+    return _report_blocked(observed, reasons.PREPARED, message)
 
 
-def _blocked(observed: actions.Observed, reason: str, message: str) -> tuple[actions.Action, ...]:
+def _report_blocked(observed: actions.Observed, reason: str, message: str) -> tuple[actions.Action, ...]:
     """Return the report of the obstacle; nothing if it equals the last report."""
     last = meta.find(observed.attachment.status.conditions, attachments.RELEASED)
     is_blocked = last is not None and last.status == "False"
@@ -290,7 +293,7 @@ def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Ac
     if observed.attachment.deleting:
         return plan_departure(observed, now)
     if observed.attachment.status.error is not None:
-        return _tell(observed)
+        return _report_to_claim(observed)
     if observed.awaits_baseline:
         return (actions.ListCards(),)
     if observed.card is None or not matching.is_expected(observed.match, observed.attachment):
@@ -315,7 +318,7 @@ def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.
     return None
 
 
-def _tell(observed: actions.Observed) -> tuple[actions.Action, ...]:
+def _report_to_claim(observed: actions.Observed) -> tuple[actions.Action, ...]:
     """Return the report to the claim of a device that the controller has given up; nothing if the claim has it."""
     visible = meta.find(observed.attachment.status.conditions, attachments.VISIBLE)
     if visible is None or visible.status != "False" or observed.claim_notified:
@@ -332,18 +335,20 @@ def _make_ready(
     if not observed.ready:
         attempt = observed.attempt
         if attempt is not None and attempt.final and not _is_failed(observed):
-            return (_not_ready(observed, card),)
+            return (_not_ready_failure(observed, card),)
         if _is_due(observed, now):
             return (actions.Initialise(card=card),)
         # A ready device may have lost its driver. Its health is reported during the wait.
-        news = _health(observed, now) if _is_reported(observed, card) else ()
+        news = _report_health(observed, now) if _is_reported(observed, card) else ()
         return (
             *(report for report in news if isinstance(report, actions.ReportHealth)),
             *_await(observed, now),
         )
     if _is_reported(observed, card):
         look = actions.LookAgain(at=now + _seconds(DOUBT_SECONDS))
-        return _health(observed, now) or ((look,) if observed.lagging and observed.may_be_disproved else ())
+        return _report_health(observed, now) or (
+            (look,) if observed.lagging and observed.may_be_disproved else ()
+        )
     if dead_link(card) is not None:
         return _await(observed, now)
     return (actions.ReportVisible(card=card),)
@@ -358,10 +363,10 @@ def _is_due(observed: actions.Observed, now: datetime.datetime) -> bool:
         return True
     if attempt.final:
         return False
-    return not _is_failed(observed) and _next(attempt) <= now < _deadline(observed, now)
+    return not _is_failed(observed) and _next_attempt(attempt) <= now < _deadline(observed, now)
 
 
-def _next(attempt: actions.Attempt) -> datetime.datetime:
+def _next_attempt(attempt: actions.Attempt) -> datetime.datetime:
     """Return the time of the next attempt: after half of the time spent so far, within limits."""
     taken = (attempt.at - attempt.since).total_seconds() / 2
     return attempt.at + _seconds(max(LOOK_FIRST_SECONDS, min(LOOK_SECONDS, taken)))
@@ -398,7 +403,7 @@ def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) 
     )
 
 
-def _health(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
+def _report_health(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     node, verdict = observed.attachment.status.node, observed.health
     reported = node.health if node is not None else ""
     if node == judged(observed.attachment, verdict):
@@ -455,7 +460,7 @@ def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
     waiting = _await(observed, now)
     if isinstance(observed.match, matching.Unpowered) and isinstance(waiting[0], actions.LookAgain):
         attempt = observed.attempt
-        if attempt is None or now >= _next(attempt):
+        if attempt is None or now >= _next_attempt(attempt):
             return (
                 actions.PowerSlot(slot=observed.match.slot.name),
                 actions.LookAgain(at=now + _seconds(LOOK_FIRST_SECONDS)),
@@ -492,7 +497,7 @@ def _next_look(observed: actions.Observed, now: datetime.datetime) -> datetime.d
         case matching.Absent(slot=None, settles=False) if not observed.lagging:
             return _deadline(observed, now)
         case matching.Found() | matching.Unpowered() if observed.attempt is not None:
-            return max(_next(observed.attempt), now + _seconds(LOOK_FIRST_SECONDS))
+            return max(_next_attempt(observed.attempt), now + _seconds(LOOK_FIRST_SECONDS))
         case _:
             return now + _seconds(LOOK_SECONDS)
 

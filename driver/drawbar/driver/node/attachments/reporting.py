@@ -35,7 +35,7 @@ READY = "Ready"
 IDLE = "Idle"
 FAILED = "Failed"
 RELEASED = "Released"
-# The other phases are the controller's, and the admission policy lets no node write them.
+# The controller writes the other phases, and the admission policy forbids them to nodes.
 OWN_PHASES = frozenset({READY, IDLE, FAILED, RELEASED})
 
 

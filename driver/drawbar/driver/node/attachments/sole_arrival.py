@@ -1,7 +1,7 @@
 """The memory of arrived and vanished cards, for devices that can only be recognised by their arrival.
 
-The memory lasts for this run of the daemon. A restarted daemon did not see earlier arrivals, so it makes no such decision about
-an attach from before its start.
+The memory lasts for this run of the daemon. A restarted daemon did not see earlier arrivals, so it decides nothing about an
+attach from before its start.
 """
 
 import datetime
@@ -16,8 +16,8 @@ from drawbar.driver.node.discovery import devices, live
 from drawbar.fabric.classes import DeviceClass
 
 SETTLE_SECONDS = 2.0
-"""The wait for the decision, from the fabric's report of the attach and from the last arrival. A second card that arrives close
-behind the first one makes the case ambiguous."""
+"""The wait for the decision, from the fabric's report of the attach and from the last arrival. If a second card arrives shortly
+after the first one, the case is ambiguous."""
 FRESH_SECONDS = 10.0
 """The wait for the identifiers of an arrived card, before it is recognised without them. Most drivers initialise a card within a
 few seconds. A card that shows its identifiers at once does not wait."""
@@ -62,16 +62,16 @@ class Ledger:
         self._clock = clock
         self._released = released
         # The time of first sight by fingerprint, the latest last.
-        self._cards = dict.fromkeys(self._present(), clock())
+        self._cards = dict.fromkeys(self._present_cards(), clock())
         self._vanished: OrderedDict[str, datetime.datetime] = OrderedDict()
         self._arrived_at: datetime.datetime | None = None
-        discovered.subscribe(self._changed)
+        discovered.subscribe(self._note_changes)
 
     def baseline(self) -> Baseline:
         """Return the node's cards as they are now."""
         now = self._clock()
         return Baseline(
-            cards=self._present(),
+            cards=self._present_cards(),
             vanished=self._vanished_since(now - datetime.timedelta(seconds=VANISHED_SECONDS)),
             losses=self._devices.losses,
             at=now,
@@ -105,16 +105,16 @@ class Ledger:
     def _vanished_since(self, moment: datetime.datetime) -> frozenset[str]:
         return frozenset(card for card, at in self._vanished.items() if at >= moment)
 
-    def _present(self) -> frozenset[str]:
+    def _present_cards(self) -> frozenset[str]:
         cards = self._devices.cards
         return frozenset(
             witnesses.fingerprint(card) for card in cards if card.device_class is not DeviceClass.BRIDGE
         )
 
-    def _changed(self, changes: live.Changes) -> None:
+    def _note_changes(self, changes: live.Changes) -> None:
         if not changes.functions:
             return
-        now, before, present = self._clock(), self._cards.keys(), self._present()
+        now, before, present = self._clock(), self._cards.keys(), self._present_cards()
         gone, came = before - present, present - before
         if came:
             self._arrived_at = now

@@ -123,7 +123,7 @@ def shared(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
 
 def compare(identity: attachments.Identity, card: model.Card) -> tuple[Witness, ...]:
     """Return a witness for each kind of the fabric's numbers, the strongest first, and then the witnesses of the model."""
-    described, shown = evidence(identity), _expanded(card.identifiers)
+    described, shown = evidence(identity), _expand(card.identifiers)
     numbers = tuple(
         witness
         for kind in recognition.STRENGTH
@@ -131,7 +131,7 @@ def compare(identity: attachments.Identity, card: model.Card) -> tuple[Witness, 
     )
     agreeing = {witness.kind for witness in numbers if witness.verdict is Verdict.AGREES}
     return (
-        *(_excused(witness, agreeing) for witness in numbers),
+        *(_excuse(witness, agreeing) for witness in numbers),
         *compare_model(identity, card),
     )
 
@@ -198,7 +198,7 @@ def _parse(
 
 
 @functools.lru_cache(4096)
-def _expanded(identifiers: tuple[Identifier, ...]) -> tuple[Identifier, ...]:
+def _expand(identifiers: tuple[Identifier, ...]) -> tuple[Identifier, ...]:
     """Return the identifiers of a card, including derived ones. Cached, because each round compares all cards."""
     return recognition.expanded(identifiers)
 
@@ -215,7 +215,7 @@ def _compare_kind(
     if pair is not None:
         return _witness(kind, *pair, Verdict.AGREES)
     if not shown:
-        return _witness(kind, theirs[0], None, Verdict.SILENT, _silence(kind, card))
+        return _witness(kind, theirs[0], None, Verdict.SILENT, _explain_silence(kind, card))
     direct = [each for each in theirs if not isinstance(each, recognition.Derived)]
     read = [each for each in shown if not isinstance(each, recognition.Derived)]
     if not direct or not read:
@@ -242,7 +242,7 @@ def _witness(
     )
 
 
-def _silence(kind: Kind, card: model.Card) -> str:
+def _explain_silence(kind: Kind, card: model.Card) -> str:
     if kind is Kind.PCIE_DSN and any(function.dsn_hidden for function in card.functions):
         return "the node daemon has no privilege to read it"
     if kind not in _WITHOUT_DRIVER and card.first.driver is None:
@@ -257,7 +257,7 @@ def _can_contradict(kind: Kind, fabric: str, host: str, card: model.Card) -> boo
     return kind in _ALWAYS_CONTRADICT
 
 
-def _excused(witness: Witness, agreeing: set[str]) -> Witness:
+def _excuse(witness: Witness, agreeing: set[str]) -> Witness:
     excuses = _EXCUSED_BY.get(Kind(witness.kind), frozenset())
     if witness.verdict is not Verdict.CONTRADICTS or not excuses & agreeing:
         return witness

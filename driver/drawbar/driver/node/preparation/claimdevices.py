@@ -260,20 +260,23 @@ def numbered(given: Sequence[Given]) -> list[Given]:
         The devices in the same order, with the number of the first interface in each record. Numbers follow pool and name.
     """
     first: dict[tuple[str, str], int] = {}
-    for counts in _named(given).values():
+    for counts in _count_interfaces(given).values():
         used = 0
         for key, count in counts.items():
             first[key] = used
             used += count
-    return [_with(device, first.get((device.record.pool, device.record.device), 0)) for device in given]
+    return [
+        _set_first_interface(device, first.get((device.record.pool, device.record.device), 0))
+        for device in given
+    ]
 
 
 def are_all_here(given: Sequence[Given]) -> bool:
     """Return whether `numbered` repeats the numbers of the preparation; interfaces in a container cannot be counted."""
-    return all(len(counts) < 2 or all(counts.values()) for counts in _named(given).values())
+    return all(len(counts) < 2 or all(counts.values()) for counts in _count_interfaces(given).values())
 
 
-def _named(given: Sequence[Given]) -> _NamedInterfaces:
+def _count_interfaces(given: Sequence[Given]) -> _NamedInterfaces:
     by_prefix: _NamedInterfaces = {}
     for device in sorted(given, key=lambda device: (device.record.pool, device.record.device)):
         said = interface_prefix(device.record.parameters)
@@ -285,7 +288,7 @@ def _named(given: Sequence[Given]) -> _NamedInterfaces:
     return by_prefix
 
 
-def _with(device: Given, first: int) -> Given:
+def _set_first_interface(device: Given, first: int) -> Given:
     if not first:
         return device
     return with_record(device, msgspec.structs.replace(device.record, first_interface=first))

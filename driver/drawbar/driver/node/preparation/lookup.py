@@ -186,8 +186,8 @@ class Finder:
         if nulls.is_here(wanted.pool, wanted.device, self.node_name):
             return claimdevices.Nothing(record=self._record(wanted, uid, serial=""), claim_uid=uid)
         if self._local is not None and nodepools.is_pool(wanted.pool, self.node_name):
-            return self._found_local(self._local, wanted, uid, prepared=prepared)
-        return self._found_attached(wanted, uid, prepared=prepared)
+            return self._find_local(self._local, wanted, uid, prepared=prepared)
+        return self._find_attached(wanted, uid, prepared=prepared)
 
     def again(self, held: records.PreparedDevice, uid: str) -> spec.Device:
         """Return the CDI device of a device that was prepared in this boot.
@@ -224,7 +224,7 @@ class Finder:
             and attachment.spec.driver == self.driver
         ]
 
-    def _found_attached(self, wanted: claimdevices.Wanted, uid: str, *, prepared: bool) -> claimdevices.Found:
+    def _find_attached(self, wanted: claimdevices.Wanted, uid: str, *, prepared: bool) -> claimdevices.Found:
         use = readiness.Use(
             claim_uid=uid,
             allocation_timestamp=wanted.allocation_timestamp,
@@ -234,7 +234,9 @@ class Finder:
         attachment = self._attachment(wanted, uid)
         card = self._check(attachment, self._card(attachment), use, wanted.name)
         identity = attachment.identity
-        given = self._found(wanted, uid, card, serial=identity.serial, device_class=identity.device_class)
+        given = self._find_ready(
+            wanted, uid, card, serial=identity.serial, device_class=identity.device_class
+        )
         given_by_adapter = {
             name: value
             for name, attribute in attachment.spec.attributes.items()
@@ -273,7 +275,7 @@ class Finder:
         cards = (self._card(member) for member in members)
         return tuple(card for card in cards if card is not None)
 
-    def _found_local(
+    def _find_local(
         self, local: LocalDevices, wanted: claimdevices.Wanted, uid: str, *, prepared: bool
     ) -> claimdevices.Found:
         lender = local.lender(wanted.pool, wanted.device)
@@ -305,7 +307,9 @@ class Finder:
             )
         self._check_local(wanted, uid, card, prepared=prepared)
         device_class = local.device_class(wanted.pool, wanted.device)
-        given = self._found(wanted, uid, card, serial=residents.serial(card) or "", device_class=device_class)
+        given = self._find_ready(
+            wanted, uid, card, serial=residents.serial(card) or "", device_class=device_class
+        )
         has_interfaces = bool(given.interfaces)
         return dataclasses.replace(given, occupied=self._occupied) if has_interfaces else given
 
@@ -322,7 +326,7 @@ class Finder:
         standing = self._standing(wanted.pool, wanted.device, uid, wanted.allocation_timestamp)
         self._check(standing, card, use, f"{wanted.name} of this node")
 
-    def _found(
+    def _find_ready(
         self, wanted: claimdevices.Wanted, uid: str, card: model.Card, *, serial: str, device_class: str
     ) -> claimdevices.Found:
         # A GPU's driver may be minutes late after a reboot, and a running container gets no further files.
@@ -398,7 +402,7 @@ class Lookup:
         """
         self._check_name(claim)
         if claim.handle is not None:
-            return await self._handed(claim, claim.handle)
+            return await self._find_by_handle(claim, claim.handle)
         # A classic controller attaches devices before it has decided about all requests.
         wanted = self._finder.wanted_by_attachments(claim.uid) if self._claims.modern else None
         return self._finder.wanted(await self.read(claim)) if wanted is None else wanted
@@ -414,7 +418,7 @@ class Lookup:
                     reason=reasons.CLAIM_GONE,
                 )
 
-    async def _handed(self, claim: servicers.ClaimName, data: str) -> tuple[claimdevices.Wanted, ...]:
+    async def _find_by_handle(self, claim: servicers.ClaimName, data: str) -> tuple[claimdevices.Wanted, ...]:
         where, node = f"claim {claim.namespace}/{claim.name}", self._finder.node_name
         handle = claim_versions.for_node(claim_versions.decode(data, where), where, node)
         if not self._finder.attached_for(claim.uid):

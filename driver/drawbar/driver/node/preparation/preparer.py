@@ -54,15 +54,15 @@ class Recorder(Protocol):
         ...
 
 
-def _nothing(_: str) -> None:
+def _ignore_uid(_: str) -> None:
     """Do nothing after a preparation."""
 
 
-async def _at_once(_: records.PreparedClaim) -> None:
+async def _leave_at_once(_: records.PreparedClaim) -> None:
     """Do nothing before a claim releases its devices."""
 
 
-def _unnoticed(_: claims.ResourceClaim) -> None:
+def _ignore_claim(_: claims.ResourceClaim) -> None:
     """Do nothing with a claim that was read."""
 
 
@@ -120,9 +120,9 @@ class Preparer:
         described: metadata.Files,
         boot_id: str,
         released: Callable[[str, str], None],
-        prepared: Callable[[str], None] = _nothing,
-        leave: Callable[[records.PreparedClaim], Awaitable[None]] = _at_once,
-        seen: Callable[[claims.ResourceClaim], None] = _unnoticed,
+        prepared: Callable[[str], None] = _ignore_uid,
+        leave: Callable[[records.PreparedClaim], Awaitable[None]] = _leave_at_once,
+        seen: Callable[[claims.ResourceClaim], None] = _ignore_claim,
         recorder: Recorder | None = None,
         waits: limits.Limits | None = None,
     ) -> None:
@@ -168,11 +168,11 @@ class Preparer:
 
     async def prepare(self, claim: servicers.ClaimName) -> tuple[servicers.Prepared, ...]:
         """Prepare a claim and return its devices, as specified by `servicers.Preparation`."""
-        async with self._working(claim):
+        async with self._exclusive_call(claim):
             try:
-                about = await self._about(claim)
-                given = await self._arrived(claim, about)
-                vendor_ids = await self._vendor_ids(claim, given)
+                about = await self._read_for_metadata(claim)
+                given = await self._await_devices(claim, about)
+                vendor_ids = await self._await_vendor_ids(claim, given)
                 if given:
                     await self._store(claim, given, about)
             except errors.NodeError as error:
@@ -215,17 +215,17 @@ class Preparer:
                 # A call that is cancelled during its write completes the write, and the next call finds no record.
                 if before is not None and uid not in self.store.claims:
                     log.info("claim unprepared", extra={"claim": before.name, "uid": uid})
-                self._tell_given_up(before)
+                self._report_given_up(before)
 
     @asynccontextmanager
-    async def _working(self, claim: servicers.ClaimName) -> AsyncIterator[None]:
+    async def _exclusive_call(self, claim: servicers.ClaimName) -> AsyncIterator[None]:
         """Allow one call at a time for the claim; at the end, report the devices that it did not get after all."""
         async with self._claims.setdefault(claim.uid, asyncio.Lock()):
             self.holders.begin(claim.uid)
             try:
                 yield
             finally:
-                self._tell_released(self.holders.end(claim.uid))
+                self._report_released(self.holders.end(claim.uid))
 
     async def _forget(self, dropped: records.PreparedClaim) -> None:
         """Remove the files that describe the devices of a claim. The next start removes any leftovers."""
@@ -236,12 +236,12 @@ class Preparer:
         except errors.PrepareError as error:
             log.warning("%s", error, extra={"claim": dropped.name, "uid": dropped.uid})
 
-    async def _about(self, claim: servicers.ClaimName) -> claims.ResourceClaim | None:
+    async def _read_for_metadata(self, claim: servicers.ClaimName) -> claims.ResourceClaim | None:
         """Read the claim if its containers get files that describe their devices; return it, else None."""
         is_wanted = self._described.enabled and self._reader.modern and claim.handle is None
         return await self._lookup.read(claim) if is_wanted else None
 
-    async def _arrived(
+    async def _await_devices(
         self, claim: servicers.ClaimName, about: claims.ResourceClaim | None
     ) -> list[claimdevices.Given]:
         """Wait for late devices; return the claim's devices once all are present and ready."""
@@ -253,7 +253,7 @@ class Preparer:
                     # Taken before the lookup, so that no change in between is missed.
                     news = self._news
                     try:
-                        return self._found(wanted, claim.uid)
+                        return self._find_all(wanted, claim.uid)
                     except errors.DeviceLate as error:
                         late = error
                     await news.wait()
@@ -261,7 +261,7 @@ class Preparer:
             assert late is not None
             raise late from None
 
-    async def _vendor_ids(
+    async def _await_vendor_ids(
         self, claim: servicers.ClaimName, given: Iterable[claimdevices.Given]
     ) -> dict[str, str | None]:
         """Wait for late CDI files of vendors; return the vendors' CDI IDs, by this driver's CDI ID."""
@@ -286,7 +286,7 @@ class Preparer:
         ends = asyncio.get_running_loop().time() + self._waits.late_device_seconds
         return ends if claim.answer_by is None else min(ends, claim.answer_by - limits.ANSWER_SECONDS)
 
-    def _found(self, wanted: Iterable[claimdevices.Wanted], uid: str) -> list[claimdevices.Given]:
+    def _find_all(self, wanted: Iterable[claimdevices.Wanted], uid: str) -> list[claimdevices.Given]:
         """Return the claim's devices. From now on they count as held, and the node neither cleans nor releases them.
 
         Until all of them are ready, the node works on each device as if there were no claim.
@@ -339,7 +339,7 @@ class Preparer:
             before = await self.store.start(record, content)
         finally:
             # As in `drop`.
-            self._tell_given_up(before)
+            self._report_given_up(before)
         if about is not None:
             described = [
                 metadata.Described(record=record, values=device.values)
@@ -355,14 +355,14 @@ class Preparer:
             },
         )
 
-    def _tell_given_up(self, before: records.PreparedClaim | None) -> None:
+    def _report_given_up(self, before: records.PreparedClaim | None) -> None:
         """Report the devices of that record that the claim no longer has."""
         if before is not None:
             after = self.store.claims.get(before.uid)
             kept = {(device.pool, device.device) for device in (after.devices if after is not None else ())}
-            self._tell_released({(device.pool, device.device) for device in before.devices} - kept)
+            self._report_released({(device.pool, device.device) for device in before.devices} - kept)
 
-    def _tell_released(self, devices: Iterable[tuple[str, str]]) -> None:
+    def _report_released(self, devices: Iterable[tuple[str, str]]) -> None:
         for pool, device in devices:
             self._released(pool, device)
 

@@ -79,10 +79,10 @@ def missing(
         return Missing(
             reason=reasons.DEVICE_FAILED, clause=f"cannot be used on this node: {failure}", may_come=False
         )
-    return _unfinished(attachment, address, was_ready=was_ready)
+    return _find_unfinished(attachment, address, was_ready=was_ready)
 
 
-def _unfinished(
+def _find_unfinished(
     attachment: attachments.DeviceAttachment, address: str | None, *, was_ready: bool
 ) -> Missing | None:
     """Return the first condition that the controller, the kernel or the node has not met yet, or None."""

@@ -67,30 +67,30 @@ def decide(left: Found, finder: lookup.Finder, *, boot_id: str) -> Restored:
         if rebooted and recorded.state == records.UNEXPLAINED:
             # It was kept for a container, which the reboot has ended.
             continue
-        claims[uid] = claim = _after_reboot(recorded) if rebooted else _after_restart(recorded, left)
+        claims[uid] = claim = _keep_over_reboot(recorded) if rebooted else _keep_over_restart(recorded, left)
         if rebooted:
             ended.add(uid)
         # The kubelet had no answer about a `started` claim, so it prepares the claim again.
         elif claim.state not in (records.STARTED, records.UNEXPLAINED):
             _write_again(claim, finder, specs)
     for uid in left.unrecorded:
-        claims[uid] = claim = _explained(uid, left.files[uid], finder)
+        claims[uid] = claim = _explain(uid, left.files[uid], finder)
         if claim.state != records.UNEXPLAINED:
             _write_again(claim, finder, specs)
     now = {uid: msgspec.structs.replace(claim, boot_id=boot_id) for uid, claim in claims.items()}
     return Restored(claims=now, specs=specs, ended=frozenset(ended))
 
 
-def _after_restart(claim: records.PreparedClaim, left: Found) -> records.PreparedClaim:
+def _keep_over_restart(claim: records.PreparedClaim, left: Found) -> records.PreparedClaim:
     is_completed = claim.state == records.STARTED and claim.uid in left.files
     return claim.in_state(records.COMPLETED) if is_completed else claim
 
 
-def _after_reboot(claim: records.PreparedClaim) -> records.PreparedClaim:
+def _keep_over_reboot(claim: records.PreparedClaim) -> records.PreparedClaim:
     return claim.in_state(records.STARTED)
 
 
-def _explained(uid: str, names: tuple[str, ...], finder: lookup.Finder) -> records.PreparedClaim:
+def _explain(uid: str, names: tuple[str, ...], finder: lookup.Finder) -> records.PreparedClaim:
     """Return the record of a claim with these devices in its CDI file, as far as attachments explain them."""
     devices = {name.removeprefix(f"{uid}-"): name for name in names}
     attached = {attachment.spec.device: attachment for attachment in finder.attached_for(uid)}

@@ -26,7 +26,7 @@ def replace(path: str, raw: bytes, *, sync: bool = True) -> None:
             os.close(descriptor)
         os.rename(draft, path)  # noqa: PTH104 - see above
     except OSError:
-        # On a full disk the draft would take the room of other files.
+        # On a full disk, the draft would take space from other files.
         with contextlib.suppress(OSError):
             os.unlink(draft)  # noqa: PTH108 - see above
         raise

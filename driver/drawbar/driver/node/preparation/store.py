@@ -242,7 +242,7 @@ class Store:
 
     def _change(self, plan: Callable[[records.Claims], records.Claims]) -> records.Claims:
         """Apply the plan to the recorded claims and record the result; return the claims from before."""
-        view = self._read(again=True)  # a damaged file leaves the directory's time as it is
+        view = self._read(again=True)  # damage to a file does not change the directory's time
         self._write(view, plan(view.claims))
         self._read()  # in this thread, to spare the event loop
         return view.claims

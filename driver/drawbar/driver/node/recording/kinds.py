@@ -60,12 +60,12 @@ class Rule:
         return self.groups is None or name in self.groups
 
 
-def _named(files: str, groups: str = "") -> Rule:
+def _make_rule(files: str, groups: str = "") -> Rule:
     return Rule(files=frozenset(files.split()), groups=frozenset(groups.split()))
 
 
 EVERYTHING = Rule(files=None, groups=None)
-MEMORY = _named("auto_online_blocks block_size_bytes")
+MEMORY = _make_rule("auto_online_blocks block_size_bytes")
 """The rule for the directory of the memory blocks, which has no subsystem."""
 STRANGE = Rule(listed=False)
 """The rule for devices of other subsystems: enough to see their device files."""
@@ -92,42 +92,42 @@ _RULES = {
         groups=frozenset({"link", "msi_irqs"}),
     ),
     "pci_express": Rule(),
-    "pci_bus": _named("cpuaffinity cpulistaffinity"),
+    "pci_bus": _make_rule("cpuaffinity cpulistaffinity"),
     "cxl": EVERYTHING,
     "dax": EVERYTHING,
     "nd": EVERYTHING,
-    "nvme": _named(
+    "nvme": _make_rule(
         "address cntlid cntrltype dctype fast_io_fail_tmo firmware_rev hostid hostnqn kato model numa_node queue_count "
         "reconnect_delay serial sqsize state subsysnqn transport"
     ),
-    "nvme-subsystem": _named("firmware_rev iopolicy model serial subsysnqn subsystype"),
+    "nvme-subsystem": _make_rule("firmware_rev iopolicy model serial subsysnqn subsystype"),
     "nvme-generic": Rule(),
-    "block": _named(
+    "block": _make_rule(
         "alignment_offset ana_grpid ana_state capability csi diskseq eui ext_range hidden metadata_bytes nguid nsid "
         "partition range removable ro size start uuid wwid",
         "holders queue slaves",
     ),
-    "net": _named(
+    "net": _make_rule(
         "addr_assign_type addr_len address broadcast carrier dev_id dev_port duplex flags ifindex iflink mtu name_assign_type operstate "
         "phys_port_id phys_port_name phys_switch_id speed tx_queue_len type"
     ),
     "drm": Rule(),
-    "accel": _named("fuse_ver"),
-    "fpga_manager": _named("name state"),
-    "fpga_region": _named("compat_id"),
-    "fpga_bridge": _named("name state"),
-    "dfl": _named("feature_id type"),
+    "accel": _make_rule("fuse_ver"),
+    "fpga_manager": _make_rule("name state"),
+    "fpga_region": _make_rule("compat_id"),
+    "fpga_bridge": _make_rule("name state"),
+    "dfl": _make_rule("feature_id type"),
     "vfio": Rule(),
     "vfio-dev": Rule(),
     "iommu": Rule(),
     "kfd": Rule(),
     "misc": Rule(),
-    "virtio": _named("device features status vendor"),
-    "infiniband": _named("name node_guid numa_node"),
-    "habanalabs": _named("fuse_ver"),
+    "virtio": _make_rule("device features status vendor"),
+    "infiniband": _make_rule("name node_guid numa_node"),
+    "habanalabs": _make_rule("fuse_ver"),
     "platform": _BOARD_CONTROLLER,
     "spi": _BOARD_CONTROLLER,
-    "memory": _named("online phys_device phys_index state valid_zones"),
+    "memory": _make_rule("online phys_device phys_index state valid_zones"),
 }
 BUSES = ("pci", "pci_express", "cxl", "dax", "nd")
 CLASSES = [

@@ -83,7 +83,7 @@ class Masks:
         return "/".join(self._parts[part] for part in path.split("/"))
 
     def _learn(self, snapshot: tree.Snapshot) -> None:
-        """Learn all serial numbers of a tree, before any text of it is masked."""
+        """Learn all serial numbers of a tree, before the tree's texts are masked."""
         learnt = set()
         for path, entry in snapshot.items():
             if path.rpartition("/")[2] in _SERIAL_FILES and isinstance(entry, kinds.Content):
@@ -94,7 +94,7 @@ class Masks:
         long = {serial for serial in learnt if len(serial) >= _SHORTEST_ANYWHERE}
         if long:
             before = [self._anywhere.pattern] if self._anywhere is not None else []
-            self._anywhere = re.compile("|".join((*before, _any_of(long))), re.IGNORECASE)
+            self._anywhere = re.compile("|".join((*before, _match_any(long))), re.IGNORECASE)
             self._parts.clear()
 
     def _entry(self, path: str, entry: kinds.Entry) -> kinds.Entry:
@@ -114,9 +114,9 @@ class Masks:
         except UnicodeDecodeError:
             return data
         if name in _SERIAL_FILES:
-            return _kept_space(text, self._serial).encode()
+            return _mask_padded(text, self._serial).encode()
         if name in _OPAQUE_FILES:
-            return _kept_space(text, self._opaque).encode()
+            return _mask_padded(text, self._opaque).encode()
         return self.text(text).encode()
 
     def _config(self, data: bytes) -> bytes:
@@ -142,7 +142,7 @@ class Masks:
             return f"{self._number(int(serial, 16)):#x}"
         if _DASHED.fullmatch(serial):
             return model.dashed_serial(self._number(int(serial.replace("-", ""), 16)))
-        return self._known_as("serials", model.canonical_serial(serial), lambda count: f"MASKED{count:06}")
+        return self._pseudonym("serials", model.canonical_serial(serial), lambda count: f"MASKED{count:06}")
 
     def _opaque(self, value: str) -> str:
         if _NOTHING.fullmatch(value):
@@ -151,20 +151,20 @@ class Masks:
             return self._uuid(value)
         if match := _EUI.fullmatch(value):
             number = self._number(int(_plain(match[2]), 16))
-            return (match[1] or "") + _spelt(f"{number:016x}", match[2])
+            return (match[1] or "") + _format_like(f"{number:016x}", match[2])
         if match := _NGUID.fullmatch(value):
             digits = _plain(match[2])
             pseudonym = self._uuid(
                 "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
             )
-            return (match[1] or "") + _spelt(_plain(pseudonym), match[2])
+            return (match[1] or "") + _format_like(_plain(pseudonym), match[2])
         head = "nqn.2014-08.org.nvmexpress:" if value.startswith("nqn.") else ""
-        return self._known_as("identifiers", value.casefold(), lambda count: f"{head}masked-{count:06}")
+        return self._pseudonym("identifiers", value.casefold(), lambda count: f"{head}masked-{count:06}")
 
     def _number(self, number: int) -> int:
         if number in (0, _ALL_ONES):
             return number
-        return int(self._known_as("numbers", str(number), lambda count: str(_NUMBER_BASE + count)))
+        return int(self._pseudonym("numbers", str(number), lambda count: str(_NUMBER_BASE + count)))
 
     def _octets(self, text: str) -> str:
         if _NOTHING.fullmatch(text):
@@ -173,28 +173,30 @@ class Masks:
         is_makers = more == 0 and int(text[:2], 16) & _GROUP_OR_LOCAL == 0
         head = _MAKERS_HEAD if is_makers else _LOCAL_HEAD + "00:" * more
         digits = 6 if is_makers else 10
-        return self._known_as(
+        return self._pseudonym(
             "addresses", text.casefold(), lambda count: head + _colons(f"{count:0{digits}x}")
         )
 
     def _uuid(self, text: str) -> str:
         if _NOTHING.fullmatch(text):
             return text
-        return self._known_as("uuids", text.casefold(), lambda count: f"00000000-0000-4000-8000-{count:012x}")
+        return self._pseudonym(
+            "uuids", text.casefold(), lambda count: f"00000000-0000-4000-8000-{count:012x}"
+        )
 
-    def _known_as(self, kind: str, key: str, make: Callable[[int], str]) -> str:
+    def _pseudonym(self, kind: str, key: str, make: Callable[[int], str]) -> str:
         if (kind, key) not in self._known:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             self._known[kind, key] = make(self._counts[kind])
         return self._known[kind, key]
 
 
-def _any_of(words: Iterable[str]) -> str:
+def _match_any(words: Iterable[str]) -> str:
     longest_first = sorted(words, key=lambda word: (-len(word), word))
     return rf"(?<![0-9a-z])(?:{'|'.join(re.escape(word) for word in longest_first)})(?![0-9a-z])"
 
 
-def _kept_space(text: str, mask: Callable[[str], str]) -> str:
+def _mask_padded(text: str, mask: Callable[[str], str]) -> str:
     """Return the masked text with the same padding and line end; NVMe pads serial numbers with spaces."""
     bare = text.strip()
     tail = text[len(text.rstrip()) :]
@@ -209,7 +211,7 @@ def _plain(text: str) -> str:
     return "".join(_DIGIT.findall(text)).lower()
 
 
-def _spelt(digits: str, like: str) -> str:
+def _format_like(digits: str, like: str) -> str:
     """Return the digits with the separators of another number."""
     remaining = iter(digits)
     return _DIGIT.sub(lambda _: next(remaining), like)

@@ -188,10 +188,10 @@ class _Work:
         snapshot = tree.read(os.fspath(self._settings.sysfs), self._settings.limits, self._left_out)
         proc = os.fspath(users.Host.from_sysfs(self._settings.sysfs).proc)
         driver = tree.read_proc(proc, self._settings.limits, self._left_out)
-        contents = _contents(snapshot)
+        contents = _count_contents(snapshot)
         if self._masks is not None:
             snapshot, driver = self._masks.snapshot(snapshot), self._masks.snapshot(driver)
-        size = _write(self._settings.folder / name, _compressed(snapshot, driver))
+        size = _write(self._settings.folder / name, _compress(snapshot, driver))
         self._trees.append(
             {"file": name, "bytes": size, "readInSeconds": round(time.monotonic() - began, 3), **contents}
         )
@@ -212,18 +212,18 @@ class _Work:
             "kernel": os.uname().release if real else None,
             "architecture": os.uname().machine if real else None,
             "kernelOptions": kernel_options(files.text(_COMMAND_LINE) or "") if real else None,
-            "bootID": self._masked(boot_id) if boot_id is not None else None,
+            "bootID": self._mask(boot_id) if boot_id is not None else None,
             "masked": self._settings.masked,
             "trees": self._trees,
             "uevents": self._events() if self._settings.seconds != 0 else None,
             "replaced": self._masks.counts if self._masks is not None else {},
-            "leftOut": json.loads(self._masked(json.dumps(self._left_out.document()))),
+            "leftOut": json.loads(self._mask(json.dumps(self._left_out.document()))),
         }
 
     def _events(self) -> dict[str, Any]:
         heard = self.listener
         lines = (
-            json.dumps({"t": round(each.seconds, 4), "msg": self._masked(each.message)}) + "\n"
+            json.dumps({"t": round(each.seconds, 4), "msg": self._mask(each.message)}) + "\n"
             for each in heard.events
         )
         return {
@@ -237,7 +237,7 @@ class _Work:
             "broken": heard.broken,
         }
 
-    def _masked(self, text: str) -> str:
+    def _mask(self, text: str) -> str:
         return self._masks.text(text) if self._masks is not None else text
 
 
@@ -267,7 +267,7 @@ def _unusable(path: Path, error: OSError) -> errors.UsageError:
     return errors.UsageError(f"cannot write to {path}: {error.strerror}; choose another folder for --record")
 
 
-def _compressed(snapshot: tree.Snapshot, proc: tree.Snapshot) -> Iterator[bytes]:
+def _compress(snapshot: tree.Snapshot, proc: tree.Snapshot) -> Iterator[bytes]:
     """Yield the trees as one compressed JSON object, in parts because a large host has 100 MB.
 
     Each entry has a line, so that the text can be searched.
@@ -290,7 +290,7 @@ def _boot_id() -> str | None:
         return None
 
 
-def _contents(snapshot: tree.Snapshot) -> dict[str, int]:
+def _count_contents(snapshot: tree.Snapshot) -> dict[str, int]:
     """Return the number of entries of a tree, by kind."""
 
     def listed(folder: str, matches: Callable[[str], object] = lambda _: True) -> int:

@@ -204,7 +204,7 @@ class _Walk:
                 entry.is_file(follow_symlinks=False)
                 and (status := _status(self._root, path, self._left_out)) is not None
             ):
-                self._keep(path, _unread(status))
+                self._keep(path, _make_unread(status))
 
     def _reach(self, path: str) -> None:
         """Record a device, with the subsystem, driver and uevent of each directory above it."""
@@ -214,10 +214,10 @@ class _Walk:
         for depth in range(2, len(parts)):
             above = "/".join(parts[:depth])
             if above not in self._visited:
-                self._shallow(above)
+                self._record_shallow(above)
         self._visit(path)
 
-    def _shallow(self, path: str) -> None:
+    def _record_shallow(self, path: str) -> None:
         for entry in self._scan(path) or ():
             below = f"{path}/{entry.name}"
             if below in self.found:
@@ -297,10 +297,10 @@ class _Walk:
         elif asleep and name in kinds.WAKING:
             reason = Reason.ASLEEP
         if not status.st_mode & _READABLE:
-            self._keep(path, _unread(status))
+            self._keep(path, _make_unread(status))
         elif reason is not None:
             self._left_out.note(reason, path if reason is Reason.ASLEEP else name)
-            self._keep(path, _unread(status))
+            self._keep(path, _make_unread(status))
         else:
             self._content(path, status, most=_CONFIG_BYTES if name == "config" else self._limits.file_bytes)
 
@@ -321,7 +321,7 @@ class _Walk:
             reason = Reason.NO_ROOM
         if reason is not None:
             self._left_out.note(reason, path)
-            self._keep(path, _unread(status))
+            self._keep(path, _make_unread(status))
             return
         self._bytes += len(data)
         content = kinds.Content(data=data, mode=stat.S_IMODE(status.st_mode))
@@ -372,7 +372,7 @@ def _status(root: str, path: str, left_out: Omissions) -> os.stat_result | None:
         return None
 
 
-def _unread(status: os.stat_result) -> kinds.Unread:
+def _make_unread(status: os.stat_result) -> kinds.Unread:
     return kinds.Unread(mode=stat.S_IMODE(status.st_mode), size=status.st_size)
 
 

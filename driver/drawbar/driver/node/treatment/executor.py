@@ -87,7 +87,7 @@ class Executor:
         if not order.name:
             return plan.Done()
         # During an erase this process has the device open, and would count as its user.
-        if (under_way := _erasing(order.erasure_state(progress))) is not None:
+        if (under_way := _erasing_outcome(order.erasure_state(progress))) is not None:
             return under_way
         self._warn()
         try:
@@ -99,11 +99,11 @@ class Executor:
             progress.card = seen.card
             return await self._carry_out(plan.plan(seen.observed), order, progress)
         except errors.KernelSilent as silent:
-            return self._blocked(reasons.KERNEL_SILENT, str(silent))
+            return self._make_blocked(reasons.KERNEL_SILENT, str(silent))
         except errors.NotCleaned as unclean:
-            return self._blocked(reasons.NOT_CLEANED, str(unclean))
+            return self._make_blocked(reasons.NOT_CLEANED, str(unclean))
         except errors.KernelRefused as refused:
-            return self._blocked(reasons.KERNEL_REFUSED, str(refused))
+            return self._make_blocked(reasons.KERNEL_REFUSED, str(refused))
 
     async def _carry_out(self, action: plan.Action, order: Order, progress: Progress) -> plan.Outcome:
         if not isinstance(action, plan.Reset | plan.Finish):
@@ -115,7 +115,7 @@ class Executor:
                 return plan.Done()
             case plan.Block(reason=reason, message=message):
                 progress.step = None
-                return self._blocked(reason, message)
+                return self._make_blocked(reason, message)
             case plan.Drain(message=message):
                 progress.step = None
                 return self._drain(message, order, progress)
@@ -130,7 +130,7 @@ class Executor:
         assert progress.card is not None  # only a present card has users
         progress.draining.begin(order.drain, progress.card)
         draining = progress.draining.observe(order.drain, self._clock())
-        return self._blocked(reasons.IN_USE, f"{users}; {draining.message}")
+        return self._make_blocked(reasons.IN_USE, f"{users}; {draining.message}")
 
     async def _erase(self, order: Order, progress: Progress) -> plan.InProgress:
         """Begin to erase a device without users; return the outcome. The kernel refuses to erase a device in use."""
@@ -162,7 +162,7 @@ class Executor:
         progress.step, progress.since = step, since
         if now - since > self._limits.progress_seconds:
             text = f"asked to {plan.describe(step)}, the kernel has not for {now - since:.0f} s; look at its log (dmesg)"
-            return self._blocked(reasons.NO_PROGRESS, text)
+            return self._make_blocked(reasons.NO_PROGRESS, text)
         return plan.InProgress(seconds=EFFECT_SECONDS if is_same else self._limits.next_seconds)
 
     async def _do(self, step: plan.Step, order: Order, progress: Progress) -> None:
@@ -214,7 +214,7 @@ class Executor:
             effect = "the device stays on this node" if order.leaves else "no other claim gets the device"
             raise errors.NotCleaned(f"{address} is not reset, so {effect}: {refused}") from refused
 
-    def _blocked(self, reason: str, message: str) -> plan.Blocked:
+    def _make_blocked(self, reason: str, message: str) -> plan.Blocked:
         return plan.Blocked(reason=reason, message=message, seconds=self._limits.blocked_seconds)
 
     def _warn(self) -> None:
@@ -225,7 +225,7 @@ class Executor:
                 log.warning(why)
 
 
-def _erasing(state: erasing.State) -> plan.Outcome | None:
+def _erasing_outcome(state: erasing.State) -> plan.Outcome | None:
     """Return the outcome during an erase or shortly after its failure; None if a step is due."""
     match state:
         case erasing.Running(progress=progress, seconds=seconds):

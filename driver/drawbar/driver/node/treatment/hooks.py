@@ -104,7 +104,7 @@ class Runner:
     Attributes:
         settings: the directories of hooks and bitstreams.
         kernel: writes to sysfs.
-        tasks: the group of the tasks, which end with it. The daemon sets it before the first start.
+        tasks: the group of the tasks, which end with the group. The daemon sets it before the first start.
     """
 
     def __init__(

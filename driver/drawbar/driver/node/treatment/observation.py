@@ -123,15 +123,15 @@ def look(
     host: classes.Host, order: Order, progress: Progress, draining: plan.Draining = plan.NO_DRAINING
 ) -> Observation:
     """Return the state of the device in the kernel now, with the state of its drain hook. It reads files."""
-    in_slot = tuple(_in_slot(host, order.slot))
-    own = _own(host, order.card or progress.card, in_slot)
+    in_slot = tuple(_functions_in_slot(host, order.slot))
+    own = _own_functions(host, order.card or progress.card, in_slot)
     slot = _slot(host, order.slot, taken=bool(in_slot) and not own)
     if not own:
         return Observation(observed=plan.Observed(leaves=order.leaves, slot=slot), card=None)
     card = model.make_card(own, {}, index.by_function(cxl.read(os.fspath(host.sysfs)).memdevs))
     operations = order.operations(card)
     has_data = order.eraser(host, card, progress) is not None
-    resets = _resets(host, order, card, progress)
+    resets = _functions_to_reset(host, order, card, progress)
     return Observation(
         observed=plan.Observed(
             leaves=order.leaves,
@@ -148,7 +148,9 @@ def look(
     )
 
 
-def _resets(host: classes.Host, order: Order, card: model.Card, progress: Progress) -> Collection[str]:
+def _functions_to_reset(
+    host: classes.Host, order: Order, card: model.Card, progress: Progress
+) -> Collection[str]:
     """Return the addresses of the functions to reset."""
     if order.clean is attachments.Clean.NONE:
         return ()
@@ -161,14 +163,16 @@ def _resets(host: classes.Host, order: Order, card: model.Card, progress: Progre
     return tuple(address for address in addresses if os.path.lexists(f"{folder}/{address}/reset"))
 
 
-def _own(
+def _own_functions(
     host: classes.Host, card: model.Card | None, in_slot: tuple[model.PciFunction, ...]
 ) -> tuple[model.PciFunction, ...]:
     """Return the remaining functions of the device, and all functions that lose power with it."""
     functions = card.functions if card is not None else ()
     seen = {function.address: function for function in in_slot}
     by_address = {
-        fresh.address: fresh for function in functions if (fresh := _again(host, function, seen)) is not None
+        fresh.address: fresh
+        for function in functions
+        if (fresh := _read_again(host, function, seen)) is not None
     }
     if by_address or all(_is_nameless(function) for function in in_slot):
         by_address |= {function.address: function for function in in_slot}
@@ -180,7 +184,7 @@ def _own(
     return tuple(by_address.values())
 
 
-def _again(
+def _read_again(
     host: classes.Host, former: model.PciFunction, seen: Mapping[str, model.PciFunction]
 ) -> model.PciFunction | None:
     """Return the function as it is now; None if it is gone, or if another device has its address now.
@@ -208,25 +212,25 @@ def _is_nameless(function: model.PciFunction) -> bool:
     return function.driver is None and not named
 
 
-def _in_slot(host: classes.Host, slot: str) -> Iterator[model.PciFunction]:
+def _functions_in_slot(host: classes.Host, slot: str) -> Iterator[model.PciFunction]:
     """Yield every function in or below a slot."""
     place = files.text(f"{host.sysfs}/bus/pci/slots/{slot}/address") if slot else None
     for number in range(_FUNCTIONS if place else 0):
         link = files.link_target(f"{host.sysfs}/bus/pci/devices/{place}.{number}")
         if link is not None:
             port = files.below_root(link).rpartition("/")[0]
-            for address in _below(host, port):
+            for address in _addresses_below(host, port):
                 function = reader.read_function(host.sysfs, address)
                 if function is not None:
                     yield function
             return
 
 
-def _below(host: classes.Host, path: str) -> Iterator[str]:
+def _addresses_below(host: classes.Host, path: str) -> Iterator[str]:
     for name in files.names(f"{host.sysfs}/{path}"):
         if pci.ADDRESS.fullmatch(name):
             yield name
-            yield from _below(host, f"{path}/{name}")
+            yield from _addresses_below(host, f"{path}/{name}")
 
 
 def _function(function: model.PciFunction, order: Order, resets: Collection[str]) -> plan.Function:

@@ -237,7 +237,7 @@ def plan(observed: Observed) -> Action:
     if obstacle is not None:
         return obstacle
     if not observed.functions:
-        return _end_of_nothing(observed)
+        return _end_without_functions(observed)
     for function in observed.functions:
         if function.vfs:
             return DropVirtualFunctions(address=function.address)
@@ -278,7 +278,7 @@ def _leave(functions: tuple[Function, ...]) -> Action:
     return Remove(address=last.address, reset=last.resets)
 
 
-def _end_of_nothing(observed: Observed) -> Action:
+def _end_without_functions(observed: Observed) -> Action:
     slot = observed.slot
     if not observed.leaves:
         gone = "the kernel does not show the device any more; look at its link and its power"
