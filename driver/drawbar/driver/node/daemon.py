@@ -1,13 +1,13 @@
 """The node daemon: it follows attachments and hot-plug, and serves the kubelet.
 
 The start has a fixed order. The daemon subscribes to uevents before it reads sysfs, so no change is missed, and a change in
-between is seen twice. Then it learns this node's attachments and restores the prepared claims. Only then does it register
-with the kubelet, which may call from that moment.
+between is seen twice. Then it learns this node's attachments and restores the prepared claims. After that it registers
+with the kubelet, which may call from then on.
 
-During a rolling update there are two instances. Both follow the kernel and answer the kubelet, which calls the instance that
-registered last. Only one instance acts: it makes devices ready, releases them, writes to attachments and claims, and publishes
-the node's pools. This is the instance with the lock `acting.lock` in the driver's directory, until its process ends. The older
-instance goes on acting, because it is known to work. So an update whose new pod never becomes ready changes nothing.
+During a rolling update there are two instances. Both follow the kernel and answer the kubelet. The kubelet calls the last
+instance to register. Only one instance acts: it makes devices ready, releases them, writes to attachments and claims, and
+publishes the node's pools. This is the instance with the lock `acting.lock` in the driver's directory, until its process ends.
+The older instance goes on acting, because it is known to work. So an update whose new pod never becomes ready changes nothing.
 """
 
 import asyncio

@@ -7,16 +7,19 @@ Invariants:
 - If two cards could be the device, neither is chosen.
 - A recognised device stays that card. If another card proves to be the device later, that is a fault.
 
-There are four kinds of proof, the strongest first. An identifier follows the device into any slot. Next come the card that this
-node recognised in this boot, and the slot that the fabric connected, if its card is of the device's model. The last is the sole
-arrival.
+There are four kinds of proof, the strongest first:
+
+1. an identifier, which follows the device into any slot;
+2. the card recognised by this node in this boot;
+3. the slot connected by the fabric, if its card is of the device's model;
+4. the sole arrival.
 
 **Fresh cards.** A new card may soon show an identifier, once its driver is bound or has initialised it. Slot and sole arrival
 decide about a fresh card only after that time.
 
-**Sole arrival.** Without a common identifier, the device is the only card of its model that arrived after the attach began. The
-rule holds only if this run of the daemon had listed all cards before the attach, no event was lost since, and no other
-attachment waits for such a card. The controller attaches such devices one at a time.
+**Sole arrival.** Without a common identifier, the device is the only card of its model that arrived after the attach began. This
+run of the daemon must have listed all cards before the attach, and lost no event since. No other attachment may wait for such a
+card. The controller attaches such devices one at a time.
 """
 
 import re
@@ -364,8 +367,8 @@ def _was_exchanged(
 ) -> bool:
     """Return whether another card of the same model has replaced the recognised one at its address.
 
-    If the card was recognised without an identifier, a contradiction shows that it was the wrong card from the beginning,
-    unless it is the device of another attachment.
+    If the card was recognised without an identifier, a contradiction means that it was never the device. It counts as a
+    replacement only if it is the device of another attachment.
     """
     if witnesses.contradiction(witnesses.compare(identity, card)) is None:
         return False

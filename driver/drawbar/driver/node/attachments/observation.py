@@ -85,7 +85,7 @@ def _find_refresh(
 
 
 async def _look_again(arrivals: devices.Devices, slot: str) -> None:
-    """Read the state that changes without an event: the slot, if known, and cards that their drivers initialise late."""
+    """Read the state without events: the slot, if known, and the cards with a late initialisation by their drivers."""
     if slot:
         await arrivals.refresh_slot(slot)
     await arrivals.refresh_lagging()

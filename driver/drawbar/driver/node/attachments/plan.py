@@ -20,9 +20,9 @@ precede the reports; their result is observed, and the plan is made again.
 
 An attachment in deletion has an order of steps. First the claims end, because a container may still use the device or one of
 its virtual functions. Then the node's pool withdraws these functions, so that no further claim gets one. Then come the release
-steps, each after a fresh look at the kernel, and last the report that the fabric may take the device. If a device appears only
-after that report and an identifier proves it, it is released without another report: from then on its slot may contain another
-device.
+steps, each after a fresh look at the kernel, and last the report that the fabric may take the device. If a device appears
+after that report, it is released only by proof of an identifier, because its slot may contain another device. It gets no further
+report.
 
 An interleaved member of a composite waits for the others without a deadline. If a member does not come, its own attachment
 reports that, and no healthy device is blamed. The time of the waiting member begins once all are present.

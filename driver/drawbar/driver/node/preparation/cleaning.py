@@ -5,8 +5,8 @@ Before the record of a claim is removed, each of its devices in the node's pool 
 reboots and failures. A device with a mark is prepared only for the claim of the mark. While that claim keeps its allocation,
 the data are its own, even between two of its pods.
 
-A device that is made ready for a claim (`attachments.local`) gets its mark before the first step, because a step that was
-interrupted leaves a trace, too.
+A device that is made ready for a claim (`attachments.local`) gets its mark before the first step. An interrupted step leaves a
+trace, too.
 
 The device is treated (`treatment`) once the claim or its allocation is gone. From then on its mark belongs to no claim. Memory
 that an administrator has set up is not treated.

@@ -1,8 +1,8 @@
 """The lookup of a claim's devices, and of their presence and readiness.
 
-There are two sources for the devices of a claim. If the attachments of this node are complete, they name all devices: each
-has its requests, and the number of this driver's devices in its claim. Then a Prepare reads nothing. Otherwise the claim is
-read. Each attachment belongs to one allocation, so attachments with different allocation times are no source.
+There are two sources for the devices of a claim: the attachments of this node, and the claim. Each attachment has its requests,
+and the number of this driver's devices in its claim. If the attachments are complete, a Prepare reads nothing. Otherwise it reads
+the claim. Each attachment belongs to one allocation, so attachments with different allocation times are no source.
 
 This module writes nothing. Only `Lookup` waits, for the API server. After `errors.DeviceLate`, the next change may bring the
 device.
@@ -316,7 +316,7 @@ class Finder:
     def _check_local(
         self, wanted: claimdevices.Wanted, uid: str, card: model.Card, *, prepared: bool
     ) -> None:
-        """Check that the device was made ready for its claim, if the claim's parameters ask for that."""
+        """Check that the device was made ready for its claim, if the claim's parameters demand it."""
         said = parameters.from_record(wanted.said) if wanted.said else parameters.NOTHING
         if self._standing is None or wanted.admin or wanted.is_shared or not demands.asks(said):
             return

@@ -69,8 +69,8 @@ def _ignore_claim(_: claims.ResourceClaim) -> None:
 class Complaints:
     """The Events on claims that cannot be prepared: one for each reason, even if the kubelet tries often.
 
-    The kubelet's own Event is on the pod, and reports only the failure. The number of remembered claims is bounded; the
-    claim with the oldest Event is forgotten first, and may get an Event of the same reason again.
+    The kubelet's own Event is on the pod, and reports only the failure. The number of remembered claims is bounded. The claim
+    with the oldest Event is forgotten first, and may get an Event of the same reason again.
     """
 
     def __init__(self, recorder: Recorder | None) -> None:
@@ -356,7 +356,7 @@ class Preparer:
         )
 
     def _report_given_up(self, before: records.PreparedClaim | None) -> None:
-        """Report the devices of that record that the claim no longer has."""
+        """Report the devices that the claim has lost since that record."""
         if before is not None:
             after = self.store.claims.get(before.uid)
             kept = {(device.pool, device.device) for device in (after.devices if after is not None else ())}

@@ -1,9 +1,9 @@
 """Masks for the identifiers of single cards, hosts and persons: each is replaced by one pseudonym everywhere.
 
-Masked are serial numbers in each notation, MAC addresses, WWNs, NQNs and UUIDs, in contents, names, links and events.
-Serial numbers are masked in configuration space, too. A masked recording still shows which memory device belongs to which
-function, and which functions belong to one card. The pseudonyms are consecutive numbers, and reveal nothing about the
-originals. Not masked are models, firmware, PCI ids and addresses, sizes, and interface names without a MAC address.
+Masked are serial numbers in each notation, MAC addresses, WWNs, NQNs and UUIDs, in contents, names, links and events. Serial
+numbers are masked in configuration space, too. A masked recording still shows the function of each memory device, and the
+functions of each card. The pseudonyms are consecutive numbers, and reveal nothing about the originals. Not masked are models,
+firmware, PCI ids and addresses, sizes, and interface names without a MAC address.
 """
 
 import re

@@ -1,8 +1,8 @@
 """The observation of one device for its treatment, read from the kernel.
 
 The serial number of an NVMe disk comes from its driver, so the disk shows none once its driver is unbound. After a crash between
-unbinding and removal, the inventory does not recognise it. Then a function in its slot without a driver and a serial number is
-the device, because the fabric connects nothing else there before the report of the release.
+unbinding and removal, the inventory does not recognise it. Then the device is the function in its slot without a driver and
+without a serial number. The fabric connects no other device there before the report of the release.
 """
 
 import os
@@ -92,8 +92,8 @@ class Progress:
         reset: the addresses of the reset functions; empty after any other step.
         is_flushed: whether the device was flushed; False after any other step.
         step: the last step; None if the last action was not a step.
-        since: the time at which that step was first taken.
-        taken_at: the time at which that step was last taken.
+        since: the time of the first attempt at that step, in seconds.
+        taken_at: the time of the last attempt at that step, in seconds.
     """
 
     erasure: erasing.Erasure = field(default_factory=erasing.Erasure)

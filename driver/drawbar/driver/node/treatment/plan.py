@@ -11,8 +11,8 @@ Invariants:
 - Nothing is erased, reset, unbound or removed while a quiesce step is pending.
 - Nothing is reset, unbound or removed while the user's data have to be erased.
 - A device that stays keeps its drivers.
-- Each function is reset at most once, and removed at most once. A device that leaves is reset without a driver, in the step
-  that removes the function.
+- Each function is reset at most once, and removed at most once. A leaving device is reset without a driver, in the step of
+  its function's removal.
 - A slot is switched off only if the kernel shows no function in it, and never for another card.
 - `Finish` is planned only if nothing else has to be done.
 
