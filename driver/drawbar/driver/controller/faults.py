@@ -1,7 +1,7 @@
 """The blame for failed attaches: the device or its host; pure.
 
 A device that fails again is kept from use for a longer time. If several different devices fail on one host and none
-succeeds there in between, the host's port, cable or node is at fault, and the devices are free again at once. The host
+succeeds there in between, the host's port, cable or node is at fault. Then the devices are free again at once. The host
 is avoided as soon as a second namespace confirms it.
 
 Invariants, for any sequence of failures:

@@ -1,8 +1,7 @@
 """A Fabric's limits for one node: the number of devices of a model, and the models side by side; pure.
 
 Attached devices count, with future and idle ones. A claim that would break a rule is refused before anything is
-attached, and the node is closed to the model until something is detached there, so that the scheduler does not come
-back to it.
+attached. The node is closed to the model until something is detached there, so that the scheduler does not come back to it.
 """
 
 from collections import Counter

@@ -5,7 +5,7 @@ groups; exactly the nodes whose hosts reach the devices have it. A device withou
 fabric.
 
 A pair that the fabric manager refused as incompatible says something only about these two. So the device moves to a
-pool of the devices that the same hosts refused, and the nodes of these hosts have a label that keeps them from it.
+pool of the devices that the same hosts refused. The nodes of these hosts have a label that keeps them from it.
 
 Invariants:
 

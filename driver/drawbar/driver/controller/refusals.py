@@ -1,7 +1,7 @@
 """The controller's writes that the API server refuses, by Fabric, until it takes them.
 
 A refusal (a missing permission, an admission policy, a validation rule) lasts until an administrator changes the
-cluster, and nothing works meanwhile, so it shows in the Fabric's condition `Writable`. A stale view (Conflict) and an
+cluster. Nothing works until then, so it shows in the Fabric's condition `Writable`. A stale view (Conflict) and an
 API server that does not answer are no refusals: they pass by themselves.
 
 Each entry is the subject of a write (a node, a pool, a device with its claim) and is dropped when a later attempt is

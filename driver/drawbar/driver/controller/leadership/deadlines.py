@@ -1,7 +1,7 @@
 """The decision to take the lease; pure.
 
-Invariant: a lease of another holder is taken only after it has not changed for its whole duration *by our own clock*,
-so the clocks of two machines need not agree.
+Invariant: a lease of another holder is taken only after it has not changed for its whole duration *by our own
+clock*. So the clocks of two machines need not agree.
 
 Source: client-go `leaderelection`, whose leases these are: holderIdentity, leaseDurationSeconds, renewTime,
 leaseTransitions.

@@ -2,7 +2,7 @@
 
 Such a fabric attaches a device of a model, and chooses which. So `<model>-1` to `-n` are published, as many as devices
 of the model are free or held. If some hosts reach only a part of them, the devices of one model and one set of
-reachability groups have places of their own, since the fabric gives a host only reachable devices. To the rest of the
+reachability groups have places of their own: the fabric gives a host only reachable devices. To the rest of the
 controller a place is a device: its name is the lock, and its connection is that of the chosen device.
 
 Invariants:
