@@ -33,7 +33,7 @@ class LimitedAdapter(wrapping.WrappingAdapter):
         self._ports: dict[str, int] = {}
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says."""
+        """Return all hosts, as the contract says."""
         listed = await super().hosts()
         ports = {host.id: len(host.ports) for host in listed}
         self._check_hosts(ports)
@@ -41,35 +41,35 @@ class LimitedAdapter(wrapping.WrappingAdapter):
         return listed
 
     async def devices(self) -> contract.Inventory:
-        """As the contract says."""
+        """Return all devices, as the contract says."""
         inventory = await super().devices()
         self._count(budget.Counted.DEVICES, len(inventory.devices))
         self._devices = {device.id for device in inventory.devices}
         return inventory
 
     async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says."""
+        """Return all remembered operations, as the contract says."""
         listed = await super().operations()
         self._count(budget.Counted.OPERATIONS, len(listed))
         return listed
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin an attach, as the contract says."""
         self._flow.credit()
         return await super().attach(request)
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin a detach, as the contract says."""
         self._flow.credit()
         return await super().detach(request)
 
     async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin to make a slice, as the contract says."""
         self._flow.credit()
         return await super().create_slice(request)
 
     async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin to delete a slice, as the contract says."""
         self._flow.credit()
         return await super().delete_slice(request)
 

@@ -106,7 +106,7 @@ class GrpcAdapter(contract.FabricAdapter):
 
     @classmethod
     async def connect(cls, config: contract.AdapterConfig) -> Self:
-        """As the contract says: the plugin has answered once when this returns."""
+        """Connect to the fabric manager and return the adapter, as the contract says: the plugin has answered once when this returns."""
         cls.validate(config)
         adapter = cls(config, _channel(config))
         try:
@@ -122,12 +122,12 @@ class GrpcAdapter(contract.FabricAdapter):
         return adapter
 
     async def capabilities(self) -> contract.Capabilities:
-        """As the contract says."""
+        """Return the fabric's capabilities, as the contract says."""
         answer = await self._ask(self._identity.GetCapabilities, pb.GetCapabilitiesRequest())
         return conversion.capabilities(answer)
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says."""
+        """Return all hosts, as the contract says."""
 
         async def ask(token: str) -> pb.ListHostsResponse:
             return await self._ask(self._fabric.ListHosts, pb.ListHostsRequest(page_token=token))
@@ -168,19 +168,19 @@ class GrpcAdapter(contract.FabricAdapter):
         return conversion.operation(await self._ask(self._fabric.AttachDevice, message, changes_fabric=True))
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin a detach, as the contract says."""
         _judge(request)
         message = conversion.detach_message(request)
         return conversion.operation(await self._ask(self._fabric.DetachDevice, message, changes_fabric=True))
 
     async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin to make a slice, as the contract says."""
         _judge(request)
         message = conversion.create_slice_message(request)
         return conversion.operation(await self._ask(self._fabric.CreateSlice, message, changes_fabric=True))
 
     async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin to delete a slice, as the contract says."""
         _judge(request)
         message = conversion.delete_slice_message(request)
         return conversion.operation(await self._ask(self._fabric.DeleteSlice, message, changes_fabric=True))
@@ -188,7 +188,7 @@ class GrpcAdapter(contract.FabricAdapter):
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
-        """As the contract says."""
+        """Return one operation, as the contract says."""
         if (operation_id is None) == (request_id is None):
             raise errors.InvalidArgument("ask for an operation by its own id or by its request id")
         message = pb.GetOperationRequest()
@@ -199,7 +199,7 @@ class GrpcAdapter(contract.FabricAdapter):
         return conversion.operation(await self._ask(self._fabric.GetOperation, message))
 
     async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says."""
+        """Return all remembered operations, as the contract says."""
 
         async def ask(token: str) -> pb.ListOperationsResponse:
             return await self._ask(self._fabric.ListOperations, pb.ListOperationsRequest(page_token=token))
@@ -217,7 +217,7 @@ class GrpcAdapter(contract.FabricAdapter):
 
     @asynccontextmanager
     async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
-        """As the contract says."""
+        """Yield the events after a version, as the contract says."""
         try:
             call = self._fabric.Watch(pb.WatchRequest(from_version=from_version))
         except grpc.aio.UsageError as error:
@@ -229,7 +229,7 @@ class GrpcAdapter(contract.FabricAdapter):
             call.cancel()
 
     async def close(self) -> None:
-        """As the contract says."""
+        """Close the connection, as the contract says."""
         self._closed = True
         await self._channel.close()
 

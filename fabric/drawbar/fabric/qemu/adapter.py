@@ -72,7 +72,7 @@ class QemuAdapter(contract.FabricAdapter):
 
     @classmethod
     async def connect(cls, config: contract.AdapterConfig) -> Self:
-        """As the contract says; at least one virtual machine runs, and none that runs is silent."""
+        """Connect to the fabric manager and return the adapter, as the contract says; at least one virtual machine runs, and none that runs is silent."""
         cls.validate(config)
         described = await asyncio.to_thread(
             configuration.load, Path(config.endpoint.removeprefix(ENDPOINT_PREFIX))
@@ -102,33 +102,33 @@ class QemuAdapter(contract.FabricAdapter):
         )
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says; the ports of a machine that does not run are at fault."""
+        """Return all hosts, as the contract says; the ports of a machine that does not run are at fault."""
         async with self._bounded(), self._fleet.looking():
             return self._fleet.history.hosts
 
     async def devices(self) -> contract.Inventory:
-        """As the contract says."""
+        """Return all devices, as the contract says."""
         async with self._bounded(), self._fleet.looking():
             history = self._fleet.history
             return contract.Inventory(version=history.version, devices=tuple(history.devices.values()))
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """As the contract says; as a rule finished at once."""
+        """Begin an attach, as the contract says; as a rule finished at once."""
         return await self._begin(request)
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """As the contract says; finished at once if the guest has powered the slot off, else it takes about 6 s."""
+        """Begin a detach, as the contract says; finished at once if the guest has powered the slot off, else it takes about 6 s."""
         return await self._begin(request)
 
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
-        """As the contract says; the attach of an earlier adapter is found while its connection stands."""
+        """Return one operation, as the contract says; the attach of an earlier adapter is found while its connection stands."""
         async with self._bounded():
             return await self._works.find(operation_id=operation_id, request_id=request_id)
 
     async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says."""
+        """Return all remembered operations, as the contract says."""
         self._check_open()
         return self._works.all()
 
@@ -141,13 +141,13 @@ class QemuAdapter(contract.FabricAdapter):
 
     @asynccontextmanager
     async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
-        """As the contract says."""
+        """Yield the events after a version, as the contract says."""
         self._check_open()
         async with aclosing(self._fleet.history.follow(from_version)) as events:
             yield events
 
     async def close(self) -> None:
-        """As the contract says; operations in flight go on in QEMU, and another adapter sees how they end."""
+        """Close the connection, as the contract says; operations in flight go on in QEMU, and another adapter sees how they end."""
         self._stop()
         await self._lifetime.aclose()
 

@@ -580,7 +580,7 @@ class RedfishAdapter(contract.FabricAdapter):
     async def connect(
         cls, config: contract.AdapterConfig, recorder: transcripts.Recorder | None = None
     ) -> Self:
-        """As the contract says; the service root and the whole fabric can be read.
+        """Connect to the fabric manager and return the adapter, as the contract says; the service root and the whole fabric can be read.
 
         With a recorder it keeps what is sent and received, but events.
         """
@@ -682,7 +682,7 @@ class RedfishAdapter(contract.FabricAdapter):
         return profiles.Counts(devices=len(view.devices), hosts=len(view.hosts))
 
     async def capabilities(self) -> contract.Capabilities:
-        """As the contract says; no force, and what has begun ends."""
+        """Return the fabric's capabilities, as the contract says; no force, and what has begun ends."""
         self._check_open()
         return contract.Capabilities(
             exact_device=self._profile.method is not profiles.MethodName.CONSTRAINED,
@@ -694,13 +694,13 @@ class RedfishAdapter(contract.FabricAdapter):
         )
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says; from the connections as they are now, and the hosts as they were read last."""
+        """Return all hosts, as the contract says; from the connections as they are now, and the hosts as they were read last."""
         async with self._bounded(), self._service.looking():
             self._check_limits()
             return self._service.history.hosts
 
     async def devices(self) -> contract.Inventory:
-        """As the contract says."""
+        """Return all devices, as the contract says."""
         is_handed = asyncio.get_running_loop().time() < self._handed_until
         self._handed_until = 0.0
         async with self._bounded(), self._service.looking(whole=not is_handed):
@@ -721,19 +721,19 @@ class RedfishAdapter(contract.FabricAdapter):
         return inventory
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin an attach, as the contract says."""
         return await self._begin(request)
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin a detach, as the contract says."""
         return await self._begin(request)
 
     async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
-        """As the contract says; a chunk of a memory domain."""
+        """Begin to make a slice, as the contract says; a chunk of a memory domain."""
         return await self._slicing(request)
 
     async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin to delete a slice, as the contract says."""
         return await self._slicing(request)
 
     async def _slicing(self, request: judgement.Slicing) -> contract.Operation:
@@ -752,7 +752,7 @@ class RedfishAdapter(contract.FabricAdapter):
             return await self._works.find(operation_id=operation_id, request_id=request_id)
 
     async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says."""
+        """Return all remembered operations, as the contract says."""
         self._check_open()
         return self._works.all()
 
@@ -765,13 +765,13 @@ class RedfishAdapter(contract.FabricAdapter):
 
     @asynccontextmanager
     async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
-        """As the contract says."""
+        """Yield the events after a version, as the contract says."""
         self._check_open()
         async with aclosing(self._service.history.follow(from_version)) as events:
             yield events
 
     async def close(self) -> None:
-        """As the contract says; operations in flight go on in the service, and another adapter sees how they end."""
+        """Close the connection, as the contract says; operations in flight go on in the service, and another adapter sees how they end."""
         if self._closed:
             return
         self._closed = True
