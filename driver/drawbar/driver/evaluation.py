@@ -74,7 +74,10 @@ class Evaluator(Protocol):
     """Evaluates CEL. Each call ends, however the expression is made, and concerns no other call."""
 
     async def evaluate(self, expression: str, driver: str, devices: Sequence[slices.Device]) -> Outcome:
-        """The outcome for these devices; for none, whether the expression compiles. Raises nothing."""
+        """Return the outcome for these devices; without devices, only whether the expression compiles.
+
+        It never raises.
+        """
         ...
 
 
@@ -82,12 +85,12 @@ class Inline:
     """Evaluates in this process, without limits: for expressions that are trusted, and for tests."""
 
     async def evaluate(self, expression: str, driver: str, devices: Sequence[slices.Device]) -> Outcome:
-        """See `Evaluator`; returns without waiting."""
+        """Return the outcome at once; see `Evaluator`."""
         return evaluate(expression, driver, devices)
 
 
 def evaluate(expression: str, driver: str, devices: Sequence[slices.Device]) -> Outcome:
-    """The outcome for these devices, computed here."""
+    """Evaluate the expression in this process and return the outcome."""
     began = time.process_time()
     fault = expressions.fault(expression)
     if fault is not None:
@@ -130,11 +133,11 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """Return the evaluator's PID, or None if it is not running."""
         return self._child.pid if self._child is not None else None
 
     async def evaluate(self, expression: str, driver: str, devices: Sequence[slices.Device]) -> Outcome:
-        """See `Evaluator`. Others get their turn after each `CHUNK_DEVICES` devices."""
+        """Return the outcome; see `Evaluator`. After each `CHUNK_DEVICES` devices, other callers get their turn."""
         digest = hashlib.sha256(expression.encode(errors="replace")).digest()
         left = self._refused.get(digest, 0.0) - asyncio.get_running_loop().time()
         if left > 0:
@@ -163,7 +166,7 @@ class Process:
         return Outcome(answers=tuple(answers), seconds=seconds)
 
     async def aclose(self) -> None:
-        """Ends the process."""
+        """End the process."""
         async with self._turn:
             await self._end()
 
@@ -242,7 +245,7 @@ async def _exchange(child: asyncio.subprocess.Process, question: bytes) -> Outco
 
 
 def main() -> None:
-    """Answers questions from standard input until that ends."""
+    """Answer questions from standard input until it ends."""
     # The parent handles a user's Ctrl-C; this process ends with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)

@@ -38,10 +38,10 @@ def fault(expression: str) -> str | None:
 
 
 def matches(expression: str, driver: str, device: slices.Device) -> bool:
-    """Whether the device, as it would be published, meets the expression.
+    """Return whether the device, as it would be published, meets the expression.
 
     Raises:
-        SelectorError: it cannot be evaluated; the device has no such attribute, for example.
+        SelectorError: the expression cannot be evaluated; for example, the device has no such attribute.
     """
     context = library().Context()
     for name, function in _FUNCTIONS.items():
@@ -59,7 +59,7 @@ def matches(expression: str, driver: str, device: slices.Device) -> bool:
 
 
 def library(part: str = "cel") -> Any:
-    """A module of the library without the package around it: the compiled one, or another that needs no more than that.
+    """Return a module of the CEL library without loading its package: by default the compiled one.
 
     Raises:
         ModuleNotFoundError: the library is not installed.

@@ -48,7 +48,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def configure(form: str, level: str = "INFO") -> None:
-    """Sends everything to stderr in that form, Python's own warnings included."""
+    """Send all logs and Python's warnings to stderr in that form."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Json() if form == Format.JSON else _Text())
     logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -61,7 +61,7 @@ class Stream:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """`with`: have stdout and stderr print only printable characters, in whatever encoding they have."""
+    """Make stdout and stderr print only printable characters, in any encoding, while the context lasts."""
     before = sys.stdout, sys.stderr
     for stream in before:
         # A character that the encoding lacks is written as its number.

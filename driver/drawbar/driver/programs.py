@@ -146,7 +146,7 @@ class _Pipe(asyncio.Protocol):
             self._enforce()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The pipe has no writer any more, or was closed."""
+        """Note that the pipe has no writer any more, or was closed."""
         del exc
         self.ended.set()
 
@@ -191,7 +191,7 @@ def _kill(group: int, mark: str) -> None:
 
 
 def _marked(mark: str) -> Iterator[int]:
-    """The ids of running processes with the mark; a zombie has no environment any more."""
+    """Yield the ids of running processes with the mark; a zombie has no environment, so it is not found."""
     wanted = f"{MARK}={mark}".encode()
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
@@ -201,7 +201,7 @@ def _marked(mark: str) -> Iterator[int]:
 
 
 def _words(written: bytes | bytearray) -> str:
-    """The end of what it wrote, as a clause on one line; empty when there is nothing."""
+    """Return the end of the program's output as a clause on one line, or an empty string without output."""
     text = bytes(written[-4 * WORDS_CHARS :]).decode("utf-8", "replace")
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return f"; it wrote last: {line[-WORDS_CHARS:]}" if line else ""

@@ -37,7 +37,7 @@ class Sightings(Generic[K]):
         self._seen.pop(key, None)
 
     def has(self, key: K, state: Hashable) -> bool:
-        """Whether the object was last seen in this state."""
+        """Return whether the object was last seen in this state."""
         return key in self._seen and self._seen[key][0] == state
 
     def since(self, key: K) -> datetime.datetime | None:

@@ -33,14 +33,13 @@ STACK_BYTES = 1 << 20
 
 
 def run(daemon: Coroutine[Any, Any, None], *, stop_seconds: float = STOP_SECONDS) -> int:
-    """Runs to the end or to a signal; gives the exit status.
+    """Run the daemon until it ends or a signal arrives, and return the exit status.
 
     An unforeseen error is logged with its traceback and gives status 1. If clean-up takes longer than `stop_seconds`,
-    this does not return: the process ends with status 1.
+    the function does not return: the process ends with status 1.
 
     Raises:
-        errors.DrawbarError: the first one that ended the daemon, out of whatever group it came in, if it ended of
-            nothing else.
+        errors.DrawbarError: the first error of the daemon, taken out of its group, if there are no other errors.
     """
     deadline = _Deadline(stop_seconds)
     threading.stack_size(STACK_BYTES)
@@ -88,7 +87,7 @@ class _Deadline:
         self._begun = False
 
     def begin(self, still_running: Callable[[], list[str]], cause: Exception | None = None) -> None:
-        """Starts the countdown, if it has not started yet."""
+        """Start the countdown, unless it has started."""
         if not self._begun:
             self._begun = True
             threading.Thread(
@@ -96,7 +95,7 @@ class _Deadline:
             ).start()
 
     def lift(self) -> None:
-        """All is cleaned up."""
+        """Cancel the deadline after clean-up."""
         self._lifted.set()
 
     def _wait(self, still_running: Callable[[], list[str]], cause: Exception | None) -> None:
@@ -118,7 +117,7 @@ def _say(still_running: Callable[[], list[str]], cause: Exception | None, second
 
 
 def _names(loop: asyncio.AbstractEventLoop) -> list[str]:
-    """What keeps the process alive: its tasks, and the threads that Python would wait for."""
+    """Return the names of the running tasks and of the threads that Python waits for."""
     tasks = [f"task {task.get_name()}" for task in asyncio.all_tasks(loop)]
     threads = [
         thread

@@ -1,8 +1,8 @@
-"""An adapter whose fabric never has more devices, hosts, ports and operations than its limits allow.
+"""An adapter with limits for the fabric's devices, hosts, ports and operations.
 
-An adapter counts the bytes of its manager while it reads them. What comes of them is counted here, for all adapters alike:
-a listing as a whole, and of a watch each device or host that was not known before. What passes a limit ends the call with
-`errors.Reason.LIMIT_EXCEEDED`, before anybody keeps it.
+An adapter counts the bytes of its manager while it reads them. This module counts the resulting values, for all
+adapters alike: a listing as a whole, and in a watch each new device or host. Beyond a limit the call ends with
+`errors.Reason.LIMIT_EXCEEDED`, before any value is kept.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -11,17 +11,17 @@ from drawbar.fabric import budget, contract, wrapping
 
 
 class LimitedAdapter(wrapping.WrappingAdapter):
-    """Another adapter, within limits."""
+    """An adapter around another adapter, with limits."""
 
     def __init__(
         self, adapter: contract.FabricAdapter, limits: budget.Limits, flow: budget.Flow, *, fabric: str
     ) -> None:
-        """Stand before an adapter.
+        """Wrap an adapter.
 
         Args:
             adapter: the adapter within.
             limits: of the fabric.
-            flow: what the events of its watches count in.
+            flow: the balance for the events of its watches.
             fabric: the Fabric's name, for messages.
         """
         super().__init__(adapter)

@@ -34,17 +34,17 @@ UNHEALTHY = "Unhealthy"
 
 
 def name(fabric: str, device: str) -> str:
-    """The one name an attachment of this device can have.
+    """Return the only possible name of an attachment of this device.
 
     Args:
-        fabric: name of the Fabric object, at most 63 characters (its CRD sees to it).
+        fabric: name of the Fabric object, at most 63 characters (its CRD enforces it).
         device: the device's DRA name, a DNS label.
     """
     return f"{fabric}.{device}"
 
 
 def node_label(node_name: str) -> str:
-    """The value of `NODE_LABEL` for a node: its name, or for a name too long for a label (63) a hash of it."""
+    """Return the value of `NODE_LABEL` for a node: its name, or a hash if the name exceeds a label's 63 characters."""
     if len(node_name) <= LABEL_VALUE_CHARS:
         return node_name
     return f"sha256-{hashlib.sha256(node_name.encode()).hexdigest()[:32]}"
@@ -233,30 +233,30 @@ class AttachmentSpec(meta.Struct, frozen=True):
 
     @property
     def is_local(self) -> bool:
-        """Whether the device lives in its node."""
+        """Return whether the device belongs to a local pool."""
         return self.fabric == LOCAL
 
     @property
     def erases(self) -> bool:
-        """Whether data of its users are to be erased."""
+        """Return whether the data of the device's users must be erased."""
         by_class = self.identity.device_class in ERASED_CLASSES
         return self.clean is Clean.ERASE or (self.clean is None and by_class)
 
     @property
     def allocated(self) -> str:
-        """The name of the DRA device that its claim was given: of the device, of its composite, or of what it is a share of."""
+        """Return the name of the allocated DRA device: the device, its composite, or the pool of its share."""
         if self.share is not None:
             return self.share.device
         return self.composite.name if self.composite is not None else self.device
 
     @property
     def share_id(self) -> str | None:
-        """The id of the share that its claim was given; None where it is none."""
+        """Return the id of the claim's share, or None if the device is not shared."""
         return self.share.share_id if self.share is not None else None
 
     @property
     def companions(self) -> tuple[str, ...]:
-        """The names of the DeviceAttachments of the other members of its composite."""
+        """Return the names of the DeviceAttachments of the other members of its composite."""
         members = self.composite.devices if self.composite is not None else ()
         return tuple(name(self.fabric, member) for member in members if member != self.device)
 
@@ -267,7 +267,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
 
     @property
     def memory(self) -> parameters.Memory:
-        """What its claim makes of its volatile memory."""
+        """Return the claim's settings for the device's volatile memory."""
         claim = self.claim
         if claim is None:
             return parameters.Memory()
@@ -393,7 +393,7 @@ class NodeReport(meta.Struct, frozen=True):
 
     @property
     def unhealthy(self) -> bool:
-        """Whether the node finds the device ill."""
+        """Return whether the node reports the device as unhealthy."""
         return self.health == UNHEALTHY
 
 
@@ -444,12 +444,12 @@ class DeviceAttachment(meta.Struct, frozen=True):
     status: AttachmentStatus = AttachmentStatus()
 
     def holds(self, condition_type: str) -> bool:
-        """Whether that condition of the status is True."""
+        """Return whether that condition of the status is True."""
         return meta.is_true(self.status.conditions, condition_type)
 
     @property
     def identity(self) -> Identity:
-        """What the node knows the device by: of a device that its fabric chose, once that has come."""
+        """Return the identity for the node. If the fabric chooses the device, its status completes the identity."""
         device = self.status.device
         if device is None:
             return self.spec.identity
@@ -459,34 +459,34 @@ class DeviceAttachment(meta.Struct, frozen=True):
 
     @property
     def device_id(self) -> str:
-        """The fabric manager's id of the device, or of its place until the fabric has chosen one."""
+        """Return the fabric manager's id of the device, or of its place until the fabric has chosen a device."""
         return self.status.device.id if self.status.device is not None else self.spec.device_id
 
     @property
     def deleting(self) -> bool:
-        """Whether the detach has been asked for."""
+        """Return whether the attachment is being deleted, which requests the detach."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def held_by_hand(self) -> bool:
-        """Whether an operator made it, for no claim."""
+        """Return whether an operator made the attachment, without a claim."""
         return self.spec.claim is None and self.spec.idle_since is None
 
     @property
     def lends(self) -> bool:
-        """Whether its node offers the virtual functions of the device, each by itself."""
+        """Return whether the node offers the virtual functions of the device individually."""
         claim = self.spec.claim
         return self.held_by_hand or (claim is not None and bool(claim.virtual_functions.offered))
 
     @property
     def is_used(self) -> bool:
-        """Whether the device may have been used since its node last cleaned it."""
+        """Return whether the device may have been used since its node last cleaned it."""
         by_claim = self.status.node is not None and bool(self.status.node.claim_uid)
         return by_claim or self.held_by_hand or self.spec.unclean
 
     @property
     def has_traces(self) -> bool:
-        """Whether the device was used for another allocation than the one it is attached for now, here or on another node."""
+        """Return whether the device was used for another allocation than its current one, on any node."""
         node = self.status.node
         if node is None:
             return self.spec.unclean
@@ -494,26 +494,26 @@ class DeviceAttachment(meta.Struct, frozen=True):
 
     @property
     def is_made_ready(self) -> bool:
-        """Whether the node has made the device ready, in the boot of its report, for the allocation that it is attached for.
+        """Return whether the node has made the device ready for its allocation, in the boot of its report.
 
-        It stays true if the device fails later. Without a claim it is true of a device without traces of a use.
+        It stays true if the device fails later. Without a claim, it is true for a device without traces of a use.
         """
         node = self.status.node
         return node is not None and (node.claim_uid, node.allocation_timestamp) == self.user
 
     @property
     def user(self) -> tuple[str, str]:
-        """The allocation that it is attached for, as its node records it: the claim's uid and the timestamp, empty without a claim."""
+        """Return the claim's UID and allocation timestamp, as recorded by the node; empty strings without a claim."""
         claim = self.spec.claim
         return (claim.uid, self.spec.allocation_timestamp or "") if claim is not None else ("", "")
 
     @property
     def forced(self) -> bool:
-        """Whether an operator wants it detached without its node's word."""
+        """Return whether an operator forces the detach, without the node's preparation."""
         return self.metadata.annotations.get(FORCE_ANNOTATION) == "true"
 
     def is_used_with(self, companion: "DeviceAttachment | None", condition_type: str) -> bool:
-        """Whether another member of its composite is there for the same allocation, and holds that condition for it."""
+        """Return whether another member of its composite has the same allocation and holds that condition."""
         if companion is None or companion.deleting or not companion.holds(condition_type):
             return False
         if self.spec.claim is None or companion.spec.claim is None:

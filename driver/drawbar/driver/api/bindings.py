@@ -71,12 +71,12 @@ def failure_conditions(driver: str) -> tuple[str, ...]:
 
 
 def is_true(claim: claims.ResourceClaim, driver: str, key: Key, condition: str) -> bool:
-    """Whether this condition of the device is True in the claim's status."""
+    """Return whether this condition of the device is True in the claim's status."""
     return meta.is_true(_conditions(claim, driver, key), condition_type(driver, condition))
 
 
 def is_current(claim: claims.ResourceClaim, *, uid: str, allocation_timestamp: str | None) -> bool:
-    """Whether the claim has this uid and this allocation."""
+    """Return whether the claim has this UID and this allocation."""
     allocation = claim.status.allocation
     return (
         claim.metadata.uid == uid

@@ -110,7 +110,7 @@ class NodeSelector(meta.Struct, frozen=True):
 
 
 def one_node(name: str) -> NodeSelector:
-    """The selector of one node."""
+    """Return the selector of one node."""
     requirement = FieldRequirement(key="metadata.name", operator="In", values=(name,))
     return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(requirement,)),))
 
@@ -124,7 +124,7 @@ class Allocation(meta.Struct, frozen=True):
 
     @property
     def node(self) -> str | None:
-        """The one node of a `bindsToNode` device; None when the selector leaves more than one open."""
+        """Return the only node of a `bindsToNode` device, or None if the selector allows several."""
         terms = self.node_selector.node_selector_terms if self.node_selector else ()
         if len(terms) != 1:
             return None
@@ -176,7 +176,7 @@ class ResourceClaim(meta.Struct, frozen=True):
 
     @property
     def pod_claim(self) -> str:
-        """What the pod calls a claim that was made from a template for it, of a `PodClaim`; else empty."""
+        """Return the name of the `PodClaim` in the pod, if the claim was made from a template; else an empty string."""
         return self.metadata.annotations.get(POD_CLAIM_ANNOTATION, "")
 
     def __post_init__(self) -> None:
@@ -198,7 +198,7 @@ class ResourceClaim(meta.Struct, frozen=True):
             msgspec.structs.force_setattr(self, "metadata", bare)
 
     def results(self, driver: str) -> tuple[AllocationResult, ...]:
-        """The devices of `driver` in the allocation that are to be attached; admin access never attaches."""
+        """Return the allocated devices of `driver` to attach. Devices with admin access are never attached."""
         if self.status.allocation is None:
             return ()
         return tuple(
@@ -208,7 +208,7 @@ class ResourceClaim(meta.Struct, frozen=True):
         )
 
     def conditions(self, result: AllocationResult) -> tuple[meta.Condition, ...]:
-        """What was said about that device so far."""
+        """Return the current conditions of that device in the claim's status."""
         for device in self.status.devices:
             named = (device.driver, device.pool, device.device, device.share_id)
             if named == (result.driver, result.pool, result.device, result.share_id):

@@ -131,17 +131,17 @@ class Claim:
 
     @property
     def other_finalizers(self) -> tuple[str, ...]:
-        """The finalizers that are not ours."""
+        """Return the finalizers of other components."""
         return tuple(name for name in self.finalizers if name != self.finalizer)
 
     @property
     def held(self) -> bool:
-        """Whether our finalizer is on it."""
+        """Return whether our finalizer is on the claim."""
         return self.finalizer in self.finalizers
 
     @property
     def going(self) -> bool:
-        """Whether what was allocated for it is to be given back."""
+        """Return whether the claim's allocation must be released."""
         return self.deallocation_requested or (self.deleting and not self.reserved_for)
 
 

@@ -33,14 +33,14 @@ class Layer:
     said: parameters.DeviceParameters
 
     def concerns(self, requests: Sequence[str]) -> bool:
-        """Whether it holds for a device of one of these requests, `request` or `request/alternative`."""
+        """Return whether the layer applies to a device of one of these requests, `request` or `request/alternative`."""
         return not self.requests or any(
             request in self.requests or request.split("/", 1)[0] in self.requests for request in requests
         )
 
 
 def has_parameters(allocation: claims.Allocation | None, driver: str) -> bool:
-    """Whether the allocation has parameters for this driver."""
+    """Return whether the allocation has parameters for this driver."""
     return any(True for _ in _entries(allocation, driver))
 
 
@@ -106,7 +106,7 @@ def merged(layers: Sequence[Layer]) -> parameters.DeviceParameters:
 
 
 def _incomplete(merged: parameters.DeviceParameters) -> Iterator[str]:
-    """What is wrong with class and claim together."""
+    """Yield the problems of the combined parameters of class and claim."""
     if (merged.fpga.bitstream is None) != (merged.fpga.sha256 is None):
         yield "fpga.bitstream and fpga.sha256 belong together: give both"
     if merged.memory.granularity is not None and not merged.memory.interleave:

@@ -56,12 +56,12 @@ class Node(meta.Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Whether its kubelet reports in time; True as well while it never did."""
+        """Return whether the node's kubelet reports in time, or has never reported."""
         return self._reported in ("True", None)
 
     @property
     def is_reported_ready(self) -> bool:
-        """As `ready`, and False while its kubelet never reported."""
+        """Return whether the node's kubelet reports in time; False if it has never reported."""
         return self._reported == "True"
 
     @property
@@ -72,7 +72,10 @@ class Node(meta.Struct, frozen=True):
 
     @property
     def out_of_service(self) -> bool:
-        """Whether an administrator has marked it as switched off: no process there uses a device or reports."""
+        """Return whether an administrator has marked the node as out of service.
+
+        No process there uses a device or reports.
+        """
         return any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)
 
 
@@ -99,7 +102,7 @@ class Pod(meta.Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Whether its probes succeed."""
+        """Return whether the pod's probes succeed."""
         return meta.is_true(self.status.conditions, "Ready")
 
 

@@ -45,7 +45,7 @@ class Request(meta.Struct, frozen=True):
     first_available: tuple[Way, ...] = ()
 
     def ways(self) -> tuple[tuple[str, Way], ...]:
-        """Every way to meet it, the best first, with its name in an allocation."""
+        """Return the alternatives of the request, the best first, with their names in an allocation."""
         if self.exactly is not None:
             return ((self.name, self.exactly),)
         return tuple((f"{self.name}/{way.name}", way) for way in self.first_available)
@@ -88,15 +88,15 @@ class DeviceClass(meta.Struct, frozen=True):
 
 
 def is_immediate(metadata: meta.ObjectMeta) -> bool:
-    """Whether a claim asks to be allocated at once."""
+    """Return whether a claim requests immediate allocation."""
     return metadata.annotations.get(claims.MODE_ANNOTATION) == IMMEDIATE
 
 
 def expressions(selectors: tuple[Selector, ...]) -> tuple[str, ...]:
-    """The CEL expressions, all of which must hold."""
+    """Return the CEL expressions, all of which must be true."""
     return tuple(selector.cel.expression for selector in selectors if selector.cel is not None)
 
 
 def shown(expression: str) -> str:
-    """An expression for a message, which has no room for all of a long one."""
+    """Return an expression for a message, cut if it is long."""
     return repr(expression) if len(expression) <= SHOWN_CHARS else f"{expression[:SHOWN_CHARS]!r}..."

@@ -39,7 +39,7 @@ class Cards:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no card belongs to it."""
+        """Return whether no card belongs to the resource."""
         return self.vendors is not None and not self.vendors
 
 

@@ -14,27 +14,27 @@ SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z
 
 
 def problems(name: str) -> list[str]:
-    """What is wrong with the name that the option `--driver-name` gives, if anything is."""
+    """Return the problems of the name from the option `--driver-name`."""
     if SUBDOMAIN.fullmatch(name) and len(name) <= NAME_LIMIT:
         return []
     return [f"--driver-name {name!r} is not a DNS subdomain of at most {NAME_LIMIT} characters"]
 
 
 def selector(driver: str) -> str:
-    """The field selector of the Fabrics, DeviceAttachments or ResourceSlices of a driver."""
+    """Return the field selector of a driver's Fabrics, DeviceAttachments or ResourceSlices."""
     return f"spec.driver={driver}"
 
 
 def manager(base: str, driver: str) -> str:
-    """The field manager: an apply takes back what its manager, whoever that was, applied to the object before."""
+    """Return the driver's field manager. A server-side apply removes the earlier fields of the same manager."""
     return base if driver == DEFAULT else f"{base}/{driver}"
 
 
 def resource(base: str, driver: str) -> str:
-    """The name of an object that each driver has one of."""
+    """Return the name of an object that exists once for each driver."""
     return base if driver == DEFAULT else f"{base}-{driver}"
 
 
 def label_value(driver: str) -> str:
-    """The value of the driver's node labels: what carries another value is another's."""
+    """Return the value of the driver's node labels; a label with another value belongs to another driver."""
     return "true" if driver == DEFAULT else driver

@@ -66,7 +66,7 @@ class Reservation(meta.Struct, frozen=True):
     models: tuple[str, ...] = ()
 
     def holds(self, device_id: str, model: str) -> bool:
-        """Whether a device is one of them."""
+        """Return whether a device is reserved."""
         return device_id in self.devices or model in self.models
 
 
@@ -106,7 +106,7 @@ class Limits(meta.Struct, frozen=True):
 
     @property
     def budget(self) -> budget.Limits:
-        """What the fabric's adapter counts against."""
+        """Return the limits for the fabric's adapter."""
         return budget.Limits(
             devices=self.devices,
             hosts=self.hosts,
@@ -245,11 +245,11 @@ class Offer(meta.Struct, frozen=True):
 
     @property
     def is_everything(self) -> bool:
-        """Whether no filter is set."""
+        """Return whether no filter is set."""
         return self == Offer()
 
     def has_device(self, device_id: str, device_class: str, model: str, enclosure: str) -> bool:
-        """Whether a device meets every filter but the number."""
+        """Return whether a device meets every filter except the number."""
         return all(
             not wanted or value in wanted
             for wanted, value in (
@@ -353,10 +353,10 @@ class Fabric(meta.Struct, frozen=True):
 
     @property
     def deleting(self) -> bool:
-        """Whether it goes once nothing is attached through it."""
+        """Return whether the Fabric is being deleted; it remains until nothing is attached through it."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def given_up(self) -> bool:
-        """Whether what is attached through it is released without a detach while its manager is not reached."""
+        """Return whether attachments are released without a detach while the manager is unreachable."""
         return self.deleting and self.metadata.annotations.get(GIVE_UP_ANNOTATION) == GIVE_UP

@@ -120,7 +120,7 @@ def from_document(content: object) -> Handle:
 
 
 def is_handle(content: object) -> bool:
-    """Whether JSON values say that they are a handle of this version."""
+    """Return whether JSON values have the API version and kind of a handle."""
     return isinstance(content, dict) and (content.get("apiVersion"), content.get("kind")) == (
         API_VERSION,
         KIND,

@@ -94,7 +94,7 @@ class Spec(meta.Struct, frozen=True):
 
     @property
     def clear_after_seconds(self) -> int:
-        """How long a device must be clear before its rule is deleted."""
+        """Return the seconds without findings after which a device's rule is deleted."""
         return self.hold.seconds if self.clear_seconds is None else self.clear_seconds
 
 

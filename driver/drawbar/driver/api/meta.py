@@ -56,17 +56,17 @@ class Condition(Struct, frozen=True):
 
     @property
     def is_true(self) -> bool:
-        """Whether the status is the string True."""
+        """Return whether the status is the string True."""
         return self.status == "True"
 
 
 def find(conditions: tuple[Condition, ...], condition_type: str) -> Condition | None:
-    """The condition of that type, if there is one."""
+    """Return the condition of that type, or None."""
     return next((condition for condition in conditions if condition.type == condition_type), None)
 
 
 def is_true(conditions: tuple[Condition, ...], condition_type: str) -> bool:
-    """Whether there is such a condition and its status is True."""
+    """Return whether the condition exists and its status is True."""
     condition = find(conditions, condition_type)
     return condition is not None and condition.is_true
 

@@ -23,7 +23,7 @@ def null_devices(requests: Iterable[str], node_name: str) -> tuple[tuple[str, st
 
 
 def is_pool(name: str, node_name: str) -> bool:
-    """Whether this is a pool of the node."""
+    """Return whether this is a pool of the node."""
     first, slash, number = name.partition("/")
     return first == node_name and (
         not slash or (number.isascii() and number.isdecimal() and number[0] != "0")

@@ -38,7 +38,7 @@ class Attribute(meta.Struct, frozen=True):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All of its texts."""
+        """Return all texts of the attribute."""
         return self.strings if self.string is None else (self.string, *self.strings)
 
 
@@ -86,9 +86,9 @@ class Node(meta.Struct, frozen=True):
 
     @property
     def resources(self) -> frozenset[str]:
-        """The extended resources that a device plugin has registered.
+        """Return the extended resources that a device plugin has registered.
 
-        The kubelet leaves a quantity of zero behind after the last device of a plugin is gone.
+        The kubelet keeps a quantity of zero after the last device of a plugin is gone.
         """
         both = (*self.status.capacity.items(), *self.status.allocatable.items())
         return frozenset(name for name, quantity in both if "/" in name and quantity.strip("0"))
@@ -113,7 +113,7 @@ class Offered:
 
     @property
     def is_located(self) -> bool:
-        """Whether anything shows which card it is."""
+        """Return whether any attribute identifies the card."""
         return bool(self.addresses or self.parents or self.numbers)
 
     def is_at(self, addresses: Iterable[str], *, whole: bool) -> bool:

@@ -39,7 +39,7 @@ class Attribute(meta.Struct, frozen=True):
 
     @property
     def value(self) -> attributes.Value | None:
-        """The value; None of an attribute without one."""
+        """Return the value, or None if the attribute has none."""
         if self.version is not None:
             return attributes.Version(self.version)
         return next((each for each in (self.string, self.bool_, self.int_) if each is not None), None)
@@ -99,7 +99,7 @@ class Taint(meta.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What makes two taints the same one, whenever they were added."""
+        """Return key, value and effect: taints with the same three are the same taint, whenever they were added."""
         return self.key, self.value, self.effect
 
 
@@ -150,7 +150,7 @@ class ResourceSlice(meta.Struct, frozen=True):
 
 
 def document(published: ResourceSlice) -> dict[str, Any]:
-    """The whole object for a create or a replace."""
+    """Return the whole object for a create or a replace."""
     content = msgspec.to_builtins(published)
     assert isinstance(content, dict)
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"} | content

@@ -44,12 +44,12 @@ class DeviceSelector(meta.Struct, frozen=True):
 
     @property
     def is_computable(self) -> bool:
-        """Whether driver, pool and device are all that matters."""
+        """Return whether the selector has no other parts than driver, pool and device."""
         return self.device_class_name is None and not self.selectors
 
     @property
     def is_empty(self) -> bool:
-        """Whether it selects every device of the cluster, whichever there are."""
+        """Return whether the selector selects every device of the cluster."""
         return self.is_computable and self.driver is None and self.pool is None and self.device is None
 
     def selects(self, driver: str, pool: str, device: str) -> bool:
@@ -80,19 +80,19 @@ class DeviceTaintRule(meta.Struct, frozen=True):
 
     @property
     def owner(self) -> str | None:
-        """The name that the administrator gave to the rule, or to the rule whose batch this one is; None without our label."""
+        """Return the administrator's name for the rule, or for the original rule of a batch; None without our label."""
         return self.metadata.labels.get(RULE_LABEL)
 
     @property
     def is_batch(self) -> bool:
-        """Whether this rule evicts a batch of another one."""
+        """Return whether this rule evicts a batch of another rule's devices."""
         return self.owner not in (None, self.metadata.name)
 
     @property
     def expires_at(self) -> datetime.datetime | None:
-        """When the rule ends; None if it does not, or if that cannot be read.
+        """Return the end of the rule; None if there is no end, or if it cannot be read.
 
-        Only rules with the label end by themselves: an annotation alone deletes no rule.
+        Only rules with the label end by themselves: the annotation does not suffice to delete a rule.
         """
         written = self.metadata.annotations.get(EXPIRES_ANNOTATION)
         return meta.moment(written) if self.owner is not None else None

@@ -41,7 +41,7 @@ class Row:
 
     @property
     def advice(self) -> str:
-        """The remedy, as a terminal shows it."""
+        """Return the remedy in the form of a terminal."""
         return links.advise(self.remedy, self.page)
 
 
@@ -63,7 +63,7 @@ class Table:
 
     @property
     def reasons(self) -> frozenset[str]:
-        """The words of all rows."""
+        """Return the reasons of all rows."""
         return frozenset(row.reason for row in self.rows)
 
     def find(self, reason: str) -> Row:

@@ -41,7 +41,7 @@ class Taint:
 
     @property
     def advice(self) -> str:
-        """The remedy, as a terminal shows it."""
+        """Return the remedy in the form of a terminal."""
         return links.advise(self.remedy, self.page)
 
 

@@ -26,10 +26,10 @@ _MEMORY_BYTES = 1 << 30
 
 
 async def run(options: settings.Settings) -> None:
-    """Runs until cancelled.
+    """Run until cancelled.
 
     Raises:
-        errors.DrawbarError: something the configuration is to blame for.
+        errors.DrawbarError: the configuration is wrong.
     """
     settings.validate(options)
     tls = options.tls

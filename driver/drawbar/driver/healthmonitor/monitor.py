@@ -78,7 +78,7 @@ class Monitor:
 
     @property
     def mirrors(self) -> tuple[mirror.Mirror[Any], ...]:
-        """What is followed of the API server."""
+        """Return the mirrors of the followed objects of the API server."""
         return (self.policies, self.rules, self.slices)
 
     def _unreadable_changed(

@@ -201,7 +201,7 @@ class Change:
 
     @property
     def is_harder(self) -> bool:
-        """Whether the new effect takes more from claims; a milder one gives back."""
+        """Return whether the new effect is stricter for claims than the old one."""
         return _RANK[self.effect] > _RANK[self.rule.spec.taint.effect]
 
 

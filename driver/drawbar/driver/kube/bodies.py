@@ -32,7 +32,7 @@ class TooLarge(Exception):
 
 
 async def whole(content: aiohttp.StreamReader) -> bytes:
-    """The whole body.
+    """Return the whole body.
 
     Raises:
         TooLarge: the body is longer than `LIMIT_BYTES`.
@@ -47,7 +47,7 @@ async def whole(content: aiohttp.StreamReader) -> bytes:
 
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytearray]:
-    """The lines of a body as they come, and what stands after the last of them.
+    """Yield the lines of a body as they arrive, and at the end the text after the last line.
 
     Raises:
         TooLarge: a line is longer than `LIMIT_BYTES`.

@@ -20,16 +20,16 @@ _REWRITTEN = "status.allocation: Invalid value"
 async def apply(
     api: client.Client, claim: claims.ResourceClaim, body: dict[str, Any], *, manager: str
 ) -> claims.ResourceClaim:
-    """Applies to a claim's status; gives the claim as it is stored.
+    """Apply `body` to a claim's status and return the stored claim.
 
     Args:
-        api: to the API server.
-        claim: as it was when `body` was made from it.
-        body: as `bindings.applied` makes it.
-        manager: who owns what is applied.
+        api: client of the API server.
+        claim: the claim from which `body` was made.
+        body: from `bindings.applied`.
+        manager: the field manager of the applied fields.
 
     Raises:
-        errors.KubeError: one of its kinds; errors.Conflict where the claim is another one by now.
+        errors.KubeError: one of its kinds; errors.Conflict if the claim was replaced in the meantime.
     """
     try:
         return await _patch(api, claim, body, client.Patch.APPLY, manager)

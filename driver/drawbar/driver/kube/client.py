@@ -203,7 +203,7 @@ class _Status(msgspec.Struct):
 
     @property
     def names_another_uid(self) -> bool:
-        """Whether the request was for an object that was deleted and created again under its name."""
+        """Return whether the requested object was deleted and created again under its name."""
         causes = self.details.causes if self.details is not None else None
         return any(cause.field == "metadata.uid" for cause in causes or ())
 
@@ -254,7 +254,7 @@ class Client:
 
     @property
     def server(self) -> str:
-        """The API server's base URL."""
+        """Return the API server's base URL."""
         return self._connection.server
 
     async def read(self, kind: kinds.Kind, name: str, *, into: type[T], namespace: str | None = None) -> T:
@@ -424,7 +424,7 @@ class Client:
     async def begin_delete(
         self, kind: kinds.Kind, name: str, *, into: type[T], namespace: str | None = None, uid: str = ""
     ) -> T | None:
-        """As `delete`; return the object if finalizers keep it, or None if it is gone."""
+        """Delete as `delete` does; return the object if finalizers keep it, or None if it is gone."""
         answer = await self._delete(kind, name, namespace=namespace, uid=uid)
         request = f"DELETE {kind.path(namespace=namespace, name=name)}"
         if answer is None or _understood(answer, _Kinded, request).kind == "Status":

@@ -53,7 +53,7 @@ class Plugin(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     @property
     def is_interactive(self) -> bool:
-        """Whether a person at a terminal can answer the program."""
+        """Return whether a person at a terminal can answer the program."""
         return self.interactive_mode != "Never" and has_terminal()
 
 

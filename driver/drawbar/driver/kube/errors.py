@@ -88,5 +88,5 @@ class Unauthenticated(Denied):
 
 
 def level(error: Exception) -> int:
-    """The level at which a failed attempt that is repeated is logged: a stale view is part of everyday work."""
+    """Return the log level of a failed attempt that is repeated: INFO for a stale view, else WARNING."""
     return logging.INFO if isinstance(error, Conflict) else logging.WARNING

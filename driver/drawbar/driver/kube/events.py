@@ -185,7 +185,7 @@ class Recorder:
         self._put(regarding, WARNING, reasons.UNEXPECTED_ERROR, failure)
 
     async def run(self) -> None:
-        """Sends what is queued until cancelled."""
+        """Send the queued Events until cancelled."""
         while True:
             series = await self._queue.get()
             event, series.event = series.event, None

@@ -30,13 +30,13 @@ class Unreadable:
 
     @property
     def subject(self) -> str:
-        """Its kind, namespace and name."""
+        """Return the object's kind, namespace and name."""
         where = "/".join(part for part in (self.metadata.namespace, self.metadata.name) if part)
         return f"{self.kind.kind} {where}"
 
     @property
     def remedy(self) -> str:
-        """What its owner can do."""
+        """Return the remedy for the object's owner."""
         return "shorten it" if self.cause is Cause.TOO_LARGE else "correct the field, or delete the object"
 
     def __str__(self) -> str:

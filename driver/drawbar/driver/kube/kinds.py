@@ -36,7 +36,7 @@ class Kind:
     def path(
         self, *, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """The URL path of the collection (without a name) or of one object.
+        """Return the URL path of the collection (without a name) or of one object.
 
         Raises:
             ValueError: an object of a namespaced type was named without its namespace, or the reverse.

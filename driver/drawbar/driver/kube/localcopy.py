@@ -93,7 +93,7 @@ class LocalCopy(Generic[T]):
 
     @property
     def worker(self) -> str:
-        """The name of this watch among the workers of a daemon."""
+        """Return the name of this watch among the workers of a daemon."""
         return self._callbacks.worker
 
     def put(self, item: T, *, by_list: bool = False) -> bool:

@@ -44,7 +44,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def failing(self) -> int:
-        """How many keys failed the last time that they were handled."""
+        """Return the number of keys whose last handling failed."""
         return len(self._failures)
 
     def add(self, key: K) -> None:

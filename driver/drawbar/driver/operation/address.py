@@ -42,14 +42,14 @@ class Endpoint:
 
 
 def parse(address: str, *, auto: str | None = None) -> Endpoint | None:
-    """The endpoint of an address; None for `off`.
+    """Return the endpoint of an address, or None for `off`.
 
     Args:
-        address: `unix:/path`, `127.0.0.1:PORT`, `off`, or `auto` where there is such a thing.
-        auto: the path of the socket that `auto` stands for; None where it stands for nothing.
+        address: `unix:/path`, `127.0.0.1:PORT`, `off`, or `auto` if `auto` is given.
+        auto: the path of the socket for `auto`; None if `auto` is not allowed.
 
     Raises:
-        ValueError: it is none; the message has the remedy.
+        ValueError: the text is no address; the message has the remedy.
     """
     if address == OFF:
         return None
@@ -91,12 +91,12 @@ class Verdict:
 
 
 def ask(endpoint: Endpoint, path: str, *, settings: str = "--http-address") -> Verdict:
-    """One request.
+    """Request one page and return the verdict.
 
     Args:
-        endpoint: where.
-        path: which page.
-        settings: those that decide on the address, for the message.
+        endpoint: the daemon's endpoint.
+        path: the page.
+        settings: the settings of the address, for the message.
 
     Raises:
         errors.AddressError: no daemon answers there.

@@ -45,13 +45,13 @@ class Certificates:
         self._current = _context()
 
     async def load(self) -> ssl.SSLContext:
-        """The context to listen with; each connection gets the certificate that is current then.
+        """Return the context to listen with; each connection gets the certificate of that moment.
 
         Raises:
-            errors.UsageError: a file cannot be read, or they are no pair.
+            errors.UsageError: a file cannot be read, or certificate and key do not match.
         """
         await self.look()
-        # Not read once more: a renewal would come between the two.
+        # Read once: a renewal could come between two readings.
         listening = self._current
 
         def choose(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
@@ -62,7 +62,7 @@ class Certificates:
         return listening
 
     async def follow(self) -> None:
-        """Takes over what is new, until cancelled."""
+        """Take over renewed files until cancelled."""
         refused = ""
         while True:
             await asyncio.sleep(self._pause_seconds)
@@ -78,10 +78,11 @@ class Certificates:
                     log.info("certificate replaced", extra={"file": str(self._certificate)})
 
     async def look(self) -> bool:
-        """Looks at the files once; whether there was something new, which is current now.
+        """Read the files once and return whether they were renewed; the new certificate is then current.
 
         Raises:
-            errors.UsageError: a file cannot be read, or they are no pair; what was current stays.
+            errors.UsageError: a file cannot be read, or certificate and key do not match; the current certificate
+                stays.
         """
         fingerprint = await asyncio.to_thread(self._read)
         if fingerprint == self._fingerprint:

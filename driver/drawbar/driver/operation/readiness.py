@@ -39,7 +39,7 @@ class Watchdog:
     def watching(
         self, what: object, *, limit_seconds: float = ROUND_LIMIT_SECONDS
     ) -> contextlib.AbstractContextManager[None]:
-        """A piece of work that should end within the limit from now on; it counts while the context lasts."""
+        """Watch a piece of work that should end within the limit; it counts while the context lasts."""
         return _Piece(self._pieces, what, self._clock() + limit_seconds)
 
     def overdue(self) -> list[str]:
@@ -72,9 +72,9 @@ class Milestone:
         self.reached = False
 
     def reach(self, reached: bool) -> None:
-        """Reaches it, or loses it."""
+        """Set whether the milestone is reached."""
         self.reached = reached
 
     def missing(self) -> str | None:
-        """What is missing as long as it is not reached."""
+        """Return the missing condition, or None once the milestone is reached."""
         return None if self.reached else self._until

@@ -66,7 +66,7 @@ class Kept:
 
     @property
     def conditions(self) -> bool:
-        """Whether binding conditions are kept: without them nothing may be offered that is not attached."""
+        """Return whether binding conditions are kept; without them only attached devices may be offered."""
         return not CONDITIONS & set(self.dropped)
 
 

@@ -39,7 +39,7 @@ class _Refused:
 
 @dataclass(slots=True)
 class _Round:
-    """What must not be written in a round any more: slices of these pools, and slices that get these devices."""
+    """The blocked writes of a round: slices of these pools, and slices that receive these devices."""
 
     pools: set[str] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
@@ -71,7 +71,10 @@ class Retries:
 
     @property
     def is_over(self) -> bool:
-        """Whether the round ends: so many slices were refused that the next one may be as well."""
+        """Return whether the round ends because `REFUSED_MAX` slices were refused.
+
+        Then the next one would probably be refused as well.
+        """
         return self._round.refused >= REFUSED_MAX
 
     def has_to_wait(self, write: plan.Write, published: slices.ResourceSlice | None) -> bool:
@@ -117,7 +120,7 @@ class Retries:
 
     @property
     def stale(self) -> errors.KubeError | None:
-        """The last error of the round that only an outdated view explains: observe again, and decide again."""
+        """Return the round's last error from an outdated view, or None. After such an error, observe and plan again."""
         return self._round.stale
 
     def seconds_left(self) -> float | None:

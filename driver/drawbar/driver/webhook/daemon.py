@@ -59,7 +59,7 @@ async def serving(
     bounds: Bounds = Bounds(),
     contained: containment.Containment | None = None,
 ) -> AsyncIterator[int]:
-    """Answers while the context lasts; gives the port. Unexpected errors are `contained`, and answered with 500.
+    """Serve while the context lasts and yield the port. Unexpected errors are `contained` and answered with 500.
 
     Raises:
         errors.AddressError: the address cannot be listened on.
@@ -147,10 +147,10 @@ def _answered(body: bytes, driver: str) -> web.Response:
 
 
 async def run(options: settings.Settings) -> None:
-    """Runs until cancelled.
+    """Run until cancelled.
 
     Raises:
-        errors.DrawbarError: something the configuration is to blame for.
+        errors.DrawbarError: the configuration is wrong.
     """
     settings.validate(options)
     held = certificates.Certificates(options.tls.certificate, options.tls.key)

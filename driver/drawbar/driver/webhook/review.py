@@ -78,10 +78,10 @@ class Unreadable(Exception):
 
 
 def read(body: bytes) -> Request:
-    """The request in a review.
+    """Return the request in a review.
 
     Raises:
-        Unreadable: there is none, or it is of another version.
+        Unreadable: there is no request, or it has another version.
     """
     try:
         decoded = decoding.decode(body, Review)
@@ -95,7 +95,7 @@ def read(body: bytes) -> Request:
 
 
 def answer(request: Request, driver: str) -> dict[str, Any]:
-    """The review that goes back."""
+    """Return the review with the response."""
     listed = tuple(problems(request, driver))
     response: dict[str, Any] = {"uid": request.uid, "allowed": not listed}
     if listed:
@@ -110,7 +110,7 @@ def answer(request: Request, driver: str) -> dict[str, Any]:
 
 
 def problems(request: Request, driver: str) -> Iterator[str]:
-    """What is wrong with the driver's parameters in the object, each with its place."""
+    """Yield the problems of the driver's parameters in the object, each with its place."""
     place = _PLACES.get(request.kind.kind)
     if place is None or request.kind.group != GROUP:
         return
@@ -181,9 +181,9 @@ class _Opaque(meta.Struct, frozen=True):
 
 
 def _entries(decoded: _Object, path: tuple[str, ...]) -> Mapping[int, _Opaque] | None:
-    """The opaque configuration, by its place in the list; None for more than is read.
+    """Return the opaque configurations by their places in the list, or None if there are too many.
 
-    That it is a list of objects is the API server's to see to: what is not is passed over.
+    The API server ensures that this is a list of objects; other content is skipped.
     """
     held = decoded.spec
     for key in (*path, "config"):
@@ -216,7 +216,7 @@ def _parameters(raw: msgspec.Raw) -> Any:
 
 
 def _decoded(raw: msgspec.Raw, into: type[T]) -> T | None:
-    """None for something else than that."""
+    """Decode the value, or return None if it has another form."""
     try:
         return decoding.decode(raw, into)
     except decoding.Malformed:
