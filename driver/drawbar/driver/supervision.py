@@ -1,9 +1,8 @@
-"""Running a daemon until it gets a signal to stop, and not much longer.
+"""The run of a daemon until a signal to stop, with a bounded end.
 
-SIGTERM and SIGINT cancel the daemon's task; everything it started ends with it, as its task groups unwind. A second
-signal cuts the clean-up short. Clean-up is bounded: whatever still hangs `STOP_SECONDS` after the first signal (or after
-the daemon ended by itself), be it a task that does not let go or a thread that the kernel does not answer, is named
-in the log and the process ends without it.
+SIGTERM and SIGINT cancel the daemon's task; all its task groups end with it. A second signal cuts the clean-up short.
+`STOP_SECONDS` after the first signal (or after the daemon ended by itself), the process ends in any case. The log
+then names the remaining tasks and threads.
 """
 
 import asyncio
@@ -22,13 +21,13 @@ log = logging.getLogger(__name__)
 STOPPED = 0
 BUG = 1
 CUT_SHORT = 1
-# Within the 5 s that a daemon may take to end; the rest is for writing the log and leaving.
+# A daemon may take 5 s to end; the rest of them is for writing the log and the exit.
 STOP_SECONDS = 3.5
 LAST_WORD_SECONDS = 0.3
 NAMES_LIMIT = 20
 # Python's own default grows with the processors (32 on a big host), and each thread keeps memory to itself.
 THREADS_LIMIT = 8
-# Less than a huge page of x86-64: where the kernel gives those to whoever asks not (Debian's does), a thread takes 2 MiB.
+# Less than a huge page of x86-64: kernels that use these by default (Debian's does) give each thread 2 MiB.
 STACK_BYTES = 1 << 20
 
 
@@ -79,7 +78,7 @@ async def _until_signal(daemon: Coroutine[Any, Any, None], deadline: "_Deadline"
 
 
 class _Deadline:
-    """Ends the process unless lifted in time; a thread of its own, since the loop may be what hangs."""
+    """A deadline that ends the process unless it is lifted; in a thread of its own, since the loop may hang."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -101,7 +100,7 @@ class _Deadline:
     def _wait(self, still_running: Callable[[], list[str]], cause: Exception | None) -> None:
         if self._lifted.wait(self._seconds):
             return
-        # What hangs may be the writing of the log itself, so the last word is not waited for without end.
+        # The log itself may hang, so the wait for the last message is bounded.
         last_word = threading.Thread(target=_say, args=(still_running, cause, self._seconds), daemon=True)
         last_word.start()
         last_word.join(LAST_WORD_SECONDS)

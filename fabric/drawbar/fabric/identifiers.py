@@ -62,7 +62,10 @@ def serial(text: str) -> str:
 
 @functools.lru_cache(CACHED_MAX)
 def system_uuid(text: str) -> str:
-    """Return a system UUID in the form for comparison, the same for both orders of its bytes; empty for a placeholder."""
+    """Return a system UUID in the form for comparison, or an empty string for a placeholder.
+
+    The form is the same for both orders of its bytes.
+    """
     compared = serial(text)
     if not is_uuid(compared):
         return compared

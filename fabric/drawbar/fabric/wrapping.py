@@ -128,7 +128,7 @@ class KeepingAdapter(WrappingAdapter):
     """
 
     def __init__(self, adapter: contract.FabricAdapter) -> None:
-        """See `WrappingAdapter`."""
+        """Wrap an adapter; see `WrappingAdapter`."""
         super().__init__(adapter)
         self._devices: dict[str, contract.Device] = {}
         # The reports since each listing under way began, by the listing's number.
@@ -165,7 +165,7 @@ class KeepingAdapter(WrappingAdapter):
             self._arranging = None
 
     async def close(self) -> None:
-        """As the contract says."""
+        """Close the connection, as the contract says."""
         self._stop_arranging()
         await super().close()
 

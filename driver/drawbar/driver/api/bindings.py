@@ -33,7 +33,10 @@ NODE_CONDITIONS = (VISIBLE, NODE_FAILED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One device, or share of one, as DRA names it. Drivers and pools cannot hold spaces, so a key is one line of text."""
+    """One device, or share of one, by its DRA names.
+
+    Drivers and pools cannot hold spaces, so a key is one line of text.
+    """
 
     pool: str
     device: str

@@ -1,11 +1,11 @@
-"""Claims, scheduling contexts and classes of classic dynamic resource allocation, as no API version has them.
+"""Claims, scheduling contexts and classes of classic dynamic resource allocation, independent of the API version.
 
-The two versions that Kubernetes 1.27 to 1.31 served say the same in different fields; `classic_v1alpha2` and
+The two versions of Kubernetes 1.27 to 1.31 express the same in different fields; `classic_v1alpha2` and
 `classic_v1alpha3` read them into these values and write the answers. All decisions are made on these values.
 PodSchedulingContexts, and the pods behind them, are the same in both.
 
-Source: KEP-3063; `resource.k8s.io/v1alpha2` and `v1alpha3`; core `v1` Pod, whose claims stood one level deeper (`source`)
-before 1.31.
+Source: KEP-3063; `resource.k8s.io/v1alpha2` and `v1alpha3`; core `v1` Pod, whose claims stood one level deeper
+(`source`) before 1.31.
 """
 
 import enum
@@ -25,7 +25,7 @@ def finalizer(driver: str) -> str:
 
 
 class Version(enum.StrEnum):
-    """The versions of the API that a driver's controller can allocate with."""
+    """The API versions in which a driver's controller can allocate."""
 
     V1ALPHA2 = "v1alpha2"
     V1ALPHA3 = "v1alpha3"
@@ -44,7 +44,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersReference:
-    """Where the parameters of a v1alpha2 claim or class are."""
+    """The place of the parameters of a v1alpha2 claim or class."""
 
     api_group: str
     kind: str
@@ -54,7 +54,7 @@ class ParametersReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
-    """What a v1alpha3 claim asks for under one name.
+    """One named request of a v1alpha3 claim.
 
     Attributes:
         class_name: the DeviceClass.
@@ -72,7 +72,7 @@ class Opaque:
     """Parameters of ours in a v1alpha3 claim or class.
 
     Attributes:
-        requests: which they are for; all of them where there is none.
+        requests: the concerned requests; empty for all of them.
     """
 
     parameters: object
@@ -81,12 +81,12 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What was allocated, and by whom.
+    """An allocation and its author.
 
     Attributes:
-        driver: the one whose controller allocated it.
-        handle: what we wrote; None if it is another's, or not to be read.
-        node: the one that it is bound to; None where it may be used on several.
+        driver: the driver of the allocating controller.
+        handle: our handle; None if it is another driver's, or unreadable.
+        node: the node of the allocation; None if several are allowed.
     """
 
     driver: str

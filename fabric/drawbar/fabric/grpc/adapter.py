@@ -142,7 +142,7 @@ class GrpcAdapter(contract.FabricAdapter):
         return await self._listed(ask, read)
 
     async def devices(self) -> contract.Inventory:
-        """As the contract says."""
+        """Return all devices, as the contract says."""
         version = ""
         unread: tuple[str, ...] = ()
         oddities: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ class GrpcAdapter(contract.FabricAdapter):
         return contract.Inventory(version=version, devices=devices, unread=unread, oddities=oddities)
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin an attach, as the contract says."""
         _judge(request)
         message = conversion.attach_message(request)
         return conversion.operation(await self._ask(self._fabric.AttachDevice, message, changes_fabric=True))
@@ -213,7 +213,7 @@ class GrpcAdapter(contract.FabricAdapter):
         return await self._listed(ask, read)
 
     async def cancel(self, operation_id: str) -> contract.Operation:
-        """As the contract says."""
+        """Cancel an operation, as the contract says."""
         message = pb.CancelOperationRequest(id=operation_id)
         return conversion.operation(await self._ask(self._fabric.CancelOperation, message))
 

@@ -46,7 +46,9 @@ class ServerFiles:
     authority: Path
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Return the plugin's certificate and trusted authority for gRPC; the files are read again for each connection.
+        """Return the plugin's certificate and trusted authority for gRPC.
+
+        The files are read again for each connection.
 
         Raises:
             InvalidConfiguration: a file cannot be read.

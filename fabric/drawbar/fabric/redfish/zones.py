@@ -117,7 +117,7 @@ class Zones:
         self._read = Read()
 
     async def read(self, reader: Reader) -> None:
-        """See `methods.Method`."""
+        """Read all resources; see `methods.Method`."""
         documents_read = await _fabrics(reader)
         if documents_read is None:
             self._read = await self._hosts_alone(reader)
@@ -219,14 +219,14 @@ class Zones:
         )
 
     async def read_connections(self, reader: Reader) -> None:
-        """See `methods.Method`."""
+        """Read the connections again; see `methods.Method`."""
         if not self._read.fabrics:
             await self.read(reader)
             return
         self._read = await self._with_zones(reader, self._read)
 
     def view(self) -> methods.View:
-        """See `methods.Method`."""
+        """Return the devices and hosts of the last reading; see `methods.Method`."""
         read = self._read
         places = self._places()
         devices = {}
@@ -275,7 +275,7 @@ class Zones:
         return any(self._reaches(fabrics[fabric_id], target) for fabric_id in self._read.doubtful)
 
     def device_ids(self, uris: Set[str]) -> frozenset[str]:
-        """See `methods.Method`."""
+        """Return the ids of the devices of these resources; see `methods.Method`."""
         ends = set(uris)
         for zone in self._read.zones:
             if zone.document.uri in uris:
@@ -283,7 +283,7 @@ class Zones:
         return frozenset(device_id for device_id, target in self._read.targets.items() if target.uri in ends)
 
     def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> methods.Call:
-        """See `methods.Method`."""
+        """Return the request of an attach; see `methods.Method`."""
         target = self._read.targets.get(device_id)
         if target is None:
             raise methods.gone("device", device_id)
@@ -302,7 +302,7 @@ class Zones:
         )
 
     def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
-        """See `methods.Method`."""
+        """Return the request of a detach, or None if there is nothing to do; see `methods.Method`."""
         target = self._read.targets.get(device_id)
         place = self._places().get(target.uri) if target is not None else None
         if target is None or place is None or self._read.host_ids[place.initiator] != request.host_id:
