@@ -1,10 +1,10 @@
-"""The parameters of each device of a claim: those of its class, then those that the claim adds.
+"""The parameters of each device of a claim: those of its class, and then the claim's additions.
 
 Invariant: a claim changes no value of its class, and sets no variable that its class does not allow. So the right to
-write claims gives no more of a device than its administrator allows.
+write claims allows no more use of a device than its administrator permits.
 
-Of several entries of one source the later wins. An entry with requests holds for the devices of these requests alone.
-Source: `resource.k8s.io` DeviceAllocationConfiguration.
+Of several entries of one source the later one counts. An entry with requests applies only to the devices of these
+requests. Source: `resource.k8s.io` DeviceAllocationConfiguration.
 """
 
 import fnmatch
@@ -25,7 +25,7 @@ class Layer:
     """One entry of the allocation's configuration, decoded.
 
     Attributes:
-        requests: whose devices are meant; empty for all.
+        requests: the concerned requests; empty for all.
     """
 
     source: parameters.Source
@@ -101,7 +101,7 @@ def merged(layers: Sequence[Layer]) -> parameters.DeviceParameters:
     )
     if problems:
         raise parameters.Invalid(problems)
-    # The list of allowed variables is of no more use.
+    # The list of allowed variables has served its purpose.
     return msgspec.structs.replace(merged, claim_variables=())
 
 
@@ -152,7 +152,7 @@ def _layers(allocation: claims.Allocation | None, driver: str) -> tuple[list[Lay
     """Return the entries for this driver, and the problems of all of them."""
     layers, problems = [], []
     for entry in _entries(allocation, driver):
-        # Only what is marked as a class's is an administrator's.
+        # Only entries marked as a class's come from an administrator.
         source = parameters.Source.CLAIM
         if entry.source == parameters.Source.CLASS:
             source = parameters.Source.CLASS

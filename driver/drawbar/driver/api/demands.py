@@ -1,4 +1,4 @@
-"""What a ResourceClaim asks for, and the DeviceClasses that it names: read only for claims that are allocated at once.
+"""The requests of a ResourceClaim and their DeviceClasses, read only for immediate allocation.
 
 The watch of all claims (`api.claims`) leaves the spec out, since no other reader needs it.
 
@@ -38,7 +38,7 @@ class Way(meta.Struct, frozen=True):
 
 
 class Request(meta.Struct, frozen=True):
-    """Devices under one name; exactly one of the two is set."""
+    """Devices under one name; exactly one of the two alternatives is set."""
 
     name: str = ""
     exactly: Way | None = None
@@ -52,7 +52,7 @@ class Request(meta.Struct, frozen=True):
 
 
 class Devices(meta.Struct, frozen=True):
-    """Everything that a claim asks for."""
+    """All requests of a claim."""
 
     requests: tuple[Request, ...] = ()
     constraints: tuple[Any, ...] = ()
@@ -66,7 +66,7 @@ class ClaimSpec(meta.Struct, frozen=True):
 
 
 class Claim(meta.Struct, frozen=True):
-    """A claim with what it asks for."""
+    """A claim with its requests."""
 
     metadata: meta.ObjectMeta
     spec: ClaimSpec = ClaimSpec()
@@ -74,7 +74,7 @@ class Claim(meta.Struct, frozen=True):
 
 
 class ClassSpec(meta.Struct, frozen=True):
-    """What a class of devices is."""
+    """The definition of a class of devices."""
 
     selectors: tuple[Selector, ...] = ()
     config: tuple[claims.AllocatedConfiguration, ...] = ()

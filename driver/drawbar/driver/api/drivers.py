@@ -1,15 +1,15 @@
-"""Several Drawbars in one cluster, each under a driver's name of its own: how what they write is kept apart.
+"""Several Drawbars in one cluster, each under a driver name of its own, with separate objects.
 
-A Fabric and a DeviceAttachment name their driver, and whoever has another name leaves them alone. What is left are
-names that all would share: those of field managers, of the Lease and of the Role, and the value of node labels. The
-default driver has the plain ones; every other has its own name in them.
+A Fabric and a DeviceAttachment name their driver, and drivers of other names ignore them. Some names would still be
+shared: those of field managers, of the Lease and of the Role, and the value of node labels. The default driver uses
+the plain names; every other driver adds its own name to them.
 """
 
 import re
 
 DEFAULT = "drawbar.dev"
 NAME_LIMIT = 63
-# A DNS subdomain, as Kubernetes asks of names of drivers and nodes.
+# A DNS subdomain: Kubernetes' rule for names of drivers and nodes.
 SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 
 

@@ -1,4 +1,4 @@
-"""HealthPolicies: which alerts of others taint which devices.
+"""HealthPolicies: the taints of devices for other programs' alerts.
 
 The bounds of every field are the CRD's, so what is read here keeps to them.
 
@@ -21,7 +21,7 @@ ACTED_ANNOTATION = "drawbar.dev/health-acted-at"
 
 
 class Source(enum.StrEnum):
-    """Where signals come from."""
+    """The source of signals."""
 
     ALERT = "alert"
     REDFISH = "redfish"

@@ -1,4 +1,4 @@
-"""ResourceSlices of other drivers: which PCI devices of a node they offer; pure.
+"""ResourceSlices of other drivers: the PCI devices of a node that they offer; pure.
 
 The content is foreign. Each driver names a PCI address in its own way, so an address is recognised by its form, and the
 attribute's name decides whose address it is. `0000:3b:00.0`, NVML's `00000000:3B:00.0` and lspci's `3b:00.0` are the same.
@@ -50,7 +50,7 @@ class Device(meta.Struct, frozen=True):
 
 
 class Pool(meta.Struct, frozen=True):
-    """Which pool the slice belongs to."""
+    """The pool of a slice."""
 
     name: str = ""
     generation: int = 0
@@ -79,7 +79,7 @@ class NodeStatus(meta.Struct, frozen=True):
 
 
 class Node(meta.Struct, frozen=True):
-    """A node as its device plugins change it."""
+    """A node with the resources of its device plugins."""
 
     metadata: meta.ObjectMeta
     status: NodeStatus = NodeStatus()
@@ -99,8 +99,8 @@ class Offered:
     """A device that another driver offers.
 
     Attributes:
-        addresses: PCI addresses of the device, as the kernel writes them.
-        parents: addresses of the cards that it is a part of.
+        addresses: PCI addresses of the device, in the kernel's form.
+        parents: addresses of the cards that contain it.
         numbers: texts that may be serial numbers or UUIDs.
     """
 

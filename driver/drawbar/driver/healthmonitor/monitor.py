@@ -1,4 +1,4 @@
-"""Carries out what `plan` decides, and reports each decision: an Event on its HealthPolicy, and a number.
+"""The executor of the health monitor's decisions, which it reports by an Event on the HealthPolicy and a counter.
 
 A rate of evictions is sent with every rule of a policy that has one, whatever the effect: an API server without it drops the field, and
 the Event that reports this comes with the first rule, which mostly has effect None and evicts no pod.

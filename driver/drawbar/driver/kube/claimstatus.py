@@ -1,12 +1,13 @@
-"""Writes what a daemon says of the devices of a claim into the claim's status.
+"""The writing of a daemon's reports on a claim's devices into the claim's status.
 
-By server-side apply. An API server cannot apply to a claim whose opaque parameters are not written as it writes JSON
-itself (keys in order, `1` and not `1.0`): it writes them anew, and refuses that as a change of the allocation, which is
-immutable. Programs that make claims from typed objects write their keys in another order. Such a claim is written by a
-JSON patch, which leaves the rest of the object as it is. Spaces between the parameters are beyond that, too: no
-client that speaks JSON can write such a claim, and the refusal is raised.
+It uses server-side apply. An API server writes JSON in its own form (keys in order, `1` and not `1.0`). If a claim's
+opaque parameters have another form, it rewrites them, and then refuses that as a change of the immutable allocation.
+Programs that make claims from typed objects write their keys in another order. Such a claim is written by a JSON
+patch, which leaves the rest of the object unchanged. Spaces between the parameters defeat the patch too: no JSON
+client can write such a claim, and the refusal is raised.
 
-Source: RawExtension, k8s.io/apimachinery/pkg/runtime; ValidateResourceClaimStatusUpdate, pkg/apis/resource/validation.
+Source: RawExtension, k8s.io/apimachinery/pkg/runtime; ValidateResourceClaimStatusUpdate,
+pkg/apis/resource/validation.
 """
 
 from typing import Any

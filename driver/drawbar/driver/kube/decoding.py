@@ -18,7 +18,7 @@ import msgspec
 
 
 class Malformed(msgspec.ValidationError):
-    """It is no JSON, or no object of the wanted type."""
+    """The text is no JSON, or no object of the wanted type."""
 
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""The versions and resources that an API server serves of a group.
+"""The served versions and resources of an API group.
 
 Source: Kubernetes API concepts, "Discovery API"; `/apis/<group>`.
 """
