@@ -1,12 +1,13 @@
-"""DeviceTaintRules: the taints that an administrator puts on devices of any driver.
+"""DeviceTaintRules: an administrator's taints on devices of any driver.
 
-A selector names driver, pool and device, each of them or none: `{}` is every device of the cluster, no selector is none.
-Up to 1.34 a rule may select by device class and expressions as well; what such a rule selects is not computed here.
+A selector names driver, pool and device, each of them or none: `{}` is every device of the cluster, no selector is
+none. Up to 1.34 a rule may select by device class and expressions as well; Drawbar does not compute the selection of
+such a rule.
 
-A rule that Drawbar wrote has the label `RULE_LABEL` with the name that its administrator gave. Rules of batches, which
-evict pods of one device before the rule itself does, have the same label and other names.
+A rule of Drawbar has the label `RULE_LABEL` with the administrator's name for it. Rules of batches, which evict pods
+of one device before the rule itself does, have the same label and other names.
 
-Source: `resource.k8s.io` `v1alpha3`, `v1beta2` and `v1` DeviceTaintRule, which differ in nothing that is read here.
+Source: `resource.k8s.io` `v1alpha3`, `v1beta2` and `v1` DeviceTaintRule, which do not differ in the fields used here.
 """
 
 import datetime
@@ -29,7 +30,7 @@ EVICTION_CONDITION = "EvictionInProgress"
 
 
 class DeviceSelector(meta.Struct, frozen=True):
-    """Which devices; what is not given does not matter.
+    """A selector of devices; absent fields match all.
 
     Attributes:
         device_class_name: in releases up to 1.34.
@@ -66,7 +67,7 @@ class RuleSpec(meta.Struct, frozen=True):
 
 
 class RuleStatus(meta.Struct, frozen=True):
-    """What the cluster's eviction controller reports."""
+    """The report of the cluster's eviction controller."""
 
     conditions: tuple[meta.Condition, ...] = ()
 

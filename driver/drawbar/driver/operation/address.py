@@ -1,6 +1,7 @@
-"""Where a daemon answers probes and gives its metrics, and the client that asks there for `--check` and the doctor.
+"""The address of a daemon's probes and metrics, and the client for `--check` and the doctor.
 
-Only this host can reach it, a UNIX socket or the loopback interface, since the server does not ask who calls.
+Only this host can reach it: it is a UNIX socket or the loopback interface, since the server does not authenticate
+callers.
 """
 
 import enum
@@ -23,7 +24,7 @@ PATH_LIMIT_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
 
 
 class Family(enum.Enum):
-    """What an address is of."""
+    """The kind of an address."""
 
     UNIX = enum.auto()
     TCP = enum.auto()
@@ -31,7 +32,7 @@ class Family(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A place to listen; `port` is 0 and `host` a path for a UNIX socket."""
+    """An endpoint to listen on; for a UNIX socket, `port` is 0 and `host` a path."""
 
     family: Family
     host: str
@@ -80,7 +81,7 @@ CHECK_TIMEOUT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the daemon said.
+    """The daemon's answer.
 
     Attributes:
         text: its words, JSON.

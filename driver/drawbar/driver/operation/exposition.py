@@ -19,7 +19,7 @@ Values = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A number per combination of label values, that is read at each scrape."""
+    """A number for each combination of label values, read at each scrape."""
 
     name: str
     help: str
@@ -174,7 +174,7 @@ class _Collected(registry.Collector):
 
 
 class _Shown(registry.Collector):
-    """A registry with the driver on every series, and without the time at which each counter came to be."""
+    """A registry with the driver on every series, and without the creation time of counters."""
 
     def __init__(self, inner: registry.CollectorRegistry, driver: str) -> None:
         self._inner = inner

@@ -65,7 +65,7 @@ class Store:
 
 
 class Memory(Store):
-    """Memory, where everything is kept. The publisher is the only writer, so no view is ever stale."""
+    """A store in memory, which keeps every field. The publisher is the only writer, so no view is ever stale."""
 
     def __init__(self) -> None:
         self._versions = itertools.count(1)
@@ -96,7 +96,7 @@ class Memory(Store):
 
 
 class Publisher:
-    """The one writer of slices; keeps the mirror of what is published current with its own writes."""
+    """The only writer of slices; it updates the mirror of the published slices with its own writes."""
 
     def __init__(self, store: Store, published: mirror.Mirror[slices.ResourceSlice]) -> None:
         self._store = store
