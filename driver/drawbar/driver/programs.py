@@ -166,7 +166,7 @@ class _Pipe(asyncio.Protocol):
 
 @contextlib.asynccontextmanager
 async def _pipe(bytes_max: int) -> AsyncIterator[_Pipe]:
-    """Open a pipe, and close both ends of it on leaving, whoever else still has the writing end."""
+    """Open a pipe, and close both of its ends at the exit, even if another process holds the writing end."""
     reader, writer = os.pipe()
     pipe = _Pipe(writer, bytes_max)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(

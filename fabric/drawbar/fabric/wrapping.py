@@ -141,7 +141,7 @@ class KeepingAdapter(WrappingAdapter):
         self._arranging: asyncio.TimerHandle | None = None
 
     def arrange(self) -> None:
-        """Make what is shown of all devices anew; they are shown as they are, unless a subclass overrides it."""
+        """Compute the shown form of all devices again; without an override it is their own."""
 
     def _arrange_soon(self) -> None:
         """Arrange at once, or together with what follows within a pause that grows with the number of devices."""

@@ -95,7 +95,7 @@ ROWS = (
     # QAT, DSA, IAA, DLB, NPU.
     _row("*.intel.com/*", _INTEL, classes=frozenset({DeviceClass.ACCELERATOR, DeviceClass.OTHER})),
     _row("intel.com/gpu*", _INTEL, classes=frozenset({DeviceClass.GPU})),
-    # The default prefix of the SR-IOV plugin, whoever made the card; its accelerators are Intel's.
+    # The default prefix of the SR-IOV plugin for cards of all makers; its accelerators are Intel's.
     Row(
         pattern="intel.com/*",
         cards=(

@@ -4,7 +4,7 @@ A rate of evictions is sent with every rule of a policy that has one, whatever t
 the Event that reports this comes with the first rule, which mostly has effect None and evicts no pod.
 
 Looks after each batch of signals and every `LOOK_SECONDS`. The first failure ends a look, since the next decisions assume the ones
-before; the next look decides anew.
+before; the next look decides again.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Signals: reports on devices from alerts, Redfish events or a command's output; pure.
 
-Whoever sends is authenticated, and yet nothing of a payload is taken without a bound: at most `SIGNALS_MAX` signals, each with
+The senders are authenticated, but every payload is bounded: at most `SIGNALS_MAX` signals, each with
 `LABELS_MAX` labels of `NAME_CHARS_MAX` and `VALUE_CHARS_MAX` characters. What is more is left out and counted.
 
 Sources: Alertmanager, "webhook_config"; DMTF DSP0266 "Eventing" and the schema Event.v1; for a command, docs/health-monitor.md.

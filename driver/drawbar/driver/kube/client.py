@@ -592,7 +592,7 @@ def _session(
         connector=connector or aiohttp.TCPConnector(ssl=tls, limit=limit, socket_factory=make),
         proxy=None if connector else proxy,
         timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS, sock_connect=10),
-        # As client-go, none is kept: whoever answers could send them without end.
+        # None is kept, as in client-go: a server could send them without end.
         cookie_jar=aiohttp.DummyCookieJar(),
     )
 

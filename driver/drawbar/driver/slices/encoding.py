@@ -191,7 +191,7 @@ def dated(
 
 
 def decode(published: Iterable[slices.ResourceSlice]) -> Mapping[str, tuple[slices.Taint, ...]]:
-    """Return the taints by device name, in whichever form they stand; no entry for a device that is not published."""
+    """Return the taints by device name, in any of their forms; no entry for a device that is not published."""
     listed = tuple(published)
     taints = {
         device.name: device.taints for published_slice in listed for device in published_slice.spec.devices
