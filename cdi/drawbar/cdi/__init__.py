@@ -1,5 +1,5 @@
-"""Container Device Interface: the specification's model, the lowest version that expresses it, atomic files.
+"""Container Device Interface: the model of the specification, its versions, and atomic files.
 
-`spec` is the model, its JSON, its rules and its lowest version, `files` what is on disk, and which
-device wins where two files name one.
+`spec` holds the model, its JSON, its rules and its lowest version. `files` reads and writes files, and finds the devices
+that two files name.
 """

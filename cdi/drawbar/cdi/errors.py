@@ -1,18 +1,18 @@
-"""What can go wrong with CDI.
+"""The errors of CDI.
 
 CdiError
-├── InvalidSpec     the content breaks a rule of the specification, or a file's content is no specification
-├── Unreadable      a file, or the directory, is there and cannot be read
+├── InvalidSpec     the content breaks a rule of the specification, or the file holds no specification
+├── Unreadable      a file or the directory exists and cannot be read
 └── UnwritableDir   the CDI directory cannot be written
 """
 
 
 class CdiError(Exception):
-    """Base of everything this component raises."""
+    """The base of all errors of this component."""
 
 
 class InvalidSpec(CdiError):
-    """A name, a value or a combination that the specification forbids."""
+    """A name, value or combination forbidden by the specification."""
 
 
 class Unreadable(CdiError):
@@ -20,4 +20,4 @@ class Unreadable(CdiError):
 
 
 class UnwritableDir(CdiError):
-    """The directory that the container runtime reads cannot be written."""
+    """A CDI directory that cannot be written."""

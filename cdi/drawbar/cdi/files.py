@@ -1,17 +1,17 @@
-"""CDI files: written atomically, removed only when they are ours.
+"""CDI files: Drawbar writes them atomically and removes only its own.
 
-A container runtime reads the directory at any moment, so a file is complete before it has its name: it is written
-under a name that runtimes skip (no `.json` ending) and renamed. The directory is on tmpfs, hence nothing is fsynced;
-whoever needs a file after a reboot writes it again.
+A container runtime may read the directory at any moment. So a file is written under a hidden name without the ending
+`.json`, and renamed when it is complete. The directory is on tmpfs, so nothing is fsynced; after a reboot the file is
+written again.
 
-Ours is a file that is named `<prefix>-<owner>.json` after an owner that `path` accepts, and whose kind has the prefix as its vendor where it can be read:
-a driver `a.b` never takes `a.b-c-<uid>.json` of a driver `a.b-c` for its own. What a writer left that was killed
-halfway is a hidden file of no consequence; `sweep` removes it once it is so old that no process can still be writing.
+Drawbar's own file is named `<prefix>-<owner>.json`. `path` accepts the owner, and the file's kind has the prefix as
+its vendor, if the file can be read. So a driver `a.b` never removes `a.b-c-<uid>.json` of a driver `a.b-c`. A writer
+that was killed leaves a hidden file behind; `sweep` removes it after `DRAFT_AGE_SECONDS`.
 
-A runtime reads several directories. Static files, which an administrator or an installer writes, are in `/etc/cdi`;
-files that come and go, such as ours, in `/var/run/cdi`, whose files win over the others'. Two files of one directory
-that name one device make it unusable: no container with it starts. `conflicts` finds both before a pod does. It reads
-files of any version, and leaves those that cannot be read to the runtimes: what counts is which devices they name.
+A runtime reads several directories. `/etc/cdi` holds static files of administrators and installers. `/var/run/cdi`
+holds changing files, such as Drawbar's, and has the higher priority. If two files of one directory name the same
+device, no container with that device starts. `conflicts` finds both cases before a pod does. It reads files of any
+version, and skips unreadable ones: only the names of their devices matter.
 
 Source: Container Device Interface, pkg/cdi/spec-dirs.go (`DefaultSpecDirs`) and pkg/cdi/cache.go (`refresh`).
 """
@@ -32,13 +32,13 @@ from drawbar.cdi import errors, spec
 
 STATIC = Path("/etc/cdi")
 DYNAMIC = Path("/var/run/cdi")
-# From the lowest priority to the highest, as the runtimes have it.
+# From the lowest priority to the highest, as in the runtimes.
 DEFAULT = (STATIC, DYNAMIC)
 SUFFIXES = (".json", ".yaml")
 
 
 class Effect(enum.StrEnum):
-    """What it means for our device that another file names it."""
+    """The effect of another file that names our device."""
 
     OURS_WINS = "ours is used, the other one never is"
     OURS_LOSES = "the other one is used, ours never is"
@@ -47,7 +47,7 @@ class Effect(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """A device of ours that another file names too."""
+    """A device of ours that is also named in another file."""
 
     device: str
     file: Path
@@ -58,17 +58,20 @@ class Conflict:
 
 
 def read_by_runtimes(written: Path) -> tuple[Path, ...]:
-    """All directories to look at when we write to `written`, which has the highest priority unless it is a known one."""
+    """Return the directories that the runtimes read, from the lowest priority to the highest.
+
+    If `written` is not a default directory, it is added with the highest priority.
+    """
     return DEFAULT if written in DEFAULT else (*DEFAULT, written)
 
 
 def conflicts(directories: Sequence[Path], file: Path, content: spec.Spec) -> tuple[Conflict, ...]:
-    """The devices of our file that another file names; a few file reads, so for a thread.
+    """Return the devices of our file that other files name too. It reads files, so call it in a thread.
 
     Args:
-        directories: from the lowest priority to the highest; the one of `file` among them.
-        file: where we wrote.
-        content: what we wrote.
+        directories: from the lowest priority to the highest; must include the directory of `file`.
+        file: the path of our file.
+        content: the content of our file.
     """
     ours = {content.qualified(device) for device in content.devices}
     own_rank = directories.index(file.parent)
@@ -103,15 +106,15 @@ def find(
     own: frozenset[str],
     common: frozenset[str],
 ) -> str | None:
-    """The qualified name of a device of another vendor's files; None where none is the wanted one. Reads files.
+    """Return the qualified name of a device in another vendor's files, or None if no device matches. It reads files.
 
     Args:
         directories: from the lowest priority to the highest.
         kind: `vendor/class`.
-        names: what it may be called, in small letters.
-        own: paths of device files. Failing a name, it is the device that has some of them, and no file but these and `common`:
-            such as has those of other devices as well (`all`) is never chosen.
-        common: paths of device files that other devices have, too.
+        names: possible names of the device, in small letters.
+        own: paths of the device's own files. If no name matches, a device matches that has some of these files and
+            none but these and `common`. The device `all` never matches by files.
+        common: paths of device files shared with other devices.
     """
     by_files = None
     for directory in reversed(directories):
@@ -140,7 +143,7 @@ def _names(file: Path) -> Iterator[str]:
 
 
 def _devices(file: Path) -> Iterator[tuple[str, str, dict[str, object]]]:
-    """Kind, name and content of the devices that can be read."""
+    """Yield the kind, name and content of each readable device."""
     document = _document(file)
     if not isinstance(document, dict) or not isinstance(document.get("devices"), list):
         return
@@ -163,7 +166,7 @@ def _document(file: Path) -> object:
 
 
 def _yaml(text: str) -> object:
-    # Few nodes have such a file; the parser costs memory that the others need not pay.
+    # Few nodes have YAML files, and the parser costs memory.
     import yaml
 
     try:
@@ -177,7 +180,7 @@ SUFFIX = ".json"
 DRAFT_SUFFIX = ".tmp"
 # A write takes milliseconds; two instances of a rolling update share the directory.
 DRAFT_AGE_SECONDS = 60.0
-# Ours are below 10 kB per device; nothing else may make us read without end.
+# Our files have less than 10 kB per device; the limit bounds the reading of foreign ones.
 FILE_BYTES = 16 * 1024 * 1024
 # Leaves room for prefix and endings in the 255 bytes of a file's name.
 OWNER_CHARS = 128
@@ -185,10 +188,10 @@ _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def path(directory: Path, prefix: str, owner: str) -> Path:
-    """The file of one owner, such as a claim's uid.
+    """Return the path of one owner's file; an owner is, for example, a claim's UID.
 
     Raises:
-        errors.InvalidSpec: the owner cannot be part of a file's name, or would lead out of the directory.
+        errors.InvalidSpec: the owner is no valid part of a file name, or leads out of the directory.
     """
     if not _is_owner(owner):
         raise errors.InvalidSpec(
@@ -203,7 +206,7 @@ def _is_owner(text: str) -> bool:
 
 
 def write(file: Path, content: spec.Spec) -> None:
-    """Puts the spec in place, whole or not at all.
+    """Write the spec to the file atomically.
 
     Raises:
         errors.InvalidSpec: the content breaks the specification.
@@ -217,7 +220,7 @@ def write(file: Path, content: spec.Spec) -> None:
             f"CDI spec {content.kind} holds {error.object!r}, which is not Unicode text; rename what is called so"
         ) from error
     folder, name = os.path.split(file)
-    # Two instances may write the same file at once, each its own draft.
+    # Two instances may write the same file at once, so each has its own draft.
     draft = f"{folder}/.{name.removesuffix(SUFFIX)}.{secrets.token_hex(4)}{DRAFT_SUFFIX}"
     try:
         try:
@@ -232,7 +235,7 @@ def write(file: Path, content: spec.Spec) -> None:
 
 
 def _put(draft: str, file: Path, raw: bytes) -> None:
-    # Plain calls: this is on the way of every Prepare.
+    # Plain calls are faster, and every Prepare waits for them.
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         try:
@@ -247,14 +250,14 @@ def _put(draft: str, file: Path, raw: bytes) -> None:
 
 
 def read(file: Path) -> spec.Spec | None:
-    """The content of a file of ours; None where there is no such file.
+    """Return the content of a file of ours, or None if the file does not exist.
 
     Raises:
-        errors.InvalidSpec: what is in it is no valid specification, so no runtime uses it either.
-        errors.Unreadable: it is there and cannot be read.
+        errors.InvalidSpec: the file holds no valid specification, so no runtime uses it either.
+        errors.Unreadable: the file exists and cannot be read.
     """
     try:
-        # One byte more than it may have, to see that it has more.
+        # One byte above the limit shows that the file is too large.
         with file.open("rb") as opened:
             text = opened.read(FILE_BYTES + 1)
     except FileNotFoundError:
@@ -274,10 +277,10 @@ def read(file: Path) -> spec.Spec | None:
 
 
 def remove(file: Path) -> None:
-    """Removes the file; absence is success.
+    """Remove the file; an absent file is a success.
 
     Raises:
-        errors.UnwritableDir: it cannot be removed.
+        errors.UnwritableDir: the file cannot be removed.
     """
     try:
         file.unlink(missing_ok=True)
@@ -288,7 +291,7 @@ def remove(file: Path) -> None:
 
 
 def owners(directory: Path, prefix: str) -> frozenset[str]:
-    """Whose files of ours are there; empty when the directory is not.
+    """Return the owners of our files in the directory; empty if the directory does not exist.
 
     Raises:
         errors.Unreadable: the directory cannot be listed.
@@ -303,12 +306,12 @@ def owners(directory: Path, prefix: str) -> frozenset[str]:
 
 
 def sweep(directory: Path, prefix: str, now: float | None = None) -> int:
-    """Removes the drafts of writers that were killed; gives how many.
+    """Remove the drafts of killed writers and return their number.
 
     Args:
-        directory: where we write.
-        prefix: as of `path`.
-        now: seconds since the epoch; the clock's when None.
+        directory: the directory of our files.
+        prefix: as in `path`.
+        now: seconds since the epoch; None for the current time.
 
     Raises:
         errors.Unreadable: the directory cannot be listed.
@@ -341,7 +344,7 @@ def _entries(directory: Path) -> tuple[Path, ...]:
 
 
 def _is_ours(file: Path, prefix: str) -> bool:
-    """By its kind; a file that holds no specification is what its name says."""
+    """Return whether the file is ours by its kind. An unreadable file with our name counts as ours."""
     try:
         content = read(file)
     except errors.CdiError:

@@ -1,13 +1,13 @@
-"""The content of a CDI file: its fields, its JSON both ways, what makes it valid, and its lowest version; pure.
+"""The content of a CDI file: its fields, its JSON, its rules and its lowest version; pure.
 
-The order of the fields is that of the file. `encode` leaves out what is not set; `decode` takes back exactly what `encode`
-can give, and refuses a field that it does not know, as every runtime does, since what it stands for would be lost on the
-next write.
+The fields have the order of the file. `encode` leaves out unset fields. `decode` accepts exactly the output of
+`encode`. Like every runtime, it refuses unknown fields, because the next write would lose them.
 
-`validate` returns for a valid one, and names what breaks which rule of any other. Stricter than the runtimes in what
-they would take and misunderstand: relative paths, one of two device numbers, a value with a NUL in it.
+`validate` returns for a valid content; otherwise it names the broken rule. It is stricter than the runtimes for values
+that they accept and misunderstand: relative paths, one of two device numbers, a value with a NUL.
 
-Older runtimes refuse a whole file of a newer version, and newer ones a file whose version is below what it uses.
+Older runtimes refuse a whole file of a newer version. Newer runtimes refuse a file with a version below its
+content's.
 
 | version | what it added |
 |---|---|
@@ -20,8 +20,8 @@ Older runtimes refuse a whole file of a newer version, and newer ones a file who
 | 1.1.0 | `netDevices`; `schemata` and `enableMonitoring` of `intelRdt`, from which `enableCMT` and `enableMBM` went |
 
 Source: Container Device Interface specification 1.1.0, SPEC.md, schema/schema.json and schema/defs.json;
-specs-go/version.go, which computes the same versions; what the runtimes' common library
-(tags.cncf.io/container-device-interface) refuses; annotations as `k8s.io/apimachinery` has them.
+specs-go/version.go, which computes the same versions; the rules of the runtimes' common library
+(tags.cncf.io/container-device-interface); annotations as in `k8s.io/apimachinery`.
 """
 
 import functools
@@ -37,7 +37,7 @@ READ_WRITE = "rw"
 
 
 class _Struct(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
-    """What all objects of the document have in common."""
+    """The common base of all objects of the document."""
 
 
 class DeviceNode(_Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class DeviceNode(_Struct, frozen=True, kw_only=True):
         major: device number; None, and 0 too, let the runtime read both numbers from the host's file.
         minor: device number.
         file_mode: permission bits of the file, such as 0o660.
-        permissions: of the device cgroup, any of `r`, `w`, `m`; empty means all of them.
+        permissions: of the device cgroup: any of `r`, `w`, `m`; empty for all.
         uid: the file's owner in the container; None for the container's own user.
         gid: the file's group in the container.
     """
@@ -71,10 +71,10 @@ class Mount(_Struct, frozen=True, kw_only=True):
     """A part of the host's file system that appears in the container.
 
     Attributes:
-        host_path: absolute path on the host, or what the file system's type takes for one.
+        host_path: absolute path on the host, or the source in the form of the file system's type.
         container_path: absolute path in the container.
-        type: of the file system; empty is a bind mount.
-        options: as of mount(8), such as `ro`, `bind`.
+        type: the file system's type; empty for a bind mount.
+        options: of mount(8), such as `ro`, `bind`.
     """
 
     host_path: str
@@ -89,9 +89,9 @@ class Hook(_Struct, frozen=True, kw_only=True, rename={"name": "hookName", "time
     Attributes:
         name: one of `HOOK_NAMES`.
         path: the program's absolute path.
-        args: with the program's name first.
+        args: the program's name and its arguments.
         env: `NAME=VALUE` each.
-        timeout_seconds: after which the runtime gives it up; None waits for ever.
+        timeout_seconds: the longest run before the runtime gives up; None for no limit.
     """
 
     name: str
@@ -106,7 +106,7 @@ class NetDevice(_Struct, frozen=True, kw_only=True, rename={"host_name": "hostIn
 
     Attributes:
         host_name: the interface on the host.
-        name: what it is called in the container.
+        name: the interface's name in the container.
     """
 
     host_name: str
@@ -127,7 +127,7 @@ class IntelRdt(_Struct, frozen=True, kw_only=True, rename=_RDT_NAMES):
     """Cache and memory bandwidth: Documentation/arch/x86/resctrl.rst.
 
     Attributes:
-        clos_id: the class of service, a directory of resctrl; `/` is the root's.
+        clos_id: the class of service, a directory of resctrl; `/` for the root.
         schemata: lines of the schemata file; since 1.1.0.
         enable_monitoring: since 1.1.0, in place of `enable_cmt` and `enable_mbm`, which 1.1.0 dropped.
     """
@@ -142,7 +142,7 @@ class IntelRdt(_Struct, frozen=True, kw_only=True, rename=_RDT_NAMES):
 
 
 class ContainerEdits(_Struct, frozen=True, kw_only=True):
-    """What a device, or every device of a file, changes in a container.
+    """The changes that a device, or every device of a file, makes in a container.
 
     Attributes:
         env: `NAME=VALUE` each.
@@ -167,8 +167,8 @@ class Device(_Struct, frozen=True, kw_only=True, rename=_EDITS_NAME):
 
     Attributes:
         name: unique in its file.
-        annotations: said about the device; no container sees them.
-        edits: what it changes; not empty.
+        annotations: notes about the device; no container sees them.
+        edits: the device's changes; not empty.
     """
 
     name: str
@@ -181,9 +181,9 @@ class Spec(_Struct, frozen=True, kw_only=True, rename=_EDITS_NAME):
 
     Attributes:
         kind: `vendor/class`.
-        annotations: said about the file; no container sees them.
+        annotations: notes about the file; no container sees them.
         devices: at least one, names unique.
-        edits: what any device of the file changes, once.
+        edits: the changes that come with any device of the file, once.
     """
 
     kind: str
@@ -193,37 +193,37 @@ class Spec(_Struct, frozen=True, kw_only=True, rename=_EDITS_NAME):
 
     @property
     def vendor(self) -> str:
-        """The first half of the kind."""
+        """Return the first half of the kind."""
         return self.kind.partition("/")[0]
 
     def qualified(self, device: Device) -> str:
-        """The name a runtime resolves: `vendor/class=name`."""
+        """Return the name that a runtime resolves: `vendor/class=name`."""
         return f"{self.kind}={device.name}"
 
     def all_edits(self) -> tuple[ContainerEdits, ...]:
-        """The file's own edits and those of each device."""
+        """Return the file's own edits and those of each device."""
         return (self.edits, *(device.edits for device in self.devices))
 
 
 def encode(content: Spec) -> dict[str, Any]:
-    """The document of a valid specification, in the lowest version that expresses it.
+    """Return the document of a valid specification, in the lowest version for its content.
 
     Raises:
-        errors.InvalidSpec: it is not valid.
+        errors.InvalidSpec: the specification is not valid.
     """
     validate(content)
     document = {"cdiVersion": lowest_version(content), **msgspec.to_builtins(content)}
     if content.edits == EMPTY:
-        # msgspec leaves out what is its default itself, and not what equals it.
+        # msgspec leaves out the default object, but not an equal one.
         document.pop("containerEdits", None)
     return document
 
 
 def decode(document: object) -> Spec:
-    """The specification that a document holds.
+    """Return the specification in a document.
 
     Raises:
-        errors.InvalidSpec: it holds none, or one that breaks a rule; the message names the place.
+        errors.InvalidSpec: the document is no specification, or breaks a rule; the message names the place.
     """
     fields = dict(document) if isinstance(document, dict) else {}
     version = fields.pop("cdiVersion", None)
@@ -250,7 +250,7 @@ DEVICE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*")
 ANNOTATION_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
-# What a directory of resctrl can be called; `/` stands for the root's class.
+# Possible names of a directory of resctrl; `/` stands for the root's class.
 CLOS_ID = re.compile(r"/|(?!\.{1,2}\Z)[^/\n\0]{0,4095}")
 
 VENDOR_CHARS = 253
@@ -269,10 +269,10 @@ PERMISSIONS = "rwm"
 
 
 def validate(content: Spec) -> None:
-    """Checks every rule.
+    """Check every rule.
 
     Raises:
-        errors.InvalidSpec: names the first thing that breaks one.
+        errors.InvalidSpec: a rule is broken; the message names the first fault.
     """
     for fault in _faults(content):
         raise errors.InvalidSpec(fault)
@@ -390,7 +390,7 @@ def _numbers(node: DeviceNode, where: str) -> Iterator[str]:
 def _mount(mount: Mount, where: str) -> Iterator[str]:
     yield from _path(mount.container_path, f"{where}: mount point")
     if mount.type and mount.type not in ("none", "bind"):
-        # What is mounted has a name of its own there, such as tmpfs.
+        # Here the source has a name of its own, such as tmpfs.
         if not mount.host_path or "\0" in mount.host_path:
             yield f"{where}: the {mount.type} mount at {mount.container_path} does not say of what"
     else:
@@ -410,7 +410,7 @@ def _hook(hook: Hook, where: str) -> Iterator[str]:
 
 def _net_devices(held: tuple[NetDevice, ...], where: str) -> Iterator[str]:
     for name in (name for net in held for name in (net.host_name, net.name)):
-        # As net/core/dev.c, dev_valid_name.
+        # The rules of net/core/dev.c, dev_valid_name.
         if (
             not 0 < len(name.encode()) <= INTERFACE_BYTES
             or name in (".", "..")
@@ -438,10 +438,10 @@ BASE_VERSION = KNOWN_VERSIONS[0]
 
 
 def lowest_version(content: Spec) -> str:
-    """The lowest cdiVersion with all that the content uses.
+    """Return the lowest cdiVersion with all features of the content.
 
     Raises:
-        errors.InvalidSpec: no version has all of it.
+        errors.InvalidSpec: no version has all of them.
     """
     lowest = max((BASE_VERSION, *_needed(content)), key=KNOWN_VERSIONS.index)
     if lowest == "1.1.0":
@@ -455,13 +455,13 @@ def lowest_version(content: Spec) -> str:
 
 
 def version_covers(version: str, content: Spec) -> bool:
-    """Whether a file of that known version may hold the content."""
+    """Return whether a file of this known version may hold the content."""
     return KNOWN_VERSIONS.index(version) >= KNOWN_VERSIONS.index(lowest_version(content))
 
 
 def _needed(content: Spec) -> Iterator[str]:
     if any(not (device.name[0].isascii() and device.name[0].isalpha()) for device in content.devices):
-        # A runtime that reads an older version takes such a name for malformed and drops the whole file.
+        # A runtime of an older version regards such a name as malformed and drops the whole file.
         yield "0.5.0"
     if "." in content.kind.partition("/")[2]:
         yield "0.6.0"

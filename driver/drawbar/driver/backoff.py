@@ -1,7 +1,7 @@
-"""The pauses of what follows the API server, by the policy of `drawbar.fabric.backoff`.
+"""The pauses for retries against the API server, by the policy of `drawbar.fabric.backoff`.
 
-A call that is made again until it succeeds is a loop of `repeating`. `Backoff` gives the pauses of everything else: keys of a
-queue, watches that end, plans that name a time.
+A call that is repeated until it succeeds is a loop of `repeating`. `Backoff` gives all other pauses: for keys of a
+queue, for watches that end, and for plans with a time.
 """
 
 import logging
@@ -14,14 +14,14 @@ from drawbar.fabric import backoff
 
 FIRST_SECONDS = 0.2
 MAX_SECONDS = 30.0
-# A watch that lived this long did its work, however it ended.
+# A watch that lived this long counts as a success.
 HEALTHY_SECONDS = 5.0
 
 longest = backoff.longest
 
 
 class Backoff(backoff.Backoff):
-    """The pauses of one thing that is tried again and again, or of one watch."""
+    """The pauses of a repeated attempt, or of one watch."""
 
     def __init__(
         self,

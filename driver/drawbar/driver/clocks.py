@@ -1,8 +1,8 @@
 """The two clocks of a daemon.
 
-Spans (deadlines, probations, graces) are measured on the *steady* clock, which no step of the system time moves. Dates
-that people or other programs read (conditions, taints, Events) come from the *time of day*. A steady moment is a
-datetime of the year 1970 or shortly after, so a moment that is written by mistake is seen at once.
+Spans (deadlines, probations, graces) are measured on the *steady* clock, which no step of the system time moves.
+Dates for people or other programs (conditions, taints, Events) come from the *time of day*. A steady moment is a
+datetime of the year 1970 or shortly after, so a steady moment that is written by mistake is noticed at once.
 """
 
 import datetime
@@ -27,7 +27,7 @@ def time_of_day() -> datetime.datetime:
 class Step:
     """The steps of the system time, as one process sees them."""
 
-    # Between two readings the clocks drift apart by less.
+    # The clocks' drift between two readings is smaller.
     TOLERANCE = datetime.timedelta(seconds=1)
 
     def __init__(self) -> None:

@@ -1,12 +1,13 @@
-"""Unexpected errors of a daemon: logged, counted, shown, and tried again after a pause that grows.
+"""Unexpected errors of a daemon: logged, counted, shown, and retried after a growing pause.
 
-An error is expected where the code that meets it names it. Any other one is a defect of Drawbar. It costs the piece of work
-that met it (one object of a queue, one callback, one loop, one Fabric), and nothing else: the daemon goes on.
+An error is expected if the code around it names it. Any other error is a defect of Drawbar. It ends the piece of work
+around it (one object of a queue, one callback, one loop, one Fabric), and nothing else: the daemon goes on.
 
-MemoryError is not contained, nor is what is no Exception: a cancellation, KeyboardInterrupt and SystemExit end the process. One
-cancellation is an unexpected error all the same: that of a task that was not cancelled itself, which a library let escape.
+MemoryError is not contained, nor are exceptions that are no Exception: a cancellation, KeyboardInterrupt and
+SystemExit end the process. One cancellation is an unexpected error: that of a task that was not cancelled itself, but
+by a library.
 
-This is the only place where a daemon catches whatever comes; `tests/driver/test_containment.py` looks for others.
+This is the only place where a daemon catches all errors; `tests/driver/test_containment.py` looks for others.
 """
 
 import asyncio
@@ -25,13 +26,13 @@ from drawbar.driver import backoff, errors
 log = logging.getLogger(__name__)
 
 MESSAGE = errors.UNEXPECTED_LOGGED
-# The same error at the same place is logged once in this time, with the number of times that it came in between.
+# The same error at the same place is logged once in this time, with the number of its repetitions.
 LOG_EVERY_SECONDS = 600.0
 PLACES_MAX = 256
 SUBJECTS_MAX = 4096
 PAUSE_FIRST_SECONDS = 1.0
 PAUSE_MAX_SECONDS = 60.0
-# A loop that has run for this long does its work again.
+# A loop that has run for this long counts as recovered.
 STEADY_SECONDS = 30.0
 # A loop that fails for longer makes the daemon not ready.
 PATIENCE_SECONDS = 60.0
@@ -55,7 +56,7 @@ def sentence(error: BaseException) -> str:
 
 
 class Attempt:
-    """One piece of work. Use it as a context: an unexpected error in it ends it, and is kept from the caller.
+    """One piece of work, used as a context: an unexpected error ends the work and does not reach the caller.
 
     Attributes:
         failure: the error as a sentence for people; empty without one.
@@ -79,7 +80,7 @@ class Attempt:
         self._subject = subject
         self._extra = extra
         self._report = report
-        # Whether an error that is to end the daemon passes.
+        # Whether an error that ends the daemon passes.
         self._ends = ends
         self._expected = expected
         self.failure = ""
@@ -98,7 +99,7 @@ class Attempt:
             return False
         self.failure = sentence(error)
         extra: Mapping[str, object] = {}
-        # What describes and shows the error may have the same defect.
+        # The code that describes and shows the error may have the same defect.
         with Attempt(self._contained, f"{self._worker}-report", self._subject):
             extra = self._extra() if self._extra is not None else {}
         is_first = self._contained.note(self._worker, self._subject, error, extra)
@@ -110,7 +111,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class _Place:
-    """When an error was last logged at a place, and how often it came since."""
+    """The time of the last log of an error at a place, and the number of its repetitions since."""
 
     logged_at: float
     repeated: int = 0
@@ -119,17 +120,17 @@ class _Place:
 class Containment:
     """The unexpected errors of one daemon.
 
-    A worker is a kind of work, and a label of metrics, so there are few of them. A subject is what one piece of work is about: the
-    key of an object; empty for the worker as a whole.
+    A worker is a kind of work and a label of metrics, so there are few of them. A subject is the object of one piece
+    of work: the key of an object; empty for the worker as a whole.
 
     Args:
-        clock: seconds that pass.
+        clock: returns steady seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._counts: dict[str, int] = {}
-        # Since when the work fails, the oldest first.
+        # The time of the first failure, the oldest first.
         self._failing: OrderedDict[tuple[str, Hashable], float] = OrderedDict()
         self._places: OrderedDict[tuple[str, str, str], _Place] = OrderedDict()
 
@@ -309,7 +310,7 @@ class Containment:
 
 
 class Uncontained(Containment):
-    """For what runs outside a daemon: every error reaches the caller."""
+    """A containment for code outside a daemon: every error reaches the caller."""
 
     def contains(self, error: BaseException) -> bool:
         """Return False."""
@@ -327,15 +328,15 @@ class _Callback:
 
 @dataclass(slots=True, eq=False)
 class Callbacks(Generic[K]):
-    """Calls that report changes to others. One that fails is made again after a back-off; the others go on.
+    """Calls that report changes to others. A failed call is repeated after a back-off; the others go on.
 
-    A later call by the same key takes the place of one that failed.
+    A later call with the same key replaces a failed one.
     """
 
     contained: Containment
     worker: str
     _failed: dict[K, _Callback] = field(default_factory=dict)
-    # By key the state that was reported last, while a later one is not.
+    # The last reported state by key, until a later one is reported.
     _delivered: dict[K, object] = field(default_factory=dict)
 
     def call(
@@ -424,7 +425,7 @@ async def _in_own_task(run: Callable[[], Coroutine[Any, Any, None]], name: str) 
             running.cancel()
             await asyncio.wait({running})
         if not running.cancelled():
-            # Also what its end raised, after a cancellation.
+            # Including an error after a cancellation.
             running.result()
     if running.cancelled():
         raise _StrayCancellation(name)

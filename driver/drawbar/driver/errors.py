@@ -2,11 +2,11 @@
 
     DrawbarError                 shown as one sentence, then the process ends with `exit_code`
     ├── UsageError               the command line, a file or an environment variable is at fault
-    ├── kube.errors.KubeError    the API server said no, or said nothing
+    ├── kube.errors.KubeError    the API server refused the request, or did not answer
     ├── operation.address.AddressError  probes and metrics cannot be served, or no process serves them
     └── node.errors.NodeError    this host is at fault: sysfs, sockets, checkpoint
 
-A message names the thing that is wrong and what to do about it. It never holds a secret.
+A message names the fault and the remedy. It never holds a secret.
 """
 
 import enum
@@ -28,11 +28,11 @@ class ExitStatus(enum.IntEnum):
 
 
 class DrawbarError(Exception):
-    """An error that its message explains completely; it is printed without a traceback.
+    """An error with a message that explains it completely; it is printed without a traceback.
 
     Attributes:
-        exit_code: the process's exit status of an error that is not handled.
-        ends_daemon: whether a daemon ends with it where it is not handled; otherwise it is tried again.
+        exit_code: the process's exit status, if the error is not handled.
+        ends_daemon: whether an unhandled error ends a daemon; otherwise the work is retried.
     """
 
     exit_code = ExitStatus.FOUND
@@ -46,4 +46,4 @@ class UsageError(DrawbarError):
 
 
 UNEXPECTED_LOGGED = "unexpected error, will try again"
-"""The log's words, with the trace, about a defect of Drawbar itself, which is contained and tried again."""
+"""The log message, with the trace, for a defect of Drawbar that is contained and retried."""

@@ -1,11 +1,11 @@
-"""CEL of tenants, evaluated where it can neither hold up nor end a daemon: in a process with limits.
+"""Evaluation of tenants' CEL in a process with limits, so that it can neither delay nor end a daemon.
 
-CEL has no limit of its own in the library that evaluates it (`drawbar.driver.expressions`): 6 kB of it can compute for
-hours, take any amount of memory, or crash the interpreter. So the process that evaluates it is killed once it has computed
-for `CHUNK_SECONDS` on some devices, or takes `MEMORY_BYTES`, and the next question starts another one. The process is started
-when there is something to ask, ends after a quiet minute, and ends with its parent: its input is closed then.
+The library that evaluates CEL (`drawbar.driver.expressions`) has no limits: 6 kB of CEL can compute for hours, take
+any amount of memory, or crash the interpreter. So the evaluating process is killed after `CHUNK_SECONDS` of computing
+on some devices, or beyond `MEMORY_BYTES`, and the next question starts another one. The process starts with the first
+question, ends after a quiet minute, and ends with its parent, which closes its input.
 
-An expression that ran over is remembered for a while and refused without another try.
+An expression that exceeded a limit is remembered for a while and refused without another attempt.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from drawbar.driver.api import slices
 
 log = logging.getLogger(__name__)
 
-# The API server allows a device's selector a tenth of a second. One of ours takes a millisecond.
+# The API server allows a device's selector a tenth of a second. An ordinary one takes a millisecond.
 CHUNK_DEVICES = 128
 CHUNK_SECONDS = 1.0
-"""Of processor time, for so many devices."""
+"""The processor time for `CHUNK_DEVICES` devices."""
 TOTAL_SECONDS = 5.0
-"""Of processor time, for all devices."""
-# With the start of the process. On a machine that is busy with other things a second of processor time takes longer.
+"""The processor time for all devices."""
+# Includes the start of the process. On a busy machine, a second of processor time takes longer.
 PATIENCE_SECONDS = 30.0
 MEMORY_BYTES = 128 * 1024 * 1024
 IDLE_SECONDS = 60.0
@@ -48,20 +48,20 @@ TOO_EXPENSIVE = f"it takes more than {CHUNK_SECONDS:g} s of processor time, or c
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether one device meets an expression; with a fault where that is unknown."""
+    """Whether one device meets an expression; with a fault if that is unknown."""
 
     met: bool = False
     fault: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What an expression yields.
+    """The result of an expression.
 
     Attributes:
         answers: for each device, in their order; empty with a fault.
-        fault: why the expression as such cannot be evaluated.
-        again_seconds: after so long another try may come to something else; None for a fault that stays.
-        seconds: of processor time that it took.
+        fault: the reason why the expression cannot be evaluated at all.
+        again_seconds: the time until another attempt may succeed; None for a permanent fault.
+        seconds: the used processor time.
     """
 
     answers: tuple[Answer, ...] = ()
@@ -71,23 +71,26 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluator(Protocol):
-    """Evaluates CEL. Each call ends, however the expression is made, and concerns no other call."""
+    """An evaluator of CEL. Each call ends, for any expression, and does not affect other calls."""
 
     async def evaluate(self, expression: str, driver: str, devices: Sequence[slices.Device]) -> Outcome:
-        """The outcome for these devices; for none, whether the expression compiles. Raises nothing."""
+        """Return the outcome for these devices; without devices, only whether the expression compiles.
+
+        It never raises.
+        """
         ...
 
 
 class Inline:
-    """Evaluates in this process, without limits: for expressions that are trusted, and for tests."""
+    """An evaluator in this process, without limits: for trusted expressions, and for tests."""
 
     async def evaluate(self, expression: str, driver: str, devices: Sequence[slices.Device]) -> Outcome:
-        """See `Evaluator`; returns without waiting."""
+        """Return the outcome at once; see `Evaluator`."""
         return evaluate(expression, driver, devices)
 
 
 def evaluate(expression: str, driver: str, devices: Sequence[slices.Device]) -> Outcome:
-    """The outcome for these devices, computed here."""
+    """Evaluate the expression in this process and return the outcome."""
     began = time.process_time()
     fault = expressions.fault(expression)
     if fault is not None:
@@ -118,23 +121,23 @@ class _Late(Exception):
 
 
 class Process:
-    """Evaluates in a process of its own. `aclose` it at the end."""
+    """An evaluator in a process of its own. `aclose` it at the end."""
 
     def __init__(self) -> None:
         self._child: asyncio.subprocess.Process | None = None
-        # One question at a time: what is killed is what is to blame.
+        # One question at a time, so that a kill concerns the expression at fault.
         self._turn = asyncio.Lock()
         self._idle: asyncio.TimerHandle | None = None
-        # By digest until when, on the loop's clock.
+        # The end of each refusal on the loop's clock, by digest.
         self._refused: OrderedDict[bytes, float] = OrderedDict()
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """Return the evaluator's PID, or None if it is not running."""
         return self._child.pid if self._child is not None else None
 
     async def evaluate(self, expression: str, driver: str, devices: Sequence[slices.Device]) -> Outcome:
-        """See `Evaluator`. Others get their turn after each `CHUNK_DEVICES` devices."""
+        """Return the outcome; see `Evaluator`. After each `CHUNK_DEVICES` devices, other callers get their turn."""
         digest = hashlib.sha256(expression.encode(errors="replace")).digest()
         left = self._refused.get(digest, 0.0) - asyncio.get_running_loop().time()
         if left > 0:
@@ -163,7 +166,7 @@ class Process:
         return Outcome(answers=tuple(answers), seconds=seconds)
 
     async def aclose(self) -> None:
-        """Ends the process."""
+        """End the process."""
         async with self._turn:
             await self._end()
 
@@ -186,7 +189,7 @@ class Process:
                 outcome = await _exchange(child, msgspec.json.encode(question))
                 answered = True
             finally:
-                # Also where this task is cancelled: a late answer must not be taken for the next one's.
+                # Also if this task is cancelled: a late answer must not count as the next one's.
                 if not answered:
                     await self._end()
             self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._kill)
@@ -208,7 +211,8 @@ class Process:
 
 
 async def _start() -> asyncio.subprocess.Process:
-    # The parent's path: what starts the daemon may have put Drawbar on it. Of the environment nothing else is needed.
+    # The parent's path, since the starter of the daemon may have put Drawbar on it. No other variable is
+    # needed.
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",
@@ -242,7 +246,7 @@ async def _exchange(child: asyncio.subprocess.Process, question: bytes) -> Outco
 
 
 def main() -> None:
-    """Answers questions from standard input until that ends."""
+    """Answer questions from standard input until it ends."""
     # The parent handles a user's Ctrl-C; this process ends with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -252,7 +256,7 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     for line in sys.stdin.buffer:
         question = msgspec.json.decode(line, type=_Question)
-        # The signal ends the process wherever it is, in the library's own code, too.
+        # The signal ends the process at any point, including the library's own code.
         signal.setitimer(signal.ITIMER_PROF, CHUNK_SECONDS)
         outcome = evaluate(question.expression, question.driver, question.devices)
         signal.setitimer(signal.ITIMER_PROF, 0.0)

@@ -1,11 +1,11 @@
-"""CEL selectors over the devices of a node, as DeviceClasses have them.
+"""CEL selectors of DeviceClasses, over the devices of a node.
 
 A device is `device.driver`, `device.attributes["domain"].name` and `device.capacity["domain"].name`; a name without a
-domain belongs to the driver's own. Capacities are numbers, which `quantity("80Gi")` is, too; `compareTo`,
-`isGreaterThan`, `isLessThan` and `matches` work. Not there: semantic versions, `cel.bind` and optional values.
+domain belongs to the driver's own. Capacities are numbers, and so is `quantity("80Gi")`; `compareTo`,
+`isGreaterThan`, `isLessThan` and `matches` work. Semantic versions, `cel.bind` and optional values are not supported.
 
-The library's package loads a command line of its own with a terminal toolkit (13 MB); only its compiled part is loaded
-here (3 MB), and only where a selector is set.
+The library's package loads a command line of its own with a terminal toolkit (13 MB). Only its compiled part is
+loaded here (3 MB), and only if a selector is set.
 
 Source: Kubernetes documentation, "Common Expression Language in Kubernetes"; ResourceSlice API reference.
 """
@@ -25,7 +25,7 @@ _DOMAIN = re.compile(r"""\[\s*["']([^"']+)["']\s*\]""")
 
 
 class SelectorError(Exception):
-    """The expression fails on this device, or yields no boolean; the message is the reason alone."""
+    """The expression fails on this device, or yields no boolean; the message is the reason."""
 
 
 def fault(expression: str) -> str | None:
@@ -38,10 +38,10 @@ def fault(expression: str) -> str | None:
 
 
 def matches(expression: str, driver: str, device: slices.Device) -> bool:
-    """Whether the device, as it would be published, meets the expression.
+    """Return whether the device, as it would be published, meets the expression.
 
     Raises:
-        SelectorError: it cannot be evaluated; the device has no such attribute, for example.
+        SelectorError: the expression cannot be evaluated; for example, the device has no such attribute.
     """
     context = library().Context()
     for name, function in _FUNCTIONS.items():
@@ -59,7 +59,7 @@ def matches(expression: str, driver: str, device: slices.Device) -> bool:
 
 
 def library(part: str = "cel") -> Any:
-    """A module of the library without the package around it: the compiled one, or another that needs no more than that.
+    """Return a module of the CEL library without loading its package: by default the compiled one.
 
     Raises:
         ModuleNotFoundError: the library is not installed.
@@ -85,7 +85,7 @@ def _program(expression: str) -> Any:
 
 
 def _variables(expression: str, driver: str, device: slices.Device) -> dict[str, Any]:
-    # A domain that the device does not have is an empty map, so that has() can be asked about its names.
+    # A missing domain is an empty map, so that has() works on its names.
     domains = (driver, *_DOMAIN.findall(expression))
     boxes: dict[str, dict[str, dict[str, Any]]] = {
         box: {domain: {} for domain in domains} for box in ("attributes", "capacity")

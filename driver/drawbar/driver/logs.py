@@ -1,8 +1,8 @@
 """Log lines for people and for programs.
 
-Messages are constant and values travel as extras; the text form appends them as key=value (quoted where they hold
-spaces), the JSON form gives one object a line: `ts` (UTC), `level`, `logger`, `message`, the extras, and `exception`
-where there is one. Foreign text cannot begin a line of its own.
+Messages are constant and values travel as extras. The text form appends them as key=value, quoted if they hold
+spaces. The JSON form has one object on each line: `ts` (UTC), `level`, `logger`, `message`, the extras, and
+`exception` if there is one. Foreign text cannot begin a line of its own.
 """
 
 import datetime
@@ -15,14 +15,14 @@ from drawbar.driver import output
 
 
 class Format(enum.StrEnum):
-    """How a record is written."""
+    """The form of a record."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class Level(enum.StrEnum):
-    """What is written: this and what is worse."""
+    """The lowest severity that is written."""
 
     DEBUG = "DEBUG"
     INFO = "INFO"
@@ -48,7 +48,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def configure(form: str, level: str = "INFO") -> None:
-    """Sends everything to stderr in that form, Python's own warnings included."""
+    """Send all logs and Python's warnings to stderr in that form."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Json() if form == Format.JSON else _Text())
     logging.basicConfig(level=level, handlers=[handler], force=True)
@@ -74,14 +74,14 @@ class _Text(logging.Formatter):
         message = " ".join(record.getMessage().splitlines())
         line = f"{_moment(record)} {record.levelname:<7} {record.name.rsplit('.', 1)[-1]}: {message}{extras}"
         if record.exc_info:
-            # The text of an exception is foreign, too: each of its lines is marked as part of this record.
+            # The text of an exception is foreign, so each of its lines is marked as part of this record.
             line = "\n    ".join((line, *self.formatException(record.exc_info).splitlines()))
         return output.printable(line)
 
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        # Ours come first for people's eyes, and win, so that no extra can pose as one of them.
+        # Our own fields come first for the reader. They take precedence, so that no extra can replace them.
         own: dict[str, object] = {
             "ts": _moment(record),
             "level": record.levelname,
@@ -99,5 +99,5 @@ def _encoded(fields: dict[str, object]) -> str:
     try:
         return json.dumps(fields, default=str)
     except (TypeError, ValueError):
-        # A key that is no text, or a value that holds itself: its text is better than no line.
+        # For a key that is no text, or a value that contains itself, its text is better than no line.
         return json.dumps({str(key): str(value) for key, value in fields.items()})

@@ -1,7 +1,7 @@
 """The `drawbar` program: one verb, one module.
 
-Verbs of the driver stand in `GROUPS`; others (`mock`) are found through the entry point group `drawbar.commands`, so
-that the driver never imports them and an image without them stays whole. Only the chosen verb's module is imported,
+`GROUPS` lists the driver's verbs. Others (`mock`) are found through the entry point group `drawbar.commands`, so
+that the driver never imports them and an image without them works. Only the chosen verb's module is imported,
 except for `drawbar --help`, which needs a line of each.
 """
 
@@ -95,7 +95,7 @@ def _run(words: Sequence[str]) -> int:
     chosen, left = parser(words).parse_known_args(words)
     target = getattr(chosen, "target", None)
     if left and isinstance(target, list) and not any(word.startswith("-") for word in left):
-        # argparse takes only words that stand together.
+        # argparse takes only adjacent words.
         target += left
     elif left:
         chosen.parser.error(f"unknown flag or word: {' '.join(left)}")
@@ -104,7 +104,7 @@ def _run(words: Sequence[str]) -> int:
     try:
         return verb.run(chosen)
     except errors.UsageError as error:
-        # A daemon has too many flags for a usage.
+        # A daemon has too many flags for a usage line.
         if "context" not in chosen:
             raise
         raise errors.UsageError(f"{error}\n{chosen.parser.format_usage().strip()}") from error

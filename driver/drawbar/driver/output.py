@@ -1,8 +1,8 @@
-"""The standard streams of the program: text of others reaches neither a terminal nor a log raw.
+"""The standard streams of the program: no foreign text reaches a terminal or a log unfiltered.
 
-Names, messages and errors come from fabric managers, nodes, tenants and files. Within `guarded` everything that is
-written to stdout or stderr passes `printable`, so a control sequence is shown and not obeyed. The codes of our own
-tables are written by `console` alone, which cleans each piece of text before it is drawn.
+Names, messages and errors come from fabric managers, nodes, tenants and files. Within `guarded`, everything written
+to stdout or stderr passes `printable`, so a control sequence is shown instead of obeyed. Only `console` writes the
+codes of our own tables, and it cleans each piece of text first.
 
 Source: ECMA-48 (control sequences); Unicode TR 36 section 3.5 (bidirectional overrides).
 """
@@ -40,7 +40,7 @@ def ascii_json(raw: bytes) -> str:
 
 
 class Stream:
-    """A text stream that prints only printable characters; all else is the stream's own."""
+    """A text stream that prints only printable characters; it passes everything else to the underlying stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self.raw = stream
@@ -61,7 +61,7 @@ class Stream:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """`with`: have stdout and stderr print only printable characters, in whatever encoding they have."""
+    """Make stdout and stderr print only printable characters, in any encoding, while the context lasts."""
     before = sys.stdout, sys.stderr
     for stream in before:
         # A character that the encoding lacks is written as its number.
@@ -89,7 +89,7 @@ def console(width: int | None = None) -> "rich_console.Console":
         ) -> Iterable[segment.Segment]:
             """Yield the pieces of what is drawn, each cleaned unless it is a code of the console's own."""
             for piece in super().render(renderable, options):
-                # A character that the encoding lacks becomes one other, so that columns stay where they are.
+                # A character outside the encoding becomes exactly one other, so that columns stay in place.
                 text = (
                     piece.text
                     if piece.control
@@ -97,7 +97,7 @@ def console(width: int | None = None) -> "rich_console.Console":
                 )
                 yield piece if text == piece.text else segment.Segment(text, piece.style)
 
-    # A Stream would take the console's own codes away, too.
+    # A Stream would remove the console's own codes as well.
     file = sys.stdout.raw if isinstance(sys.stdout, Stream) else sys.stdout
     encoding = file.encoding or "utf-8"
     return Cleaning(file=file, width=width, highlight=False, markup=False, emoji=False)

@@ -1,8 +1,9 @@
-"""Runs an administrator's program: without a shell, bounded in time, memory and output, and with an environment of its own.
+"""Administrators' programs: run without a shell, bounded in time, memory and output.
 
-It gets no input and the variables that the caller gives. When it has ended, or is beyond a bound, or the caller is cancelled,
-nothing of it is left running: its process group is killed, and so is every process that still has its mark, a variable that
-no other run has, which finds what has left the group. A child that has replaced its environment too is not found.
+A program has an environment of its own: no input, and only the caller's variables. No process remains after its end,
+beyond a bound, or if the caller is cancelled: its process group is killed, and also every process with its mark. The
+mark is a variable of this run only, so it finds processes that have left the group. A child that has replaced its
+environment as well is not found.
 
 Sources: setrlimit(2) `RLIMIT_DATA`; killpg(3); proc(5) `environ`.
 """
@@ -21,13 +22,13 @@ from pathlib import Path
 from drawbar.driver import errors
 
 MARK = "DRAWBAR_RUN"
-"""The variable that the processes of a run have in common."""
+"""The variable that marks the processes of a run."""
 WORDS_CHARS = 200
-"""Of what it wrote last, in a message."""
+"""The length of its last output in a message."""
 _DRAIN_SECONDS = 1.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROC = Path("/proc")
-# A process may fork while it is looked for; each round kills what the round before has missed.
+# A process may fork during the search, so each round kills the processes missed by the previous one.
 _ROUNDS_MAX = 16
 # Limits set before the program begins hold for all of it; prlimit(2) would come after its first forks.
 _LIMITED = """\
@@ -42,12 +43,12 @@ except OSError as error:
 
 
 class Failed(errors.DrawbarError):
-    """The program did not end with status 0 within its bounds; the message has what it wrote last."""
+    """The program did not end with status 0 within its bounds; the message has its last output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a run may take.
+    """The limits of a run.
 
     Attributes:
         timeout_seconds: from its start to its end.
@@ -95,7 +96,8 @@ async def output(path: Path, bounds: Bounds, variables: Mapping[str, str] | None
         finally:
             await asyncio.to_thread(_kill, process.pid, mark)
             status = await process.wait()
-            # Without a writer a pipe ends, once what is in it is read; a process that is not found may still have it.
+            # A pipe without a writer ends after its content is read; but a process that was not found may
+            # still hold it.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DRAIN_SECONDS):
                     await stdout.ended.wait()
@@ -118,12 +120,12 @@ def _is_executable(path: Path) -> bool:
 
 
 class _Pipe(asyncio.Protocol):
-    """The reading end of a pipe, with what was read: at most a chunk more than allowed.
+    """The reading end of a pipe, with the received output: at most one chunk above the limit.
 
     Attributes:
         writer: the descriptor of the other end.
-        written: what was read.
-        ended: is set when nothing more is read.
+        written: the received output.
+        ended: set when the reading has ended.
     """
 
     def __init__(self, writer: int, bytes_max: int) -> None:
@@ -146,7 +148,7 @@ class _Pipe(asyncio.Protocol):
             self._enforce()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The pipe has no writer any more, or was closed."""
+        """Note that the pipe has no writer any more, or was closed."""
         del exc
         self.ended.set()
 
@@ -164,7 +166,7 @@ class _Pipe(asyncio.Protocol):
 
 @contextlib.asynccontextmanager
 async def _pipe(bytes_max: int) -> AsyncIterator[_Pipe]:
-    """Open a pipe, and close both ends of it on leaving, whoever else still has the writing end."""
+    """Open a pipe, and close both of its ends at the exit, even if another process holds the writing end."""
     reader, writer = os.pipe()
     pipe = _Pipe(writer, bytes_max)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -191,7 +193,7 @@ def _kill(group: int, mark: str) -> None:
 
 
 def _marked(mark: str) -> Iterator[int]:
-    """The ids of running processes with the mark; a zombie has no environment any more."""
+    """Yield the ids of running processes with the mark; a zombie has no environment, so it is not found."""
     wanted = f"{MARK}={mark}".encode()
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
@@ -201,7 +203,7 @@ def _marked(mark: str) -> Iterator[int]:
 
 
 def _words(written: bytes | bytearray) -> str:
-    """The end of what it wrote, as a clause on one line; empty when there is nothing."""
+    """Return the end of the program's output as a clause on one line, or an empty string without output."""
     text = bytes(written[-4 * WORDS_CHARS :]).decode("utf-8", "replace")
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return f"; it wrote last: {line[-WORDS_CHARS:]}" if line else ""

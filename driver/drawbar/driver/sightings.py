@@ -1,8 +1,8 @@
-"""When this process first saw a state of an object.
+"""The time at which this process first saw a state of an object.
 
-Deadlines count from there, since the timestamps in objects are written by other machines, whose clocks may be minutes
-apart from ours. A state that was seen before this process started counts from its start. Bounded by the objects, for
-`see(key, None)` forgets one, or by a limit.
+Deadlines count from there. The timestamps in objects come from other machines, whose clocks may differ by minutes. A
+state from before the start of this process counts from its start. The memory is bounded by the objects, for `see(key,
+None)` forgets one, or by a limit.
 """
 
 import datetime
@@ -13,10 +13,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Sightings(Generic[K]):
-    """By object, the state that it is in and when that was first seen, on the caller's steady clock.
+    """The current state of each object and the time of its first sighting, on the caller's steady clock.
 
     Args:
-        limit: of the objects; the one that was seen first is forgotten beyond it.
+        limit: the most objects; beyond it, the oldest sighting is forgotten.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -37,7 +37,7 @@ class Sightings(Generic[K]):
         self._seen.pop(key, None)
 
     def has(self, key: K, state: Hashable) -> bool:
-        """Whether the object was last seen in this state."""
+        """Return whether the object was last seen in this state."""
         return key in self._seen and self._seen[key][0] == state
 
     def since(self, key: K) -> datetime.datetime | None:

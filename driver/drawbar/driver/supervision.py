@@ -1,9 +1,8 @@
-"""Running a daemon until it gets a signal to stop, and not much longer.
+"""The run of a daemon until a signal to stop, with a bounded end.
 
-SIGTERM and SIGINT cancel the daemon's task; everything it started ends with it, as its task groups unwind. A second
-signal cuts the clean-up short. Clean-up is bounded: whatever still hangs `STOP_SECONDS` after the first signal (or after
-the daemon ended by itself), be it a task that does not let go or a thread that the kernel does not answer, is named
-in the log and the process ends without it.
+SIGTERM and SIGINT cancel the daemon's task; all its task groups end with it. A second signal cuts the clean-up short.
+`STOP_SECONDS` after the first signal (or after the daemon ended by itself), the process ends in any case. The log
+then names the remaining tasks and threads.
 """
 
 import asyncio
@@ -22,25 +21,24 @@ log = logging.getLogger(__name__)
 STOPPED = 0
 BUG = 1
 CUT_SHORT = 1
-# Within the 5 s that a daemon may take to end; the rest is for writing the log and leaving.
+# A daemon may take 5 s to end; the rest of them is for writing the log and the exit.
 STOP_SECONDS = 3.5
 LAST_WORD_SECONDS = 0.3
 NAMES_LIMIT = 20
 # Python's own default grows with the processors (32 on a big host), and each thread keeps memory to itself.
 THREADS_LIMIT = 8
-# Less than a huge page of x86-64: where the kernel gives those to whoever asks not (Debian's does), a thread takes 2 MiB.
+# Less than a huge page of x86-64: kernels that use these by default (Debian's does) give each thread 2 MiB.
 STACK_BYTES = 1 << 20
 
 
 def run(daemon: Coroutine[Any, Any, None], *, stop_seconds: float = STOP_SECONDS) -> int:
-    """Runs to the end or to a signal; gives the exit status.
+    """Run the daemon until it ends or a signal arrives, and return the exit status.
 
     An unforeseen error is logged with its traceback and gives status 1. If clean-up takes longer than `stop_seconds`,
-    this does not return: the process ends with status 1.
+    the function does not return: the process ends with status 1.
 
     Raises:
-        errors.DrawbarError: the first one that ended the daemon, out of whatever group it came in, if it ended of
-            nothing else.
+        errors.DrawbarError: the first error of the daemon, taken out of its group, if there are no other errors.
     """
     deadline = _Deadline(stop_seconds)
     threading.stack_size(STACK_BYTES)
@@ -80,7 +78,7 @@ async def _until_signal(daemon: Coroutine[Any, Any, None], deadline: "_Deadline"
 
 
 class _Deadline:
-    """Ends the process unless lifted in time; a thread of its own, since the loop may be what hangs."""
+    """A deadline that ends the process unless it is lifted; in a thread of its own, since the loop may hang."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -88,7 +86,7 @@ class _Deadline:
         self._begun = False
 
     def begin(self, still_running: Callable[[], list[str]], cause: Exception | None = None) -> None:
-        """Starts the countdown, if it has not started yet."""
+        """Start the countdown, unless it has started."""
         if not self._begun:
             self._begun = True
             threading.Thread(
@@ -96,13 +94,13 @@ class _Deadline:
             ).start()
 
     def lift(self) -> None:
-        """All is cleaned up."""
+        """Cancel the deadline after clean-up."""
         self._lifted.set()
 
     def _wait(self, still_running: Callable[[], list[str]], cause: Exception | None) -> None:
         if self._lifted.wait(self._seconds):
             return
-        # What hangs may be the writing of the log itself, so the last word is not waited for without end.
+        # The log itself may hang, so the wait for the last message is bounded.
         last_word = threading.Thread(target=_say, args=(still_running, cause, self._seconds), daemon=True)
         last_word.start()
         last_word.join(LAST_WORD_SECONDS)
@@ -118,7 +116,7 @@ def _say(still_running: Callable[[], list[str]], cause: Exception | None, second
 
 
 def _names(loop: asyncio.AbstractEventLoop) -> list[str]:
-    """What keeps the process alive: its tasks, and the threads that Python would wait for."""
+    """Return the names of the running tasks and of the threads that Python waits for."""
     tasks = [f"task {task.get_name()}" for task in asyncio.all_tasks(loop)]
     threads = [
         thread

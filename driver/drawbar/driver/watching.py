@@ -23,8 +23,8 @@ class Watch:
     Attributes:
         name: of the row, for its test.
         on: the kind of change.
-        keys: returns the keys that a change maps to.
-        when: whether a change of that kind matters.
+        keys: returns the keys for a change.
+        when: returns whether a change of that kind matters.
     """
 
     name: str
@@ -46,11 +46,11 @@ def watch(
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """A reconciler as the sources of changes know it.
+    """A reconciler from the view of the sources of changes.
 
     Attributes:
         watches: its table.
-        add: has it look at a key.
+        add: queues a key for the reconciler.
     """
 
     watches: tuple[Watch, ...]
@@ -58,7 +58,7 @@ class Reconciler:
 
 
 class Dispatcher:
-    """The connected tables. Each change wakes the reconcilers that watch its kind, for each key once."""
+    """The connected tables. Each change wakes the reconcilers that watch its kind, once for each key."""
 
     def __init__(self, *reconcilers: Reconciler) -> None:
         self._rows: dict[type, list[tuple[Watch, Callable[[Any], None]]]] = {}

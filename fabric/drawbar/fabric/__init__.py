@@ -1,1 +1,1 @@
-"""Fabric managers: the contract with them, its errors, the adapters, and the suite that judges adapters."""
+"""Fabric managers: the contract with them, its errors, the adapters, and the conformance suite for adapters."""

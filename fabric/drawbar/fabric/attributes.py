@@ -1,7 +1,8 @@
-"""Attributes that adapters give their devices, and by which claims select them; pure.
+"""Attributes of devices from their adapters, for claims to select by; pure.
 
-An attribute has a name `DOMAIN/NAME` in the adapter's own domain, and a value of one type. One that does not fit the limits
-of a ResourceSlice would have the API server refuse the whole slice, so it is refused here, alone and with a reason.
+An attribute has a name `DOMAIN/NAME` in the adapter's own domain, and a value of one type. If one attribute exceeds
+the limits of a ResourceSlice, the API server refuses the whole slice. So such an attribute is refused here, with a
+reason.
 
 Source: `resource.k8s.io/v1` QualifiedName (a domain of at most 63 characters, a C identifier of at most 32) and
 DeviceAttribute (texts of at most 64 bytes; versions of semver.org 2.0.0).
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 ATTRIBUTES_MAX = 16
 """The most attributes of one device: a ResourceSlice has room for 32 attributes and capacities, Drawbar's own included."""
 READ_MAX = 64
-"""So many are looked at; the others are refused together."""
+"""The most attributes to read; the others are refused together."""
 _TEXT_BYTES = 64
 _DOMAIN_CHARS = 63
 _NAME_CHARS = 32
@@ -28,12 +29,12 @@ _VERSION = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_PART}(\.{_PART})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
 )
 RESERVED = ("drawbar.dev", "kubernetes.io", "k8s.io")
-"""Domains, with all below them, in which adapters have no attributes: they are Drawbar's own and Kubernetes'."""
+"""Domains, with their subdomains, that are closed to adapters: they are Drawbar's own and Kubernetes'."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version that claims compare by its numbers."""
+    """A version that claims compare by number."""
 
     text: str
 
@@ -50,17 +51,17 @@ class Attribute:
 
     @property
     def domain(self) -> str:
-        """The domain of its name."""
+        """Return the domain of the attribute's name."""
         return self.name.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What an adapter gave, judged.
+    """The accepted and refused attributes of a device.
 
     Attributes:
         kept: in order of name, each name once.
-        refused: a clause for each attribute that was dropped.
+        refused: a clause for each dropped attribute.
     """
 
     kept: tuple[Attribute, ...] = ()
@@ -68,10 +69,10 @@ class Collected:
 
 
 def collect(given: Iterable[tuple[str, object]]) -> Collected:
-    """Return the attributes that fit, and why each of the others does not.
+    """Return the attributes that fit, and the reason for each refused one.
 
     Args:
-        given: name and value of each, as the adapter has them.
+        given: name and value of each, from the adapter.
     """
     kept: dict[str, Attribute] = {}
     refused: list[str] = []
@@ -92,7 +93,7 @@ def collect(given: Iterable[tuple[str, object]]) -> Collected:
 
 
 def find_problem(name: str, value: object) -> str | None:
-    """Return in a clause why there can be no such attribute; None if there can."""
+    """Return a clause that says why the attribute is invalid, or None if it is valid."""
     return _problem_of_name(name) or _problem_of_value(value)
 
 

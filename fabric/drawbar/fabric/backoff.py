@@ -1,7 +1,7 @@
-"""The policy of pauses and repetitions of every component; the strategies and loops are tenacity's.
+"""The policy of pauses and retries of every component, built on tenacity.
 
-The pause doubles with each failure in a row up to a bound. It is jittered between half of it and the whole, so that clients
-that fail together do not return together. `drawbar.driver.backoff` adds the bounds for the API server.
+The pause doubles with each failure in a row up to a bound. It is jittered between half of it and the whole, so that
+clients with a common failure do not return together. `drawbar.driver.backoff` adds the bounds for the API server.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import tenacity
 
-# Beyond this many doublings every pause has long reached its bound.
+# With this many doublings every pause has reached its bound.
 DOUBLINGS_MAX = 16
 
 _NOTHING = tenacity.Retrying()
@@ -24,12 +24,12 @@ def longest(failures: int, first_seconds: float, max_seconds: float) -> float:
 
 
 class Backoff:
-    """The pauses of one thing that is tried again and again.
+    """The pauses of a repeated attempt.
 
     Args:
         first_seconds: the longest pause after one failure.
         max_seconds: the longest pause of all.
-        uniform: gives a random number between two bounds.
+        uniform: returns a random number between two bounds.
     """
 
     def __init__(
@@ -66,12 +66,15 @@ def repeating(
     tries: int | None = None,
     noted: Callable[[Exception], None] = lambda _: None,
 ) -> tenacity.AsyncRetrying:
-    """Return the loop of a call that is made again after a failure. Call it, or write `async for attempt` and `with attempt`.
+    """Return the loop of a call that is repeated after a failure.
+
+    Call it, or write `async for attempt` and `with attempt`.
 
     Args:
-        is_retried: whether the call is made again after this failure; else the failure is raised.
-        pauses: the pauses between two calls, each at least the `retry_after_seconds` of the failure; None for no pause.
-        tries: the most calls, after which the failure is raised; None for a loop that ends with its task.
+        is_retried: returns whether the call is repeated after this failure; if not, the failure is raised.
+        pauses: the pauses between two calls, each at least the `retry_after_seconds` of the failure; None for no
+            pause.
+        tries: the most calls before the failure is raised; None for no limit.
         noted: called with each failure before its pause.
     """
 

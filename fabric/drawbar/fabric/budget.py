@@ -1,10 +1,10 @@
-"""The budget of one fabric manager: how much it may list, and how fast it may stream.
+"""The budget of one fabric manager: limits for its listings and its streams.
 
-A listing is counted while it is read, so that its beginning alone is ever held in memory. What passes a limit raises one
-error, with the number, the limit and the remedy. The reader gives up then, and keeps what it had before.
+A listing is counted while it is read, so that only its beginning is ever held in memory. Beyond a limit the count
+raises one error, with the number, the limit and the remedy. The reader then gives up and keeps its previous listing.
 
-A stream, such as a watch, has a balance of events and bytes that is refilled over time. The balance belongs to the fabric,
-not to one connection: a sender whose connection was closed cannot begin with a full balance by connecting again.
+A stream, such as a watch, has a balance of events and bytes that is refilled over time. The balance belongs to the
+fabric, not to one connection: a sender whose connection was closed cannot get a full balance by connecting again.
 """
 
 import enum
@@ -15,7 +15,7 @@ from types import MappingProxyType
 from drawbar.fabric import errors
 
 MIB = 1024 * 1024
-# For this long a stream may bring as many events as its limit allows, all at once.
+# A stream may bring the events of this many seconds all at once.
 WINDOW_SECONDS = 20.0
 EVENT_BYTES = 4096
 # An attach or detach is followed by a handful of events of devices, hosts and operations.
@@ -29,7 +29,7 @@ BYTES_PER_VALUE = 38
 
 
 class Counted(enum.StrEnum):
-    """What is counted in a listing, in the words of its error."""
+    """The counted things of a listing, in the words of its error."""
 
     BYTES = "bytes"
     VALUES = "JSON values"
@@ -40,7 +40,7 @@ class Counted(enum.StrEnum):
     OPERATIONS = "operations"
 
 
-# The field of a Fabric's `policy.limits` that decides.
+# The deciding field of a Fabric's `policy.limits`.
 _FIELDS: Mapping[Counted, str] = MappingProxyType(
     {
         Counted.BYTES: "listingMebibytes",
@@ -56,13 +56,13 @@ _FIELDS: Mapping[Counted, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The most that one fabric manager may list and stream.
+    """The limits for the listings and streams of one fabric manager.
 
     Attributes:
-        devices: that it lists; operations and resources in proportion.
-        hosts: that it lists; ports in proportion.
-        listing_mebibytes: of all answers of one listing together; JSON values in proportion.
-        watch_events_per_second: of one stream, beside those that the caller's own attaches and detaches bring.
+        devices: the most devices; operations and resources in proportion.
+        hosts: the most hosts; ports in proportion.
+        listing_mebibytes: the size of all answers of one listing; JSON values in proportion.
+        watch_events_per_second: events of one stream, without those of the caller's own attaches and detaches.
     """
 
     devices: int = 4096
@@ -90,7 +90,7 @@ class Limits:
 
 
 def is_exceeded(error: BaseException) -> bool:
-    """Return whether the error is that of a passed limit."""
+    """Return whether the error reports an exceeded limit."""
     return isinstance(error, errors.FabricError) and error.reason == errors.Reason.LIMIT_EXCEEDED
 
 
@@ -117,7 +117,7 @@ class Listing:
         self._counts = dict.fromkeys(Counted, 0)
 
     def count(self, counted: Counted, number: int = 1) -> None:
-        """Add so many to what was read.
+        """Add a number to the count.
 
         Raises:
             Unavailable: LIMIT_EXCEEDED.
@@ -131,7 +131,7 @@ class Listing:
 
 
 class Flow:
-    """The balance of what one fabric manager streams."""
+    """The balance of one fabric manager's streams."""
 
     def __init__(self, limits: Limits, fabric: str, *, clock: Callable[[], float]) -> None:
         """Begin with a full balance.
@@ -150,10 +150,10 @@ class Flow:
         self._counted_at: float | None = None
 
     def take(self, size_bytes: int = 0, *, events: int = 1) -> None:
-        """Count what came.
+        """Count received events and bytes.
 
         Raises:
-            Unavailable: LIMIT_EXCEEDED; the connection is to be closed.
+            Unavailable: LIMIT_EXCEEDED; close the connection.
         """
         now = self._clock()
         self._refill((now - (now if self._counted_at is None else self._counted_at)) * self._per_second)

@@ -1,4 +1,4 @@
-"""What a device is. By itself, since node daemons need nothing else of a fabric."""
+"""The classes of devices. They have a module of their own because node daemons need no other part of a fabric."""
 
 from enum import StrEnum
 
@@ -6,12 +6,12 @@ from enum import StrEnum
 class DeviceClass(StrEnum):
     """The classes of device; `make generate` writes every other list of them.
 
-    `BRIDGE` and `STORAGE` are what a node's kernel shows besides; no fabric offers them.
+    A node's kernel also shows devices of `BRIDGE` and `STORAGE`; no fabric offers them.
 
     Attributes:
         number: in the protocol of adapters; 0 if no fabric offers the class.
-        meaning: what its devices are.
-        can_erase: a node can erase the data of its devices.
+        meaning: a description of its devices.
+        can_erase: whether a node can erase the data of its devices.
     """
 
     number: int
@@ -37,4 +37,4 @@ class DeviceClass(StrEnum):
 
 
 OFFERED_CLASSES = tuple(listed for listed in DeviceClass if listed.number)
-"""What a fabric can list, in the order in which documents name them."""
+"""The classes that a fabric can list, in the order of the documents."""

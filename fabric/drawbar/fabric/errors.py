@@ -1,6 +1,6 @@
-"""What can go wrong between Drawbar and a fabric manager: a closed set, one meaning each.
+"""The errors between Drawbar and a fabric manager: a closed set, one meaning each.
 
-The tree is split by what the caller can do::
+The tree is split by the caller's possible reactions::
 
     FabricError
     ├── Refused                 the same request cannot succeed as things are
@@ -20,7 +20,7 @@ The tree is split by what the caller can do::
         ├── PermissionDenied    the credentials do not allow this
         └── InvalidConfiguration  the adapter's configuration is wrong; `problems` lists everything
 
-Adapters raise nothing else: no exception of a library they use crosses the contract. Whatever the class,
+Adapters raise no other errors: no exception of a library crosses the contract. In every class,
 `side_effects_unknown` means that the fabric may have changed: read it again before any retry.
 """
 
@@ -37,7 +37,7 @@ VENDOR_KEY_BYTES = 64
 
 
 class Code(StrEnum):
-    """The meanings, named as gRPC names its status codes."""
+    """The meanings of errors, with the names of gRPC's status codes."""
 
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
     NOT_FOUND = "NOT_FOUND"
@@ -54,18 +54,18 @@ class Code(StrEnum):
 
 
 class Reason(StrEnum):
-    """The reasons that callers act upon; vendors add words of their own, in the same form."""
+    """The reasons with a meaning for callers; vendors add words of their own, in the same form."""
 
     IN_USE = "IN_USE"
     """FAILED_PRECONDITION: another host has the device; `host_id` names it."""
     NOT_PREPARED = "NOT_PREPARED"
-    """FAILED_PRECONDITION: a detach without the host's word and without force."""
+    """FAILED_PRECONDITION: a detach without the host's preparation and without force."""
     INCOMPATIBLE = "INCOMPATIBLE"
     """FAILED_PRECONDITION: this device cannot go to this host (zone, generation, power)."""
     CARVED = "CARVED"
     """FAILED_PRECONDITION: the device has slices, or is a pool of memory, so it is not attached as a whole."""
     NO_CAPACITY = "NO_CAPACITY"
-    """RESOURCE_EXHAUSTED: less memory is left in the device than the slice is to have."""
+    """RESOURCE_EXHAUSTED: the device has less free memory than the slice needs."""
     NO_FREE_PORT = "NO_FREE_PORT"
     """RESOURCE_EXHAUSTED: `host_id` has no port left."""
     NO_DEVICE = "NO_DEVICE"
@@ -83,27 +83,27 @@ class Reason(StrEnum):
     CANCELLED = "CANCELLED"
     """ABORTED: the operation was cancelled."""
     LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
-    """UNAVAILABLE: the manager lists or streams more than its `budget` allows; the caller keeps what it had."""
+    """UNAVAILABLE: the manager lists or streams more than its `budget` allows; the caller keeps its previous state."""
 
 
 def cut(text: str, limit_bytes: int) -> str:
-    """Foreign text, cut to a length in bytes of UTF-8; a cut text ends in an ellipsis."""
+    """Return foreign text, cut to a length in bytes of UTF-8; a cut text ends in an ellipsis."""
     if len(text.encode()) <= limit_bytes:
         return text
     return text.encode()[: limit_bytes - 3].decode(errors="ignore") + "…"
 
 
 class FabricError(Exception):
-    """The base of all; never raised itself.
+    """The base of all errors; never raised itself.
 
     Attributes:
         code: the meaning.
-        reason: a word in upper case for programs; the code's name when nothing more precise is known.
+        reason: a word in upper case for programs; the code's name if no more precise reason is known.
         message: a sentence for people: what, which object, what to do. Never holds a secret.
-        retryable: may the same request succeed later, without anybody acting?
+        retryable: whether the same request may succeed later without an administrator's action.
         side_effects_unknown: the fabric may have changed; read it again before any retry.
         host_id: the host in the way (IN_USE) or without a port (NO_FREE_PORT).
-        vendor: what the fabric manager itself said, cut to a length.
+        vendor: the fabric manager's own words, cut to a length.
     """
 
     code: ClassVar[Code]
@@ -139,7 +139,7 @@ class Refused(FabricError):
 
 
 class Transient(FabricError):
-    """It may succeed later."""
+    """The request may succeed later."""
 
     retryable_by_default = True
 
@@ -173,7 +173,7 @@ class FailedPrecondition(Refused):
 
 
 class ResourceExhausted(Refused):
-    """Nothing left to do it with; another host or device may serve."""
+    """No resource is left; another host or device may serve."""
 
     code = Code.RESOURCE_EXHAUSTED
 
@@ -191,7 +191,7 @@ class DataLoss(Refused):
 
 
 class Aborted(Transient):
-    """Something else got in between; read again and retry with a new request id."""
+    """Another operation interfered; read again and retry with a new request id."""
 
     code = Code.ABORTED
 
@@ -225,7 +225,7 @@ class InvalidConfiguration(Misconfigured):
     """The configuration of an adapter is wrong.
 
     Attributes:
-        problems: one sentence for everything that is wrong, so that it can be put right at once.
+        problems: one sentence for each problem, so that all can be corrected at once.
     """
 
     code = Code.INVALID_ARGUMENT
@@ -254,4 +254,4 @@ BY_CODE: Mapping[Code, type[FabricError]] = MappingProxyType(
         )
     }
 )
-"""The error that a code stands for on the wire and in an `Operation`."""
+"""The error class of each code on the wire and in an `Operation`."""

@@ -1,8 +1,8 @@
-"""What changed between two looks at the fabric, for any number of watchers.
+"""The changes between two readings of the fabric, for any number of watchers.
 
-Events are numbered without gaps; the version of an event names the life of the adapter and the number, so that a
-version of an earlier life is recognised and answered with a resync. A watcher is only a position: one that is too slow
-falls out of what is remembered and gets a resync, so nothing grows.
+Events are numbered without gaps. The version of an event names the life of the adapter and the number, so that a
+version of an earlier life is recognised and answered with a resync. A watcher is only a position. A slow watcher
+falls behind the remembered events and gets a resync, so memory stays bounded.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ REMEMBERED_EVENTS = 4096
 
 
 class History:
-    """The fabric as last seen, and the recent changes.
+    """The last reading of the fabric, and the recent changes.
 
     Attributes:
-        watchers: how many are following now.
+        watchers: the current number of watchers.
     """
 
     def __init__(self, remembered: int = REMEMBERED_EVENTS) -> None:
@@ -39,22 +39,22 @@ class History:
 
     @property
     def version(self) -> str:
-        """The version of the newest event."""
+        """Return the version of the newest event."""
         return self._version(self._last)
 
     @property
     def devices(self) -> Mapping[str, contract.Device]:
-        """The devices as last published, each with its etag."""
+        """Return the devices as last published, each with its etag."""
         return self._devices
 
     @property
     def is_whole(self) -> bool:
-        """Whether all parts of the fabric could be read; a missing device is gone only then."""
+        """Return whether all parts of the fabric could be read; only then is a missing device gone."""
         return not self._unread
 
     @property
     def hosts(self) -> tuple[contract.Host, ...]:
-        """The hosts as last published."""
+        """Return the hosts as last published."""
         return tuple(self._hosts.values())
 
     def publish(
@@ -64,9 +64,10 @@ class History:
         *,
         unread: Set[str] = frozenset(),
     ) -> None:
-        """Publish what was read; devices come without etags, and one that is unchanged keeps its own.
+        """Publish a reading. Devices come without etags, and an unchanged one keeps its etag.
 
-        While a part cannot be read a missing device is in doubt: watchers list anew, and are not told that it is gone.
+        While a part cannot be read, a missing device is in doubt. Watchers then list again, and get no event that it
+        is gone.
         """
         self._trouble = None
         listed_hosts = {host.id: host for host in hosts}
@@ -93,24 +94,24 @@ class History:
             self._append(contract.DeviceGone(version=self._next(), device_id=device_id))
 
     def operation_changed(self, operation: contract.Operation) -> None:
-        """An operation began or finished."""
+        """Publish that an operation began or finished."""
         self._append(contract.OperationChanged(version=self._next(), operation=operation))
 
     def exceed(self, subject: str, sentence: str) -> None:
-        """Tell every watcher, those to come included, that the manager passes a limit; or that it does not, by an empty sentence."""
+        """Tell all watchers, including future ones, that the manager exceeds a limit; an empty sentence ends that."""
         if self._exceeded.get(subject, "") != sentence:
             self._exceeded[subject] = sentence
             self._append(self._bookmark(self._last + 1))
 
     def interrupt(self, trouble: errors.FabricError) -> None:
-        """Ends all watches: the fabric can no longer be seen. The next publish ends the trouble."""
+        """End all watches because the fabric cannot be read; the next publish ends the trouble."""
         self._trouble = trouble
         self._wake()
 
     async def follow(
         self, from_version: str, *, bookmark_seconds: float = contract.BOOKMARK_SECONDS
     ) -> AsyncGenerator[contract.WatchEvent, None]:
-        """The events after a version, as `FabricAdapter.watch` promises them."""
+        """Yield the events after a version, with the guarantees of `FabricAdapter.watch`."""
         position = self._position(from_version)
         if position is None:
             yield contract.Resync()
@@ -146,7 +147,7 @@ class History:
         self._wake()
 
     def _resync(self) -> None:
-        """Leave a gap, over which every watcher is sent to list again."""
+        """Leave a gap in the numbers, so that every watcher gets a resync."""
         self._events.clear()
         self._last += 1
         self._wake()
@@ -166,7 +167,7 @@ class History:
         return f"{self._life}-{number}"
 
     def _position(self, version: str) -> int | None:
-        """The number in a version of this life whose following events are all known; else None."""
+        """Return the number in a version of this life if all later events are known; else None."""
         life, _, number = version.partition("-")
         if life != self._life or not (number.isascii() and number.isdigit()):
             return None

@@ -1,16 +1,16 @@
-"""Identifiers of machines in the form in which they are compared; pure.
+"""Identifiers of machines in the form for comparison; pure.
 
-Firmware writes them in capitals, with blanks around them, and a UUID with the bytes of its first three fields swapped: SMBIOS
-2.6 stores these little-endian, and some firmware reports them as they are stored. What the maker never filled in is no
-identifier.
+Firmware writes them in capitals, with blanks around them, and a UUID with the bytes of its first three fields
+swapped: SMBIOS 2.6 stores these little-endian, and some firmware reports them as they are stored. A maker's
+placeholder is no identifier.
 
-Source: DMTF DSP0134 (SMBIOS), 7.2.1 System UUID; the placeholders are those that boards of several makers show.
+Source: DMTF DSP0134 (SMBIOS), 7.2.1 System UUID; the placeholders are from boards of several makers.
 """
 
 import functools
 import re
 
-# All hosts are compared again with each change of one of them.
+# Each change of one host compares all hosts again.
 CACHED_MAX = 16_384
 _HEXADECIMAL = re.compile(r"[0-9a-f]{32}")
 _REPEATED = re.compile(r"(.)\1+")
@@ -47,7 +47,7 @@ _PLACEHOLDERS = frozenset(
     }
 )
 _PLACEHOLDER_PREFIXES = ("to be filled", "unspecified")
-# The names of a machine that was given none, with or without a domain.
+# The names of an unnamed machine, with or without a domain.
 _NO_NAMES = frozenset({"", "localhost", "localhost4", "localhost6", "(none)"})
 # The UUID of boards that leave the factory without one, in both orders of its bytes.
 FACTORY_UUIDS = frozenset({"03000200040005000006000700080009", "00020003000400050006000700080009"})
@@ -55,14 +55,17 @@ FACTORY_UUIDS = frozenset({"03000200040005000006000700080009", "0002000300040005
 
 @functools.lru_cache(CACHED_MAX)
 def serial(text: str) -> str:
-    """Return a serial number as it is compared; empty for a placeholder."""
+    """Return a serial number in the form for comparison; empty for a placeholder."""
     compared = " ".join(text.split()).casefold()
     return "" if _is_placeholder(compared) else compared
 
 
 @functools.lru_cache(CACHED_MAX)
 def system_uuid(text: str) -> str:
-    """Return a system UUID as it is compared, the same for both orders of its bytes; empty for a placeholder."""
+    """Return a system UUID in the form for comparison, or an empty string for a placeholder.
+
+    The form is the same for both orders of its bytes.
+    """
     compared = serial(text)
     if not is_uuid(compared):
         return compared
@@ -74,7 +77,7 @@ def system_uuid(text: str) -> str:
 
 
 def host_name(text: str) -> str:
-    """Return a host name as it is compared; empty for a placeholder."""
+    """Return a host name in the form for comparison; empty for a placeholder."""
     compared = serial(text).rstrip(".")
     return "" if compared.partition(".")[0] in _NO_NAMES else compared
 

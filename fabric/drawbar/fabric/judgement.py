@@ -1,7 +1,7 @@
-"""Judges requests and their outcomes, from what a fabric shows; pure.
+"""Decisions about requests and their outcomes, from a fabric's current state; pure.
 
-For adapters that read back what they changed. The invariant: nothing begins for a device that is seen at another host,
-or that has an operation in flight, nor on a port that is seen in use; and no memory is in two slices.
+They serve adapters that read back their changes. The invariant: no operation begins for a device at another host or
+with an operation in flight, nor on a port in use; and no memory is in two slices.
 """
 
 import hashlib
@@ -20,20 +20,20 @@ Host = TypeVar("Host")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stay:
-    """There is nothing to do: the device is where it should be, or gone if it should be."""
+    """No operation: the device is where it should be, or gone if it should be."""
 
     device_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """An operation begins.
+    """A new operation.
 
     Attributes:
-        device_id: the device, chosen if a model was asked for; where the fabric chooses, a free one of the model that is
-            kept for the operation. Of a creation, the device that is carved.
-        port_id: the port that it goes to, or leaves; empty where the host has no ports, and of slices.
-        fabric_chooses: which device comes is known at the end.
+        device_id: the device, chosen if the request names a model. If the fabric chooses, a free device of the model
+            that is reserved for the operation. For a creation, the carved device.
+        port_id: the port to connect or free; empty for hosts without ports and for slices.
+        fabric_chooses: whether the device becomes known only at the end.
     """
 
     device_id: str
@@ -47,14 +47,14 @@ def operation_id(request_id: str, *, prefix: str) -> str:
 
 
 def is_for(request: contract.AttachRequest, device: contract.Device) -> bool:
-    """Return whether the request asks for this device, by id or by model; no slice is asked for by its model."""
+    """Return whether the request asks for this device, by id or by model; a model never matches a slice."""
     if request.device_id is None:
         return device.model == request.model and device.slice_of is None
     return device.id == request.device_id
 
 
 def has_made(request: Request, device: contract.Device) -> bool:
-    """Return whether what the fabric shows of the device is what the request of this id makes."""
+    """Return whether the device's current state is the result of the request with this id."""
     match request:
         case contract.AttachRequest():
             connection = device.connection
@@ -76,7 +76,7 @@ def has_made(request: Request, device: contract.Device) -> bool:
 
 
 def used(request: Request) -> errors.AlreadyExists:
-    """Return the error of a request id that was used for something else."""
+    """Return the error of a request id that was used for another request."""
     return errors.AlreadyExists(f'the request id "{request.request_id}" was used for another request')
 
 
@@ -102,16 +102,16 @@ def attach(
     reaches: Callable[[Host, contract.Device], bool] | None = None,
     fabric_chooses: bool = False,
 ) -> Stay | Begin:
-    """Return what an attach comes to.
+    """Return the decision on an attach.
 
     Args:
         request: without problems of its own.
         devices: all of the fabric, as listed now.
-        hosts: all of the fabric, by id, as seen now.
+        hosts: all of the fabric, by id, in their current state.
         busy: the devices with an operation in flight.
-        choose_port: returns the id of the port that a free device goes to, or raises; such as `free_port`.
-        reaches: returns whether the device can go to the host at all; None for `contract.Host.reaches`.
-        fabric_chooses: the fabric takes no device by name.
+        choose_port: returns the id of the port for a free device, or raises; such as `free_port`.
+        reaches: returns whether the device can go to the host; None for `contract.Host.reaches`.
+        fabric_chooses: whether the fabric takes no device by name.
 
     Raises:
         FabricError: it is refused, as `FabricAdapter.attach` says.
@@ -152,7 +152,7 @@ def _reaches(host: object, device: contract.Device) -> bool:
 
 
 def unreachable(device_id: str, host_id: str) -> errors.FailedPrecondition:
-    """Return the error of an attach to a host that has no reachability group in common with the device."""
+    """Return the error of an attach to a host without a common reachability group."""
     return errors.FailedPrecondition(
         f"host {host_id} cannot have device {device_id}: the fabric does not connect them; choose another host",
         reason=errors.Reason.INCOMPATIBLE,
@@ -161,9 +161,9 @@ def unreachable(device_id: str, host_id: str) -> errors.FailedPrecondition:
 
 
 def free_port(device: contract.Device, host: contract.Host) -> str:
-    """Return the first free port of the host; empty where the host lists none.
+    """Return the first free port of the host; empty if the host lists none.
 
-    A port that an operation in flight will use must be listed as used.
+    A port of an operation in flight must be listed as used.
 
     Raises:
         ResourceExhausted: NO_FREE_PORT.
@@ -187,7 +187,7 @@ def detach(
     *,
     busy: Set[str],
 ) -> Stay | Begin:
-    """Return what a detach comes to, for an adapter without `force_detach`; the arguments as in `attach`.
+    """Return the decision on a detach, for an adapter without `force_detach`; the arguments as in `attach`.
 
     Raises:
         FabricError: it is refused, as `FabricAdapter.detach` says.
@@ -213,7 +213,7 @@ def detach(
 def create_slice(
     request: contract.CreateSliceRequest, devices: Mapping[str, contract.Device], *, busy: Set[str]
 ) -> Begin:
-    """Return what a creation comes to that no slice shows yet; the arguments as in `attach`.
+    """Return the decision on a creation without a visible slice; the arguments as in `attach`.
 
     Raises:
         FabricError: it is refused, as `FabricAdapter.create_slice` says.
@@ -239,7 +239,7 @@ def create_slice(
 def delete_slice(
     request: contract.DeleteSliceRequest, devices: Mapping[str, contract.Device], *, busy: Set[str]
 ) -> Stay | Begin:
-    """Return what a deletion comes to; the arguments as in `attach`.
+    """Return the decision on a deletion; the arguments as in `attach`.
 
     Raises:
         FabricError: it is refused, as `FabricAdapter.delete_slice` says.
@@ -262,14 +262,14 @@ def verified(
     shows_requests: bool = False,
     is_whole: bool = True,
 ) -> errors.FabricError | None:
-    """Return how an operation ended: what the fabric shows counts more than what it answered, either way.
+    """Return the error of a finished operation, or None. The fabric's state counts more than its answer, either way.
 
-    Where every connection shows its request, one without a request is another client's. If a part of the fabric could not be
-    read, a device that is not shown may be attached: then the answer counts.
+    If every connection shows its request, one without a request belongs to another client. If a part of the fabric
+    could not be read, a missing device may be attached: then the answer counts.
 
     Args:
         request: of the operation.
-        device: that it is about, as the fabric shows it now; None where it shows none. Of a creation, the slice that shows
+        device: the operation's device in its current state; None if it is not listed. For a creation, the slice with
             the request.
         error: of the answer.
         shows_requests: see `works.Works`.
@@ -334,7 +334,7 @@ def _selected(
     busy: Set[str],
     is_reached: Callable[[contract.Device], bool],
 ) -> contract.Device:
-    """Return the device that is named, or the first free one of the model that the host can have."""
+    """Return the named device, or the first free one of the model that the host can reach."""
     if request.device_id is not None:
         return _entry(devices, request.device_id, "device")
     models = [device for device in devices.values() if is_for(request, device)]

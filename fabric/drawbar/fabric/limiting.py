@@ -1,8 +1,8 @@
-"""An adapter whose fabric never has more devices, hosts, ports and operations than its limits allow.
+"""An adapter with limits for the fabric's devices, hosts, ports and operations.
 
-An adapter counts the bytes of its manager while it reads them. What comes of them is counted here, for all adapters alike:
-a listing as a whole, and of a watch each device or host that was not known before. What passes a limit ends the call with
-`errors.Reason.LIMIT_EXCEEDED`, before anybody keeps it.
+An adapter counts the bytes of its manager while it reads them. This module counts the resulting values, for all
+adapters alike: a listing as a whole, and in a watch each new device or host. Beyond a limit the call ends with
+`errors.Reason.LIMIT_EXCEEDED`, before any value is kept.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -11,17 +11,17 @@ from drawbar.fabric import budget, contract, wrapping
 
 
 class LimitedAdapter(wrapping.WrappingAdapter):
-    """Another adapter, within limits."""
+    """An adapter around another adapter, with limits."""
 
     def __init__(
         self, adapter: contract.FabricAdapter, limits: budget.Limits, flow: budget.Flow, *, fabric: str
     ) -> None:
-        """Stand before an adapter.
+        """Wrap an adapter.
 
         Args:
             adapter: the adapter within.
             limits: of the fabric.
-            flow: what the events of its watches count in.
+            flow: the balance for the events of its watches.
             fabric: the Fabric's name, for messages.
         """
         super().__init__(adapter)
@@ -33,7 +33,7 @@ class LimitedAdapter(wrapping.WrappingAdapter):
         self._ports: dict[str, int] = {}
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says."""
+        """Return all hosts, as the contract says."""
         listed = await super().hosts()
         ports = {host.id: len(host.ports) for host in listed}
         self._check_hosts(ports)
@@ -41,35 +41,35 @@ class LimitedAdapter(wrapping.WrappingAdapter):
         return listed
 
     async def devices(self) -> contract.Inventory:
-        """As the contract says."""
+        """Return all devices, as the contract says."""
         inventory = await super().devices()
         self._count(budget.Counted.DEVICES, len(inventory.devices))
         self._devices = {device.id for device in inventory.devices}
         return inventory
 
     async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says."""
+        """Return all remembered operations, as the contract says."""
         listed = await super().operations()
         self._count(budget.Counted.OPERATIONS, len(listed))
         return listed
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin an attach, as the contract says."""
         self._flow.credit()
         return await super().attach(request)
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin a detach, as the contract says."""
         self._flow.credit()
         return await super().detach(request)
 
     async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin to make a slice, as the contract says."""
         self._flow.credit()
         return await super().create_slice(request)
 
     async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin to delete a slice, as the contract says."""
         self._flow.credit()
         return await super().delete_slice(request)
 

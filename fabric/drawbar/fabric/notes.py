@@ -1,4 +1,4 @@
-"""Which request made a connection or slice, as text that the fabric keeps with it; pure."""
+"""The note of a connection or slice: its request, as a text kept by the fabric; pure."""
 
 import json
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from typing import Self
 
 from drawbar.fabric import contract
 
-# Where the text stands in a property that other clients write too.
+# The start of the text, in a property that other clients write too.
 PREFIX = "drawbar:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Which request made a connection or slice.
+    """The request of a connection or slice.
 
     Attributes:
         request_id: of the request.
@@ -24,7 +24,7 @@ class Note:
 
     @classmethod
     def from_text(cls, content: object, *, prefix: str = "") -> Self:
-        """Return the note in a text that begins with the prefix; an empty one where it is no note."""
+        """Return the note in a text that begins with the prefix, or an empty note for other texts."""
         if not isinstance(content, str) or not content.startswith(prefix):
             return cls()
         try:
@@ -41,7 +41,7 @@ class Note:
         return cls(request_id=request.request_id, mark=request.mark)
 
     def text(self, *, prefix: str = "") -> str:
-        """Return the note as the fabric keeps it."""
+        """Return the note in the form that the fabric keeps."""
         content = {"request": self.request_id} | ({} if self.mark is None else {"mark": self.mark})
         return prefix + json.dumps(content, separators=(",", ":"))
 

@@ -1,8 +1,8 @@
-"""The origin of an endpoint: the one place that credentials are sent to; pure.
+"""The origin of an endpoint: the only destination of its credentials; pure.
 
-The origin of `SCHEME://HOST:PORT/...` is `SCHEME://HOST:PORT` in lower case, with the port of the scheme where none is
-given. Any other endpoint, such as `unix:/path`, is its own origin. An endpoint that two programs could read
-differently has none.
+The origin of `SCHEME://HOST:PORT/...` is `SCHEME://HOST:PORT` in lower case, with the scheme's port if none is given.
+Any other endpoint, such as `unix:/path`, is its own origin. An endpoint that two programs could read differently has
+none.
 """
 
 import ipaddress

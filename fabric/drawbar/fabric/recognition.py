@@ -1,8 +1,8 @@
-"""How a node can recognise a device by its identifiers: what follows from what, and what a node can read; pure.
+"""Recognition of a device by its identifiers: derived identifiers, and those that a node can read; pure.
 
-One number is often written into several places: Intel's serial number is a MAC address, and so is most of a Device Serial
-Number or of a node GUID. `expanded` adds these readings. They can prove that a card is the device. They never contradict,
-for a maker may fill in a number that only looks like a reading of another.
+One number is often written into several places: Intel's serial number is a MAC address, and so is most of a Device
+Serial Number or of a node GUID. `expanded` adds these readings. They can prove that a card is the device. They never
+contradict, since a number may only look like a reading of another.
 
 Sources: IEEE guidelines for EUI-48 and EUI-64 (ff-ff and ff-fe inserted); Linux 462acf6aca85 (ice) and
 `addrconf_addr_eui48` (node GUIDs); ROCm/legacy-rocm-build#5480 (UUID of an AMD GPU); drivers/nvme/host/sysfs.c.
@@ -51,7 +51,7 @@ _DISTINCT = re.compile(r".*[a-f-].*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived(Identifier):
-    """An identifier that follows from another one of the same device. It can prove, and never contradicts."""
+    """An identifier derived from another one of the same device. It can prove, and never contradicts."""
 
 
 class Means(enum.StrEnum):
@@ -64,12 +64,12 @@ class Means(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """How a node is expected to recognise a device.
+    """The expected recognition of a device by a node.
 
     Attributes:
-        kinds: of the identifiers that the node can read from such a device too, the strongest first.
-        has_slot: the fabric names the slot in which the device appears.
-        needs_driver: the node can read none of `kinds` until the device's driver is bound.
+        kinds: of the identifiers that the node can read as well, the strongest first.
+        has_slot: whether the fabric names the device's slot.
+        needs_driver: whether the node can read `kinds` only with the device's driver.
     """
 
     kinds: tuple[Kind, ...] = ()
@@ -78,7 +78,7 @@ class Forecast:
 
     @property
     def means(self) -> Means:
-        """Return the strongest means that is left."""
+        """Return the strongest available means."""
         if self.kinds:
             return Means.IDENTIFIER
         return Means.SLOT if self.has_slot else Means.SOLE_ARRIVAL
@@ -95,11 +95,11 @@ class Forecast:
 
 
 def forecast(device: inventory.Device, *, has_slot: bool = False) -> Forecast:
-    """Return how a node is expected to recognise the device.
+    """Return the expected recognition of the device by a node.
 
     Args:
-        device: as the fabric manager reports it.
-        has_slot: the manager names the slots of the hosts' ports.
+        device: from the fabric manager.
+        has_slot: whether the manager names the slots of the hosts' ports.
     """
     kinds = {
         shown.kind
@@ -115,7 +115,7 @@ def forecast(device: inventory.Device, *, has_slot: bool = False) -> Forecast:
 
 
 def expanded(identifiers: Iterable[Identifier]) -> tuple[Identifier, ...]:
-    """Return the identifiers and everything that follows from them, each kind and value once; see `Derived`."""
+    """Return the identifiers with all derived ones, each kind and value once; see `Derived`."""
     pending = list(identifiers)[: witnesses.IDENTIFIERS_MAX]
     unique = {(listed.kind, listed.value): listed for listed in pending}
     while pending:
@@ -153,7 +153,7 @@ def _readings(listed: Identifier) -> tuple[Derived, ...]:
 
 
 def _macs(digits: str) -> list[tuple[Kind, str]]:
-    """Return the readings of a number of 64 bits that was made of a MAC address."""
+    """Return the readings of a 64-bit number that contains a MAC address; none for other numbers."""
     head, inserted, tail = digits[:6], digits[6:10], digits[10:]
     match inserted:
         case "ffff":
@@ -168,7 +168,7 @@ def _macs(digits: str) -> list[tuple[Kind, str]]:
 
 
 def _kinds_by_form(undeclared: Identifier, device: inventory.Device) -> set[Kind]:
-    """Return the readable kinds of a serial number whose kind its form gives away."""
+    """Return the readable kinds of a serial number, as far as its form shows them."""
     kinds = {
         reading.kind
         for reading in expanded((undeclared,))

@@ -11,15 +11,15 @@ GROUP = "drawbar.fabric_adapters"
 
 
 def adapter_names() -> tuple[str, ...]:
-    """The names of all installed adapters, sorted."""
+    """Return the names of all installed adapters, sorted."""
     return tuple(sorted({point.name for point in metadata.entry_points(group=GROUP)}))
 
 
 def adapter_class(name: str) -> type[contract.FabricAdapter]:
-    """The adapter of that name.
+    """Return the adapter with that name.
 
     Raises:
-        InvalidConfiguration: no such adapter (the sentence lists those that there are), or its package is
+        InvalidConfiguration: there is no such adapter (the sentence lists the installed ones), or its package is
             broken.
     """
     points = sorted(metadata.entry_points(group=GROUP, name=name), key=lambda point: point.value)

@@ -11,7 +11,7 @@ from drawbar.fabric import contract, errors
 
 
 def context(credentials: contract.Credentials, tls: contract.Tls) -> ssl.SSLContext:
-    """What a client of the fabric manager uses; `tls.server_name` is for the caller to pass on.
+    """Return the TLS context of a client of the fabric manager. The caller passes on `tls.server_name`.
 
     Raises:
         InvalidConfiguration: a certificate or key cannot be used; all problems are listed, none quotes them.
@@ -29,7 +29,7 @@ def context(credentials: contract.Credentials, tls: contract.Tls) -> ssl.SSLCont
 
 
 def problems(credentials: contract.Credentials) -> tuple[str, ...]:
-    """What is wrong with the credentials, whatever the adapter: half of a pair, no PEM, a key of another certificate."""
+    """Return the problems of credentials for any adapter: half of a pair, no PEM, or a key of another certificate."""
     wrong = _pairs(credentials)
     if not (wrong or credentials.authority or credentials.certificate):
         return ()
@@ -54,7 +54,7 @@ def _pairs(credentials: contract.Credentials) -> list[str]:
 
 
 def _trusting(authority: str, wrong: list[str]) -> ssl.SSLContext:
-    """Trusts the authority alone, or the system's where there is none."""
+    """Return a context that trusts only the authority, or the system's authorities if it is empty."""
     try:
         made = ssl.create_default_context(cadata=authority or None)
     except (ssl.SSLError, ValueError):

@@ -1,8 +1,8 @@
-"""Carries operations out, and remembers what became of them; for adapters that read back what they changed.
+"""The operations of adapters that read back their changes: it performs them and remembers their outcomes.
 
-An answer of the fabric manager is not the end of an operation: it has succeeded when the fabric, read again, shows it.
-What is remembered is lost with the adapter. The next one finds the attach of a connection that stands, and the creation of
-a slice, by the request id in it, where the fabric keeps that.
+An answer of the fabric manager does not end an operation. The operation has succeeded when the fabric, read again,
+shows its effect. The memory is lost with the adapter. The next adapter finds the attach of an existing connection,
+and the creation of a slice, by the request id in it, if the fabric keeps that.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _KINDS: Mapping[type[judgement.Request], contract.OperationKind] = MappingProxyT
 REMEMBERED_OPERATIONS = 1024
 ASK_AGAIN_SECONDS = 0.5
 
-# Called with the percent that is done and the seconds until more is known; None where that is not known.
+# Called with the progress in percent and the seconds until the next one; None if unknown.
 Report = Callable[[int | None, float | None], None]
 
 
@@ -38,10 +38,10 @@ class Backend(Protocol):
     """The fabric behind an adapter.
 
     Attributes:
-        history: what was read last, and what changed.
-        pending: by device id, the host and port of every attach in flight, or None for a detach. An operation leaves it
-            only under `looking`, after a look that began after its last change: so no request is judged by a look that
-            is older than the end of an operation.
+        history: the last reading, and the changes.
+        pending: by device id, the host and port of every attach in flight, or None for a detach. An operation leaves
+            it only under `looking`, after a reading that began after its last change. So the decision on a request
+            never rests on a reading from before the end of an operation.
     """
 
     history: History
@@ -52,21 +52,19 @@ class Backend(Protocol):
         ...
 
     def publish(self) -> None:
-        """Publish what was read last, with what is pending."""
+        """Publish the last reading, with the pending operations."""
         ...
 
     def judge(self, request: judgement.Request) -> judgement.Stay | judgement.Begin:
-        """Return what a request comes to, by the look of the caller."""
+        """Return the decision on a request, from the caller's reading."""
         ...
 
     async def carry_out(
         self, request: judgement.Request, begun: judgement.Begin, report: Report
     ) -> str | None:
-        """Make the change, or raise an error of the contract; what is true is read afterwards.
+        """Make the change, or raise an error of the contract; the fabric is read afterwards.
 
-        A slice that is made shows the request.
-
-        Returns the id of the device that came where the fabric has chosen it, else None.
+        A new slice shows the request. Return the id of the device if the fabric has chosen it, else None.
         """
         ...
 
@@ -78,7 +76,7 @@ class _Record:
 
 
 class Works:
-    """The operations in flight, and those of the recent past."""
+    """The operations in flight, and the recent ones."""
 
     def __init__(
         self,
@@ -89,8 +87,8 @@ class Works:
         shows_requests: bool = False,
         on_finished: Callable[[], None] = lambda: None,
     ) -> None:
-        # Ids of operations begin with the prefix, the adapter's name. Where the fabric shows requests, every connection
-        # that an attach makes has its request id.
+        # Ids of operations begin with the prefix, the adapter's name. If the fabric shows requests, every
+        # connection of an attach has its request id.
         self._backend = backend
         self._tasks = tasks
         self._prefix = prefix
@@ -100,7 +98,7 @@ class Works:
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def begin(self, request: judgement.Request, *, patience_seconds: float) -> contract.Operation:
-        """Begin what is asked for, and wait a little for its end.
+        """Begin the requested operation, wait up to `patience_seconds` for its end, and return it.
 
         Raises:
             FabricError: it is refused; nothing has changed then.
@@ -121,10 +119,10 @@ class Works:
     async def find(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
-        """Return an operation, also one of an earlier life of the adapter whose device is still attached.
+        """Return an operation, including one of an earlier adapter whose device is still attached.
 
         Raises:
-            NotFound: it is neither remembered nor to be seen.
+            NotFound: it is neither remembered nor visible in the fabric.
             InvalidArgument: none or both ids are given.
             FabricError: the fabric cannot be read.
         """
@@ -144,7 +142,7 @@ class Works:
         return tuple(record.operation for record in self._records.values())
 
     def stop(self) -> None:
-        """End all tasks; what the manager was asked for goes on there."""
+        """End all tasks; the manager continues its work."""
         for task in self._running.values():
             task.cancel()
 
@@ -157,7 +155,7 @@ class Works:
         return record
 
     def _adopted(self, request: judgement.Request) -> _Record | None:
-        """Return the operation of an earlier life that made what still stands."""
+        """Return the operation of an earlier adapter whose result still exists, or None."""
         for operation in self._shown():
             if operation.request_id != request.request_id:
                 continue

@@ -47,62 +47,62 @@ class WrappingAdapter(contract.FabricAdapter):
                 yield event
 
     async def capabilities(self) -> contract.Capabilities:
-        """As the contract says."""
+        """Return the fabric's capabilities, as the contract says."""
         async with self._around("capabilities"):
             return await self._adapter.capabilities()
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says."""
+        """Return all hosts, as the contract says."""
         async with self._around("hosts"):
             return await self._adapter.hosts()
 
     async def devices(self) -> contract.Inventory:
-        """As the contract says."""
+        """Return all devices, as the contract says."""
         async with self._around("devices"):
             return await self._adapter.devices()
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin an attach, as the contract says."""
         async with self._around("attach"):
             return self._shown(await self._adapter.attach(request))
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin a detach, as the contract says."""
         async with self._around("detach"):
             return self._shown(await self._adapter.detach(request))
 
     async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin to make a slice, as the contract says."""
         async with self._around("create_slice"):
             return self._shown(await self._adapter.create_slice(request))
 
     async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin to delete a slice, as the contract says."""
         async with self._around("delete_slice"):
             return self._shown(await self._adapter.delete_slice(request))
 
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
-        """As the contract says."""
+        """Return one operation, as the contract says."""
         async with self._around("operation"):
             return self._shown(
                 await self._adapter.operation(operation_id=operation_id, request_id=request_id)
             )
 
     async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says."""
+        """Return all remembered operations, as the contract says."""
         async with self._around("operations"):
             return tuple(self._shown(operation) for operation in await self._adapter.operations())
 
     async def cancel(self, operation_id: str) -> contract.Operation:
-        """As the contract says."""
+        """Cancel an operation, as the contract says."""
         async with self._around("cancel"):
             return self._shown(await self._adapter.cancel(operation_id))
 
     @contextlib.asynccontextmanager
     async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
-        """As the contract says."""
+        """Yield the events after a version, as the contract says."""
         async with (
             self._around("watch"),
             self._adapter.watch(from_version) as events,
@@ -111,7 +111,7 @@ class WrappingAdapter(contract.FabricAdapter):
             yield shown
 
     async def close(self) -> None:
-        """As the contract says."""
+        """Close the connection, as the contract says."""
         async with self._around("close"):
             await self._adapter.close()
 
@@ -128,7 +128,7 @@ class KeepingAdapter(WrappingAdapter):
     """
 
     def __init__(self, adapter: contract.FabricAdapter) -> None:
-        """See `WrappingAdapter`."""
+        """Wrap an adapter; see `WrappingAdapter`."""
         super().__init__(adapter)
         self._devices: dict[str, contract.Device] = {}
         # The reports since each listing under way began, by the listing's number.
@@ -141,7 +141,7 @@ class KeepingAdapter(WrappingAdapter):
         self._arranging: asyncio.TimerHandle | None = None
 
     def arrange(self) -> None:
-        """Make what is shown of all devices anew; they are shown as they are, unless a subclass overrides it."""
+        """Compute the shown form of all devices again; without an override it is their own."""
 
     def _arrange_soon(self) -> None:
         """Arrange at once, or together with what follows within a pause that grows with the number of devices."""
@@ -165,7 +165,7 @@ class KeepingAdapter(WrappingAdapter):
             self._arranging = None
 
     async def close(self) -> None:
-        """As the contract says."""
+        """Close the connection, as the contract says."""
         self._stop_arranging()
         await super().close()
 

@@ -1,5 +1,5 @@
-"""Typed views of the API objects Drawbar reads and writes.
+"""Typed views of the API objects that Drawbar reads and writes.
 
-Only fields that Drawbar uses are named; unknown ones are skipped when decoding, so these structs are never written
-back whole, except those Drawbar owns alone.
+They name only the fields that Drawbar uses. Decoding skips unknown fields, so these structs are never written back
+whole, except for Drawbar's own objects.
 """

@@ -19,9 +19,9 @@ NODE_LABEL = "drawbar.dev/node"
 FORCE_ANNOTATION = "drawbar.dev/force-detach"
 LABEL_VALUE_CHARS = 63
 LOCAL = ""
-"""In place of a Fabric's name: the device lives in its node, and the node alone has this value of it."""
+"""In place of a Fabric's name: the device is in a local pool."""
 FINDINGS_MAX = 16
-"""How many findings a node reports of a device."""
+"""The most findings in a node's report on a device."""
 
 # Condition types of the status.
 ATTACHED = "Attached"
@@ -29,33 +29,33 @@ DETACHED = "Detached"
 VISIBLE = "Visible"
 RELEASED = "Released"
 EXCLUSIVE = "Exclusive"
-# What a node reports of the health of a device that it finds ill.
+# The node's report on the health of an unhealthy device.
 UNHEALTHY = "Unhealthy"
 
 
 def name(fabric: str, device: str) -> str:
-    """The one name an attachment of this device can have.
+    """Return the only possible name of an attachment of this device.
 
     Args:
-        fabric: name of the Fabric object, at most 63 characters (its CRD sees to it).
+        fabric: name of the Fabric object, at most 63 characters (its CRD enforces it).
         device: the device's DRA name, a DNS label.
     """
     return f"{fabric}.{device}"
 
 
 def node_label(node_name: str) -> str:
-    """The value of `NODE_LABEL` for a node: its name, or for a name too long for a label (63) a hash of it."""
+    """Return the value of `NODE_LABEL` for a node: its name, or a hash if the name exceeds a label's 63 characters."""
     if len(node_name) <= LABEL_VALUE_CHARS:
         return node_name
     return f"sha256-{hashlib.sha256(node_name.encode()).hexdigest()[:32]}"
 
 
 class Initialisation(meta.Struct, frozen=True):
-    """What makes the device ready: a program, or the kernel driver of a DFL card, which loads a bitstream.
+    """The initialisation of the device: a program, or the kernel driver of a DFL card, which loads a bitstream.
 
     Attributes:
         hook: name of a file in the node daemon's directory of hooks; empty for the driver.
-        timeout_seconds: how long it may take.
+        timeout_seconds: the longest time.
         bitstream: name of a file in the node daemon's directory of bitstreams; empty for none.
         sha256: of that file's content, 64 hexadecimal digits.
     """
@@ -71,7 +71,7 @@ class Hook(meta.Struct, frozen=True):
 
     Attributes:
         hook: name of a file in the node daemon's directory of hooks.
-        timeout_seconds: how long it may take.
+        timeout_seconds: the longest time.
     """
 
     hook: str
@@ -79,27 +79,27 @@ class Hook(meta.Struct, frozen=True):
 
 
 class Versions(meta.Struct, frozen=True):
-    """The lowest versions with which the device is called visible, as `parameters.Versions`; empty for any."""
+    """The lowest versions for a visible device, as in `parameters.Versions`; empty for any."""
 
     driver: str = ""
     firmware: str = ""
 
 
 class ClaimReference(meta.Struct, frozen=True):
-    """The claim that a device is attached for.
+    """The claim of an attached device.
 
     Attributes:
-        requests: the claim's requests that got this device.
-        devices: how many devices of this driver the claim has; a node that knows as many need not read the claim.
-            0 where the node has to read it.
-        memory_mode: what the node makes of the device's volatile memory, as `parameters.Memory.mode`; empty for the default.
-        memory_interleave: it is one region with that of the other members of its composite.
+        requests: the claim's requests for this device.
+        devices: the number of the claim's devices of this driver; a node that knows as many need not read the claim.
+            0 if the node has to read it.
+        memory_mode: the use of the device's volatile memory, as in `parameters.Memory.mode`; empty for the default.
+        memory_interleave: whether it is one region with that of the other members of its composite.
         memory_granularity: of that region, in bytes; 0 for the kernel's choice.
-        initialise: what makes the device ready for the claim, beside its class; None for nothing.
+        initialise: the claim's initialisation, in addition to its class's; None for nothing.
         minimum_versions: of its driver and firmware.
-        drain: what makes others let go of the device after the claim; None for nothing.
-        clean_up: what cleans the device after the claim, beside its class; None for nothing.
-        virtual_functions: that the device gets.
+        drain: the hook that ends other uses of the device after the claim; None for nothing.
+        clean_up: the hook that cleans the device after the claim, in addition to its class's; None for nothing.
+        virtual_functions: the device's virtual functions.
     """
 
     namespace: str
@@ -119,12 +119,12 @@ class ClaimReference(meta.Struct, frozen=True):
 
 ERASED_CLASSES = frozenset(listed for listed in OFFERED_CLASSES if listed.can_erase)
 UNWEARING_CLASSES = frozenset({"cxl-memory"})
-"""Of devices that no number of erasures wears out."""
+"""Classes of devices that erasures do not wear out."""
 """Classes of device that keep their users' data, and are erased unless their Fabric has another policy."""
 
 
 class Clean(enum.Enum):
-    """What is done about what a user left on a device, before another one gets it or it leaves its node."""
+    """The treatment of a user's data on a device, before another user gets it or it leaves its node."""
 
     NONE = "none"
     """Nothing."""
@@ -135,13 +135,13 @@ class Clean(enum.Enum):
 
 
 class DeviceIdentifier(meta.Struct, frozen=True):
-    """One identifier of a device, as the fabric manager reports it.
+    """One identifier of a device from the fabric manager.
 
     Attributes:
         kind: one of `drawbar.fabric.witnesses.Kind`.
         value: in the normal form of its kind.
         source: the manager's property, such as `Processor.UUID`; for people.
-        shared: another device of the fabric has it too, so it only narrows.
+        shared: whether another device of the fabric has it too, so that it only narrows the choice.
     """
 
     kind: str
@@ -155,12 +155,13 @@ class Identity(meta.Struct, frozen=True):
 
     Attributes:
         device_class: one of `drawbar.fabric.classes.DeviceClass`.
-        serial: serial number of an undeclared kind, as the fabric reports it.
+        serial: serial number of an undeclared kind, from the fabric.
         identifiers: those of declared kinds.
-        pci_id: vendor and device as `vvvv:dddd`, lower-case hexadecimal; empty when the fabric does not know.
-        slot: the hot-plug slot of the host, where it is known beforehand; see `ConnectionRecord.slot`.
-        sole_arrival: the node can read none of these identifiers, so the only card of its model that arrives is the device.
-            Such devices are attached to a node one after the other, each once the node has listed its cards.
+        pci_id: vendor and device as `vvvv:dddd`, lower-case hexadecimal; empty if the fabric does not know it.
+        slot: the hot-plug slot of the host, if it is known beforehand; see `ConnectionRecord.slot`.
+        sole_arrival: whether the node can read none of these identifiers, so that the only new card of the model is
+            the device. Such devices are attached to a node one after the other, each once the node has listed its
+            cards.
     """
 
     device_class: str
@@ -172,10 +173,10 @@ class Identity(meta.Struct, frozen=True):
 
 
 class Composite(meta.Struct, frozen=True):
-    """The composite as a member of which a device is attached.
+    """The composite of an attached device.
 
     Attributes:
-        name: of the DRA device that the claim was given.
+        name: of the allocated DRA device.
         devices: the DRA names of all members.
     """
 
@@ -184,11 +185,11 @@ class Composite(meta.Struct, frozen=True):
 
 
 class Share(meta.Struct, frozen=True):
-    """The share of a device that a claim was given: its memory is carved from the device, and attached in its place.
+    """A claim's share of a device: memory that is carved from the device and attached in its place.
 
     Attributes:
         device: the DRA name of the device.
-        device_id: the fabric manager's id of it.
+        device_id: the fabric manager's id of the device.
         share_id: of the allocation's result.
         memory_bytes: of the share.
     """
@@ -203,14 +204,14 @@ class AttachmentSpec(meta.Struct, frozen=True):
     """The intent. Only the claim may change.
 
     Attributes:
-        claim: who has it; None while it is kept for the next one, or held by an operator.
-        model: of the device, as the fabric reports it.
-        attributes: by name those that the fabric's adapter gives it, for the files that containers read.
-        clean: what is done about its users' traces; None for what its class does.
-        unclean: it may have data of an earlier user when it arrives.
-        composite: what the claim was given, where that is a composite of several devices; None for the device itself.
-        share: what the claim was given, where that is a share of a device; `device` and `device_id` are its own then.
-        idle_since: when its last claim let go of it, while it is kept attached for the next; None otherwise.
+        claim: the device's claim; None while the device is kept for the next one, or held by an operator.
+        model: of the device, from the fabric.
+        attributes: by name, from the fabric's adapter, for the files that containers read.
+        clean: the treatment of its users' data; None for the class's default.
+        unclean: whether it may arrive with an earlier user's data.
+        composite: the allocated composite of several devices; None for the device itself.
+        share: the allocated share of a device; `device` and `device_id` are then the share's own.
+        idle_since: the release by its last claim, while it is kept attached for the next; else None.
     """
 
     fabric: str
@@ -233,30 +234,30 @@ class AttachmentSpec(meta.Struct, frozen=True):
 
     @property
     def is_local(self) -> bool:
-        """Whether the device lives in its node."""
+        """Return whether the device belongs to a local pool."""
         return self.fabric == LOCAL
 
     @property
     def erases(self) -> bool:
-        """Whether data of its users are to be erased."""
+        """Return whether the data of the device's users must be erased."""
         by_class = self.identity.device_class in ERASED_CLASSES
         return self.clean is Clean.ERASE or (self.clean is None and by_class)
 
     @property
     def allocated(self) -> str:
-        """The name of the DRA device that its claim was given: of the device, of its composite, or of what it is a share of."""
+        """Return the name of the allocated DRA device: the device, its composite, or the pool of its share."""
         if self.share is not None:
             return self.share.device
         return self.composite.name if self.composite is not None else self.device
 
     @property
     def share_id(self) -> str | None:
-        """The id of the share that its claim was given; None where it is none."""
+        """Return the id of the claim's share, or None if the device is not shared."""
         return self.share.share_id if self.share is not None else None
 
     @property
     def companions(self) -> tuple[str, ...]:
-        """The names of the DeviceAttachments of the other members of its composite."""
+        """Return the names of the DeviceAttachments of the other members of its composite."""
         members = self.composite.devices if self.composite is not None else ()
         return tuple(name(self.fabric, member) for member in members if member != self.device)
 
@@ -267,7 +268,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
 
     @property
     def memory(self) -> parameters.Memory:
-        """What its claim makes of its volatile memory."""
+        """Return the claim's settings for the device's volatile memory."""
         claim = self.claim
         if claim is None:
             return parameters.Memory()
@@ -279,7 +280,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
 
 
 class OperationRecord(meta.Struct, frozen=True):
-    """The attach whose outcome the condition `Attached` reports; `started_at` is empty where another process asked for it."""
+    """The attach behind the condition `Attached`; `started_at` is empty if another process requested it."""
 
     request_id: str = msgspec.field(name="requestID")
     attempt: int = 0
@@ -287,11 +288,11 @@ class OperationRecord(meta.Struct, frozen=True):
 
 
 class ConnectionRecord(meta.Struct, frozen=True):
-    """Where the fabric connected the device.
+    """The connection of the device in the fabric.
 
     Attributes:
-        port: the host's port, as the fabric names it.
-        slot: the hot-plug slot behind the port, as the fabric reports it; the node goes by its kernel.
+        port: the host's port, in the fabric's terms.
+        slot: the hot-plug slot behind the port, from the fabric; the node relies on its kernel.
     """
 
     port: str = ""
@@ -299,13 +300,13 @@ class ConnectionRecord(meta.Struct, frozen=True):
 
 
 class DeviceRecord(meta.Struct, frozen=True):
-    """The device that came, of a fabric that chooses it.
+    """The attached device of a fabric that chooses it.
 
     Attributes:
         id: the fabric manager's stable id of it.
-        serial: as `Identity.serial`.
-        identifiers: as `Identity.identifiers`.
-        pci_id: as `Identity.pci_id`.
+        serial: as in `Identity.serial`.
+        identifiers: as in `Identity.identifiers`.
+        pci_id: as in `Identity.pci_id`.
     """
 
     id: str
@@ -315,11 +316,11 @@ class DeviceRecord(meta.Struct, frozen=True):
 
 
 class NodeFinding(meta.Struct, frozen=True):
-    """Something that the node found wrong with the device, and what its health policy makes of it.
+    """A fault of the device seen by the node, with the effect of its health policy.
 
     Attributes:
         name: of the finding, such as `link-narrow`; the key of the taint without the driver's name.
-        value: tells its states apart, such as `x4-of-x16`; may be empty.
+        value: distinguishes its states, such as `x4-of-x16`; may be empty.
         effect: of the taint: `None`, `NoSchedule` or `NoExecute`.
         message: one sentence.
     """
@@ -335,9 +336,9 @@ class Recognition(meta.Struct, frozen=True):
 
     Attributes:
         kind: of the identifier, or `slot`, or `sole-arrival`.
-        fabric_source: where the fabric manager shows the number.
-        node_source: where the node read the same number.
-        fingerprint: place, model and serial number of the card; a card with another one is not the card of before.
+        fabric_source: the fabric manager's property with the number.
+        node_source: the node's source of the same number.
+        fingerprint: place, model and serial number of the card; another fingerprint means another card.
     """
 
     kind: str
@@ -361,20 +362,20 @@ class Baseline(meta.Struct, frozen=True):
 
 
 class NodeReport(meta.Struct, frozen=True):
-    """What the node daemon sees.
+    """The report of the node daemon.
 
     Attributes:
         pci_address: of the device's first function.
-        kernel_driver: of the device's first function; empty where none is bound.
-        boot_id: of the kernel that saw it.
-        slot: the hot-plug slot it sits in; empty where the port has none.
-        recognised_by: the deciding witness; None until the device was recognised.
+        kernel_driver: of the device's first function; empty if none is bound.
+        boot_id: of the reporting kernel.
+        slot: the device's hot-plug slot; empty if the port has none.
+        recognised_by: the deciding witness; None until the device is recognised.
         health: `Healthy`, `Unhealthy` or `Unknown`; see `unhealthy`.
-        health_message: why, in one sentence.
-        findings: what was found, worst first; from a node daemon that reports none, `health` alone describes it.
+        health_message: the reason, in one sentence.
+        findings: worst first; without findings, `health` describes the device.
         claim_uid: the claim that it was last made ready for; empty once no trace of its use is left on the device.
-        allocation_timestamp: of that claim then.
-        drain: of that claim then: the next claim, or none, may name another.
+        allocation_timestamp: of that claim at that time.
+        drain: of that claim at that time; the next claim may name another or none.
         clean_up: likewise.
     """
 
@@ -393,12 +394,12 @@ class NodeReport(meta.Struct, frozen=True):
 
     @property
     def unhealthy(self) -> bool:
-        """Whether the node finds the device ill."""
+        """Return whether the node reports the device as unhealthy."""
         return self.health == UNHEALTHY
 
 
 class Failure(meta.Struct, frozen=True):
-    """Why the attachment does not come about."""
+    """The reason why the attachment fails."""
 
     reason: str
     message: str
@@ -406,11 +407,11 @@ class Failure(meta.Struct, frozen=True):
 
 
 class ContradictionRecord(meta.Struct, frozen=True):
-    """A connection that the fabric manager no longer shows, of a device that its node has seen.
+    """A connection that the fabric manager no longer shows, for a device that its node has seen.
 
     Attributes:
-        since: when the manager first showed another state.
-        host_id: the host where it shows the device; empty while it shows the device as free.
+        since: the first report of another state by the manager.
+        host_id: the device's host in that report; empty while it is shown as free.
     """
 
     since: str
@@ -421,7 +422,7 @@ class AttachmentStatus(meta.Struct, frozen=True):
     """The record.
 
     Attributes:
-        refusal: the fabric manager's latest words against the attach, while that is tried again.
+        refusal: the fabric manager's latest refusal of the attach, while that is retried.
     """
 
     phase: str = ""
@@ -444,12 +445,12 @@ class DeviceAttachment(meta.Struct, frozen=True):
     status: AttachmentStatus = AttachmentStatus()
 
     def holds(self, condition_type: str) -> bool:
-        """Whether that condition of the status is True."""
+        """Return whether that condition of the status is True."""
         return meta.is_true(self.status.conditions, condition_type)
 
     @property
     def identity(self) -> Identity:
-        """What the node knows the device by: of a device that its fabric chose, once that has come."""
+        """Return the identity for the node. If the fabric chooses the device, its status completes the identity."""
         device = self.status.device
         if device is None:
             return self.spec.identity
@@ -459,34 +460,34 @@ class DeviceAttachment(meta.Struct, frozen=True):
 
     @property
     def device_id(self) -> str:
-        """The fabric manager's id of the device, or of its place until the fabric has chosen one."""
+        """Return the fabric manager's id of the device, or of its place until the fabric has chosen a device."""
         return self.status.device.id if self.status.device is not None else self.spec.device_id
 
     @property
     def deleting(self) -> bool:
-        """Whether the detach has been asked for."""
+        """Return whether the attachment is being deleted, which requests the detach."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def held_by_hand(self) -> bool:
-        """Whether an operator made it, for no claim."""
+        """Return whether an operator made the attachment, without a claim."""
         return self.spec.claim is None and self.spec.idle_since is None
 
     @property
     def lends(self) -> bool:
-        """Whether its node offers the virtual functions of the device, each by itself."""
+        """Return whether the node offers the virtual functions of the device individually."""
         claim = self.spec.claim
         return self.held_by_hand or (claim is not None and bool(claim.virtual_functions.offered))
 
     @property
     def is_used(self) -> bool:
-        """Whether the device may have been used since its node last cleaned it."""
+        """Return whether the device may have been used since its node last cleaned it."""
         by_claim = self.status.node is not None and bool(self.status.node.claim_uid)
         return by_claim or self.held_by_hand or self.spec.unclean
 
     @property
     def has_traces(self) -> bool:
-        """Whether the device was used for another allocation than the one it is attached for now, here or on another node."""
+        """Return whether the device was used for another allocation than its current one, on any node."""
         node = self.status.node
         if node is None:
             return self.spec.unclean
@@ -494,26 +495,26 @@ class DeviceAttachment(meta.Struct, frozen=True):
 
     @property
     def is_made_ready(self) -> bool:
-        """Whether the node has made the device ready, in the boot of its report, for the allocation that it is attached for.
+        """Return whether the node has made the device ready for its allocation, in the boot of its report.
 
-        It stays true if the device fails later. Without a claim it is true of a device without traces of a use.
+        It stays true if the device fails later. Without a claim, it is true for a device without traces of a use.
         """
         node = self.status.node
         return node is not None and (node.claim_uid, node.allocation_timestamp) == self.user
 
     @property
     def user(self) -> tuple[str, str]:
-        """The allocation that it is attached for, as its node records it: the claim's uid and the timestamp, empty without a claim."""
+        """Return the claim's UID and allocation timestamp, as recorded by the node; empty strings without a claim."""
         claim = self.spec.claim
         return (claim.uid, self.spec.allocation_timestamp or "") if claim is not None else ("", "")
 
     @property
     def forced(self) -> bool:
-        """Whether an operator wants it detached without its node's word."""
+        """Return whether an operator forces the detach, without the node's preparation."""
         return self.metadata.annotations.get(FORCE_ANNOTATION) == "true"
 
     def is_used_with(self, companion: "DeviceAttachment | None", condition_type: str) -> bool:
-        """Whether another member of its composite is there for the same allocation, and holds that condition for it."""
+        """Return whether another member of its composite has the same allocation and holds that condition."""
         if companion is None or companion.deleting or not companion.holds(condition_type):
             return False
         if self.spec.claim is None or companion.spec.claim is None:

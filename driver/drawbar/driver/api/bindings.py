@@ -33,7 +33,10 @@ NODE_CONDITIONS = (VISIBLE, NODE_FAILED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One device, or share of one, as DRA names it. Drivers and pools cannot hold spaces, so a key is one line of text."""
+    """One device, or share of one, by its DRA names.
+
+    Drivers and pools cannot hold spaces, so a key is one line of text.
+    """
 
     pool: str
     device: str
@@ -71,12 +74,12 @@ def failure_conditions(driver: str) -> tuple[str, ...]:
 
 
 def is_true(claim: claims.ResourceClaim, driver: str, key: Key, condition: str) -> bool:
-    """Whether this condition of the device is True in the claim's status."""
+    """Return whether this condition of the device is True in the claim's status."""
     return meta.is_true(_conditions(claim, driver, key), condition_type(driver, condition))
 
 
 def is_current(claim: claims.ResourceClaim, *, uid: str, allocation_timestamp: str | None) -> bool:
-    """Whether the claim has this uid and this allocation."""
+    """Return whether the claim has this UID and this allocation."""
     allocation = claim.status.allocation
     return (
         claim.metadata.uid == uid

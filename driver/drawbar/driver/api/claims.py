@@ -1,4 +1,4 @@
-"""ResourceClaims as the driver sees them: who was given which device, on which node, since when.
+"""ResourceClaims from the driver's view: the devices of each claim, their node, and the time of the allocation.
 
 Source: `resource.k8s.io/v1` ResourceClaimStatus.
 """
@@ -10,12 +10,12 @@ import msgspec
 
 from drawbar.driver.api import meta
 
-# How a claim asks to be allocated at once, and on which node if it has a wish.
+# A claim's request for immediate allocation, and its preferred node, if any.
 MODE_ANNOTATION = "drawbar.dev/allocation-mode"
 NODE_ANNOTATION = "drawbar.dev/node"
-# Of a claim made from a template: what its pod calls it.
+# The pod's name for a claim made from a template.
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
-# The scheduler has it put on what it allocates; then the claim is its own, and the claim controller's.
+# The scheduler adds it to the claims it allocates; then these belong to it and to the claim controller.
 SCHEDULED = "resource.kubernetes.io/delete-protection"
 # Of opaque parameters. Python compares and writes what has less than about 900.
 LEVELS_MAX = 500
@@ -27,7 +27,7 @@ class AllocationResult(meta.Struct, frozen=True):
     """One device given to one request.
 
     Attributes:
-        share_id: of a share of the device; None where the device is given as a whole.
+        share_id: of a share of the device; None for the whole device.
         consumed_capacity: of such a share, quantities by the name of the capacity.
     """
 
@@ -46,7 +46,7 @@ class OpaqueConfiguration(meta.Struct, frozen=True):
     """Parameters that only their driver understands; see `api.parameters`.
 
     Attributes:
-        parameters: None where they have more than `LEVELS_MAX` levels.
+        parameters: None if they have more than `LEVELS_MAX` levels.
     """
 
     driver: str = ""
@@ -73,7 +73,7 @@ class AllocatedConfiguration(meta.Struct, frozen=True):
 
     Attributes:
         source: `FromClass` or `FromClaim`.
-        requests: whose devices are meant; empty for all of the claim.
+        requests: the concerned requests; empty for all of the claim.
     """
 
     source: str = ""
@@ -104,19 +104,19 @@ class NodeSelectorTerm(meta.Struct, frozen=True):
 
 
 class NodeSelector(meta.Struct, frozen=True):
-    """The nodes an allocation may be used on."""
+    """The allowed nodes of an allocation."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 def one_node(name: str) -> NodeSelector:
-    """The selector of one node."""
+    """Return the selector of one node."""
     requirement = FieldRequirement(key="metadata.name", operator="In", values=(name,))
     return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(requirement,)),))
 
 
 class Allocation(meta.Struct, frozen=True):
-    """What the scheduler decided."""
+    """The scheduler's decision."""
 
     devices: DeviceAllocation = DeviceAllocation()
     node_selector: NodeSelector | None = None
@@ -124,7 +124,7 @@ class Allocation(meta.Struct, frozen=True):
 
     @property
     def node(self) -> str | None:
-        """The one node of a `bindsToNode` device; None when the selector leaves more than one open."""
+        """Return the only node of a `bindsToNode` device, or None if the selector allows several."""
         terms = self.node_selector.node_selector_terms if self.node_selector else ()
         if len(terms) != 1:
             return None
@@ -137,7 +137,7 @@ class Allocation(meta.Struct, frozen=True):
 
 
 class Consumer(meta.Struct, frozen=True):
-    """Who the claim is reserved for."""
+    """The user of a reserved claim."""
 
     resource: str = ""
     name: str = ""
@@ -145,7 +145,7 @@ class Consumer(meta.Struct, frozen=True):
 
 
 class AllocatedDevice(meta.Struct, frozen=True):
-    """What drivers said about one allocated device."""
+    """The drivers' reports on one allocated device."""
 
     driver: str
     pool: str
@@ -163,10 +163,10 @@ class ClaimStatus(meta.Struct, frozen=True):
 
 
 class ResourceClaim(meta.Struct, frozen=True):
-    """A request for devices and what became of it.
+    """A request for devices and its result.
 
-    Of the metadata that anybody may fill, only what Drawbar reads is kept: all claims of the cluster are held in memory,
-    and a claim of 1.5 MB can have labels that take 25 MB there.
+    Of the metadata, only the fields that Drawbar reads are kept: all claims of the cluster are held in memory, and a
+    claim of 1.5 MB can have labels that take 25 MB there.
     """
 
     ANNOTATIONS: ClassVar[tuple[str, ...]] = (MODE_ANNOTATION, NODE_ANNOTATION)
@@ -176,7 +176,7 @@ class ResourceClaim(meta.Struct, frozen=True):
 
     @property
     def pod_claim(self) -> str:
-        """What the pod calls a claim that was made from a template for it, of a `PodClaim`; else empty."""
+        """Return the name of the `PodClaim` in the pod, if the claim was made from a template; else an empty string."""
         return self.metadata.annotations.get(POD_CLAIM_ANNOTATION, "")
 
     def __post_init__(self) -> None:
@@ -198,7 +198,7 @@ class ResourceClaim(meta.Struct, frozen=True):
             msgspec.structs.force_setattr(self, "metadata", bare)
 
     def results(self, driver: str) -> tuple[AllocationResult, ...]:
-        """The devices of `driver` in the allocation that are to be attached; admin access never attaches."""
+        """Return the allocated devices of `driver` to attach. Devices with admin access are never attached."""
         if self.status.allocation is None:
             return ()
         return tuple(
@@ -208,7 +208,7 @@ class ResourceClaim(meta.Struct, frozen=True):
         )
 
     def conditions(self, result: AllocationResult) -> tuple[meta.Condition, ...]:
-        """What was said about that device so far."""
+        """Return the current conditions of that device in the claim's status."""
         for device in self.status.devices:
             named = (device.driver, device.pool, device.device, device.share_id)
             if named == (result.driver, result.pool, result.device, result.share_id):
@@ -217,6 +217,6 @@ class ResourceClaim(meta.Struct, frozen=True):
 
 
 class PodClaim(ResourceClaim, frozen=True):
-    """A claim with what its pod calls it."""
+    """A claim with its name in the pod."""
 
     ANNOTATIONS: ClassVar[tuple[str, ...]] = (*ResourceClaim.ANNOTATIONS, POD_CLAIM_ANNOTATION)

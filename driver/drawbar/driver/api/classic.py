@@ -1,11 +1,11 @@
-"""Claims, scheduling contexts and classes of classic dynamic resource allocation, as no API version has them.
+"""Claims, scheduling contexts and classes of classic dynamic resource allocation, independent of the API version.
 
-The two versions that Kubernetes 1.27 to 1.31 served say the same in different fields; `classic_v1alpha2` and
+The two versions of Kubernetes 1.27 to 1.31 express the same in different fields; `classic_v1alpha2` and
 `classic_v1alpha3` read them into these values and write the answers. All decisions are made on these values.
 PodSchedulingContexts, and the pods behind them, are the same in both.
 
-Source: KEP-3063; `resource.k8s.io/v1alpha2` and `v1alpha3`; core `v1` Pod, whose claims stood one level deeper (`source`)
-before 1.31.
+Source: KEP-3063; `resource.k8s.io/v1alpha2` and `v1alpha3`; core `v1` Pod, whose claims stood one level deeper
+(`source`) before 1.31.
 """
 
 import enum
@@ -25,7 +25,7 @@ def finalizer(driver: str) -> str:
 
 
 class Version(enum.StrEnum):
-    """The versions of the API that a driver's controller can allocate with."""
+    """The API versions in which a driver's controller can allocate."""
 
     V1ALPHA2 = "v1alpha2"
     V1ALPHA3 = "v1alpha3"
@@ -44,7 +44,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersReference:
-    """Where the parameters of a v1alpha2 claim or class are."""
+    """The place of the parameters of a v1alpha2 claim or class."""
 
     api_group: str
     kind: str
@@ -54,7 +54,7 @@ class ParametersReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
-    """What a v1alpha3 claim asks for under one name.
+    """One named request of a v1alpha3 claim.
 
     Attributes:
         class_name: the DeviceClass.
@@ -72,7 +72,7 @@ class Opaque:
     """Parameters of ours in a v1alpha3 claim or class.
 
     Attributes:
-        requests: which they are for; all of them where there is none.
+        requests: the concerned requests; empty for all of them.
     """
 
     parameters: object
@@ -81,12 +81,12 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What was allocated, and by whom.
+    """An allocation and its author.
 
     Attributes:
-        driver: the one whose controller allocated it.
-        handle: what we wrote; None if it is another's, or not to be read.
-        node: the one that it is bound to; None where it may be used on several.
+        driver: the driver of the allocating controller.
+        handle: our handle; None if it is another driver's, or unreadable.
+        node: the node of the allocation; None if several are allowed.
     """
 
     driver: str
@@ -99,14 +99,14 @@ class Claim:
     """A claim for this driver's controller.
 
     Attributes:
-        version: in which it was read, and is written.
+        version: of its reading and writing.
         finalizer: of this driver's controller.
-        controller: v1alpha3, the driver whose controller allocates.
+        controller: v1alpha3, the driver of the allocating controller.
         class_name: v1alpha2, the ResourceClass.
-        owner_uids: of the objects with which it is deleted: a pod, for one that was made from a template.
-        immediate: allocate at once, before a pod uses it.
+        owner_uids: of its owners, with which it is deleted: a pod, for a claim from a template.
+        immediate: whether it is allocated at once, before a pod uses it.
         requests: v1alpha3.
-        unsupported: what it asks for that this controller cannot do, in clauses.
+        unsupported: clauses about requests that this controller cannot meet.
     """
 
     version: Version
@@ -131,17 +131,17 @@ class Claim:
 
     @property
     def other_finalizers(self) -> tuple[str, ...]:
-        """The finalizers that are not ours."""
+        """Return the finalizers of other components."""
         return tuple(name for name in self.finalizers if name != self.finalizer)
 
     @property
     def held(self) -> bool:
-        """Whether our finalizer is on it."""
+        """Return whether our finalizer is on the claim."""
         return self.finalizer in self.finalizers
 
     @property
     def going(self) -> bool:
-        """Whether what was allocated for it is to be given back."""
+        """Return whether the claim's allocation must be released."""
         return self.deallocation_requested or (self.deleting and not self.reserved_for)
 
 
@@ -150,8 +150,8 @@ class Class:
     """A ResourceClass or a DeviceClass.
 
     Attributes:
-        driver: v1alpha2, whose controller allocates; empty with v1alpha3, where the claim has it.
-        suitable_nodes: the only nodes that come into question; None for all.
+        driver: v1alpha2, the driver of the allocating controller; empty with v1alpha3, where the claim has it.
+        suitable_nodes: the only possible nodes; None for all.
         selectors: v1alpha3, CEL expressions.
     """
 
@@ -165,12 +165,13 @@ class Class:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the scheduler asks of the drivers for one pod, and what was answered.
+    """The scheduler's question to the drivers about one pod, and their answers.
 
     Attributes:
         name: the pod's.
         pod_uids: of its owners.
-        entries: by the name in the pod's spec, the nodes that the claim cannot be allocated for; another driver's, too.
+        entries: by the name in the pod's spec, the nodes on which the claim cannot be allocated, including other
+            drivers' entries.
     """
 
     version: Version
@@ -188,9 +189,9 @@ class Pod:
     """A pod that waits for claims.
 
     Attributes:
-        claims: by the name in its spec, the name of the claim; None while it was not made from its template yet.
+        claims: the name of each claim by the name in the pod's spec; None before its creation from a template.
         from_template: names in its spec whose claims must be the pod's own.
-        over: it has terminated or is being deleted.
+        over: whether it has terminated or is being deleted.
     """
 
     name: Name
@@ -202,7 +203,7 @@ class Pod:
 
 
 class ConfigMap(meta.Struct, frozen=True):
-    """A core `v1` ConfigMap, as far as it holds parameters of classic claims and classes."""
+    """A core `v1` ConfigMap with parameters of classic claims and classes."""
 
     metadata: meta.ObjectMeta
     data: dict[str, str] = {}
@@ -237,7 +238,7 @@ class PodSchedulingContext(meta.Struct, frozen=True):
 
 
 class ClaimSource(meta.Struct, frozen=True):
-    """Where a pod's claim comes from, before 1.31."""
+    """The source of a pod's claim, before 1.31."""
 
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
@@ -253,7 +254,7 @@ class PodClaim(meta.Struct, frozen=True):
 
 
 class PodDocumentSpec(meta.Struct, frozen=True):
-    """The part of the spec that matters here."""
+    """The needed part of the spec."""
 
     resource_claims: tuple[PodClaim, ...] = ()
 
@@ -266,7 +267,7 @@ class PodClaimStatus(meta.Struct, frozen=True):
 
 
 class PodDocumentStatus(meta.Struct, frozen=True):
-    """The part of the status that matters here."""
+    """The needed part of the status."""
 
     phase: str = ""
     resource_claim_statuses: tuple[PodClaimStatus, ...] = ()

@@ -1,4 +1,4 @@
-"""Classic dynamic resource allocation as Kubernetes 1.27 to 1.30 have it.
+"""Classic dynamic resource allocation of Kubernetes 1.27 to 1.30.
 
 Source: `resource.k8s.io/v1alpha2` ResourceClass, ResourceClaim, PodSchedulingContext.
 """
@@ -13,7 +13,7 @@ IMMEDIATE = "Immediate"
 
 
 class Reference(meta.Struct, frozen=True):
-    """Where parameters are; those of a claim are in its own namespace."""
+    """The place of parameters; those of a claim are in its own namespace."""
 
     api_group: str = ""
     kind: str = ""
@@ -22,7 +22,7 @@ class Reference(meta.Struct, frozen=True):
 
 
 class ResourceClass(meta.Struct, frozen=True):
-    """Whose controller allocates, with which parameters, and on which nodes."""
+    """The driver of the allocating controller, the parameters, and the nodes of a class."""
 
     metadata: meta.ObjectMeta
     driver_name: str = ""
@@ -32,7 +32,7 @@ class ResourceClass(meta.Struct, frozen=True):
 
 
 class ClaimSpec(meta.Struct, frozen=True):
-    """What is requested."""
+    """The request."""
 
     resource_class_name: str = ""
     parameters_ref: Reference | None = None
@@ -47,7 +47,7 @@ class ResourceHandle(meta.Struct, frozen=True):
 
 
 class AllocationResult(meta.Struct, frozen=True):
-    """What was allocated."""
+    """The allocation."""
 
     resource_handles: tuple[ResourceHandle, ...] = ()
     available_on_nodes: claims.NodeSelector | None = None

@@ -1,4 +1,4 @@
-"""Classic dynamic resource allocation as Kubernetes 1.31 has it.
+"""Classic dynamic resource allocation of Kubernetes 1.31.
 
 Source: `resource.k8s.io/v1alpha3` DeviceClass, ResourceClaim, PodSchedulingContext.
 """
@@ -13,7 +13,7 @@ ALL_DEVICES = "All"
 
 
 class ClassSpec(demands.ClassSpec, frozen=True):
-    """What a class stands for."""
+    """The definition of a class."""
 
     suitable_nodes: claims.NodeSelector | None = None
 
@@ -26,7 +26,7 @@ class DeviceClass(meta.Struct, frozen=True):
 
 
 class DeviceClaim(meta.Struct, frozen=True):
-    """What is requested."""
+    """The requests."""
 
     requests: tuple[demands.Way, ...] = ()
     constraints: tuple[Any, ...] = ()
@@ -34,14 +34,14 @@ class DeviceClaim(meta.Struct, frozen=True):
 
 
 class ClaimSpec(meta.Struct, frozen=True):
-    """What is requested, and of which controller."""
+    """The requests, and the driver of the allocating controller."""
 
     devices: DeviceClaim = DeviceClaim()
     controller: str = ""
 
 
 class AllocationResult(meta.Struct, frozen=True):
-    """What was allocated, and by which controller."""
+    """The allocation, and the driver of its controller."""
 
     devices: claims.DeviceAllocation = claims.DeviceAllocation()
     node_selector: claims.NodeSelector | None = None

@@ -1,10 +1,10 @@
-"""The parameters of each device of a claim: those of its class, then those that the claim adds.
+"""The parameters of each device of a claim: those of its class, and then the claim's additions.
 
 Invariant: a claim changes no value of its class, and sets no variable that its class does not allow. So the right to
-write claims gives no more of a device than its administrator allows.
+write claims allows no more use of a device than its administrator permits.
 
-Of several entries of one source the later wins. An entry with requests holds for the devices of these requests alone.
-Source: `resource.k8s.io` DeviceAllocationConfiguration.
+Of several entries of one source the later one counts. An entry with requests applies only to the devices of these
+requests. Source: `resource.k8s.io` DeviceAllocationConfiguration.
 """
 
 import fnmatch
@@ -25,7 +25,7 @@ class Layer:
     """One entry of the allocation's configuration, decoded.
 
     Attributes:
-        requests: whose devices are meant; empty for all.
+        requests: the concerned requests; empty for all.
     """
 
     source: parameters.Source
@@ -33,14 +33,14 @@ class Layer:
     said: parameters.DeviceParameters
 
     def concerns(self, requests: Sequence[str]) -> bool:
-        """Whether it holds for a device of one of these requests, `request` or `request/alternative`."""
+        """Return whether the layer applies to a device of one of these requests, `request` or `request/alternative`."""
         return not self.requests or any(
             request in self.requests or request.split("/", 1)[0] in self.requests for request in requests
         )
 
 
 def has_parameters(allocation: claims.Allocation | None, driver: str) -> bool:
-    """Whether the allocation has parameters for this driver."""
+    """Return whether the allocation has parameters for this driver."""
     return any(True for _ in _entries(allocation, driver))
 
 
@@ -101,12 +101,12 @@ def merged(layers: Sequence[Layer]) -> parameters.DeviceParameters:
     )
     if problems:
         raise parameters.Invalid(problems)
-    # The list of allowed variables is of no more use.
+    # The list of allowed variables has served its purpose.
     return msgspec.structs.replace(merged, claim_variables=())
 
 
 def _incomplete(merged: parameters.DeviceParameters) -> Iterator[str]:
-    """What is wrong with class and claim together."""
+    """Yield the problems of the combined parameters of class and claim."""
     if (merged.fpga.bitstream is None) != (merged.fpga.sha256 is None):
         yield "fpga.bitstream and fpga.sha256 belong together: give both"
     if merged.memory.granularity is not None and not merged.memory.interleave:
@@ -152,7 +152,7 @@ def _layers(allocation: claims.Allocation | None, driver: str) -> tuple[list[Lay
     """Return the entries for this driver, and the problems of all of them."""
     layers, problems = [], []
     for entry in _entries(allocation, driver):
-        # Only what is marked as a class's is an administrator's.
+        # Only entries marked as a class's come from an administrator.
         source = parameters.Source.CLAIM
         if entry.source == parameters.Source.CLASS:
             source = parameters.Source.CLASS

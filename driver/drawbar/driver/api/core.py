@@ -1,4 +1,4 @@
-"""Nodes, Pods, Secrets and Leases, as far as Drawbar reads them.
+"""The parts of Nodes, Pods, Secrets and Leases that Drawbar reads.
 
 Source: core `v1` Node, Pod and Secret, `coordination.k8s.io/v1` Lease; the taint `out-of-service`: KEP-2268.
 """
@@ -26,7 +26,7 @@ class NodeSpec(meta.Struct, frozen=True):
 
 
 class NodeInfo(meta.Struct, frozen=True):
-    """What the kubelet reports of the machine and of itself."""
+    """The kubelet's report on the machine and on itself."""
 
     system_uuid: str = msgspec.field(default="", name="systemUUID")
     kubelet_version: str = ""
@@ -34,7 +34,7 @@ class NodeInfo(meta.Struct, frozen=True):
 
 
 class NodeCondition(meta.Struct, frozen=True):
-    """The part of a node's condition that Drawbar reads: there are four or more of each node, with a text each."""
+    """The part of a node's condition that Drawbar reads. Each node has at least four, each with a text."""
 
     type: str
     status: str
@@ -56,12 +56,12 @@ class Node(meta.Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Whether its kubelet reports in time; True as well while it never did."""
+        """Return whether the node's kubelet reports in time, or has never reported."""
         return self._reported in ("True", None)
 
     @property
     def is_reported_ready(self) -> bool:
-        """As `ready`, and False while its kubelet never reported."""
+        """Return whether the node's kubelet reports in time; False if it has never reported."""
         return self._reported == "True"
 
     @property
@@ -72,7 +72,10 @@ class Node(meta.Struct, frozen=True):
 
     @property
     def out_of_service(self) -> bool:
-        """Whether an administrator has marked it as switched off: no process there uses a device or reports."""
+        """Return whether an administrator has marked the node as out of service.
+
+        No process there uses a device or reports.
+        """
         return any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)
 
 
@@ -99,12 +102,12 @@ class Pod(meta.Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Whether its probes succeed."""
+        """Return whether the pod's probes succeed."""
         return meta.is_true(self.status.conditions, "Ready")
 
 
 class LeaseSpec(meta.Struct, frozen=True):
-    """Who leads, and until when. Times are `metav1.MicroTime`."""
+    """The holder and the time of a lease. Times are `metav1.MicroTime`."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

@@ -1,4 +1,4 @@
-"""What a ResourceClaim asks for, and the DeviceClasses that it names: read only for claims that are allocated at once.
+"""The requests of a ResourceClaim and their DeviceClasses, read only for immediate allocation.
 
 The watch of all claims (`api.claims`) leaves the spec out, since no other reader needs it.
 
@@ -38,21 +38,21 @@ class Way(meta.Struct, frozen=True):
 
 
 class Request(meta.Struct, frozen=True):
-    """Devices under one name; exactly one of the two is set."""
+    """Devices under one name; exactly one of the two alternatives is set."""
 
     name: str = ""
     exactly: Way | None = None
     first_available: tuple[Way, ...] = ()
 
     def ways(self) -> tuple[tuple[str, Way], ...]:
-        """Every way to meet it, the best first, with its name in an allocation."""
+        """Return the alternatives of the request, the best first, with their names in an allocation."""
         if self.exactly is not None:
             return ((self.name, self.exactly),)
         return tuple((f"{self.name}/{way.name}", way) for way in self.first_available)
 
 
 class Devices(meta.Struct, frozen=True):
-    """Everything that a claim asks for."""
+    """All requests of a claim."""
 
     requests: tuple[Request, ...] = ()
     constraints: tuple[Any, ...] = ()
@@ -66,7 +66,7 @@ class ClaimSpec(meta.Struct, frozen=True):
 
 
 class Claim(meta.Struct, frozen=True):
-    """A claim with what it asks for."""
+    """A claim with its requests."""
 
     metadata: meta.ObjectMeta
     spec: ClaimSpec = ClaimSpec()
@@ -74,7 +74,7 @@ class Claim(meta.Struct, frozen=True):
 
 
 class ClassSpec(meta.Struct, frozen=True):
-    """What a class of devices is."""
+    """The definition of a class of devices."""
 
     selectors: tuple[Selector, ...] = ()
     config: tuple[claims.AllocatedConfiguration, ...] = ()
@@ -88,15 +88,15 @@ class DeviceClass(meta.Struct, frozen=True):
 
 
 def is_immediate(metadata: meta.ObjectMeta) -> bool:
-    """Whether a claim asks to be allocated at once."""
+    """Return whether a claim requests immediate allocation."""
     return metadata.annotations.get(claims.MODE_ANNOTATION) == IMMEDIATE
 
 
 def expressions(selectors: tuple[Selector, ...]) -> tuple[str, ...]:
-    """The CEL expressions, all of which must hold."""
+    """Return the CEL expressions, all of which must be true."""
     return tuple(selector.cel.expression for selector in selectors if selector.cel is not None)
 
 
 def shown(expression: str) -> str:
-    """An expression for a message, which has no room for all of a long one."""
+    """Return an expression for a message, cut if it is long."""
     return repr(expression) if len(expression) <= SHOWN_CHARS else f"{expression[:SHOWN_CHARS]!r}..."

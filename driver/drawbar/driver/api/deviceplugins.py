@@ -1,12 +1,12 @@
-"""Which cards the device plugins hand out, by the names of their extended resources; pure.
+"""The cards of device plugins, by the names of their extended resources; pure.
 
-A device plugin tells the kubelet a resource and a number, never a PCI address. So all cards of its vendor and kind count as
-handed out. The table is ordered: the first pattern that fits a name decides. A DRA driver whose devices show no address is
-judged by the same table, as `DRIVER/`.
+A device plugin reports a resource and a number to the kubelet, never a PCI address. So all cards of its vendor and
+kind count as given out. The table is ordered: the first pattern that fits a name decides. A DRA driver without
+addresses of its devices is looked up in the same table, as `DRIVER/`.
 
 Sources: the resource names in the code of NVIDIA/k8s-device-plugin, ROCm/k8s-device-plugin, Xilinx/FPGA_as_a_Service,
-intel/intel-device-plugins-for-kubernetes and k8snetworkplumbingwg/sriov-network-device-plugin (its prefix is `intel.com`
-unless it is configured), and the documentation of the others; pci.ids for the vendors.
+intel/intel-device-plugins-for-kubernetes and k8snetworkplumbingwg/sriov-network-device-plugin (its prefix is
+`intel.com` unless it is configured), and the documentation of the others; pci.ids for the vendors.
 """
 
 import fnmatch
@@ -24,8 +24,8 @@ class Cards:
     """A set of cards.
 
     Attributes:
-        vendors: their PCI vendors; None: any.
-        classes: their classes; None: any.
+        vendors: their PCI vendors; None for any.
+        classes: their classes; None for any.
     """
 
     vendors: frozenset[int] | None = None
@@ -39,17 +39,17 @@ class Cards:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no card belongs to it."""
+        """Return whether no card belongs to the resource."""
         return self.vendors is not None and not self.vendors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What a resource means.
+    """The meaning of a resource.
 
     Attributes:
         pattern: of the resource's name.
-        cards: those of which the plugin hands out some.
+        cards: the cards among which the plugin gives out some.
     """
 
     pattern: str
@@ -72,7 +72,7 @@ ROWS = (
     _row("nvidia.com/gpu*", _NVIDIA, classes=_GPUS),
     _row("nvidia.com/mig-*", _NVIDIA, classes=_GPUS),
     _row("gpu.nvidia.com/*", _NVIDIA, classes=_GPUS),
-    # Channels between nodes, and no GPU.
+    # Channels between nodes, not GPUs.
     _row("compute-domain.nvidia.com/*"),
     # Passed-through GPUs by model, vGPUs, and network cards of the network operator.
     _row("nvidia.com/*", _NVIDIA, _MELLANOX),
@@ -95,7 +95,7 @@ ROWS = (
     # QAT, DSA, IAA, DLB, NPU.
     _row("*.intel.com/*", _INTEL, classes=frozenset({DeviceClass.ACCELERATOR, DeviceClass.OTHER})),
     _row("intel.com/gpu*", _INTEL, classes=frozenset({DeviceClass.GPU})),
-    # The default prefix of the SR-IOV plugin, whoever made the card; its accelerators are Intel's.
+    # The default prefix of the SR-IOV plugin for cards of all makers; its accelerators are Intel's.
     Row(
         pattern="intel.com/*",
         cards=(
@@ -122,7 +122,7 @@ ROWS = (
     _row("enflame.com/*", 0x1E36),
     _row("metax-tech.com/*", 0x9999),
     _row("iluvatar.com/*", 0x1E3E),
-    # Files of the kernel, and no cards.
+    # Files of the kernel, not cards.
     _row("devices.kubevirt.io/*"),
     _row("smarter-devices/*"),
     _row("github.com/fuse"),

@@ -1,40 +1,40 @@
-"""Several Drawbars in one cluster, each under a driver's name of its own: how what they write is kept apart.
+"""Several Drawbars in one cluster, each under a driver name of its own, with separate objects.
 
-A Fabric and a DeviceAttachment name their driver, and whoever has another name leaves them alone. What is left are
-names that all would share: those of field managers, of the Lease and of the Role, and the value of node labels. The
-default driver has the plain ones; every other has its own name in them.
+A Fabric and a DeviceAttachment name their driver, and drivers of other names ignore them. Some names would still be
+shared: those of field managers, of the Lease and of the Role, and the value of node labels. The default driver uses
+the plain names; every other driver adds its own name to them.
 """
 
 import re
 
 DEFAULT = "drawbar.dev"
 NAME_LIMIT = 63
-# A DNS subdomain, as Kubernetes asks of names of drivers and nodes.
+# A DNS subdomain: Kubernetes' rule for names of drivers and nodes.
 SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 
 
 def problems(name: str) -> list[str]:
-    """What is wrong with the name that the option `--driver-name` gives, if anything is."""
+    """Return the problems of the name from the option `--driver-name`."""
     if SUBDOMAIN.fullmatch(name) and len(name) <= NAME_LIMIT:
         return []
     return [f"--driver-name {name!r} is not a DNS subdomain of at most {NAME_LIMIT} characters"]
 
 
 def selector(driver: str) -> str:
-    """The field selector of the Fabrics, DeviceAttachments or ResourceSlices of a driver."""
+    """Return the field selector of a driver's Fabrics, DeviceAttachments or ResourceSlices."""
     return f"spec.driver={driver}"
 
 
 def manager(base: str, driver: str) -> str:
-    """The field manager: an apply takes back what its manager, whoever that was, applied to the object before."""
+    """Return the driver's field manager. A server-side apply removes the earlier fields of the same manager."""
     return base if driver == DEFAULT else f"{base}/{driver}"
 
 
 def resource(base: str, driver: str) -> str:
-    """The name of an object that each driver has one of."""
+    """Return the name of an object that exists once for each driver."""
     return base if driver == DEFAULT else f"{base}-{driver}"
 
 
 def label_value(driver: str) -> str:
-    """The value of the driver's node labels: what carries another value is another's."""
+    """Return the value of the driver's node labels; a label with another value belongs to another driver."""
     return "true" if driver == DEFAULT else driver

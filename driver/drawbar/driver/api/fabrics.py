@@ -1,4 +1,4 @@
-"""Fabrics: one fabric manager each, and what to do with its devices.
+"""Fabrics: one fabric manager each, and the policy for its devices.
 
 Source: `deploy/drawbar/crds/fabrics.yaml`.
 """
@@ -15,9 +15,9 @@ from drawbar.fabric.classes import OFFERED_CLASSES
 API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "Fabric"
 
-# A Fabric stays until its last device is back: without it no controller could detach them.
+# A Fabric stays until its last device is detached, since the detach needs it.
 FINALIZER = "drawbar.dev/attachments"
-# An administrator's word that the manager never comes back; the value states what that means.
+# An administrator's statement that the manager never comes back; the value names the consequence.
 GIVE_UP_ANNOTATION = "drawbar.dev/give-up"
 GIVE_UP = "devices-stay-connected"
 
@@ -32,19 +32,19 @@ CONDITIONS = frozenset({CONNECTED, DEGRADED, FEATURES_DROPPED, HOSTS_MAPPED, PUB
 
 
 class HostMapping(meta.Struct, frozen=True):
-    """A fabric's host and the node it is."""
+    """A fabric's host and its node."""
 
     host: str
     node: str
 
 
 class ModelRule(meta.Struct, frozen=True):
-    """What one node may have of one model.
+    """The rule for one model on one node.
 
     Attributes:
-        model: as the fabric manager reports it.
+        model: from the fabric manager.
         max_per_node: the most devices of it; None for any number.
-        min_per_node: as many stay attached to a node that had them, idle or not.
+        min_per_node: the number that stays attached to a node after use, idle or not.
         not_with: models that may not be on the same node.
     """
 
@@ -55,7 +55,7 @@ class ModelRule(meta.Struct, frozen=True):
 
 
 class Reservation(meta.Struct, frozen=True):
-    """Devices that are not offered to the scheduler: they are for claims that are allocated at once.
+    """Devices that are reserved for immediate allocation, and not offered to the scheduler.
 
     Attributes:
         devices: their ids.
@@ -66,7 +66,7 @@ class Reservation(meta.Struct, frozen=True):
     models: tuple[str, ...] = ()
 
     def holds(self, device_id: str, model: str) -> bool:
-        """Whether a device is one of them."""
+        """Return whether a device is reserved."""
         return device_id in self.devices or model in self.models
 
 
@@ -106,7 +106,7 @@ class Limits(meta.Struct, frozen=True):
 
     @property
     def budget(self) -> budget.Limits:
-        """What the fabric's adapter counts against."""
+        """Return the limits for the fabric's adapter."""
         return budget.Limits(
             devices=self.devices,
             hosts=self.hosts,
@@ -160,7 +160,7 @@ class Composite(meta.Struct, frozen=True):
 
 
 class Within(enum.StrEnum):
-    """What all devices of a composite have in common."""
+    """The common place of all devices of a composite."""
 
     ENCLOSURE = "enclosure"
     SWITCH = "switch"
@@ -168,19 +168,19 @@ class Within(enum.StrEnum):
 
 
 class Leftover(enum.StrEnum):
-    """What becomes of the devices of a rule for which there is no complete composite."""
+    """The use of a rule's remaining devices that make no complete composite."""
 
     WITHHELD = "withheld"
     ALONE = "alone"
 
 
 class CompositePart(meta.Struct, frozen=True):
-    """So many devices of one model in each composite of a rule.
+    """The devices of one model in each composite of a rule.
 
     Attributes:
         device_class: one of `drawbar.fabric.classes.DeviceClass`; empty for any.
-        model: as the fabric manager reports it; empty for any, but one in each composite.
-        count: how many.
+        model: from the fabric manager; empty for any, but only one in each composite.
+        count: their number.
     """
 
     device_class: str = msgspec.field(default="", name="class")
@@ -193,13 +193,13 @@ class CompositePart(meta.Struct, frozen=True):
 
 
 class CompositeRule(meta.Struct, frozen=True):
-    """Composites that are made of whatever devices are there.
+    """Composites that are formed from the available devices.
 
     Attributes:
-        name: what the name of each of them begins with.
-        within: what their devices have in common.
-        devices: what each of them is made of.
-        leftover: what becomes of the others.
+        name: the prefix of their names.
+        within: the common place of their devices.
+        devices: the parts of each of them.
+        leftover: the use of the remaining devices.
     """
 
     name: str
@@ -245,11 +245,11 @@ class Offer(meta.Struct, frozen=True):
 
     @property
     def is_everything(self) -> bool:
-        """Whether no filter is set."""
+        """Return whether no filter is set."""
         return self == Offer()
 
     def has_device(self, device_id: str, device_class: str, model: str, enclosure: str) -> bool:
-        """Whether a device meets every filter but the number."""
+        """Return whether a device meets every filter except the number."""
         return all(
             not wanted or value in wanted
             for wanted, value in (
@@ -294,7 +294,7 @@ class IncompatiblePair(meta.Struct, frozen=True):
         device: its name in the pool.
         host: the fabric's id of the host.
         message: the manager's words.
-        refused_at: when.
+        refused_at: the time of the refusal.
     """
 
     device: str
@@ -307,10 +307,10 @@ class ReachGroup(meta.Struct, frozen=True):
     """A reachability group: its devices can go to its hosts.
 
     Attributes:
-        id: as the fabric manager's adapter has it.
-        devices: how many are in it.
-        hosts: likewise.
-        nodes: how many of the hosts are nodes of this cluster.
+        id: from the fabric manager's adapter.
+        devices: the number of its devices.
+        hosts: the number of its hosts.
+        nodes: the number of its hosts that are nodes of this cluster.
     """
 
     id: str
@@ -320,16 +320,16 @@ class ReachGroup(meta.Struct, frozen=True):
 
 
 class FabricStatus(meta.Struct, frozen=True):
-    """What the controller sees.
+    """The controller's report.
 
     Attributes:
-        mapped_endpoint: the endpoint of the fabric manager whose hosts `mapped_hosts` has.
-        mapped_hosts: which host is which node; a mapping stays, also when another controller takes over.
-        unclean: ids of devices that left a node without its word while they may have had data of a user that are to be
-            erased: the next node does that first.
-        incompatible: pairs that are not tried now.
-        not_offered: how many devices are beyond the offer.
-        reach_groups: which devices can go to which hosts, of a fabric where that differs.
+        mapped_endpoint: the endpoint of the fabric manager of `mapped_hosts`.
+        mapped_hosts: the node of each host; a mapping stays, also when another controller takes over.
+        unclean: ids of devices that left a node without its report and may hold a user's data to erase; the next node
+            does that first.
+        incompatible: pairs that are not attempted now.
+        not_offered: the number of devices beyond the offer.
+        reach_groups: the reachability of devices and hosts, in a fabric where it differs.
     """
 
     conditions: tuple[meta.Condition, ...] = ()
@@ -353,10 +353,10 @@ class Fabric(meta.Struct, frozen=True):
 
     @property
     def deleting(self) -> bool:
-        """Whether it goes once nothing is attached through it."""
+        """Return whether the Fabric is being deleted; it remains until nothing is attached through it."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def given_up(self) -> bool:
-        """Whether what is attached through it is released without a detach while its manager is not reached."""
+        """Return whether attachments are released without a detach while the manager is unreachable."""
         return self.deleting and self.metadata.annotations.get(GIVE_UP_ANNOTATION) == GIVE_UP

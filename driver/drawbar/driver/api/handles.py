@@ -25,7 +25,7 @@ WHOLE_CLAIM = "claim"
 
 
 class InvalidHandle(errors.DrawbarError):
-    """The text is no handle of this driver, or one of a version that is not known."""
+    """The text is no handle of this driver, or has an unknown version."""
 
 
 class TooLarge(errors.DrawbarError):
@@ -36,7 +36,7 @@ class HandleDevice(meta.Struct, frozen=True):
     """One device of the allocation.
 
     Attributes:
-        request: the claim's request that got it; `WHOLE_CLAIM` with v1alpha2.
+        request: the claim's request for it; `WHOLE_CLAIM` with v1alpha2.
         fabric: name of the Fabric.
         pool: DRA pool.
         device: DRA name of the device.
@@ -54,11 +54,11 @@ class Handle(meta.Struct, frozen=True):
     """One allocation.
 
     Attributes:
-        node: the one on which the devices are.
-        allocated_at: `spec.allocationTimestamp` of the DeviceAttachments, which tells this allocation from others of the
-            same claim.
-        devices: none for a claim that gets no device.
-        without: the requests that go without a device.
+        node: the devices' node.
+        allocated_at: `spec.allocationTimestamp` of the DeviceAttachments; it distinguishes this allocation from
+            others of the same claim.
+        devices: none for a claim without a device.
+        without: the requests without a device.
     """
 
     node: str = ""
@@ -120,7 +120,7 @@ def from_document(content: object) -> Handle:
 
 
 def is_handle(content: object) -> bool:
-    """Whether JSON values say that they are a handle of this version."""
+    """Return whether JSON values have the API version and kind of a handle."""
     return isinstance(content, dict) and (content.get("apiVersion"), content.get("kind")) == (
         API_VERSION,
         KIND,

@@ -1,4 +1,4 @@
-"""HealthPolicies: which alerts of others taint which devices.
+"""HealthPolicies: the taints of devices for other programs' alerts.
 
 The bounds of every field are the CRD's, so what is read here keeps to them.
 
@@ -21,7 +21,7 @@ ACTED_ANNOTATION = "drawbar.dev/health-acted-at"
 
 
 class Source(enum.StrEnum):
-    """Where signals come from."""
+    """The source of signals."""
 
     ALERT = "alert"
     REDFISH = "redfish"
@@ -94,7 +94,7 @@ class Spec(meta.Struct, frozen=True):
 
     @property
     def clear_after_seconds(self) -> int:
-        """How long a device must be clear before its rule is deleted."""
+        """Return the seconds without findings after which a device's rule is deleted."""
         return self.hold.seconds if self.clear_seconds is None else self.clear_seconds
 
 

@@ -1,7 +1,7 @@
-"""The devices of a node that its daemon leaves to others, as it publishes them with its pool; pure.
+"""The devices of a node that its daemon leaves to others, published with its pool; pure.
 
-They stand in an annotation of the node's first ResourceSlice, for the verbs that look at the cluster, and in a file beside
-the record of prepared claims, for the daemon's next start and for a look at the node itself.
+They are in an annotation of the node's first ResourceSlice, for the verbs that read the cluster. They are also in a
+file next to the record of prepared claims, for the daemon's next start and for commands on the node.
 """
 
 import enum
@@ -13,12 +13,12 @@ from drawbar.driver.api import meta
 
 ANNOTATION = "drawbar.dev/left-out"
 DEVICES_MAX = 64
-"""As many are in the annotation; the metric counts all."""
+"""The most devices in the annotation; the metric counts all."""
 REASON_CHARS = 240
 
 
 class Why(enum.StrEnum):
-    """Who has the device instead."""
+    """The other user of the device."""
 
     DRIVER = "driver"
     """Another driver's ResourceSlice offers it."""
@@ -32,7 +32,7 @@ class LeftOut(meta.Struct, frozen=True):
     """A device that is not offered.
 
     Attributes:
-        device: the name that it would have.
+        device: its would-be name.
         why: one of `Why`; another text from a newer daemon.
         reason: in one sentence.
     """

@@ -1,7 +1,7 @@
-"""Maintenances: devices that no further claim is given, and nodes to which no further device goes.
+"""Maintenances: devices without further claims, and nodes without further devices.
 
-An object of its own and no field of the Fabric: a technician writes it without a right on Fabrics. All Maintenances of a
-Fabric hold together.
+A Maintenance is an object of its own and no field of the Fabric, so that a technician needs no right on Fabrics. All
+Maintenances of a Fabric apply together.
 
 Source: `deploy/drawbar/crds/maintenances.yaml`.
 """

@@ -15,12 +15,12 @@ MESSAGE_CHARS = 1024
 class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """The base of all API structs: immutable, camelCase on the wire, absent fields left out.
 
-    What was decoded is a tree, never part of a cycle, so the garbage collector has nothing to find there (`gc=False`).
+    A decoded object is a tree without cycles, so it needs no garbage collector (`gc=False`).
     """
 
 
 class OwnerReference(Struct, frozen=True):
-    """An object that this one goes with."""
+    """An object whose deletion deletes this one."""
 
     api_version: str = ""
     kind: str = ""
@@ -46,7 +46,7 @@ class ObjectMeta(Struct, frozen=True):
 
 
 class Condition(Struct, frozen=True):
-    """One observation of an object, as `metav1.Condition`."""
+    """One observation of an object, a `metav1.Condition`."""
 
     type: str
     status: str
@@ -56,17 +56,17 @@ class Condition(Struct, frozen=True):
 
     @property
     def is_true(self) -> bool:
-        """Whether the status is the string True."""
+        """Return whether the status is the string True."""
         return self.status == "True"
 
 
 def find(conditions: tuple[Condition, ...], condition_type: str) -> Condition | None:
-    """The condition of that type, if there is one."""
+    """Return the condition of that type, or None."""
     return next((condition for condition in conditions if condition.type == condition_type), None)
 
 
 def is_true(conditions: tuple[Condition, ...], condition_type: str) -> bool:
-    """Whether there is such a condition and its status is True."""
+    """Return whether the condition exists and its status is True."""
     condition = find(conditions, condition_type)
     return condition is not None and condition.is_true
 

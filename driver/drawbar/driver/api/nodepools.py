@@ -1,4 +1,4 @@
-"""The pools that a node publishes of its own, and the null device in them, as both daemons name them.
+"""The pools that a node publishes itself, and their null device, under the names that both daemons use.
 
 Source: `resource.k8s.io/v1` ResourcePool.name (DNS subdomains joined by `/`).
 """
@@ -6,7 +6,7 @@ Source: `resource.k8s.io/v1` ResourcePool.name (DNS subdomains joined by `/`).
 from collections.abc import Iterable
 
 NULL_DEVICE = "none"
-"""Allocated to a request that may go without a device; `docs/local-pool.md`."""
+"""Allocated to an optional request without a device; `docs/local-pool.md`."""
 
 
 def pool(node_name: str, number: int = 0) -> str:
@@ -23,7 +23,7 @@ def null_devices(requests: Iterable[str], node_name: str) -> tuple[tuple[str, st
 
 
 def is_pool(name: str, node_name: str) -> bool:
-    """Whether this is a pool of the node."""
+    """Return whether this is a pool of the node."""
     first, slash, number = name.partition("/")
     return first == node_name and (
         not slash or (number.isascii() and number.isdecimal() and number[0] != "0")

@@ -1,4 +1,4 @@
-"""ResourceSlices of other drivers: which PCI devices of a node they offer; pure.
+"""ResourceSlices of other drivers: the PCI devices of a node that they offer; pure.
 
 The content is foreign. Each driver names a PCI address in its own way, so an address is recognised by its form, and the
 attribute's name decides whose address it is. `0000:3b:00.0`, NVML's `00000000:3B:00.0` and lspci's `3b:00.0` are the same.
@@ -38,7 +38,7 @@ class Attribute(meta.Struct, frozen=True):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All of its texts."""
+        """Return all texts of the attribute."""
         return self.strings if self.string is None else (self.string, *self.strings)
 
 
@@ -50,7 +50,7 @@ class Device(meta.Struct, frozen=True):
 
 
 class Pool(meta.Struct, frozen=True):
-    """Which pool the slice belongs to."""
+    """The pool of a slice."""
 
     name: str = ""
     generation: int = 0
@@ -79,16 +79,16 @@ class NodeStatus(meta.Struct, frozen=True):
 
 
 class Node(meta.Struct, frozen=True):
-    """A node as its device plugins change it."""
+    """A node with the resources of its device plugins."""
 
     metadata: meta.ObjectMeta
     status: NodeStatus = NodeStatus()
 
     @property
     def resources(self) -> frozenset[str]:
-        """The extended resources that a device plugin has registered.
+        """Return the extended resources that a device plugin has registered.
 
-        The kubelet leaves a quantity of zero behind after the last device of a plugin is gone.
+        The kubelet keeps a quantity of zero after the last device of a plugin is gone.
         """
         both = (*self.status.capacity.items(), *self.status.allocatable.items())
         return frozenset(name for name, quantity in both if "/" in name and quantity.strip("0"))
@@ -99,8 +99,8 @@ class Offered:
     """A device that another driver offers.
 
     Attributes:
-        addresses: PCI addresses of the device, as the kernel writes them.
-        parents: addresses of the cards that it is a part of.
+        addresses: PCI addresses of the device, in the kernel's form.
+        parents: addresses of the cards that contain it.
         numbers: texts that may be serial numbers or UUIDs.
     """
 
@@ -113,7 +113,7 @@ class Offered:
 
     @property
     def is_located(self) -> bool:
-        """Whether anything shows which card it is."""
+        """Return whether any attribute identifies the card."""
         return bool(self.addresses or self.parents or self.numbers)
 
     def is_at(self, addresses: Iterable[str], *, whole: bool) -> bool:

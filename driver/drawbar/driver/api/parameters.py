@@ -76,7 +76,7 @@ class Source(enum.StrEnum):
 
     @property
     def owner(self) -> str:
-        """Its name in a message."""
+        """Return the source's name in a message."""
         return "the DeviceClass" if self is Source.CLASS else "the claim"
 
 
@@ -178,7 +178,7 @@ class FunctionGroup(meta.Struct, frozen=True):
 
     @property
     def sets_link(self) -> bool:
-        """Whether anything of it is set through the network interface of the physical function."""
+        """Return whether a setting of the group goes through the network interface of the physical function."""
         said = (self.vlan, self.trust, self.spoof_check, self.stable_address or None)
         return any(value is not None for value in said)
 
@@ -196,12 +196,12 @@ class VirtualFunctions(meta.Struct, frozen=True):
 
     @property
     def members(self) -> tuple[FunctionGroup, ...]:
-        """Of each virtual function, by its number, its group."""
+        """Return the group of each virtual function, in the order of their numbers."""
         return tuple(group for group in self.groups for _ in range(group.count))
 
     @property
     def given(self) -> bool:
-        """Whether the claim's own containers get them."""
+        """Return whether the claim's own containers get the virtual functions."""
         return bool(self.groups) and not self.offered
 
 
@@ -305,7 +305,7 @@ def _converted(document: Mapping[str, Any]) -> DeviceParameters:
 
 
 def _problems(document: object, source: Source) -> Iterator[tuple[str, str]]:
-    """Each as its place and a clause to follow that."""
+    """Yield each problem as its place and a clause to follow it."""
     if not isinstance(document, dict):
         yield "", f" is {_shown(document)}, no object: write apiVersion: {API_VERSION} and kind: {KIND}"
         return
@@ -529,19 +529,19 @@ def _joined(path: str, where: str) -> str:
 
 
 def _below(key: object) -> str:
-    """A key of a map, to follow the map's path."""
+    """Return a key of a map in the form that follows the map's path."""
     segment = _segment(key)
     return segment if segment.startswith("[") else f".{segment}"
 
 
 def _segment(key: object) -> str:
-    """A key as part of a path."""
+    """Return a key as part of a path."""
     text = str(key)
     return text if _PLAIN.fullmatch(text) and len(text) <= NAME_CHARS else f"[{_shown(text)}]"
 
 
 def _shown(value: object) -> str:
-    """A value in a message: cut, and without line breaks."""
+    """Return a value for a message: cut, and without line breaks."""
     if isinstance(value, str | list):
         value = value[: SHOWN_CHARS + 1]
     text = _REPR.repr(value) if isinstance(value, list | dict) else repr(value)
@@ -549,6 +549,6 @@ def _shown(value: object) -> str:
 
 
 def _kind(value: object) -> str:
-    """What a value is, without the value."""
+    """Return the type of a value in words, without the value."""
     words = {bool: "true or false", int: "a number", float: "a number", str: "a string", list: "a list"}
     return "null" if value is None else words.get(type(value), "an object")

@@ -1,7 +1,7 @@
-"""ResourceSlices as Drawbar publishes them.
+"""ResourceSlices that Drawbar publishes.
 
-Source: `resource.k8s.io/v1` ResourceSlice. Here every field that is written is named, since slices of our own
-are compared and replaced whole.
+Source: `resource.k8s.io/v1` ResourceSlice. Every written field is named here, since our own slices are compared and
+replaced whole.
 """
 
 import re
@@ -39,14 +39,14 @@ class Attribute(meta.Struct, frozen=True):
 
     @property
     def value(self) -> attributes.Value | None:
-        """The value; None of an attribute without one."""
+        """Return the value, or None if the attribute has none."""
         if self.version is not None:
             return attributes.Version(self.version)
         return next((each for each in (self.string, self.bool_, self.int_) if each is not None), None)
 
 
 class ValidRange(meta.Struct, frozen=True):
-    """What may be asked for of a capacity, as quantities: from `min` in steps, up to `max` where there is one."""
+    """The valid requests of a capacity, as quantities: from `min` in steps, up to `max` if there is one."""
 
     min: str
     max: str | None = None
@@ -54,7 +54,7 @@ class ValidRange(meta.Struct, frozen=True):
 
 
 class RequestPolicy(meta.Struct, frozen=True):
-    """How much of a capacity a share takes; `default` where its claim names no amount."""
+    """The amount of a capacity for a share; `default` if its claim names no amount."""
 
     default: str
     valid_range: ValidRange
@@ -81,12 +81,12 @@ def label_value(text: str) -> str:
 
 
 class Taint(meta.Struct, frozen=True):
-    """Why a device should not be given out, or not be kept.
+    """A reason not to give a device out, or to take it back.
 
     Attributes:
-        description: for people, at most 1 KiB; in no release up to 1.37, as the next two.
+        description: for people, at most 1 KiB; in no release up to 1.37, like the next two.
         data: for programs, at most 10 KiB.
-        evictions_per_second: how many pods may be evicted because of it.
+        evictions_per_second: the most pods to evict because of it.
     """
 
     key: str
@@ -99,7 +99,7 @@ class Taint(meta.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What makes two taints the same one, whenever they were added."""
+        """Return key, value and effect: taints with the same three are the same taint, whenever they were added."""
         return self.key, self.value, self.effect
 
 
@@ -124,7 +124,7 @@ class SliceTaint(meta.Struct, frozen=True):
 
 
 class Pool(meta.Struct, frozen=True):
-    """Which pool a slice belongs to."""
+    """The pool of a slice."""
 
     name: str
     generation: int
@@ -150,7 +150,7 @@ class ResourceSlice(meta.Struct, frozen=True):
 
 
 def document(published: ResourceSlice) -> dict[str, Any]:
-    """The whole object for a create or a replace."""
+    """Return the whole object for a create or a replace."""
     content = msgspec.to_builtins(published)
     assert isinstance(content, dict)
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"} | content

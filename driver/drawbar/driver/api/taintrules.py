@@ -1,12 +1,13 @@
-"""DeviceTaintRules: the taints that an administrator puts on devices of any driver.
+"""DeviceTaintRules: an administrator's taints on devices of any driver.
 
-A selector names driver, pool and device, each of them or none: `{}` is every device of the cluster, no selector is none.
-Up to 1.34 a rule may select by device class and expressions as well; what such a rule selects is not computed here.
+A selector names driver, pool and device, each of them or none: `{}` is every device of the cluster, no selector is
+none. Up to 1.34 a rule may select by device class and expressions as well; Drawbar does not compute the selection of
+such a rule.
 
-A rule that Drawbar wrote has the label `RULE_LABEL` with the name that its administrator gave. Rules of batches, which
-evict pods of one device before the rule itself does, have the same label and other names.
+A rule of Drawbar has the label `RULE_LABEL` with the administrator's name for it. Rules of batches, which evict pods
+of one device before the rule itself does, have the same label and other names.
 
-Source: `resource.k8s.io` `v1alpha3`, `v1beta2` and `v1` DeviceTaintRule, which differ in nothing that is read here.
+Source: `resource.k8s.io` `v1alpha3`, `v1beta2` and `v1` DeviceTaintRule, which do not differ in the fields used here.
 """
 
 import datetime
@@ -29,7 +30,7 @@ EVICTION_CONDITION = "EvictionInProgress"
 
 
 class DeviceSelector(meta.Struct, frozen=True):
-    """Which devices; what is not given does not matter.
+    """A selector of devices; absent fields match all.
 
     Attributes:
         device_class_name: in releases up to 1.34.
@@ -44,12 +45,12 @@ class DeviceSelector(meta.Struct, frozen=True):
 
     @property
     def is_computable(self) -> bool:
-        """Whether driver, pool and device are all that matters."""
+        """Return whether the selector has no other parts than driver, pool and device."""
         return self.device_class_name is None and not self.selectors
 
     @property
     def is_empty(self) -> bool:
-        """Whether it selects every device of the cluster, whichever there are."""
+        """Return whether the selector selects every device of the cluster."""
         return self.is_computable and self.driver is None and self.pool is None and self.device is None
 
     def selects(self, driver: str, pool: str, device: str) -> bool:
@@ -66,7 +67,7 @@ class RuleSpec(meta.Struct, frozen=True):
 
 
 class RuleStatus(meta.Struct, frozen=True):
-    """What the cluster's eviction controller reports."""
+    """The report of the cluster's eviction controller."""
 
     conditions: tuple[meta.Condition, ...] = ()
 
@@ -80,19 +81,19 @@ class DeviceTaintRule(meta.Struct, frozen=True):
 
     @property
     def owner(self) -> str | None:
-        """The name that the administrator gave to the rule, or to the rule whose batch this one is; None without our label."""
+        """Return the administrator's name for the rule, or for the original rule of a batch; None without our label."""
         return self.metadata.labels.get(RULE_LABEL)
 
     @property
     def is_batch(self) -> bool:
-        """Whether this rule evicts a batch of another one."""
+        """Return whether this rule evicts a batch of another rule's devices."""
         return self.owner not in (None, self.metadata.name)
 
     @property
     def expires_at(self) -> datetime.datetime | None:
-        """When the rule ends; None if it does not, or if that cannot be read.
+        """Return the end of the rule; None if there is no end, or if it cannot be read.
 
-        Only rules with the label end by themselves: an annotation alone deletes no rule.
+        Only rules with the label end by themselves: the annotation does not suffice to delete a rule.
         """
         written = self.metadata.annotations.get(EXPIRES_ANNOTATION)
         return meta.moment(written) if self.owner is not None else None

@@ -1,4 +1,4 @@
-"""What each role of the chart allows, why, and what does not work without it.
+"""The permissions of each role of the chart, their reasons, and the consequences of their absence.
 
 `drawbar doctor` asks the API server for the permissions of the daemons, docs/reference/permissions.md is written from the
 table, and tests compare it with the chart's roles and with the requests of a run.
@@ -20,11 +20,11 @@ class Permission:
         group: of the API; empty for the core.
         resource: with its subresource: `fabrics/status`.
         verbs: separated by spaces.
-        why: what it is for, in Markdown.
-        consequence: what does not work without it, of a daemon's permission.
-        only: the name of the only object that is meant.
-        in_namespace: it is granted in the namespace of the daemons alone.
-        since: the first minor version of Kubernetes that asks for it.
+        why: its purpose, in Markdown.
+        consequence: the effect of its absence, for a daemon's permission.
+        only: the name of the only allowed object.
+        in_namespace: granted only in the namespace of the daemons.
+        since: the first minor version of Kubernetes that requires it.
     """
 
     group: str
@@ -39,7 +39,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What one account or person may do.
+    """The permissions of one account or person.
 
     Attributes:
         title: of its section in docs/reference/permissions.md.

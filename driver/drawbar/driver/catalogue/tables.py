@@ -1,4 +1,4 @@
-"""What a table of conditions is made of."""
+"""The parts of a table of conditions."""
 
 import enum
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ READ_MESSAGE = "read the message"
 
 
 class Severity(enum.StrEnum):
-    """How much a reason matters; the words are those of the doctor's findings."""
+    """The severity of a reason; the words are those of the doctor's findings."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -23,12 +23,12 @@ class Row:
 
     Attributes:
         reason: the word in the object.
-        cause: one sentence about what happened.
-        remedy: what to do; empty where nothing is to be done.
+        cause: one sentence about the event.
+        remedy: the next step; empty if there is none.
         page: a page of docs/ with the details, as `fabrics.md#credentials`.
-        severity: how much it matters.
-        status: the condition's, where it differs from the table's.
-        blames_device: the device is tainted for it, since other claims would fail as well.
+        severity: see `Severity`.
+        status: the condition's, if it differs from the table's.
+        blames_device: whether the device is tainted for it, since other claims would fail as well.
     """
 
     reason: str
@@ -41,18 +41,18 @@ class Row:
 
     @property
     def advice(self) -> str:
-        """The remedy, as a terminal shows it."""
+        """Return the remedy in the form of a terminal."""
         return links.advise(self.remedy, self.page)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The reasons of one condition, or of several that share them.
+    """The reasons of one condition, or of several with common reasons.
 
     Attributes:
         title: of its section in docs/reference/conditions.md.
         conditions: the types, in Markdown.
-        status: that the conditions have with most reasons; empty where they differ.
+        status: of the conditions with most reasons; empty if they differ.
         rows: in the order of the page.
     """
 
@@ -63,7 +63,7 @@ class Table:
 
     @property
     def reasons(self) -> frozenset[str]:
-        """The words of all rows."""
+        """Return the reasons of all rows."""
         return frozenset(row.reason for row in self.rows)
 
     def find(self, reason: str) -> Row:

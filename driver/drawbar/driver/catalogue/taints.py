@@ -19,13 +19,13 @@ class Taint:
 
     Attributes:
         key: without the driver's name.
-        value: what the taint carries; with the name of a fact in braces, that fact.
-        lifted: when, as a clause that follows "lifted".
-        remedy: what to do about it.
+        value: the taint's value; a fact's name in braces stands for that fact.
+        lifted: the end, as a clause that follows "lifted".
+        remedy: the next step.
         page: a page of docs/ with the details.
-        source: who detects the cause: fabric, node, controller or operator.
+        source: the detector of the cause: fabric, node, controller or operator.
         description: the taint's own sentence, with facts in braces; empty for taints that only nodes set.
-        data: the names of the facts that the taint carries for programs.
+        data: the names of the taint's facts for programs.
     """
 
     key: str
@@ -41,7 +41,7 @@ class Taint:
 
     @property
     def advice(self) -> str:
-        """The remedy, as a terminal shows it."""
+        """Return the remedy in the form of a terminal."""
         return links.advise(self.remedy, self.page)
 
 

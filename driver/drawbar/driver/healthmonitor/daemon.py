@@ -1,6 +1,6 @@
-"""The health monitor as a daemon: what it watches, what it serves, and the command it runs.
+"""The health monitor as a daemon: its watches, its server, and its command.
 
-There is one per driver and it takes no lease: the chart runs one pod and replaces it only after its end.
+There is one for each driver and it takes no lease: the chart runs one pod and replaces it only after its end.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ _MEMORY_BYTES = 1 << 30
 
 
 async def run(options: settings.Settings) -> None:
-    """Runs until cancelled.
+    """Run until cancelled.
 
     Raises:
-        errors.DrawbarError: something the configuration is to blame for.
+        errors.DrawbarError: the configuration is wrong.
     """
     settings.validate(options)
     tls = options.tls

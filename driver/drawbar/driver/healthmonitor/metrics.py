@@ -1,4 +1,4 @@
-"""What the health monitor counts; `docs/metrics.md` describes what each is good for."""
+"""The counters of the health monitor; `docs/metrics.md` describes their use."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,10 +1,10 @@
-"""Carries out what `plan` decides, and reports each decision: an Event on its HealthPolicy, and a number.
+"""The executor of the health monitor's decisions, which it reports by an Event on the HealthPolicy and a counter.
 
 A rate of evictions is sent with every rule of a policy that has one, whatever the effect: an API server without it drops the field, and
 the Event that reports this comes with the first rule, which mostly has effect None and evicts no pod.
 
 Looks after each batch of signals and every `LOOK_SECONDS`. The first failure ends a look, since the next decisions assume the ones
-before; the next look decides anew.
+before; the next look decides again.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class Monitor:
 
     @property
     def mirrors(self) -> tuple[mirror.Mirror[Any], ...]:
-        """What is followed of the API server."""
+        """Return the mirrors of the followed objects of the API server."""
         return (self.policies, self.rules, self.slices)
 
     def _unreadable_changed(

@@ -1,4 +1,4 @@
-"""The HTTPS server that alerts and events are sent to.
+"""The HTTPS server for alerts and events.
 
 Who has neither the token nor, where one is asked for, a certificate of the clients' authority, has no body read. One request per
 connection; a connection lasts `CONNECTION_SECONDS` at most. Of more connections than `gate.Limits` allows, the oldest without
@@ -42,7 +42,7 @@ TOKEN_BYTES_MAX = 4096
 
 
 class NotReady(Exception):
-    """The cluster is not known well enough; the sender is to try again."""
+    """The cluster is not known well enough; the sender should try again."""
 
 
 Receive = Callable[[signals.Batch], None]

@@ -156,9 +156,9 @@ def http_problems(settings: Settings) -> list[str]:
 
 
 def validate(settings: Settings) -> None:
-    """Lists everything that is wrong at once.
+    """Refuse settings with problems, and list all of them.
 
     Raises:
-        errors.UsageError: something is.
+        errors.UsageError: a setting is wrong.
     """
     loader.refuse(problems(settings))

@@ -1,6 +1,6 @@
-"""Signals: what an alert, a Redfish event or a command's output reports of a device; pure.
+"""Signals: reports on devices from alerts, Redfish events or a command's output; pure.
 
-Whoever sends is authenticated, and yet nothing of a payload is taken without a bound: at most `SIGNALS_MAX` signals, each with
+The senders are authenticated, but every payload is bounded: at most `SIGNALS_MAX` signals, each with
 `LABELS_MAX` labels of `NAME_CHARS_MAX` and `VALUE_CHARS_MAX` characters. What is more is left out and counted.
 
 Sources: Alertmanager, "webhook_config"; DMTF DSP0266 "Eventing" and the schema Event.v1; for a command, docs/health-monitor.md.
@@ -29,8 +29,8 @@ class Signal:
     """One statement about a device.
 
     Attributes:
-        fingerprint: what two statements about the same cause have in common.
-        firing: whether there is something wrong, or no longer.
+        fingerprint: common to statements about the same cause.
+        firing: whether there is a fault, or no longer.
     """
 
     source: Source
@@ -41,10 +41,10 @@ class Signal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one payload holds.
+    """The content of one payload.
 
     Attributes:
-        complete: whether everything of the source that is not in it is clear.
+        complete: whether all absent signals of the source are clear.
         left_out: signals beyond the bounds.
     """
 
@@ -55,7 +55,7 @@ class Batch:
 
 
 class Unreadable(Exception):
-    """A payload is of another form than its source's."""
+    """A payload has another form than its source's."""
 
 
 class _Alert(msgspec.Struct, rename="camel"):

@@ -1,4 +1,4 @@
-"""Which devices to taint, and which no longer, from what was reported of them; pure.
+"""Decisions about the taints of devices, from the reports on them; pure.
 
 `observe` folds signals into causes, one per policy and device; `decide` compares the causes with the rules that exist. Causes are
 in memory alone: after a start, `restored` makes them of the rules, which say who made them and until when they hold.
@@ -52,7 +52,7 @@ class Device(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What a cause and a rule are for."""
+    """The subject of a cause and a rule."""
 
     policy: str
     device: Device
@@ -60,10 +60,10 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What a driver publishes of a device.
+    """A device as its driver publishes it.
 
     Attributes:
-        attributes: those that are strings, by their names, those of the driver without its domain.
+        attributes: those with a text, by name; the driver's own without its domain.
         tainted: whether the driver itself keeps claims away from it.
     """
 
@@ -137,14 +137,14 @@ def inventory(driver: str, listed: Iterable[slices.ResourceSlice]) -> Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Why a device is, or may soon be, tainted.
+    """The reason why a device is, or may soon be, tainted.
 
     Attributes:
-        since: when it began to hold; without an interruption since.
-        times: how often it was reported since.
-        last: when it was reported last.
-        firing: when each fingerprint was reported last; empty once it is clear.
-        clear_since: None while it holds.
+        since: the beginning of the uninterrupted fault.
+        times: the number of reports since.
+        last: the time of the last report.
+        firing: the time of each fingerprint's last report; empty once it is clear.
+        clear_since: None while there is a fault.
     """
 
     since: datetime.datetime
@@ -156,10 +156,11 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What is remembered between two looks.
+    """The memory between two looks.
 
     Attributes:
-        acted: of each policy, when devices were tainted or given another effect, within the seconds of its rate.
+        acted: for each policy, the times at which devices were tainted or given another effect, within the seconds of
+            its rate.
     """
 
     causes: Mapping[Key, Cause] = field(default_factory=dict)
@@ -167,7 +168,7 @@ class State:
 
 
 class Reason(enum.StrEnum):
-    """Why there is a decision."""
+    """The reason for a decision."""
 
     HELD = "Held"
     POLICY_CHANGED = "PolicyChanged"
@@ -201,7 +202,7 @@ class Change:
 
     @property
     def is_harder(self) -> bool:
-        """Whether the new effect takes more from claims; a milder one gives back."""
+        """Return whether the new effect is stricter for claims than the old one."""
         return _RANK[self.effect] > _RANK[self.rule.spec.taint.effect]
 
 

@@ -1,1 +1,1 @@
-"""Talking to the Kubernetes API server: configuration, requests, list-and-watch caches."""
+"""The client of the Kubernetes API server: configuration, requests, list-and-watch caches."""

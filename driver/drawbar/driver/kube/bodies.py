@@ -1,7 +1,7 @@
-"""What an API server answers, read in bounded memory.
+"""Answers of an API server, read in bounded memory.
 
-Nothing here trusts the size of an answer: the body of a watch has no end, and what stands in an object is anybody's to
-write. Every failure of a connection comes out of aiohttp as one of `FAILURES`.
+The size of an answer is not trusted: the body of a watch has no end, and anyone may write large objects. Every
+failure of a connection comes out of aiohttp as one of `FAILURES`.
 """
 
 from collections.abc import AsyncIterator
@@ -24,15 +24,15 @@ FAILURES: tuple[type[Exception], ...] = (
     OSError,
     ValueError,
 )
-"""All that aiohttp raises for a connection or an answer; TimeoutError is an OSError."""
+"""All errors of aiohttp for a connection or an answer; TimeoutError is an OSError."""
 
 
 class TooLarge(Exception):
-    """There is more of it than is read."""
+    """A body is larger than the limit."""
 
 
 async def whole(content: aiohttp.StreamReader) -> bytes:
-    """The whole body.
+    """Return the whole body.
 
     Raises:
         TooLarge: the body is longer than `LIMIT_BYTES`.
@@ -47,7 +47,7 @@ async def whole(content: aiohttp.StreamReader) -> bytes:
 
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytearray]:
-    """The lines of a body as they come, and what stands after the last of them.
+    """Yield the lines of a body as they arrive, and at the end the text after the last line.
 
     Raises:
         TooLarge: a line is longer than `LIMIT_BYTES`.

@@ -1,12 +1,13 @@
-"""Writes what a daemon says of the devices of a claim into the claim's status.
+"""The writing of a daemon's reports on a claim's devices into the claim's status.
 
-By server-side apply. An API server cannot apply to a claim whose opaque parameters are not written as it writes JSON
-itself (keys in order, `1` and not `1.0`): it writes them anew, and refuses that as a change of the allocation, which is
-immutable. Programs that make claims from typed objects write their keys in another order. Such a claim is written by a
-JSON patch, which leaves the rest of the object as it is. Spaces between the parameters are beyond that, too: no
-client that speaks JSON can write such a claim, and the refusal is raised.
+It uses server-side apply. An API server writes JSON in its own form (keys in order, `1` and not `1.0`). If a claim's
+opaque parameters have another form, it rewrites them, and then refuses that as a change of the immutable allocation.
+Programs that make claims from typed objects write their keys in another order. Such a claim is written by a JSON
+patch, which leaves the rest of the object unchanged. Spaces between the parameters defeat the patch too: no JSON
+client can write such a claim, and the refusal is raised.
 
-Source: RawExtension, k8s.io/apimachinery/pkg/runtime; ValidateResourceClaimStatusUpdate, pkg/apis/resource/validation.
+Source: RawExtension, k8s.io/apimachinery/pkg/runtime; ValidateResourceClaimStatusUpdate,
+pkg/apis/resource/validation.
 """
 
 from typing import Any
@@ -20,16 +21,16 @@ _REWRITTEN = "status.allocation: Invalid value"
 async def apply(
     api: client.Client, claim: claims.ResourceClaim, body: dict[str, Any], *, manager: str
 ) -> claims.ResourceClaim:
-    """Applies to a claim's status; gives the claim as it is stored.
+    """Apply `body` to a claim's status and return the stored claim.
 
     Args:
-        api: to the API server.
-        claim: as it was when `body` was made from it.
-        body: as `bindings.applied` makes it.
-        manager: who owns what is applied.
+        api: client of the API server.
+        claim: the claim from which `body` was made.
+        body: from `bindings.applied`.
+        manager: the field manager of the applied fields.
 
     Raises:
-        errors.KubeError: one of its kinds; errors.Conflict where the claim is another one by now.
+        errors.KubeError: one of its kinds; errors.Conflict if the claim was replaced in the meantime.
     """
     try:
         return await _patch(api, claim, body, client.Patch.APPLY, manager)

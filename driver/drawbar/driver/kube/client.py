@@ -2,7 +2,7 @@
 
 Objects are decoded into the caller's msgspec structs: the generated models of the `kubernetes` package cost 31 MB and
 1.6 s at start-up, on every node. Every request has a deadline; errors are `drawbar.driver.kube.errors`, never aiohttp's.
-Nothing is retried here: only the caller can decide whether the state that the request was made from is still current.
+The client retries nothing: only the caller knows whether the state behind the request is still current.
 
 Writes are paced (`Pace`), since after an outage all of them are due at the same moment, and what the API server's own
 flow control refuses is sent again.
@@ -45,20 +45,20 @@ def writing_for(payer: str) -> Iterator[None]:
 
 
 class Pace:
-    """Limits the rate of writes. Payers that wait are served in turn, each first come, first served.
+    """A limit of the rate of writes. Waiting payers are served in turn, each first come, first served.
 
-    So a payer with any number of writes delays one of another payer by one write at most, and the share of one that
-    writes nothing is used by the others. Bounded by the callers that wait.
+    So a payer with any number of writes delays another payer's write by at most one write, and the others use the
+    share of an idle payer. The waiting callers bound the memory.
 
     Args:
         per_second: sustained rate.
-        burst: how many may be sent at once after a quiet time.
+        burst: the most writes at once after a quiet time.
     """
 
     def __init__(self, *, per_second: float, burst: int) -> None:
         self._interval = 1.0 / per_second
         self._burst = burst
-        # The time of the next write, were there no burst; on the event loop's clock.
+        # The time of the next write without a burst, on the event loop's clock.
         self._next = 0.0
         # By payer, in the order in which they are served.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
@@ -128,10 +128,10 @@ class Patch(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing(Generic[T]):
-    """All objects of a collection and the version a watch goes on from.
+    """All objects of a collection, and the version from which a watch continues.
 
     Attributes:
-        unreadable: the objects that are there, too, and cannot be read.
+        unreadable: existing objects that cannot be read.
     """
 
     items: tuple[T, ...]
@@ -144,7 +144,7 @@ class WatchEvent(Generic[T]):
     """One line of a watch: ADDED, MODIFIED or DELETED with the object, or BOOKMARK with only a version.
 
     Attributes:
-        unreadable: in place of the item, if that cannot be read.
+        unreadable: replaces the item if it cannot be read.
     """
 
     type: str
@@ -203,7 +203,7 @@ class _Status(msgspec.Struct):
 
     @property
     def names_another_uid(self) -> bool:
-        """Whether the request was for an object that was deleted and created again under its name."""
+        """Return whether the requested object was deleted and created again under its name."""
         causes = self.details.causes if self.details is not None else None
         return any(cause.field == "metadata.uid" for cause in causes or ())
 
@@ -254,7 +254,7 @@ class Client:
 
     @property
     def server(self) -> str:
-        """The API server's base URL."""
+        """Return the API server's base URL."""
         return self._connection.server
 
     async def read(self, kind: kinds.Kind, name: str, *, into: type[T], namespace: str | None = None) -> T:
@@ -424,7 +424,7 @@ class Client:
     async def begin_delete(
         self, kind: kinds.Kind, name: str, *, into: type[T], namespace: str | None = None, uid: str = ""
     ) -> T | None:
-        """As `delete`; return the object if finalizers keep it, or None if it is gone."""
+        """Delete as `delete` does; return the object if finalizers keep it, or None if it is gone."""
         answer = await self._delete(kind, name, namespace=namespace, uid=uid)
         request = f"DELETE {kind.path(namespace=namespace, name=name)}"
         if answer is None or _understood(answer, _Kinded, request).kind == "Status":
@@ -592,7 +592,7 @@ def _session(
         connector=connector or aiohttp.TCPConnector(ssl=tls, limit=limit, socket_factory=make),
         proxy=None if connector else proxy,
         timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS, sock_connect=10),
-        # As client-go, none is kept: whoever answers could send them without end.
+        # None is kept, as in client-go: a server could send them without end.
         cookie_jar=aiohttp.DummyCookieJar(),
     )
 

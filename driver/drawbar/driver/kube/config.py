@@ -37,7 +37,7 @@ def load(
         return from_kubeconfig(_expanded(path), context=context)
     named = [_expanded(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     if named:
-        # As kubectl, files that do not exist are passed over.
+        # Files that do not exist are skipped, as in kubectl.
         existing = [file for file in named if file.exists()]
         return from_kubeconfig(*(existing or named), context=context)
     if environ.get("KUBERNETES_SERVICE_HOST"):
@@ -54,7 +54,7 @@ def _expanded(name: str) -> Path:
     try:
         return Path(name).expanduser()
     except RuntimeError:
-        # No home directory, as in a container without a passwd entry: the name is taken as it stands.
+        # Without a home directory, as in a container without a passwd entry, the name stays unchanged.
         return Path(name)
 
 

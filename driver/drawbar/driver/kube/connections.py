@@ -1,4 +1,4 @@
-"""A way to reach an API server, and the tokens that prove who asks."""
+"""A connection to an API server, and the tokens that authenticate it."""
 
 import asyncio
 import ssl
@@ -15,7 +15,7 @@ def _ignore() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """One way to reach one API server.
+    """The settings of a connection to one API server.
 
     Attributes:
         server: base URL without a trailing slash.
@@ -23,10 +23,10 @@ class Connection:
         authorization: returns the Authorization header or None; called for every request, since the kubelet rotates
             the token file.
         origin: the source of the settings, for messages.
-        may_block: `authorization` may run a program or ask an identity provider.
+        may_block: whether `authorization` may run a program or ask an identity provider.
         refused: called after the API server refused the credential, so that the next request logs in again.
         impersonation: headers that name another user.
-        proxy: URL of the proxy on the way to the server, or None.
+        proxy: URL of the proxy for the server, or None.
         namespace: the context's namespace, or None.
     """
 

@@ -1,7 +1,7 @@
-"""Credential plugins: programs that a kubeconfig names to log in with (`exec`).
+"""Credential plugins: a kubeconfig's programs for the login (`exec`).
 
-`kubernetes.config.exec_provider` runs them too. It waits for ever, reads without a limit, knows neither the interactive
-modes nor the hint how to install the program, and its caller only logs a failure. So this is ours.
+`kubernetes.config.exec_provider` runs them too. But it waits for ever, reads without a limit, knows neither the interactive
+modes nor the hint for installing the program, and its caller only logs a failure. So this module replaces it.
 
 Source: "Authenticating", client-go credential plugins (client.authentication.k8s.io/v1).
 """
@@ -41,7 +41,7 @@ class Variable(msgspec.Struct, frozen=True):
 
 
 class Plugin(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The program, as a kubeconfig names it."""
+    """The program in a kubeconfig."""
 
     api_version: str
     command: str
@@ -53,7 +53,7 @@ class Plugin(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     @property
     def is_interactive(self) -> bool:
-        """Whether a person at a terminal can answer the program."""
+        """Return whether a person at a terminal can answer the program."""
         return self.interactive_mode != "Never" and has_terminal()
 
 
@@ -151,7 +151,7 @@ class _Run:
             if len(answer) > ANSWER_BYTES:
                 self._end()
             self._process.wait()
-            # A program that it left running may keep the pipe open.
+            # A program left running by the plugin may keep the pipe open.
             reading.join(timeout=1.0)
         finally:
             timer.cancel()

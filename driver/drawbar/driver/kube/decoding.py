@@ -18,7 +18,7 @@ import msgspec
 
 
 class Malformed(msgspec.ValidationError):
-    """It is no JSON, or no object of the wanted type."""
+    """The text is no JSON, or no object of the wanted type."""
 
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ def _pieces(body: bytes) -> Iterator[bytes]:
 
 
 def _shallow(body: bytes) -> bytes:
-    """The same JSON with null for each value beyond `LEVELS_MAX` levels."""
+    """Return the same JSON with null for each value beyond `LEVELS_MAX` levels."""
     kept: list[bytes] = []
     level, begin = 0, 0
     for run in _RUN.finditer(body):

@@ -1,4 +1,4 @@
-"""The versions and resources that an API server serves of a group.
+"""The served versions and resources of an API group.
 
 Source: Kubernetes API concepts, "Discovery API"; `/apis/<group>`.
 """
@@ -66,7 +66,7 @@ async def _read(api: client.Client, path: str, into: type[T]) -> T:
 
 
 async def settled(api: client.Client, group: str) -> Mapping[str, frozenset[str]]:
-    """As `resources`, repeated until the API server answers; empty where it does not allow the request."""
+    """Return `resources`, repeated until the API server answers; empty if it denies the request."""
     noted = backoff.warning_once(log, "cannot learn what the API server serves, trying again: %s")
     loop = backoff.repeating(errors.KubeError, unless=(errors.Denied,), noted=noted)
     try:

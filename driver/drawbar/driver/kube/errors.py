@@ -1,4 +1,4 @@
-"""What can go wrong between Drawbar and the API server, split by what the caller can do.
+"""The errors between Drawbar and the API server, split by the caller's possible reactions.
 
     KubeError
     ├── ConfigError            no usable kubeconfig or service account
@@ -23,7 +23,7 @@ from drawbar.driver.errors import ExitStatus
 
 
 class KubeError(errors.DrawbarError):
-    """Base of everything this component raises."""
+    """The base of all errors of this component."""
 
     ends_daemon = False
 
@@ -45,7 +45,7 @@ class Throttled(Unreachable):
     """The API server asked for a pause.
 
     Attributes:
-        retry_after_seconds: how long it asked us to wait.
+        retry_after_seconds: the requested pause.
     """
 
     def __init__(self, message: str, *, retry_after_seconds: float) -> None:
@@ -70,7 +70,7 @@ class Expired(KubeError):
 
 
 class TooLarge(KubeError):
-    """The answer is larger than an API server sends of any one object by default, and was not read."""
+    """The answer is larger than any one object of an API server by default, and was not read."""
 
 
 class Invalid(KubeError):
@@ -88,5 +88,5 @@ class Unauthenticated(Denied):
 
 
 def level(error: Exception) -> int:
-    """The level at which a failed attempt that is repeated is logged: a stale view is part of everyday work."""
+    """Return the log level of a failed attempt that is repeated: INFO for a stale view, else WARNING."""
     return logging.INFO if isinstance(error, Conflict) else logging.WARNING

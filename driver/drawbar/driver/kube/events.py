@@ -1,9 +1,9 @@
-"""Events: what a user sees with `kubectl describe`.
+"""Events, which a user sees with `kubectl describe`.
 
-Recording never waits and never fails. The queue is bounded; when it is full, because the API server is slow or gone, the
-newest event is dropped and counted: the conditions hold the same.
+Recording never waits and never fails. The queue is bounded. If the API server is slow or gone and the queue is full, the
+newest event is dropped and counted; the conditions hold the same information.
 
-The same about one object again is no second Event: the first one counts it in its series. Of one reason and object,
+A repeated event of one object is no second Event: the first one counts it in its series. Of one reason and object,
 `NOTES_MAX` different notes have an Event each; further ones share one. An object costs at most `BURST` requests at once, and
 then one in `REFILL_SECONDS`; meanwhile the series count on, and the next request has the sum. The limits are those of
 client-go. Bounded: of more than `OBJECTS_MAX` objects, the one without an event for longest is forgotten.
@@ -53,13 +53,13 @@ _Key = tuple[str, str, int | None]
 
 @dataclass(slots=True, kw_only=True)
 class _Series:
-    """What happened again and again, as one Event counts it.
+    """A repeated event, counted by one Event.
 
     Attributes:
-        event: the last one; None while there is nothing to send.
-        count: how often.
+        event: the last one; None if there is nothing to send.
+        count: the number of repetitions.
         name: of the stored Event; empty before the first request.
-        seen_at: the last one's time, on the recorder's clock.
+        seen_at: the time of the last one, on the recorder's clock.
     """
 
     regarded: "_Object"
@@ -101,12 +101,12 @@ class _Object:
 
 
 class Recorder:
-    """Queues events for claims; `run` sends them.
+    """A queue of events for claims; `run` sends them.
 
     Args:
         api: the API server.
-        controller: who reports.
-        instance: which of them.
+        controller: the reporting controller.
+        instance: its instance.
         clock: monotonic, in seconds.
     """
 
@@ -185,14 +185,14 @@ class Recorder:
         self._put(regarding, WARNING, reasons.UNEXPECTED_ERROR, failure)
 
     async def run(self) -> None:
-        """Sends what is queued until cancelled."""
+        """Send the queued Events until cancelled."""
         while True:
             series = await self._queue.get()
             event, series.event = series.event, None
             if event is None:
                 continue
             if not series.regarded.take(self._clock()):
-                # The next one that may be sent has the sum.
+                # The next Event within the budget has the sum.
                 self.dropped += not series.name
                 continue
             try:
@@ -283,5 +283,5 @@ def _attachment(attachment: attachments.DeviceAttachment) -> dict[str, str]:
 
 
 def _cut(text: str, limit_bytes: int) -> str:
-    # The name of a file may hold what is no text.
+    # The name of a file may hold bytes that are no text.
     return text.encode(errors="replace")[:limit_bytes].decode(errors="ignore")

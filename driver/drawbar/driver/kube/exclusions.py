@@ -1,4 +1,4 @@
-"""Objects that are left out of a list or watch alone, since they cannot be read."""
+"""Unreadable objects, which are excluded from a list or watch."""
 
 import enum
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from drawbar.driver.kube import kinds
 
 
 class Cause(enum.StrEnum):
-    """Why an object cannot be read."""
+    """The reason why an object cannot be read."""
 
     TOO_LARGE = "TooLarge"
     MALFORMED = "Malformed"
@@ -16,11 +16,11 @@ class Cause(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """An object that is left out of a list or watch, since it cannot be read.
+    """An unreadable object, excluded from a list or watch.
 
     Attributes:
-        metadata: name, namespace, uid and version alone.
-        problem: what is wrong with it; goes on after "it".
+        metadata: only name, namespace, uid and version.
+        problem: the fault, as a continuation of "it".
     """
 
     kind: kinds.Kind
@@ -30,13 +30,13 @@ class Unreadable:
 
     @property
     def subject(self) -> str:
-        """Its kind, namespace and name."""
+        """Return the object's kind, namespace and name."""
         where = "/".join(part for part in (self.metadata.namespace, self.metadata.name) if part)
         return f"{self.kind.kind} {where}"
 
     @property
     def remedy(self) -> str:
-        """What its owner can do."""
+        """Return the remedy for the object's owner."""
         return "shorten it" if self.cause is Cause.TOO_LARGE else "correct the field, or delete the object"
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The resource types Drawbar reads and writes, and their URLs.
+"""The resource types that Drawbar reads and writes, and their URLs.
 
 Source: Kubernetes API concepts, "Resource URIs".
 """
@@ -36,7 +36,7 @@ class Kind:
     def path(
         self, *, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """The URL path of the collection (without a name) or of one object.
+        """Return the URL path of the collection (without a name) or of one object.
 
         Raises:
             ValueError: an object of a namespaced type was named without its namespace, or the reverse.
@@ -47,7 +47,7 @@ class Kind:
         if self.namespaced and name and not namespace:
             raise ValueError(f"{self.kind} {name!r} needs a namespace")
         for segment in (namespace, name):
-            # A name may come from an object that others write; it must not lead to another path.
+            # A name may come from a foreign object, and must not lead to another path.
             if segment in (".", ".."):
                 raise errors.Invalid(f"{segment!r} names no {self.kind}")
         parts = [f"/apis/{self.group}" if self.group else "/api", self.version]

@@ -1,4 +1,4 @@
-"""The objects of a collection in memory, each in its newest state, and the report of their changes."""
+"""The objects of a collection in memory, each in its newest state, and reports of their changes."""
 
 import functools
 import logging
@@ -12,7 +12,7 @@ from drawbar.driver.kube import events, exclusions, kinds
 
 log = logging.getLogger(__name__)
 
-# The answer of a write is late by seconds at most; fewer objects are deleted in that time.
+# A write's answer is late by seconds at most; fewer objects than this are deleted in that time.
 DELETED_LIMIT = 1000
 
 
@@ -32,11 +32,11 @@ Unread = Callable[[exclusions.Unreadable | None, exclusions.Unreadable | None], 
 
 
 class LocalCopy(Generic[T]):
-    """The copy. In whatever order the answer of a write, the watch and a list arrive, the newest state stays.
+    """The copy. The newest state stays, in any order of a write's answer, the watch and a list.
 
     Attributes:
         kind: of its objects.
-        unreadable: by namespace and name, the objects that are there and cannot be read.
+        unreadable: by namespace and name, the existing objects that cannot be read.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class LocalCopy(Generic[T]):
 
     @property
     def worker(self) -> str:
-        """The name of this watch among the workers of a daemon."""
+        """Return the name of this watch among the workers of a daemon."""
         return self._callbacks.worker
 
     def put(self, item: T, *, by_list: bool = False) -> bool:

@@ -39,9 +39,9 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
     """The local copy. Run `run()` as a task; read with `get` and by iteration.
 
     Attributes:
-        synced: the first list is in.
-        answered: the API server has answered, be it with an error.
-        problem: why the collection cannot be followed now; None while it can.
+        synced: whether the first list has arrived.
+        answered: whether the API server has answered, even with an error.
+        problem: the reason why the collection cannot be followed now; None without one.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
                 self.put(event.item)
                 self.confirm(event.item)
             elif event.item is not None and localcopy.key_of(event.item.metadata) in self._items:
-                # It was to be kept, and is not any more.
+                # The selection no longer includes it.
                 self.drop(localcopy.key_of(event.item.metadata), event.item.metadata.uid)
             if event.unreadable is not None and event.type != "DELETED":
                 self.leave_out(event.unreadable)

@@ -28,7 +28,7 @@ PAUSE_MAX_SECONDS = 60.0
 
 
 class WorkQueue(Generic[K]):
-    """Keys to be reconciled. Not for several event loops."""
+    """A queue of keys to reconcile. It belongs to one event loop."""
 
     def __init__(self) -> None:
         self._ready: deque[K] = deque()
@@ -44,7 +44,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def failing(self) -> int:
-        """How many keys failed the last time that they were handled."""
+        """Return the number of keys whose last handling failed."""
         return len(self._failures)
 
     def add(self, key: K) -> None:
@@ -165,14 +165,14 @@ Work = Callable[[WorkQueue[K]], Coroutine[None, None, None]]
 
 
 class PartitionedQueue(Generic[K]):
-    """A work queue with workers of its own for each partition, so that a slow one never delays another.
+    """A work queue with separate workers for each partition, so that a slow partition never delays another.
 
     Keys may be added before `start`, and are kept from one start to the next.
 
     Args:
-        partition: of a key.
-        workers: how many each partition has.
-        contained: begins a worker again that ends unexpectedly; without it, its error is raised.
+        partition: returns the partition of a key.
+        workers: the number of workers of each partition.
+        contained: restarts a worker that ends unexpectedly; without it, the error is raised.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class PartitionedQueue(Generic[K]):
         self._partition = partition
         self._workers = workers
         self._queues: dict[str, WorkQueue[K]] = {}
-        # Begins the workers of a partition, while there are any.
+        # A function that starts the workers of a partition; None while the queue does not run.
         self._begin: Callable[[str], None] | None = None
 
     def add(self, key: K) -> None:

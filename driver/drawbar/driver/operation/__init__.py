@@ -1,1 +1,1 @@
-"""What an administrator needs of any daemon: metrics, probes, and counts of its requests to the API server."""
+"""The operation of any daemon: metrics, probes, and counts of its requests to the API server."""

@@ -1,6 +1,7 @@
-"""Where a daemon answers probes and gives its metrics, and the client that asks there for `--check` and the doctor.
+"""The address of a daemon's probes and metrics, and the client for `--check` and the doctor.
 
-Only this host can reach it, a UNIX socket or the loopback interface, since the server does not ask who calls.
+Only this host can reach it: it is a UNIX socket or the loopback interface, since the server does not authenticate
+callers.
 """
 
 import enum
@@ -23,7 +24,7 @@ PATH_LIMIT_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
 
 
 class Family(enum.Enum):
-    """What an address is of."""
+    """The kind of an address."""
 
     UNIX = enum.auto()
     TCP = enum.auto()
@@ -31,7 +32,7 @@ class Family(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A place to listen; `port` is 0 and `host` a path for a UNIX socket."""
+    """An endpoint to listen on; for a UNIX socket, `port` is 0 and `host` a path."""
 
     family: Family
     host: str
@@ -42,14 +43,14 @@ class Endpoint:
 
 
 def parse(address: str, *, auto: str | None = None) -> Endpoint | None:
-    """The endpoint of an address; None for `off`.
+    """Return the endpoint of an address, or None for `off`.
 
     Args:
-        address: `unix:/path`, `127.0.0.1:PORT`, `off`, or `auto` where there is such a thing.
-        auto: the path of the socket that `auto` stands for; None where it stands for nothing.
+        address: `unix:/path`, `127.0.0.1:PORT`, `off`, or `auto` if `auto` is given.
+        auto: the path of the socket for `auto`; None if `auto` is not allowed.
 
     Raises:
-        ValueError: it is none; the message has the remedy.
+        ValueError: the text is no address; the message has the remedy.
     """
     if address == OFF:
         return None
@@ -80,7 +81,7 @@ CHECK_TIMEOUT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the daemon said.
+    """The daemon's answer.
 
     Attributes:
         text: its words, JSON.
@@ -91,12 +92,12 @@ class Verdict:
 
 
 def ask(endpoint: Endpoint, path: str, *, settings: str = "--http-address") -> Verdict:
-    """One request.
+    """Request one page and return the verdict.
 
     Args:
-        endpoint: where.
-        path: which page.
-        settings: those that decide on the address, for the message.
+        endpoint: the daemon's endpoint.
+        path: the page.
+        settings: the settings of the address, for the message.
 
     Raises:
         errors.AddressError: no daemon answers there.

@@ -1,8 +1,8 @@
 """The certificate of a server, renewed while it runs.
 
-It is renewed by others: new connections get the new one. A pair that does not fit together, because only one file of it has been
-replaced yet, is passed over until it does; meanwhile the last good one serves. The files are read every `PAUSE_SECONDS`: a
-mounted Secret is replaced by moving links, which Python's standard library cannot watch.
+Other programs renew it, and new connections get the new one. If only one file of a pair has been replaced, the pair
+does not match and is skipped; meanwhile the last good one serves. The files are read every `PAUSE_SECONDS`: a mounted
+Secret is replaced by moving links, which Python's standard library cannot watch.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from drawbar.driver import errors
 
 log = logging.getLogger(__name__)
 
-# Who renews does so days before the old one ends.
+# A renewal comes days before the old certificate expires.
 PAUSE_SECONDS = 30.0
 
 
 class Certificates:
-    """One certificate with its key, and the authority that signs those of clients. Call `load` before anything else.
+    """One certificate with its key, and the authority for clients. Call `load` before any other method.
 
     Args:
         certificate: PEM file with the certificate, and those between it and the authority.
         key: PEM file with its key.
-        client_authority: PEM file; a client must have a certificate of it. None where clients need none.
-        pause_seconds: how often the files are read again.
+        client_authority: PEM file of the authority for clients' certificates. None if clients need none.
+        pause_seconds: the time between two readings of the files.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class Certificates:
         self._current = _context()
 
     async def load(self) -> ssl.SSLContext:
-        """The context to listen with; each connection gets the certificate that is current then.
+        """Return the context to listen with; each connection gets the certificate of that moment.
 
         Raises:
-            errors.UsageError: a file cannot be read, or they are no pair.
+            errors.UsageError: a file cannot be read, or certificate and key do not match.
         """
         await self.look()
-        # Not read once more: a renewal would come between the two.
+        # Read once: a renewal could come between two readings.
         listening = self._current
 
         def choose(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
@@ -62,7 +62,7 @@ class Certificates:
         return listening
 
     async def follow(self) -> None:
-        """Takes over what is new, until cancelled."""
+        """Take over renewed files until cancelled."""
         refused = ""
         while True:
             await asyncio.sleep(self._pause_seconds)
@@ -78,10 +78,11 @@ class Certificates:
                     log.info("certificate replaced", extra={"file": str(self._certificate)})
 
     async def look(self) -> bool:
-        """Looks at the files once; whether there was something new, which is current now.
+        """Read the files once and return whether they were renewed; the new certificate is then current.
 
         Raises:
-            errors.UsageError: a file cannot be read, or they are no pair; what was current stays.
+            errors.UsageError: a file cannot be read, or certificate and key do not match; the current certificate
+                stays.
         """
         fingerprint = await asyncio.to_thread(self._read)
         if fingerprint == self._fingerprint:

@@ -19,7 +19,7 @@ Values = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A number per combination of label values, that is read at each scrape."""
+    """A number for each combination of label values, read at each scrape."""
 
     name: str
     help: str
@@ -81,14 +81,14 @@ class Exposition:
         return prometheus.Gauge(f"{self._prefix}{name}", text, labels, registry=self._registry)
 
     def histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> prometheus.Histogram:
-        """How long something took; `buckets` in seconds."""
+        """Return a histogram of durations; `buckets` in seconds."""
         self._labels[f"{self._prefix}{name}"] = labels
         return prometheus.Histogram(
             f"{self._prefix}{name}", text, labels, buckets=buckets, registry=self._registry
         )
 
     def request_done(self, verb: str, resource: str, result: str) -> None:
-        """Counts a request to the API server."""
+        """Count a request to the API server."""
         key = (verb, resource, result)
         child = self._requests.get(key)
         if child is None:
@@ -122,7 +122,7 @@ class Exposition:
     def watch_by(
         self, name: str, text: str, read: Callable[[], Mapping[Values, float]], *labels: str
     ) -> None:
-        """Adds numbers with several labels, that are read at each scrape; `read` gives them by the values."""
+        """Add numbers with several labels, read at each scrape; `read` returns them by the labels' values."""
         self._add(name, text, read, labels, counter=False)
 
     def rendered(self) -> bytes:
@@ -130,14 +130,14 @@ class Exposition:
         return prometheus.generate_latest(_Shown(self._registry, self._driver))
 
     def names(self) -> frozenset[str]:
-        """The names of all metrics, as they stand in documents: counters with `_total`."""
+        """Return the names of all metrics, as in documents: counters with `_total`."""
         families = self._registry.collect()
         return frozenset(
             f"{family.name}_total" if family.type == "counter" else family.name for family in families
         )
 
     def labels(self) -> Mapping[str, Values]:
-        """By the names that are this daemon's own, as they stand in documents, the names of their labels."""
+        """Return the label names of this daemon's own metrics, by the metrics' names in documents."""
         return {name: ("driver", *labels) for name, labels in self._labels.items()}
 
     def _add(
@@ -174,7 +174,7 @@ class _Collected(registry.Collector):
 
 
 class _Shown(registry.Collector):
-    """A registry with the driver on every series, and without the time at which each counter came to be."""
+    """A registry with the driver on every series, and without the creation time of counters."""
 
     def __init__(self, inner: registry.CollectorRegistry, driver: str) -> None:
         self._inner = inner

@@ -23,8 +23,8 @@ class Limits:
     """The bounds of one server.
 
     Attributes:
-        connections: at once, those in a handshake included.
-        handshake_seconds: how long a handshake may last.
+        connections: the most at once, including those in a handshake.
+        handshake_seconds: the longest time of a handshake.
     """
 
     connections: int = CONNECTIONS_LIMIT
@@ -108,7 +108,8 @@ class Gate:
                 ssl_shutdown_timeout=CLOSE_SECONDS,
             )
         except OSError:
-            # SSLError, ConnectionError and TimeoutError are all of them: the caller spoke no TLS, or not to its end.
+            # That is SSLError, ConnectionError or TimeoutError: the caller spoke no TLS, or left before the
+            # end.
             return None
 
 

@@ -17,7 +17,7 @@ USAGE = 2
 
 
 def main() -> int:
-    """Returns 0 if the page says yes, 1 if it says no or there is no answer, 2 if it cannot be asked for."""
+    """Return 0 if the page says yes, 1 if it says no or does not answer, 2 if the request is impossible."""
     page = PAGES.get(sys.argv[1]) if len(sys.argv) == 2 else None
     where = posix.environ.get(VARIABLE.encode(), b"").decode(errors="replace")
     unix = where.startswith("unix:")
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def fetch(where: str | tuple[str, int], page: bytes, timeout_seconds: float = TIMEOUT_SECONDS) -> bytes:
-    """Returns the answer of the daemon at a path or address, with its head; raises OSError if there is none."""
+    """Return the answer of the daemon at a path or address, with its head; raise OSError if there is none."""
     family = _socket.AF_UNIX if isinstance(where, str) else _socket.AF_INET
     if not isinstance(where, str) and ":" in where[0]:
         family = _socket.AF_INET6

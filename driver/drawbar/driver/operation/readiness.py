@@ -1,7 +1,7 @@
-"""Whether a daemon is alive, and whether it is ready.
+"""The liveness and readiness of a daemon.
 
-Alive: its event loop runs (or it could not answer) and no piece of work takes far longer than it may; if not, only a
-restart helps. Ready: it can do its work; otherwise the answer names what is missing.
+Alive: its event loop runs (or it could not answer) and no piece of work far exceeds its limit; otherwise only a
+restart helps. Ready: it can do its work; otherwise the answer names the missing condition.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ ROUND_LIMIT_SECONDS = 600.0
 
 
 class _Piece:
-    """One piece of work while it is being done; a class of its own, since one is made for every round of work."""
+    """One running piece of work; a class of its own, since there is one for every round of work."""
 
     __slots__ = ("_due", "_pieces", "_what")
 
@@ -30,7 +30,7 @@ class _Piece:
 
 
 class Watchdog:
-    """The pieces of work that are being done, and since when."""
+    """The running pieces of work, with their deadlines."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class Watchdog:
     def watching(
         self, what: object, *, limit_seconds: float = ROUND_LIMIT_SECONDS
     ) -> contextlib.AbstractContextManager[None]:
-        """A piece of work that should end within the limit from now on; it counts while the context lasts."""
+        """Watch a piece of work that should end within the limit; it counts while the context lasts."""
         return _Piece(self._pieces, what, self._clock() + limit_seconds)
 
     def overdue(self) -> list[str]:
@@ -49,10 +49,10 @@ class Watchdog:
 
 
 class Readiness:
-    """What must hold before the daemon is of use.
+    """The conditions for a daemon's work.
 
     Args:
-        missing: by name a function that gives what is missing as a clause, and None when all is well.
+        missing: by name, a function that returns the missing condition as a clause, or None.
     """
 
     def __init__(self, missing: Mapping[str, Callable[[], str | None]]) -> None:
@@ -65,16 +65,16 @@ class Readiness:
 
 
 class Milestone:
-    """Something that is reached once, or is lost again."""
+    """A condition that is reached once, or lost again."""
 
     def __init__(self, until: str) -> None:
         self._until = until
         self.reached = False
 
     def reach(self, reached: bool) -> None:
-        """Reaches it, or loses it."""
+        """Set whether the milestone is reached."""
         self.reached = reached
 
     def missing(self) -> str | None:
-        """What is missing as long as it is not reached."""
+        """Return the missing condition, or None once the milestone is reached."""
         return None if self.reached else self._until

@@ -223,7 +223,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _listening(path: Path) -> socket.socket:
-    """A UNIX socket that only its owner can use; a dead one at its place is replaced, a live one is not."""
+    """Return a UNIX socket for its owner only; replace a dead socket at the path, but not a live one."""
     with _locked(path.parent), contextlib.ExitStack() as stack:
         if os.path.lexists(path) and not stat.S_ISSOCK(path.lstat().st_mode):
             raise FileExistsError(errno.EEXIST, "a file is in the way", str(path))

@@ -1,1 +1,1 @@
-"""ResourceSlices as both daemons publish them: desired pools, minimal writes, and what the API server keeps."""
+"""ResourceSlices of both daemons: desired pools, minimal writes, and the fields kept by the API server."""

@@ -1,10 +1,10 @@
-"""The forms in which an API server takes taints, behind one interface; pure.
+"""The forms of taints that an API server accepts, behind one interface; pure.
 
-*Per device*: a taint stands in the device it is of, as every release has it. *Taint slice*: a second slice of the pool
+*Per device*: a taint is in its device, as in every release. *Taint slice*: a second slice of the pool
 holds the taints and no devices, as KEP-5055 proposes; it is always published, even when empty, so that a taint is one
-write in place. *Withdrawn*: the API server keeps no taints at all, so a device that should have one is not published.
-Which one it is shows in what the API server keeps (`slices.publisher.probe`), and so does which details a taint may have there: no
-release up to 1.37 has any of them.
+write in place. *Withdrawn*: the API server keeps no taints at all, so a device with a taint is not published.
+`slices.publisher.probe` finds out the form, and the possible details of a taint, from the fields that the API server keeps. No
+release up to 1.37 keeps any of these details.
 
 Invariant: a device with a taint that keeps others away is published with that taint, or not at all.
 
@@ -39,7 +39,7 @@ CONDITIONS = frozenset({"bindsToNode", "bindingConditions", "bindingFailureCondi
 
 
 class Encoding(enum.StrEnum):
-    """Where taints stand."""
+    """The place of taints."""
 
     PER_DEVICE = "per-device"
     TAINT_SLICE = "taint-slice"
@@ -48,13 +48,13 @@ class Encoding(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What an API server keeps of a fabric's device.
+    """The fields of a fabric's device that an API server keeps.
 
     Attributes:
-        dropped: the fields of a device that it does not keep; empty when it keeps all.
-        form: where it takes taints.
-        details: which of `DETAILS` a taint may have there.
-        informs: whether it takes taints of effect None.
+        dropped: the fields of a device that it does not keep; empty if it keeps all.
+        form: the place of taints.
+        details: the possible `DETAILS` of a taint there.
+        informs: whether it accepts taints of effect None.
         shares: whether a device can be given in shares of its capacity.
     """
 
@@ -66,18 +66,18 @@ class Kept:
 
     @property
     def conditions(self) -> bool:
-        """Whether binding conditions are kept: without them nothing may be offered that is not attached."""
+        """Return whether binding conditions are kept; without them only attached devices may be offered."""
         return not CONDITIONS & set(self.dropped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What is published of one pool.
+    """The published content of one pool.
 
     Attributes:
         devices: the content of the pool's slice of devices.
-        taints: the content of its slice of taints; None where there is none.
-        left_out: names of devices whose taints had no room; the worst of the others stand.
+        taints: the content of its slice of taints; None without one.
+        left_out: names of devices with taints that had no room; the worst taints are kept.
     """
 
     devices: tuple[slices.Device, ...]
@@ -191,7 +191,7 @@ def dated(
 
 
 def decode(published: Iterable[slices.ResourceSlice]) -> Mapping[str, tuple[slices.Taint, ...]]:
-    """Return the taints by device name, in whichever form they stand; no entry for a device that is not published."""
+    """Return the taints by device name, in any of their forms; no entry for a device that is not published."""
     listed = tuple(published)
     taints = {
         device.name: device.taints for published_slice in listed for device in published_slice.spec.devices
@@ -243,7 +243,8 @@ def _per_device(devices: Sequence[slices.Device]) -> Content:
 
 
 def _taint_slice(devices: Sequence[slices.Device]) -> Content:
-    # By turns: a device with many taints, of which its node may report as it likes, leaves the others room for their worst.
+    # By turns, so that a device with many taints from its node leaves room for the worst taints of the
+    # others.
     entries = [
         slices.SliceTaint(device=device.name, taint=taint)
         for turn in range(max((len(device.taints) for device in devices), default=0))
@@ -254,7 +255,7 @@ def _taint_slice(devices: Sequence[slices.Device]) -> Content:
     ]
     kept, lost = entries[:TAINTS_PER_SLICE], entries[TAINTS_PER_SLICE:]
     tainted = {entry.device for entry in kept if keeps_away([entry.taint])}
-    # Published without its taint it would be given out.
+    # Without its taint it would be given out.
     withdrawn = {entry.device for entry in lost if keeps_away([entry.taint])} - tainted
     bare = tuple(
         msgspec.structs.replace(device, taints=()) for device in devices if device.name not in withdrawn

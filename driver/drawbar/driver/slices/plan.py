@@ -27,14 +27,16 @@ DEVICES_MAX = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """A pool as it should be.
+    """A desired pool.
 
     Attributes:
-        slice_name: of the slice with the devices; that with the taints, if there is one, has the suffix `-taints`.
+        slice_name: of the slice with the devices; the slice with the taints, if there is one, has the suffix
+            `-taints`.
         node_name: of the only node that can use the devices; otherwise `node_selector` selects the nodes.
-        labels: of its slices, beside those that others gave them.
-        owners: of all slices; None leaves them as they are.
-        annotations: of the slice with the devices, beside those that others gave it; one without a value is removed.
+        labels: of its slices, in addition to those of other writers.
+        owners: of all slices; None leaves them unchanged.
+        annotations: of the slice with the devices, in addition to those of other writers; one without a value is
+            removed.
     """
 
     name: str
@@ -57,7 +59,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replace:
-    """Publish a slice anew, in place."""
+    """Replace a slice in place."""
 
     slice: slices.ResourceSlice
 

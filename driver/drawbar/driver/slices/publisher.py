@@ -7,7 +7,7 @@ nothing. An API server that does not know the effect None refuses it, and is pro
 On a cluster with classic dynamic resource allocation no device may be offered by slices, since its scheduler does not know
 binding conditions. The devices and their taints are computed all the same and kept in memory, from where the controller of
 classic claims takes them, so taints have the same causes and the same end everywhere. After a restart the probations of
-failures begin anew there.
+failures begin again there.
 
 Source: KEP-5007, "Version skew"; seen on 1.34 with default gates; the effect None came with 1.35.
 """
@@ -51,7 +51,7 @@ class Store:
         return await self._api.create(kinds.SLICE, slices.document(wanted), into=slices.ResourceSlice)
 
     async def replace(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
-        """Store a slice anew if it is still the version in `wanted`; return it as it is stored."""
+        """Replace a slice if its version is still that of `wanted`; return the stored slice."""
         return await self._api.replace(
             kinds.SLICE, wanted.metadata.name, slices.document(wanted), into=slices.ResourceSlice
         )
@@ -65,7 +65,7 @@ class Store:
 
 
 class Memory(Store):
-    """Memory, where everything is kept. The publisher is the only writer, so no view is ever stale."""
+    """A store in memory, which keeps every field. The publisher is the only writer, so no view is ever stale."""
 
     def __init__(self) -> None:
         self._versions = itertools.count(1)
@@ -96,7 +96,7 @@ class Memory(Store):
 
 
 class Publisher:
-    """The one writer of slices; keeps the mirror of what is published current with its own writes."""
+    """The only writer of slices; it updates the mirror of the published slices with its own writes."""
 
     def __init__(self, store: Store, published: mirror.Mirror[slices.ResourceSlice]) -> None:
         self._store = store

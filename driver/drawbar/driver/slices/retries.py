@@ -1,10 +1,10 @@
-"""The slices that the API server refuses, each with its own back-off: a refused slice delays itself, and no other one.
+"""The slices that the API server refuses, each with its own back-off: a refused slice delays no unrelated one.
 
-Two things wait with a refused slice, since the order of a plan's writes is what makes them safe: the other slices of its
-pool, which would make the pool incomplete, and slices that get a device which it still has, since no device may be in two
-pools. A slice that is to be written with another content than the refused one is tried at once.
+Two kinds of slices wait with a refused slice, since only the order of a plan's writes makes them safe: the other
+slices of its pool, which would make the pool incomplete; and slices that receive one of its devices, since no device
+may be in two pools. A slice with another content than the refused one is written at once.
 
-Bounded by the slices that are to be written: `begin` forgets the others.
+The planned slices bound the memory: `begin` forgets the others.
 """
 
 import itertools
@@ -18,13 +18,13 @@ from drawbar.driver.slices import plan
 
 FIRST_SECONDS = 0.5
 MAX_SECONDS = 60.0
-# What refuses so many slices may refuse all.
+# An API server that refuses this many slices may refuse all.
 REFUSED_MAX = 10
 SHOWN_MAX = 3
 MESSAGE_CHARS = 512
 OF_ONE_SLICE = (errors.Denied, errors.Invalid, errors.Conflict, errors.NotFound)
 """The errors that are about one slice; any other one ends the round."""
-# A view may be stale once or twice: more often it is another writer.
+# A view may be stale once or twice. After that, there is probably another writer.
 STALE_MAX = 2
 
 
@@ -39,7 +39,7 @@ class _Refused:
 
 @dataclass(slots=True)
 class _Round:
-    """What must not be written in a round any more: slices of these pools, and slices that get these devices."""
+    """The blocked writes of a round: slices of these pools, and slices that receive these devices."""
 
     pools: set[str] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
@@ -51,8 +51,8 @@ class Retries:
     """The refused slices of one publisher, or of one Fabric.
 
     Args:
-        clock: seconds that only go forward.
-        uniform: gives a random number between two bounds.
+        clock: steady seconds.
+        uniform: returns a random number between two bounds.
     """
 
     def __init__(
@@ -71,7 +71,10 @@ class Retries:
 
     @property
     def is_over(self) -> bool:
-        """Whether the round ends: so many slices were refused that the next one may be as well."""
+        """Return whether the round ends because `REFUSED_MAX` slices were refused.
+
+        Then the next one would probably be refused as well.
+        """
         return self._round.refused >= REFUSED_MAX
 
     def has_to_wait(self, write: plan.Write, published: slices.ResourceSlice | None) -> bool:
@@ -117,7 +120,7 @@ class Retries:
 
     @property
     def stale(self) -> errors.KubeError | None:
-        """The last error of the round that only an outdated view explains: observe again, and decide again."""
+        """Return the round's last error from an outdated view, or None. After such an error, observe and plan again."""
         return self._round.stale
 
     def seconds_left(self) -> float | None:

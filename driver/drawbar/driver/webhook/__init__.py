@@ -1,4 +1,4 @@
-"""The admission webhook: says of opaque parameters what is wrong with them, when they are written.
+"""The admission webhook: it reports the problems of opaque parameters when they are written.
 
-It is an early word and no guard: the controller and the node daemon check again, so nothing depends on it.
+It is an early warning, not a guard: the controller and the node daemon check again, so nothing depends on it.
 """

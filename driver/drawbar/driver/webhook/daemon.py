@@ -1,9 +1,9 @@
-"""The webhook as a daemon: its certificate, and the HTTPS server that the API server asks. It sends no requests itself.
+"""The webhook as a daemon: its certificate, and the HTTPS server for the API server. It sends no requests itself.
 
-The server does not know who calls, so an answer depends on the question alone. What is read of questions is bounded
-(`Bounds`), and so are the number of connections and how long each may be idle. If there are too many, the one that asked least
-recently gives way. Where as many questions as may be are being read, the one that has been read longest gives way to a new one:
-a caller that sends slowly keeps no client out, and one that sends as an API server does is done long before.
+The server does not authenticate callers, so an answer depends only on the question. The questions are bounded in size
+(`Bounds`), and so are the number of connections and their idle time. If there are too many connections, the one with
+the oldest question is closed. If too many questions are being read, the one that has been read longest is dropped for
+a new one. So a slow caller keeps no client out, and an API server's question ends long before.
 """
 
 import asyncio
@@ -29,20 +29,21 @@ BODY_BYTES = 4 << 20
 AT_ONCE = 16
 # As long as the API server waits for an answer (`timeoutSeconds` in the chart).
 READ_SECONDS = 5.0
-# The API server lets go of its own idle connections after 90 s (client-go); no question comes while they are closed here.
+# The API server closes its own idle connections after 90 s (client-go), so no question arrives during a close
+# from here.
 IDLE_SECONDS = 120.0
 SHUTDOWN_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What callers may ask of it.
+    """The limits for callers.
 
     Attributes:
-        at_once: so many questions are read at a time, each of `BODY_BYTES` at most.
-        read_seconds: how long the sending of one may take.
-        idle_seconds: how long a connection may be without a whole head of a question.
-        connections: their number, and how long a handshake may last.
+        at_once: the most questions read at a time, each of `BODY_BYTES` at most.
+        read_seconds: the longest time to send one.
+        idle_seconds: the longest time of a connection without a complete head of a question.
+        connections: their number, and the longest time of a handshake.
     """
 
     at_once: int = AT_ONCE
@@ -59,7 +60,7 @@ async def serving(
     bounds: Bounds = Bounds(),
     contained: containment.Containment | None = None,
 ) -> AsyncIterator[int]:
-    """Answers while the context lasts; gives the port. Unexpected errors are `contained`, and answered with 500.
+    """Serve while the context lasts and yield the port. Unexpected errors are `contained` and answered with 500.
 
     Raises:
         errors.AddressError: the address cannot be listened on.
@@ -147,10 +148,10 @@ def _answered(body: bytes, driver: str) -> web.Response:
 
 
 async def run(options: settings.Settings) -> None:
-    """Runs until cancelled.
+    """Run until cancelled.
 
     Raises:
-        errors.DrawbarError: something the configuration is to blame for.
+        errors.DrawbarError: the configuration is wrong.
     """
     settings.validate(options)
     held = certificates.Certificates(options.tls.certificate, options.tls.key)

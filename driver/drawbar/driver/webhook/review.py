@@ -1,15 +1,15 @@
-"""What the webhook answers, decided purely: an AdmissionReview in, an AdmissionReview out.
+"""The webhook's answers, decided purely: an AdmissionReview in, an AdmissionReview out.
 
-Refused is what the controller and the node daemon would refuse whatever the rest of the cluster looks like. What hangs
-on the DeviceClass of a claim is theirs to say, since the class may change. Never refused: objects that are on their
-way out, and an update that leaves the parameters as they are; else a finalizer could not be removed from what an older
-version let in.
+The webhook refuses parameters that the controller and the node daemon would refuse in any state of the cluster. It
+leaves problems that depend on a claim's DeviceClass to them, since the class may change. It never refuses objects
+that are being deleted, or an update that leaves the parameters unchanged. Otherwise a finalizer could not be removed
+from an object that an older version admitted.
 
-The client is not authenticated, so the work for a question is bounded: of an object only the configuration is read, of that only
-`ENTRIES_MAX` entries of `PARAMETERS_BYTES`, and the rest is passed over by the decoder without making anything of it.
+The client is not authenticated, so the work for a question is bounded: only an object's configuration is read, and
+only `ENTRIES_MAX` entries of `PARAMETERS_BYTES`. The decoder skips the rest.
 
-Claims have had their configuration in the same place in each version of `resource.k8s.io` since v1alpha3.
-Source: `admission.k8s.io/v1` AdmissionReview.
+Claims have had their configuration in the same place in each version of `resource.k8s.io` since v1alpha3. Source:
+`admission.k8s.io/v1` AdmissionReview.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,10 +26,10 @@ API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 GROUP = "resource.k8s.io"
 ALPHA = "v1alpha3"
-# 422 is what the API server itself says of a field that cannot be.
+# The API server itself answers 422 for an invalid field.
 UNPROCESSABLE = 422
 
-# The API server takes 32 entries, each with parameters of 10 KiB, which it may write as six times as much.
+# The API server accepts 32 entries, each with parameters of 10 KiB, and may write them six times as long.
 ENTRIES_MAX = 32
 PARAMETERS_BYTES = 64 * 1024
 CONFIGURATION_BYTES = ENTRIES_MAX * (PARAMETERS_BYTES + 16 * 1024)
@@ -43,7 +43,7 @@ _NOTHING = msgspec.Raw(b"null")
 
 
 class Kind(meta.Struct, frozen=True):
-    """What sort of object is judged."""
+    """The type of the checked object."""
 
     group: str = ""
     version: str = ""
@@ -54,8 +54,8 @@ class Request(meta.Struct, frozen=True):
     """One write.
 
     Attributes:
-        object: as it is to be, in JSON; null for a deletion.
-        old_object: as it was; null for a creation.
+        object: the new state, in JSON; null for a deletion.
+        old_object: the old state; null for a creation.
     """
 
     uid: str
@@ -66,7 +66,7 @@ class Request(meta.Struct, frozen=True):
 
 
 class Review(meta.Struct, frozen=True):
-    """What the API server sends."""
+    """The API server's question."""
 
     api_version: str
     kind: str
@@ -74,14 +74,14 @@ class Review(meta.Struct, frozen=True):
 
 
 class Unreadable(Exception):
-    """The caller sent something else than an AdmissionReview."""
+    """The body is no AdmissionReview."""
 
 
 def read(body: bytes) -> Request:
-    """The request in a review.
+    """Return the request in a review.
 
     Raises:
-        Unreadable: there is none, or it is of another version.
+        Unreadable: there is no request, or it has another version.
     """
     try:
         decoded = decoding.decode(body, Review)
@@ -95,7 +95,7 @@ def read(body: bytes) -> Request:
 
 
 def answer(request: Request, driver: str) -> dict[str, Any]:
-    """The review that goes back."""
+    """Return the review with the response."""
     listed = tuple(problems(request, driver))
     response: dict[str, Any] = {"uid": request.uid, "allowed": not listed}
     if listed:
@@ -110,7 +110,7 @@ def answer(request: Request, driver: str) -> dict[str, Any]:
 
 
 def problems(request: Request, driver: str) -> Iterator[str]:
-    """What is wrong with the driver's parameters in the object, each with its place."""
+    """Yield the problems of the driver's parameters in the object, each with its place."""
     place = _PLACES.get(request.kind.kind)
     if place is None or request.kind.group != GROUP:
         return
@@ -167,23 +167,23 @@ class _Entry(meta.Struct, frozen=True):
 
 
 class _TooMuch(meta.Struct, frozen=True):
-    """Parameters that are not read; as often as they are the same, they are equal."""
+    """Parameters that are too large to read; equal parameters still compare as equal."""
 
     clause: str
     written: bytes
 
 
 class _Opaque(meta.Struct, frozen=True):
-    """Parameters, read as far as they may be."""
+    """Parameters, read within their limit."""
 
     driver: str
     parameters: Any
 
 
 def _entries(decoded: _Object, path: tuple[str, ...]) -> Mapping[int, _Opaque] | None:
-    """The opaque configuration, by its place in the list; None for more than is read.
+    """Return the opaque configurations by their places in the list, or None if there are too many.
 
-    That it is a list of objects is the API server's to see to: what is not is passed over.
+    The API server ensures that this is a list of objects; other content is skipped.
     """
     held = decoded.spec
     for key in (*path, "config"):
@@ -216,7 +216,7 @@ def _parameters(raw: msgspec.Raw) -> Any:
 
 
 def _decoded(raw: msgspec.Raw, into: type[T]) -> T | None:
-    """None for something else than that."""
+    """Decode the value, or return None if it has another form."""
     try:
         return decoding.decode(raw, into)
     except decoding.Malformed:

@@ -64,7 +64,7 @@ class Settings:
 
 
 def problems(settings: Settings) -> list[str]:
-    """One sentence per wrong value."""
+    """Return one sentence for each wrong value."""
     listed = drivers.problems(settings.driver)
     try:
         ipaddress.ip_address(settings.listen.address)
@@ -76,9 +76,9 @@ def problems(settings: Settings) -> list[str]:
 
 
 def validate(settings: Settings) -> None:
-    """Lists everything that is wrong at once.
+    """Refuse settings with problems, and list all of them.
 
     Raises:
-        errors.UsageError: something is.
+        errors.UsageError: a setting is wrong.
     """
     loader.refuse(problems(settings))

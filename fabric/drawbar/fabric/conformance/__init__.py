@@ -1,4 +1,4 @@
-"""The conformance suite: one judge for every adapter, ours and other people's."""
+"""The conformance suite: checks of the contract for every adapter, including other vendors'."""
 
 from drawbar.fabric.conformance.checks import CHECKS, Check
 from drawbar.fabric.conformance.reports import Outcome, Report, Verdict, junit

@@ -1,7 +1,7 @@
-"""The bench that checks work at: one device, one or two hosts, and the words to say what is expected.
+"""The bench of the checks: one device, one or two hosts, and functions that state an expectation.
 
-A check gets the device free and may leave it anywhere; the suite frees it again. Where the fabric itself chooses the
-device of a model, the device is the one that came last, and the suite frees all that came.
+The device is free when a check begins. The check may leave it in any state; the suite frees it again. Where the
+fabric chooses the device of a model, the bench's device is the last one attached, and the suite frees all of them.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ POLL_SECONDS_MAX = 1.0
 
 
 class CheckFailed(Exception):
-    """The adapter does not do what the contract says."""
+    """The adapter breaks the contract."""
 
 
 class CheckSkipped(Exception):
@@ -26,23 +26,23 @@ class CheckSkipped(Exception):
 
 
 class CheckWarned(Exception):
-    """The adapter does what the contract says, and could do better."""
+    """The adapter keeps the contract, and has room for improvement."""
 
 
 def fail(message: str) -> NoReturn:
-    """Ends the check: the adapter is wrong."""
+    """End the check as failed."""
     raise CheckFailed(message)
 
 
 def expect(condition: bool, message: str) -> None:
-    """Ends the check with the message unless the condition holds."""
+    """End the check with the message unless the condition holds."""
     if not condition:
         fail(message)
 
 
 @contextmanager
 def refused(*codes: errors.Code, reason: str | None = None, host_id: str | None = None) -> Iterator[None]:
-    """Expects the block to be refused with one of the codes, and the reason and host if they are given."""
+    """Expect the block to be refused with one of the codes, and with the reason and host if they are given."""
     expected = " or ".join(codes)
     try:
         yield
@@ -73,13 +73,13 @@ class Bench:
         """Set up a bench.
 
         Args:
-            adapter: that is judged.
-            capabilities: of it.
-            device: that is attached and detached.
-            host_id: where to.
-            other_host_id: another one; None where there is none.
-            unreached_host_id: one that no device of this model can go to; None where there is none.
-            device_ids: the only devices that may be touched; None: those that the fabric chooses as well.
+            adapter: the adapter to check.
+            capabilities: its capabilities.
+            device: the device to attach and detach.
+            host_id: the host to attach to.
+            other_host_id: another host; None if there is none.
+            unreached_host_id: a host that no device of this model can reach; None if there is none.
+            device_ids: the only devices that may be touched; None to allow those chosen by the fabric as well.
         """
         self.adapter = adapter
         self.capabilities = capabilities
@@ -97,21 +97,21 @@ class Bench:
 
     @property
     def other_host_id(self) -> str:
-        """A second host; skips the check when there is none."""
+        """Return a second host; skip the check if there is none."""
         if self._other_host_id is None:
             raise CheckSkipped("needs a second host with a free port")
         return self._other_host_id
 
     @property
     def unreached_host_id(self) -> str:
-        """A host that the device cannot go to; skips the check when there is none."""
+        """Return a host that the device cannot reach; skip the check if there is none."""
         if self._unreached_host_id is None:
             raise CheckSkipped("every host is in a reachability group of the device, or no groups are known")
         return self._unreached_host_id
 
     @property
     def host_ids(self) -> tuple[str, ...]:
-        """The hosts that the checks may use."""
+        """Return the hosts that the checks may use."""
         return (self.host_id, *([self._other_host_id] if self._other_host_id is not None else []))
 
     def require_exact_device(self) -> None:
@@ -125,7 +125,7 @@ class Bench:
             raise CheckSkipped("a pool of memory is attached in slices alone")
 
     async def require_whole_listing(self) -> None:
-        """Skip the check while the fabric cannot show all of its devices: an unknown one may be among the others."""
+        """Skip the check if the fabric cannot show all of its devices: an unknown one may be among the others."""
         if unread := (await self.adapter.devices()).unread:
             raise CheckSkipped(f"a part of the fabric cannot be read: {unread[0]}")
 
@@ -160,7 +160,7 @@ class Bench:
     def detach_request(
         self, host_id: str | None = None, *, host_prepared: bool = True
     ) -> contract.DetachRequest:
-        """A detach of the device from a host."""
+        """Return a detach of the device from a host."""
         return contract.DetachRequest(
             request_id=self.request_id(),
             device_id=self.device_id,
@@ -169,7 +169,7 @@ class Bench:
         )
 
     async def attach(self, request: contract.AttachRequest | None = None) -> contract.Operation:
-        """Attaches and waits; the operation must succeed, and name its device."""
+        """Attach and return the finished operation, which must succeed and name its device."""
         self.require_whole_device()
         operation = self._succeeded(
             await self.finished(await self.adapter.attach(request or self.attach_request()))
@@ -185,13 +185,13 @@ class Bench:
         return operation
 
     async def detach(self, request: contract.DetachRequest | None = None) -> contract.Operation:
-        """Detaches and waits; the operation must succeed."""
+        """Detach and return the finished operation, which must succeed."""
         return self._succeeded(
             await self.finished(await self.adapter.detach(request or self.detach_request()))
         )
 
     async def finished(self, operation: contract.Operation) -> contract.Operation:
-        """The operation once it is done; the suite's deadline bounds the wait."""
+        """Wait for the end of the operation and return it; the suite's deadline bounds the wait."""
         while not operation.done:
             pause = operation.retry_after_seconds or POLL_SECONDS_MIN
             await asyncio.sleep(min(max(pause, POLL_SECONDS_MIN), POLL_SECONDS_MAX))
@@ -199,22 +199,22 @@ class Bench:
         return operation
 
     async def device(self) -> contract.Device:
-        """The device as the fabric lists it now."""
+        """Return the device as the fabric lists it now; fail the check if it is not listed."""
         device = (await self.adapter.devices()).device(self.device_id)
         return device if device is not None else fail(f"the listing has lost the device {self.device_id}")
 
     async def attached_host(self) -> str | None:
-        """The host that has the device now."""
+        """Return the device's current host, or None."""
         connection = (await self.device()).connection
         return None if connection is None else connection.host_id
 
     async def mark(self) -> str | None:
-        """The mark that the connection shows; ends the check where there is no connection."""
+        """Return the mark of the connection; fail the check if there is no connection."""
         connection = (await self.device()).connection
         return connection.mark if connection is not None else fail("the device is not attached")
 
     async def port_with_device(self) -> contract.Port | None:
-        """The port of the host that shows the device."""
+        """Return the host's port with the device, or None."""
         hosts = {host.id: host for host in await self.adapter.hosts()}
         expect(self.host_id in hosts, f"the listing has lost the host {self.host_id}")
         ports = hosts[self.host_id].ports
@@ -240,7 +240,7 @@ class Bench:
         )
 
     async def create(self, request: contract.CreateSliceRequest) -> contract.Device:
-        """Make a slice, and return it as the operation names it."""
+        """Make a slice and return it as named by the operation."""
         operation = await self.ended(await self.adapter.create_slice(request))
         if operation.device is None:
             fail("the finished operation names no slice")
@@ -253,7 +253,7 @@ class Bench:
         await self.ended(await self.adapter.delete_slice(request))
 
     async def ended(self, operation: contract.Operation) -> contract.Operation:
-        """Return the operation once it is done; it must succeed."""
+        """Wait for the end of the operation and return it; it must succeed."""
         return self._succeeded(await self.finished(operation))
 
     async def _free_slices(self) -> None:
@@ -274,7 +274,7 @@ class Bench:
             await self.delete(device.id)
 
     async def free_device(self) -> None:
-        """Wait for what is in flight, detach each device that was used, and delete each slice that was made."""
+        """Wait for operations in flight, detach each used device, and delete each slice that was made."""
         await self._free_slices()
         for operation in await self.adapter.operations():
             is_own, device = operation.request_id.startswith(self._prefix), operation.device

@@ -1,4 +1,4 @@
-"""The checks, each one sentence of the contract. Every one finds the device free."""
+"""The checks: each is one sentence of the contract. The device is free when a check begins."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from drawbar.fabric import contract, errors, recognition, witnesses
 from drawbar.fabric.conformance.bench import Bench, CheckSkipped, CheckWarned, expect, fail, refused
 
-# So many devices are named in one sentence.
+# The most devices named in one sentence.
 _NAMED_MAX = 8
 
 Body = Callable[[Bench], Awaitable[None]]
@@ -15,7 +15,7 @@ Body = Callable[[Bench], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A sentence, and how to find out whether it is true."""
+    """A sentence and the function that checks it."""
 
     name: str
     body: Body
@@ -25,7 +25,7 @@ CHECKS: list[Check] = []
 
 
 def check(name: str) -> Callable[[Body], Body]:
-    """Adds a check to the suite, in the order of this file."""
+    """Return a decorator that adds a check to the suite, in the order of this file."""
 
     def add(body: Body) -> Body:
         CHECKS.append(Check(name=name, body=body))
@@ -356,7 +356,7 @@ async def _(bench: Bench) -> None:
 
 
 async def _by_model(bench: Bench, host_id: str | None = None) -> contract.AttachRequest:
-    """Return an attach of any device of the model; skips the check where the fabric has none."""
+    """Return an attach of any device of the model; skip the check if the fabric has none."""
     if not bench.capabilities.select_by_model or not bench.model:
         raise CheckSkipped("the fabric does not select by model")
     bench.require_whole_device()

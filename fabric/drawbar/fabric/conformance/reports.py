@@ -1,4 +1,4 @@
-"""What the checks of an adapter have shown, also as JUnit XML, which continuous integration systems show; pure."""
+"""The results of an adapter's checks, also as JUnit XML for continuous integration systems; pure."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,23 +6,23 @@ from xml.etree import ElementTree
 
 
 class Verdict(StrEnum):
-    """How one check ended."""
+    """The result of one check."""
 
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
     WARNED = "warned"
-    """Passed, and something is worth a look."""
+    """Passed, with advice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One check.
+    """One check and its result.
 
     Attributes:
-        name: the sentence that was checked.
+        name: the checked sentence.
         verdict: see `Verdict`.
-        detail: what was seen instead, why it was skipped, or the warning; empty when it passed.
+        detail: the observed fault, the reason to skip, or the warning; empty if the check passed.
     """
 
     name: str
@@ -32,28 +32,28 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All checks, in the order in which they ran."""
+    """The outcomes of all checks, in the order of their runs."""
 
     outcomes: tuple[Outcome, ...]
 
     @property
     def passed(self) -> bool:
-        """Nothing failed."""
+        """Return whether no check failed."""
         return not self.failed
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
-        """The checks that failed."""
+        """Return the failed checks."""
         return tuple(outcome for outcome in self.outcomes if outcome.verdict is Verdict.FAILED)
 
     @property
     def warned(self) -> tuple[Outcome, ...]:
-        """The checks that passed with a warning."""
+        """Return the checks that passed with a warning."""
         return tuple(outcome for outcome in self.outcomes if outcome.verdict is Verdict.WARNED)
 
     @property
     def skipped(self) -> tuple[Outcome, ...]:
-        """The checks that this fabric does not allow."""
+        """Return the checks that this fabric does not allow."""
         return tuple(outcome for outcome in self.outcomes if outcome.verdict is Verdict.SKIPPED)
 
 
@@ -61,8 +61,8 @@ def junit(report: Report, *, suite: str) -> bytes:
     """Return the report as an XML document.
 
     Args:
-        report: of the suite.
-        suite: the name of the suite, such as that of the adapter.
+        report: the suite's report.
+        suite: the name of the suite, such as the adapter's name.
     """
     root = ElementTree.Element(
         "testsuite",
@@ -80,7 +80,7 @@ def junit(report: Report, *, suite: str) -> bytes:
         elif outcome.verdict is Verdict.SKIPPED:
             ElementTree.SubElement(case, "skipped", message=_printable(outcome.detail))
         elif outcome.verdict is Verdict.WARNED:
-            # JUnit has no warnings; what a test writes is shown beside it.
+            # JUnit has no warnings, but it shows a test's output.
             ElementTree.SubElement(case, "system-out").text = _printable(f"warning: {outcome.detail}")
     encoded: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return encoded

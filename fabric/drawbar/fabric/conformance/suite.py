@@ -1,4 +1,4 @@
-"""Runs the checks of the contract against any adapter and a fabric with something free in it, and reports."""
+"""The conformance suite: it runs the contract's checks on any adapter with a free device, and reports the outcomes."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -21,23 +21,24 @@ async def check(
     checks: Iterable[Check] = CHECKS,
     ended: Callable[[Outcome], None] | None = None,
 ) -> Report:
-    """Judges an adapter. Uses one free device and up to two hosts, and leaves them as they were found.
+    """Check an adapter and return the report. Use one free device and up to two hosts, and leave them as they were.
 
-    Attaches by model, where the fabric has them, use further free devices of that device's model, unless `device_ids` is given.
+    If the fabric has attaches by model, the suite uses further free devices of that model, unless `device_ids` is
+    given.
 
     Args:
-        adapter: connected; stays the caller's to close.
-        device_id: the device to use; the first free one when None. What it carries may be lost.
-        device_ids: the only devices that are touched, all of them free; the first is the one to use. Checks in which the fabric
-            could choose another one are skipped.
-        host_ids: the hosts to use; the first two with a free port when empty.
-        check_seconds: the longest that one check may take, hardware included.
-        checks: which; all by default.
+        adapter: connected; the caller closes it.
+        device_id: the device to use; None for the first free one. Its data may be lost.
+        device_ids: the only devices to touch, all of them free; the first is the one to use. Checks in which the
+            fabric could choose another one are skipped.
+        host_ids: the hosts to use; if empty, the first two with a free port.
+        check_seconds: the longest time of one check, hardware included.
+        checks: the checks to run; all by default.
         ended: called with each check's outcome.
 
     Raises:
-        FailedPrecondition: there is no free device, or no host with a free port; with `device_ids`, one of them is not free,
-            the fabric chooses the device itself among others, or a host of `host_ids` is not listed.
+        FailedPrecondition: there is no free device, or no host with a free port; with `device_ids`, one of them is
+            not free, the fabric chooses the device itself among others, or a host of `host_ids` is not listed.
         FabricError: the fabric cannot be read at all.
     """
     if device_ids:
@@ -52,7 +53,7 @@ async def check(
         freeing = Check(name=f"the device can be freed after: {next_check.name}", body=Bench.free_device)
         freed = await _outcome(freeing, bench, check_seconds)
         if freed.verdict is not Verdict.PASSED:
-            # Every further check would only say the same again.
+            # Every further check would fail for the same reason.
             outcomes.append(freed)
             break
     return Report(outcomes=tuple(outcomes))
@@ -61,7 +62,7 @@ async def check(
 async def _verify_bounds(
     adapter: contract.FabricAdapter, device_ids: tuple[str, ...], host_ids: tuple[str, ...]
 ) -> None:
-    """Raise FailedPrecondition where checks cannot be kept to these devices and hosts."""
+    """Raise FailedPrecondition if the checks cannot be limited to these devices and hosts."""
     can, inventory = await adapter.capabilities(), await adapter.devices()
     for device_id in device_ids:
         device = inventory.device(device_id)

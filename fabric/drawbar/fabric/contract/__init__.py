@@ -1,4 +1,4 @@
-"""The contract with a fabric manager: what it holds, what is asked of it, what it tells, and the port itself."""
+"""The contract with a fabric manager: its inventory, requests, watch events, and the adapter's port."""
 
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 from drawbar.fabric.contract.adapter import AdapterConfig, FabricAdapter

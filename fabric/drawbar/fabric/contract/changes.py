@@ -1,7 +1,7 @@
-"""What a watch of a fabric tells: a closed union of events.
+"""The events of a watch: a closed union.
 
-Events are hints. They may repeat, and intermediate states may be missing, but never the last one; so acting on
-an event means looking at the value it carries, not counting.
+Events are hints. They may repeat, and intermediate states may be missing, but never the last one. So act on the value
+in an event, and do not count events.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ BOOKMARK_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceChanged:
-    """A device is new, or different."""
+    """A new or changed device."""
 
     version: str
     device: inventory.Device
@@ -22,7 +22,7 @@ class DeviceChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceGone:
-    """The fabric no longer has the device."""
+    """A device that is no longer in the fabric."""
 
     version: str
     device_id: str
@@ -30,7 +30,7 @@ class DeviceGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostChanged:
-    """A host is new, or different (after a host disappears comes a `Resync`)."""
+    """A new or changed host (after a host disappears comes a `Resync`)."""
 
     version: str
     host: inventory.Host
@@ -38,7 +38,7 @@ class HostChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationChanged:
-    """An operation began, moved on or finished."""
+    """An operation that began, progressed or finished."""
 
     version: str
     operation: operations.Operation
@@ -46,11 +46,12 @@ class OperationChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bookmark:
-    """Nothing else happened up to this version.
+    """A version without further events before it.
 
     Attributes:
         version: of the fabric.
-        exceeded: a sentence while the manager passes a limit that no call shows, as with a flood of events; else empty.
+        exceeded: a sentence while the manager exceeds a limit unseen by any call, such as by a flood of events; else
+            empty.
     """
 
     version: str
@@ -59,7 +60,7 @@ class Bookmark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resync:
-    """What happened is no longer known: list again. The watch ends after it."""
+    """The loss of events: list again. The watch ends after it."""
 
 
 WatchEvent = DeviceChanged | DeviceGone | HostChanged | OperationChanged | Bookmark | Resync

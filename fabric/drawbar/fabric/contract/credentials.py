@@ -1,26 +1,26 @@
-"""As which user an adapter logs in to its fabric manager, and how it verifies that manager.
+"""The login of an adapter at its fabric manager, and the check of that manager's certificate.
 
-Whoever gets a `Credentials` must not put it, or a part of it, into a log, a message or an error; `repr` shows only
-which parts are there, and `redacted` takes the secret parts out of foreign text.
+Never put a `Credentials`, or a part of it, into a log, a message or an error. `repr` shows only the names of its
+parts, and `redacted` removes the secret parts from foreign text.
 """
 
 from dataclasses import dataclass, fields
 
 FILLER = "[redacted]"
-# Shorter lines of a key are its frame, and would be found everywhere.
+# Shorter lines of a key are its frame, and occur in any text.
 KEY_LINE_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Credentials:
-    """What was given; everything may be empty.
+    """The credentials of one fabric manager; every part may be empty.
 
     Attributes:
         username: goes with `password`.
         password: goes with `username`.
-        token: sent as it is, for example as a bearer token.
-        authority: PEM certificates that the manager's own certificate must come from; empty: those of the system.
-        certificate: PEM certificate by which the adapter shows who it is, with its chain; goes with `key`.
+        token: sent unchanged, for example as a bearer token.
+        authority: PEM certificates of the authorities for the manager's certificate; empty for the system's.
+        certificate: PEM certificate of the adapter, with its chain; goes with `key`.
         key: its PEM private key, without a password.
     """
 
@@ -36,11 +36,11 @@ class Credentials:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The names of the parts that are there."""
+        """Return the names of the parts that are set."""
         return tuple(part.name for part in fields(self) if getattr(self, part.name))
 
     def redacted(self, text: str) -> str:
-        """Return foreign text without the secret parts that may stand in it."""
+        """Return foreign text without the secret parts."""
         lines = [line for line in self.key.splitlines() if len(line) >= KEY_LINE_CHARS]
         for secret in (self.key, self.password, self.token, *lines):
             if secret:
@@ -50,11 +50,11 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """How the manager's certificate is judged, where the adapter speaks TLS.
+    """The check of the manager's certificate, if the adapter uses TLS.
 
     Attributes:
-        verify: it must be valid; without, anybody may be the manager.
-        server_name: the name in the certificate, where it is not that of the endpoint.
+        verify: whether the certificate must be valid; if not, any server is accepted.
+        server_name: the name in the certificate, if it differs from the endpoint's.
     """
 
     verify: bool = True

@@ -1,7 +1,7 @@
-"""What a fabric holds: hosts with ports, devices, and which device hangs on which port.
+"""A fabric's inventory: hosts with ports, devices, and the connections between them.
 
-The values are what the fabric manager reports, parsed once at the adapter's edge. They are immutable; an
-inventory is one moment, and its version names that moment for `FabricAdapter.watch`.
+The values are the fabric manager's reports, parsed once at the adapter's edge. They are immutable. An inventory is
+one moment, and its version names that moment for `FabricAdapter.watch`.
 """
 
 import re
@@ -15,14 +15,14 @@ from drawbar.fabric.classes import DeviceClass
 from drawbar.fabric.contract import reach
 
 COMPUTE_CAPABILITY = re.compile(r"(?:0|[1-9][0-9]{0,8})(?:\.(?:0|[1-9][0-9]{0,8})){0,2}")
-"""One to three numbers with points between them, such as 9.0: what becomes a version that claims compare."""
+"""One to three numbers with points between them, such as 9.0; claims compare it as a version."""
 
 SWITCH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:/-]{0,62}[A-Za-z0-9])?")
-"""The id of a switch, such as chassis-1:sw-0: at most 64 characters, as an attribute that claims match has room for."""
+"""The id of a switch, such as chassis-1:sw-0; at most 64 characters, the limit of an attribute."""
 
 SENTENCES_MAX = 16
 SENTENCE_BYTES = 256
-"""The most sentences about parts that a listing leaves out, and the longest one."""
+"""The most sentences about omitted parts of a listing, and the longest sentence."""
 
 
 class Health(StrEnum):
@@ -35,7 +35,7 @@ class Health(StrEnum):
 
 
 class PortState(StrEnum):
-    """What a host port can be used for now."""
+    """The use of a host port."""
 
     FREE = "free"
     USED = "used"
@@ -50,8 +50,9 @@ class Port:
     Attributes:
         id: unique within the host.
         state: see `PortState`.
-        device_id: the device on it, or the one for which it is reserved.
-        slot_hint: the host's name for the slot behind it, if the fabric has it; the node goes by its kernel.
+        device_id: the connected device, or the device of a reservation.
+        slot_hint: the host's name for the slot behind the port, if the fabric knows it; the node relies on its
+            kernel.
     """
 
     id: str
@@ -65,11 +66,12 @@ class Host:
     """A machine that the fabric reaches.
 
     Attributes:
-        id: stable, unique in the fabric, and never what the machine itself can write, such as the HostName of its BMC.
+        id: stable and unique in the fabric; never a value that the machine itself can write, such as the HostName of
+            its BMC.
         name: for people.
-        identifiers: what ties it to a node: "system-uuid", "serial", "hostname".
+        identifiers: values that link it to a node: "system-uuid", "serial", "hostname".
         ports: in the fabric's own order.
-        reach_groups: the reachability groups that it is in, see `reach`; empty when they are not known, or for all.
+        reach_groups: its reachability groups, see `reach`; empty if they are unknown, or for all.
     """
 
     id: str
@@ -85,15 +87,15 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Where a device is attached.
+    """The connection of a device to a host.
 
     Attributes:
-        host_id: the host that has it.
-        port_id: None when the fabric does not tell.
+        host_id: the device's host.
+        port_id: None if the fabric does not report it.
         slot_hint: as in `Port`.
-        request_id: the request that made the connection, if the fabric can carry such a mark.
-        mark: the `AttachRequest.mark` that it was made with; None without one. Kept by fabrics with the capability
-            `marks` for as long as the connection lasts.
+        request_id: the request that made the connection, if the fabric keeps it.
+        mark: the `AttachRequest.mark` of that request; None without one. Fabrics with the capability `marks` keep it
+            for as long as the connection lasts.
     """
 
     host_id: str
@@ -105,13 +107,13 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """What makes a device a slice: a part of the memory of another one, which is connected by itself.
+    """A slice: a part of another device's memory, with a connection of its own.
 
     Attributes:
-        origin_id: the device that it is a part of.
-        request_id: the request that made it, if the fabric can carry such a mark.
-        mark: the `CreateSliceRequest.mark` that it was made with; None without one. Kept by fabrics with the capability
-            `marks` for as long as the slice is there.
+        origin_id: the device of the memory.
+        request_id: the request that made the slice, if the fabric keeps it.
+        mark: the `CreateSliceRequest.mark` of that request; None without one. Fabrics with the capability `marks`
+            keep it for as long as the slice exists.
     """
 
     origin_id: str
@@ -121,12 +123,12 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carving:
-    """What slices can be made of a device.
+    """The possible slices of a device.
 
     Attributes:
-        free_bytes: memory that is in no slice.
-        step_bytes: the size of a slice is a multiple of it, and not less; 1 where any will do.
-        is_pool: the device is only there to be carved, and never attached itself.
+        free_bytes: memory outside all slices.
+        step_bytes: the least size of a slice; every size is a multiple of it. 1 for any size.
+        is_pool: whether the device is only carved, and never attached itself.
     """
 
     free_bytes: int
@@ -143,30 +145,30 @@ class Device:
         device_class: see `DeviceClass`.
         model: for people and for `AttachRequest.model`.
         vendor: for people.
-        pci_vendor_id: for example 0x8086; None when not known.
-        pci_device_id: None when not known.
-        serial: the serial number that the manager shows, of an undeclared kind; None when there is none. An equal number on
-            the node supports the device, another one says nothing.
+        pci_vendor_id: for example 0x8086; None if unknown.
+        pci_device_id: None if unknown.
+        serial: the manager's serial number for it, of an undeclared kind; None if there is none. An equal number on
+            the node supports the device; a different one is no evidence.
         identifiers: the numbers of declared kinds by which the node can recognise the device; see `witnesses.Kind`.
-        enclosure: the chassis that holds it; its devices make one pool. Empty when there is only one.
-        switch: the PCIe or CXL switch that it hangs at, in the form of `SWITCH`; equal for the devices of one switch, and
-            different in one enclosure for those of two. Empty when it is not known.
-        reach_groups: the reachability groups that it is in, see `reach`: it can go to the hosts of each of them. Empty when
-            they are not known, or for all hosts.
-        memory_bytes: 0 when it has none or it is not known.
-        compute_capability: of a GPU or accelerator, which programs it runs, in the form of `COMPUTE_CAPABILITY`;
-            empty when it has none or it is not known.
-        max_link_speed_mts: the fastest that its PCI Express link can run, in MT/s per lane: 16.0 GT/s is 16000. What
-            the device can, not what a port makes of it; 0 when not known.
-        max_link_width: the most lanes that its link can have; 0 when not known.
+        enclosure: its chassis; the devices of one chassis make one pool. Empty if there is only one.
+        switch: its PCIe or CXL switch, in the form of `SWITCH`: equal for the devices of one switch, different for
+            two switches of one enclosure. Empty if unknown.
+        reach_groups: its reachability groups, see `reach`: it can go to the hosts of each of them. Empty if they are
+            unknown, or for all hosts.
+        memory_bytes: 0 without memory or if unknown.
+        compute_capability: the programs that a GPU or accelerator can run, in the form of `COMPUTE_CAPABILITY`; empty
+            if unknown or without meaning for the device.
+        max_link_speed_mts: the highest speed of its PCI Express link, in MT/s per lane: 16.0 GT/s is 16000. It is the
+            device's limit, not the port's; 0 if unknown.
+        max_link_width: the most lanes of its link; 0 if unknown.
         health: see `Health`.
-        connection: where it is attached now, whoever attached it; None when it is free.
-        slice_of: what it is a slice of; None when it is none.
-        carving: what slices can be made of it; None when it cannot be carved. A device with slices is not attached itself.
-        attributes: what the vendor's adapter says of it beyond the fields above, for claims to select by, such as the domain
-            of an NVLink or the position in a rack; as `attributes.collect` makes them.
-        refused_attributes: a clause for each attribute of the adapter that does not fit, for people.
-        etag: changes whenever the device does; None when the fabric has none.
+        connection: its current connection, made by any client; None if it is free.
+        slice_of: the origin of a slice; None if the device is no slice.
+        carving: its possible slices; None if it cannot be carved. A device with slices is not attached itself.
+        attributes: further facts from the vendor's adapter for claims to select by, such as the domain of an NVLink
+            or the position in a rack; from `attributes.collect`.
+        refused_attributes: a clause for people about each attribute of the adapter that does not fit.
+        etag: changes with every change of the device; None if the fabric has none.
     """
 
     id: str
@@ -200,9 +202,9 @@ class Inventory:
     Attributes:
         version: opaque; `FabricAdapter.watch` continues from it. Compare for equality only.
         devices: each id once.
-        unread: a sentence for each part of the fabric that cannot be read for now; see `bound_sentences`. While there is one,
-            a device or host that is missing is in doubt and not gone.
-        oddities: a sentence for each part that is left out for good, such as a fabric of another kind.
+        unread: a sentence for each part of the fabric that cannot be read now; see `bound_sentences`. If there is
+            one, a missing device or host is in doubt, not gone.
+        oddities: a sentence for each part that is permanently omitted, such as a fabric of another kind.
     """
 
     version: str
@@ -211,7 +213,7 @@ class Inventory:
     oddities: tuple[str, ...] = ()
 
     def device(self, device_id: str) -> Device | None:
-        """The device of that id, or None when the fabric has none."""
+        """Return the device with that id, or None if the fabric has none."""
         return next((device for device in self.devices if device.id == device_id), None)
 
 
@@ -224,7 +226,7 @@ def bound_sentences(sentences: Iterable[str]) -> tuple[str, ...]:
 
 
 def carved(devices: Iterable[Device]) -> frozenset[str]:
-    """Return the ids of the devices that are not attached themselves, as they have slices or are only there for these."""
+    """Return the ids of the devices that are not attached themselves: they have slices, or exist only to be carved."""
     listed = tuple(devices)
     origins = {device.slice_of.origin_id for device in listed if device.slice_of is not None}
     pools = {device.id for device in listed if device.carving is not None and device.carving.is_pool}

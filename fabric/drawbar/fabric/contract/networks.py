@@ -1,7 +1,8 @@
 """The addresses that adapters may connect to.
 
-Whoever edits a Fabric chooses an endpoint; the controller reaches addresses that its editor does not reach, such as the
-metadata service of a cloud. So an adapter asks for each address just before it connects, after every resolution of a name.
+The editor of a Fabric chooses its endpoint. The controller reaches addresses that the editor does not reach, such as
+the metadata service of a cloud. So an adapter checks each address just before it connects, after every resolution of
+a name.
 """
 
 import ipaddress
@@ -12,7 +13,7 @@ from typing import Self
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# Of clouds, at addresses that are not link-local: AWS by IPv6, Azure, Alibaba, Oracle.
+# Metadata services at addresses that are not link-local: AWS by IPv6, Azure, Alibaba, Oracle.
 METADATA = frozenset(
     ipaddress.ip_address(address)
     for address in ("fd00:ec2::254", "168.63.129.16", "100.100.100.200", "192.0.0.192")
@@ -26,23 +27,23 @@ class Networks:
     """The networks that an administrator allows.
 
     Attributes:
-        allowed: these and no others; empty for all but loopback, link-local and multicast addresses and the metadata
-            services of clouds.
+        allowed: the only allowed networks; empty for all except loopback, link-local and multicast addresses and the
+            metadata services of clouds.
     """
 
     allowed: tuple[Network, ...] = ()
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Self:
-        """Return the networks that the texts are, such as 10.0.0.0/8.
+        """Return the networks named by the texts, such as 10.0.0.0/8.
 
         Raises:
-            ValueError: a text is none.
+            ValueError: a text is no network.
         """
         return cls(allowed=tuple(ipaddress.ip_network(text) for text in texts))
 
     def permits(self, text: str) -> bool:
-        """Return whether an adapter may connect to the address; what is no address is not permitted."""
+        """Return whether an adapter may connect to the address; a text that is no address is not permitted."""
         try:
             address = _plain(ipaddress.ip_address(text.partition("%")[0]))
         except ValueError:
@@ -59,7 +60,7 @@ class Networks:
 
 
 def _plain(address: Address) -> Address:
-    """Return the IPv4 address within an IPv6 address, if there is one."""
+    """Return the IPv4 address within an IPv6 address, or the address itself if there is none."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _TRANSLATED:

@@ -1,7 +1,7 @@
-"""What is asked of a fabric, and what becomes of it.
+"""Requests to a fabric, and their operations.
 
-A request carries an id chosen by the caller. The id makes it idempotent: sent twice, it is one operation, and
-after a crash the caller asks for the operation by this id before it ever repeats the request.
+A request carries an id chosen by the caller. The id makes it idempotent: sent twice, it is one operation. After a
+crash, the caller asks for the operation by this id before it repeats the request.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ STRING_BYTES = 128
 
 
 class OperationKind(StrEnum):
-    """What an operation does."""
+    """The kinds of operation."""
 
     ATTACH = "attach"
     DETACH = "detach"
@@ -26,7 +26,7 @@ class OperationKind(StrEnum):
 
 
 class SerializationScope(StrEnum):
-    """Within what a fabric can run only one operation at a time."""
+    """The scope in which a fabric runs only one operation at a time."""
 
     NONE = "none"
     DEVICE = "device"
@@ -36,18 +36,18 @@ class SerializationScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an adapter can do with its fabric.
+    """The capabilities of an adapter and its fabric.
 
     Attributes:
         exact_device: attach takes a device id.
-        select_by_model: attach takes a model and picks the device.
-        slices: `create_slice` and `delete_slice` are served, for the devices that have `Device.carving`.
+        select_by_model: attach takes a model and chooses the device.
+        slices: `create_slice` and `delete_slice` are served, for devices with `Device.carving`.
         force_detach: detach takes `force`.
-        watch: `watch` is served; without it the caller lists now and then.
+        watch: `watch` is served; without it the caller lists from time to time.
         cancel: `cancel` is served.
-        marks: the mark of an attach is kept with the connection and told by `devices`.
-        max_concurrent_operations: None: no limit known.
-        serialization_scope: within what only one operation can run.
+        marks: the mark of an attach is kept with the connection and reported by `devices`.
+        max_concurrent_operations: None for no known limit.
+        serialization_scope: the scope in which only one operation can run.
     """
 
     exact_device: bool = True
@@ -63,17 +63,17 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachRequest:
-    """Connect a device to a host.
+    """A request to connect a device to a host.
 
     Attributes:
         request_id: chosen by the caller, unique for ever (attachment UID and attempt).
         device_id: this device; or
-        model: any free device of this model, but no slice. Exactly one of the two.
-        host_id: the host that is to have it, at any free port.
-        expected_etag: when given and no longer the device's etag: Aborted, STALE_ETAG.
-        mark: whose connection it will be, in the caller's own words; a fabric without the capability `marks` does
-            not look at it. A connection keeps the mark it was made with, and an attach of the same pair under
-            another mark is refused as IN_USE.
+        model: any free device of this model, but no slice. Give exactly one of the two.
+        host_id: the future host; any free port serves.
+        expected_etag: if it is given and differs from the device's etag: Aborted, STALE_ETAG.
+        mark: the future owner of the connection, in the caller's own words; a fabric without the capability `marks`
+            ignores it. A connection keeps its mark. An attach of the same pair under another mark is refused as
+            IN_USE.
     """
 
     request_id: str
@@ -84,7 +84,7 @@ class AttachRequest:
     mark: str | None = None
 
     def problems(self) -> tuple[str, ...]:
-        """One sentence for everything that makes the request impossible, whatever the fabric."""
+        """Return one sentence for each problem that makes the request impossible on any fabric."""
         problems = _string_problems(request_id=self.request_id, host_id=self.host_id)
         problems += _string_problems(
             **{
@@ -105,15 +105,15 @@ class AttachRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetachRequest:
-    """Disconnect a device from a host.
+    """A request to disconnect a device from a host.
 
     Attributes:
         request_id: chosen by the caller, unique for ever.
         device_id: the device.
-        host_id: the host that has it; if another host or none has it, there is nothing to do.
-        host_prepared: the host let go of it, or never saw it. Without this and without force:
+        host_id: the device's host; if the device is not there, there is nothing to do.
+        host_prepared: the host has released the device, or never saw it. Without this and without force:
             FailedPrecondition, NOT_PREPARED.
-        force: take it away whatever the host does; needs `Capabilities.force_detach`.
+        force: disconnect in any state of the host; needs `Capabilities.force_detach`.
     """
 
     request_id: str
@@ -123,19 +123,19 @@ class DetachRequest:
     force: bool = False
 
     def problems(self) -> tuple[str, ...]:
-        """One sentence for everything that makes the request impossible, whatever the fabric."""
+        """Return one sentence for each problem that makes the request impossible on any fabric."""
         return _string_problems(request_id=self.request_id, device_id=self.device_id, host_id=self.host_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSliceRequest:
-    """Make a slice of a device.
+    """A request to make a slice of a device.
 
     Attributes:
         request_id: chosen by the caller, unique for ever.
-        device_id: the device that is carved.
-        memory_bytes: of the slice; a multiple of `Carving.step_bytes`.
-        mark: whose slice it will be, as `AttachRequest.mark`.
+        device_id: the device to carve.
+        memory_bytes: the size of the slice; a multiple of `Carving.step_bytes`.
+        mark: the future owner of the slice, as in `AttachRequest.mark`.
     """
 
     request_id: str
@@ -144,7 +144,7 @@ class CreateSliceRequest:
     mark: str | None = None
 
     def problems(self) -> tuple[str, ...]:
-        """Return one sentence for everything that makes the request impossible, whatever the fabric."""
+        """Return one sentence for each problem that makes the request impossible on any fabric."""
         problems = _string_problems(request_id=self.request_id, device_id=self.device_id)
         if self.mark is not None:
             problems += _string_problems(mark=self.mark)
@@ -155,7 +155,7 @@ class CreateSliceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteSliceRequest:
-    """Give the memory of a slice back to the device that it was carved from.
+    """A request to return the memory of a slice to its device.
 
     Attributes:
         request_id: chosen by the caller, unique for ever.
@@ -166,12 +166,12 @@ class DeleteSliceRequest:
     device_id: str
 
     def problems(self) -> tuple[str, ...]:
-        """Return one sentence for everything that makes the request impossible, whatever the fabric."""
+        """Return one sentence for each problem that makes the request impossible on any fabric."""
         return _string_problems(request_id=self.request_id, device_id=self.device_id)
 
 
 def _string_problems(**values: str) -> tuple[str, ...]:
-    """What is wrong with required strings: empty, or too long for the wire."""
+    """Return the problems of required strings: empty, or too long for the wire."""
     empty = tuple(f"{name} is empty" for name, value in values.items() if not value)
     long = tuple(
         f"{name} has {len(value.encode())} bytes, the limit is {STRING_BYTES}"
@@ -183,7 +183,7 @@ def _string_problems(**values: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationError:
-    """Why an operation failed after it had begun; the fields are those of `errors.FabricError`."""
+    """The failure of an operation after its beginning; the fields are those of `errors.FabricError`."""
 
     code: errors.Code
     reason: str
@@ -207,20 +207,20 @@ class OperationError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What was asked for, under way or finished.
+    """An operation, in flight or finished.
 
     Attributes:
         id: given by the fabric.
         request_id: the caller's.
         kind: see `OperationKind`.
-        done: finished, well or not.
-        percent: 0 to 100; None when not known.
-        retry_after_seconds: when it is worth asking again; None: the caller chooses.
-        device: the device as it was when the operation last changed; None only while an attach by model has not chosen, or
-            if the device is gone. Of a finished creation, the slice.
-        error: why it failed; None on success and while it runs.
+        done: finished, with success or failure.
+        percent: 0 to 100; None if unknown.
+        retry_after_seconds: the time until the next question is useful; None leaves it to the caller.
+        device: the device at the last change of the operation; None only if an attach by model has not chosen yet, or
+            if the device is gone. For a finished creation, the slice.
+        error: the failure; None on success and while it runs.
         side_effects_unknown: the fabric may or may not have changed: read it again before any retry.
-        mark: that of its request where the fabric has the capability `marks`; a detach or deletion has none.
+        mark: the mark of its request, if the fabric has the capability `marks`; a detach or deletion has none.
     """
 
     id: str
@@ -236,11 +236,11 @@ class Operation:
 
     @property
     def succeeded(self) -> bool:
-        """Finished without an error."""
+        """Return whether the operation is done without an error."""
         return self.done and self.error is None
 
     def failure(self) -> errors.FabricError | None:
-        """The error as an exception, for callers that treat refusals and failures alike; None without one."""
+        """Return the error as an exception, or None; for callers that treat refusals and failures alike."""
         if self.error is None:
             return None
         return errors.BY_CODE[self.error.code](

@@ -1,8 +1,8 @@
-"""Reachability: which hosts can have a device at all; pure.
+"""Reachability: the possible hosts of a device; pure.
 
-A fabric of several enclosures, zones or switches often connects some of its devices to some of its hosts only. So an adapter
-puts both into groups, whose ids are its own: a device can go to each host with which it has a group in common. Without
-groups nothing is known, and then nothing is ruled out. A host that reaches nothing needs a group of its own.
+A fabric of several enclosures, zones or switches often connects some of its devices to some of its hosts only. So an
+adapter puts both into groups, with ids of its own: a device can go to each host with a common group. Without groups,
+reachability is unknown, and no host is ruled out. A host that reaches no device needs a group of its own.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ GROUP_BYTES = 128
 
 
 def bound_groups(ids: Iterable[str], *, most: int) -> frozenset[str]:
-    """Return the groups of these ids; none, which rules nothing out, if there are too many or one id is too long."""
+    """Return the groups with these ids; none if there are too many or one id is too long. No groups rule out no host."""
     named = frozenset(filter(None, ids))
     if len(named) > most or any(len(group.encode()) > GROUP_BYTES for group in named):
         return frozenset()
@@ -22,5 +22,5 @@ def bound_groups(ids: Iterable[str], *, most: int) -> frozenset[str]:
 
 
 def reaches(device_groups: frozenset[str], host_groups: frozenset[str]) -> bool:
-    """Return whether a device can go to a host, as far as their groups tell."""
+    """Return whether a device can go to a host, according to their groups."""
     return not device_groups or not host_groups or not device_groups.isdisjoint(host_groups)

@@ -1,1 +1,1 @@
-"""The contract as a gRPC service: a client that is an adapter, and a server around any adapter."""
+"""The contract as a gRPC service: a client that is an adapter, and a server for any adapter."""

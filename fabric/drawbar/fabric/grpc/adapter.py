@@ -1,7 +1,7 @@
 """The adapter for fabric plugins that speak fabric.proto: a sidecar on a UNIX socket, or a server with mutual TLS.
 
-Every call has a deadline. gRPC reconnects by itself, so that a restarted sidecar is found again without a new
-adapter; nothing is retried that the sidecar could have seen.
+Every call has a deadline. gRPC reconnects by itself, so a restarted sidecar is found again without a new adapter. The
+adapter does not retry a call that may have reached the sidecar.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 SILENCE_SECONDS = 3 * contract.BOOKMARK_SECONDS
 LISTING_ATTEMPTS = 3
 PAGE_BYTES_MIN = 4096
-"""What an empty page counts as: a plugin whose tokens never end is noticed."""
+"""The counted size of an empty page, so that a plugin with endless tokens exceeds its limit."""
 MESSAGE_BYTES = 16 * 1024 * 1024
 LATE_SECONDS = 1.0
 """How much later than the deadline gRPC may end a call. Under a flood of frames it is late by minutes, so it is not waited for."""
@@ -33,7 +33,8 @@ _SOCKET_OPTIONS = (("grpc.default_authority", "localhost"),)
 _CHANNEL_OPTIONS = (
     # A restarted sidecar is to be found within seconds; the default goes up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # How long a connection may take, in spite of its name: a busy sidecar accepts and says its first word later.
+    # In spite of its name, this is the longest time of a connection: a busy sidecar accepts long before it
+    # answers.
     ("grpc.min_reconnect_backoff_ms", 5000),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.use_local_subchannel_pool", 1),
@@ -64,7 +65,7 @@ Page = TypeVar("Page", bound=_Page)
 
 
 class GrpcAdapter(contract.FabricAdapter):
-    """A fabric behind a plugin; see fabric.proto for what the plugin promises."""
+    """A fabric behind a plugin; fabric.proto lists the plugin's guarantees."""
 
     def __init__(
         self,
@@ -77,7 +78,8 @@ class GrpcAdapter(contract.FabricAdapter):
         self._channel = channel
         self._silence_seconds = silence_seconds
         self._closed = False
-        # Of all watches of this adapter, however often they are opened; whoever watches counts the events themselves.
+        # For all watches of this adapter, so that a new watch gets no full balance. The watches' callers
+        # count the events.
         self._flow = budget.Flow(config.limits, config.name, clock=asyncio.get_running_loop().time)
         self._peer = f'the fabric plugin of "{config.name}" at {config.endpoint}'
         self._identity = pb_grpc.IdentityStub(channel)
@@ -85,7 +87,7 @@ class GrpcAdapter(contract.FabricAdapter):
 
     @classmethod
     def validate(cls, config: contract.AdapterConfig) -> None:
-        """As the contract says; for endpoints see `endpoints`, and there are no parameters."""
+        """Check a configuration, as the contract says. `endpoints` describes the endpoints; there are no parameters."""
         problems = list(endpoints.problems(config.endpoint))
         if endpoints.is_network(config.endpoint):
             problems += certificates.problems(config.credentials, config.tls)
@@ -106,7 +108,7 @@ class GrpcAdapter(contract.FabricAdapter):
 
     @classmethod
     async def connect(cls, config: contract.AdapterConfig) -> Self:
-        """As the contract says: the plugin has answered once when this returns."""
+        """Connect and return the adapter, as the contract says, after one answer of the plugin."""
         cls.validate(config)
         adapter = cls(config, _channel(config))
         try:
@@ -122,12 +124,12 @@ class GrpcAdapter(contract.FabricAdapter):
         return adapter
 
     async def capabilities(self) -> contract.Capabilities:
-        """As the contract says."""
+        """Return the fabric's capabilities, as the contract says."""
         answer = await self._ask(self._identity.GetCapabilities, pb.GetCapabilitiesRequest())
         return conversion.capabilities(answer)
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says."""
+        """Return all hosts, as the contract says."""
 
         async def ask(token: str) -> pb.ListHostsResponse:
             return await self._ask(self._fabric.ListHosts, pb.ListHostsRequest(page_token=token))
@@ -140,7 +142,7 @@ class GrpcAdapter(contract.FabricAdapter):
         return await self._listed(ask, read)
 
     async def devices(self) -> contract.Inventory:
-        """As the contract says."""
+        """Return all devices, as the contract says."""
         version = ""
         unread: tuple[str, ...] = ()
         oddities: tuple[str, ...] = ()
@@ -162,25 +164,25 @@ class GrpcAdapter(contract.FabricAdapter):
         return contract.Inventory(version=version, devices=devices, unread=unread, oddities=oddities)
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin an attach, as the contract says."""
         _judge(request)
         message = conversion.attach_message(request)
         return conversion.operation(await self._ask(self._fabric.AttachDevice, message, changes_fabric=True))
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin a detach, as the contract says."""
         _judge(request)
         message = conversion.detach_message(request)
         return conversion.operation(await self._ask(self._fabric.DetachDevice, message, changes_fabric=True))
 
     async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin to make a slice, as the contract says."""
         _judge(request)
         message = conversion.create_slice_message(request)
         return conversion.operation(await self._ask(self._fabric.CreateSlice, message, changes_fabric=True))
 
     async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin to delete a slice, as the contract says."""
         _judge(request)
         message = conversion.delete_slice_message(request)
         return conversion.operation(await self._ask(self._fabric.DeleteSlice, message, changes_fabric=True))
@@ -188,7 +190,7 @@ class GrpcAdapter(contract.FabricAdapter):
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
-        """As the contract says."""
+        """Return one operation, as the contract says."""
         if (operation_id is None) == (request_id is None):
             raise errors.InvalidArgument("ask for an operation by its own id or by its request id")
         message = pb.GetOperationRequest()
@@ -199,7 +201,7 @@ class GrpcAdapter(contract.FabricAdapter):
         return conversion.operation(await self._ask(self._fabric.GetOperation, message))
 
     async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says."""
+        """Return all remembered operations, as the contract says."""
 
         async def ask(token: str) -> pb.ListOperationsResponse:
             return await self._ask(self._fabric.ListOperations, pb.ListOperationsRequest(page_token=token))
@@ -211,13 +213,13 @@ class GrpcAdapter(contract.FabricAdapter):
         return await self._listed(ask, read)
 
     async def cancel(self, operation_id: str) -> contract.Operation:
-        """As the contract says."""
+        """Cancel an operation, as the contract says."""
         message = pb.CancelOperationRequest(id=operation_id)
         return conversion.operation(await self._ask(self._fabric.CancelOperation, message))
 
     @asynccontextmanager
     async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
-        """As the contract says."""
+        """Yield the events after a version, as the contract says."""
         try:
             call = self._fabric.Watch(pb.WatchRequest(from_version=from_version))
         except grpc.aio.UsageError as error:
@@ -229,14 +231,14 @@ class GrpcAdapter(contract.FabricAdapter):
             call.cancel()
 
     async def close(self) -> None:
-        """As the contract says."""
+        """Close the connection, as the contract says."""
         self._closed = True
         await self._channel.close()
 
     async def _events(
         self, call: "grpc.aio.UnaryStreamCall[pb.WatchRequest, pb.WatchEvent]"
     ) -> AsyncGenerator[contract.WatchEvent, None]:
-        """The events of one watch, until it ends or falls silent."""
+        """Yield the events of one watch until it ends or falls silent."""
         while True:
             message = await self._next(call)
             event = conversion.event(message)
@@ -258,14 +260,14 @@ class GrpcAdapter(contract.FabricAdapter):
         return message
 
     async def _configure(self) -> None:
-        """Gives the plugin its credentials, if there are any to give.
+        """Send the plugin its credentials, if there are any.
 
         Raises:
-            InvalidConfiguration: it takes none.
+            InvalidConfiguration: the plugin takes no credentials.
         """
         given, tls_settings = self._config.credentials, self._config.tls
         if endpoints.is_network(self._config.endpoint):
-            # They are those of this very connection, and the key is for this adapter alone.
+            # These secure this connection; only this adapter may have the key.
             given = replace(given, authority="", certificate="", key="")
             tls_settings = contract.Tls()
         message = conversion.configure_message(given, tls_settings)
@@ -288,7 +290,7 @@ class GrpcAdapter(contract.FabricAdapter):
         *,
         changes_fabric: bool = False,
     ) -> Answer:
-        """One call; a plugin that lost its credentials by a restart gets them again, once."""
+        """Call once and return the answer. If a restarted plugin has lost its credentials, send them and call again."""
         try:
             return await self._once(method, message, changes_fabric=changes_fabric)
         except errors.Unauthenticated as error:
@@ -305,7 +307,7 @@ class GrpcAdapter(contract.FabricAdapter):
         *,
         changes_fabric: bool = False,
     ) -> Answer:
-        """One call, with its deadline and its errors."""
+        """Call once with a deadline, and return the answer or raise an error of the contract."""
         seconds = self._config.timeout_seconds
         try:
             call = method(message, timeout=seconds)
@@ -343,7 +345,7 @@ class GrpcAdapter(contract.FabricAdapter):
 
         Args:
             ask: returns the page of a token.
-            read: counts a page, and returns what it has.
+            read: counts a page and returns its values.
         """
         loop = backoff.repeating(
             lambda error: isinstance(error, errors.Aborted),

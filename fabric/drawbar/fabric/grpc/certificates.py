@@ -9,7 +9,7 @@ from drawbar.fabric import contract, errors
 
 
 def problems(credentials: contract.Credentials, tls: contract.Tls) -> tuple[str, ...]:
-    """Return one sentence for everything that is missing to reach a plugin over the network."""
+    """Return one sentence for each missing or wrong part of a connection over the network."""
     needed = {"ca.crt": credentials.authority, "tls.crt": credentials.certificate, "tls.key": credentials.key}
     wrong = []
     if missing := [name for name, content in needed.items() if not content]:
@@ -25,7 +25,7 @@ def problems(credentials: contract.Credentials, tls: contract.Tls) -> tuple[str,
 
 
 def channel(credentials: contract.Credentials) -> grpc.ChannelCredentials:
-    """Return what the adapter shows, and whom it trusts."""
+    """Return the adapter's certificate and trusted authorities for gRPC."""
     return grpc.ssl_channel_credentials(
         credentials.authority.encode(), credentials.key.encode(), credentials.certificate.encode()
     )
@@ -38,7 +38,7 @@ class ServerFiles:
     Attributes:
         certificate: its own, with the chain.
         key: of the certificate, without a password.
-        authority: what the adapter's certificate must come from.
+        authority: the issuer of the adapter's certificate.
     """
 
     certificate: Path
@@ -46,7 +46,9 @@ class ServerFiles:
     authority: Path
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Return what the plugin shows, and whom it lets in; the files are read again for each connection.
+        """Return the plugin's certificate and trusted authority for gRPC.
+
+        The files are read again for each connection.
 
         Raises:
             InvalidConfiguration: a file cannot be read.
@@ -56,7 +58,7 @@ class ServerFiles:
             try:
                 return self._read()
             except OSError:
-                # A file that is just replaced: the certificates before go on.
+                # A file is being replaced, so the previous certificates stay.
                 return None
 
         try:

@@ -1,7 +1,7 @@
-"""Values of the contract, events of a watch included, as messages of fabric.proto, and back.
+"""Conversion of the contract's values, including a watch's events, to messages of fabric.proto and back.
 
-Reading is strict where identity depends on it (ids, versions, kinds) and lenient where a newer plugin may know
-more than this version (classes, health, states): an unknown value of those is read as the vaguest known one.
+Reading is strict for identity (ids, versions, kinds). It is lenient for values that a newer plugin may extend
+(classes, health, states): an unknown value is read as the least specific known one.
 """
 
 import functools
@@ -226,9 +226,9 @@ def _attribute_value(message: pb.Attribute) -> attributes.Value | None:
 
 
 def _identifiers(messages: Sequence[pb.Identifier], serial: str) -> tuple[witnesses.Identifier, ...]:
-    """Return the identifiers in their normal forms; placeholders, kinds of later releases and surplus ones are left out.
+    """Return the identifiers in their normal forms, without placeholders, unknown kinds and surplus ones.
 
-    A serial number counts where its form tells its kind.
+    A serial number counts if its form shows its kind.
     """
     made = (
         witnesses.identifier(_KINDS[each.kind], each.value, errors.cut(each.source, contract.STRING_BYTES))
@@ -378,7 +378,7 @@ def capabilities_message(capabilities: contract.Capabilities) -> pb.Capabilities
 
 
 def capabilities(message: pb.Capabilities) -> contract.Capabilities:
-    """Read capabilities; those that this version does not know are left out."""
+    """Read capabilities; unknown ones are omitted."""
     sent = set(message.capabilities)
     return contract.Capabilities(
         **{name: value in sent for name, value in _CAPABILITIES.items()},
@@ -413,7 +413,7 @@ def event_message(event: contract.WatchEvent) -> pb.WatchEvent:
 
 
 def event(message: pb.WatchEvent) -> contract.WatchEvent:
-    """Read an event; one that this version does not know is a bookmark."""
+    """Read an event; an unknown one becomes a bookmark."""
     match message.WhichOneof("event"):
         case "device_changed":
             return contract.DeviceChanged(version=message.version, device=device(message.device_changed))

@@ -1,6 +1,6 @@
 """Any adapter as a fabric plugin: the server's side of fabric.proto.
 
-A vendor who writes the adapter in Python gets the sidecar for nothing; the simulated fabric uses it so.
+An adapter in Python gets its sidecar from this module; the simulated fabric uses it too.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from drawbar.fabric.grpc import certificates, endpoints, services
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
 
 STOP_SECONDS = 1.0
-"""How long calls under way may still run when the server stops; watches are cut off then."""
+"""The grace for running calls when the server stops; then watches end."""
 PROBE_SECONDS = 1.0
 
 
@@ -32,12 +32,12 @@ async def serving(
 ) -> AsyncIterator[str]:
     """Serve the adapter at `unix:/absolute/path`, or at `tls://HOST:PORT` with `files`; yield the endpoint.
 
-    Connections are accepted once entered; port 0 is one of the kernel's choice. The adapter stays the caller's to close. The socket file is replaced when no process serves it, and removed at
-    the end; its mode follows the umask. `configure` is given the credentials that a caller sends; without it none
-    are taken.
+    The server accepts connections as soon as the context is entered; for port 0 the kernel chooses one. The caller
+    closes the adapter. The socket file is replaced if no process serves it, and removed at the end; its mode follows
+    the umask. `configure` receives a caller's credentials; without it, they are refused.
 
     Raises:
-        InvalidConfiguration: the endpoint cannot be used; all that is wrong is listed.
+        InvalidConfiguration: the endpoint cannot be used; all problems are listed.
     """
     problems = endpoints.problems(endpoint)
     is_network = endpoints.is_network(endpoint)
@@ -69,7 +69,7 @@ async def serving(
 
 
 async def _obstacles(path: Path) -> tuple[str, ...]:
-    """What is in the way of listening at a path; gRPC itself would replace a socket that is in use."""
+    """Return the obstacles to listening at a path. gRPC itself would replace a socket in use."""
     obstacle = await asyncio.to_thread(_foreign_file, path)
     if obstacle:
         return obstacle
@@ -86,7 +86,7 @@ async def _obstacles(path: Path) -> tuple[str, ...]:
 
 
 def _foreign_file(path: Path) -> tuple[str, ...]:
-    """What is wrong with the file system at a path: no directory, or a file that is no socket."""
+    """Return the faults of the file system at a path: a missing directory, or a file that is no socket."""
     if not path.parent.is_dir():
         return (f"the directory {path.parent} does not exist; create it",)
     try:

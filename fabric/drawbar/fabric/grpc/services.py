@@ -1,8 +1,8 @@
-"""The two services of fabric.proto around an adapter: convert, call, convert back.
+"""The two services of fabric.proto for an adapter: convert, call, convert back.
 
-What the adapter raises becomes the status of the call; nothing else is decided here. A listing longer than a page is kept
-for its further pages, so that all pages show one moment. Only a few are kept; a request that comes too late is refused, and
-has to begin again.
+An adapter's error becomes the status of the call; nothing else is decided here. A listing longer than a page is kept
+for its further pages, so that all pages show one moment. Only a few listings are kept. A request for a dropped
+listing is refused, and the caller begins again.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
 
 PAGE_ITEMS = 250
-"""A host or device is at most some 8 KiB, so that a page stays below the 4 MiB that gRPC takes unasked."""
+"""A host or device has at most about 8 KiB, so a page stays below gRPC's default limit of 4 MiB."""
 KEPT_LISTINGS = 8
 
 Item = TypeVar("Item")
@@ -46,7 +46,7 @@ class Listings(Generic[Item]):
         self._kept: OrderedDict[int, tuple[Sequence[Item], str]] = OrderedDict()
 
     def first(self, items: Sequence[Item], *, version: str = "", size: int = 0) -> Page[Item]:
-        """Begins a listing; `size` 0 leaves the choice to the server."""
+        """Begin a listing and return its first page; with `size` 0 the server chooses."""
         number = next(self._numbers)
         self._kept[number] = (items, version)
         while len(self._kept) > KEPT_LISTINGS:
@@ -54,7 +54,7 @@ class Listings(Generic[Item]):
         return self._page(number, 0, size)
 
     def further(self, token: str, *, size: int = 0) -> Page[Item]:
-        """Continues a listing.
+        """Return the next page of a listing.
 
         Raises:
             InvalidArgument: the token was not made here.
@@ -78,16 +78,16 @@ class Listings(Generic[Item]):
         return Page(items=items[offset:end], token=f"{number}:{end}", version=version)
 
 
-# Any: the request and answer types differ per method and nothing here depends on them.
+# Any: the types of requests and answers differ by method and do not matter here.
 Context = grpc.aio.ServicerContext[Any, Any]
 
 Configure = Callable[[contract.Credentials, contract.Tls], Awaitable[None]]
-"""Takes over credentials and settings of TLS; raises an error of the contract where they do not do."""
+"""Takes over credentials and settings of TLS; raises an error of the contract if they are refused."""
 
 
 @asynccontextmanager
 async def _answering(context: Context) -> AsyncIterator[None]:
-    """Turns an error of the contract into the status of the call."""
+    """Turn an error of the contract into the status of the call."""
     try:
         yield
     except errors.FabricError as error:
@@ -95,7 +95,7 @@ async def _answering(context: Context) -> AsyncIterator[None]:
 
 
 class Identity(pb_grpc.IdentityServicer):
-    """Who serves, what it can do, and whether it is ready."""
+    """The plugin's identity, capabilities and readiness."""
 
     def __init__(
         self, adapter: contract.FabricAdapter, *, name: str, version: str, configure: Configure | None = None
@@ -107,16 +107,16 @@ class Identity(pb_grpc.IdentityServicer):
     async def GetPluginInfo(
         self, request: pb.GetPluginInfoRequest, context: Context
     ) -> pb.GetPluginInfoResponse:
-        """Name and version."""
+        """Return name and version."""
         return self._info
 
     async def GetCapabilities(self, request: pb.GetCapabilitiesRequest, context: Context) -> pb.Capabilities:
-        """What the adapter can do."""
+        """Return the adapter's capabilities."""
         async with _answering(context):
             return conversion.capabilities_message(await self._adapter.capabilities())
 
     async def Probe(self, request: pb.ProbeRequest, context: Context) -> pb.ProbeResponse:
-        """Ready when the adapter reaches its fabric manager."""
+        """Return whether the adapter reaches its fabric manager."""
         try:
             await self._adapter.capabilities()
         except errors.FabricError as error:
@@ -124,7 +124,7 @@ class Identity(pb_grpc.IdentityServicer):
         return pb.ProbeResponse(ready=True)
 
     async def Configure(self, request: pb.ConfigureRequest, context: Context) -> pb.ConfigureResponse:
-        """Takes over credentials, if they can be right."""
+        """Take over credentials if they are plausible."""
         async with _answering(context):
             if self._take_over is None:
                 raise errors.Unimplemented("this plugin takes no credentials")
@@ -145,7 +145,7 @@ class FabricManager(pb_grpc.FabricManagerServicer):
         self._operations: Listings[contract.Operation] = Listings()
 
     async def ListHosts(self, request: pb.ListHostsRequest, context: Context) -> pb.ListHostsResponse:
-        """The hosts, in pages."""
+        """Return a page of the hosts."""
         async with _answering(context):
             if request.page_token:
                 page = self._hosts.further(request.page_token, size=request.page_size)
@@ -155,7 +155,7 @@ class FabricManager(pb_grpc.FabricManagerServicer):
             return pb.ListHostsResponse(hosts=hosts, next_page_token=page.token)
 
     async def ListDevices(self, request: pb.ListDevicesRequest, context: Context) -> pb.ListDevicesResponse:
-        """The devices of one moment, in pages."""
+        """Return a page of the devices at one moment."""
         async with _answering(context):
             unread: tuple[str, ...] = ()
             oddities: tuple[str, ...] = ()
@@ -177,7 +177,7 @@ class FabricManager(pb_grpc.FabricManagerServicer):
             )
 
     async def GetDevice(self, request: pb.GetDeviceRequest, context: Context) -> pb.Device:
-        """One device."""
+        """Return one device."""
         async with _answering(context):
             device = (await self._adapter.devices()).device(request.device_id)
             if device is None:
@@ -185,7 +185,7 @@ class FabricManager(pb_grpc.FabricManagerServicer):
             return conversion.device_message(device)
 
     async def AttachDevice(self, request: pb.AttachDeviceRequest, context: Context) -> pb.Operation:
-        """Begins an attach."""
+        """Begin an attach and return its operation."""
         async with _answering(context):
             attach = conversion.attach_request(request)
             if problems := attach.problems():
@@ -193,7 +193,7 @@ class FabricManager(pb_grpc.FabricManagerServicer):
             return conversion.operation_message(await self._adapter.attach(attach))
 
     async def DetachDevice(self, request: pb.DetachDeviceRequest, context: Context) -> pb.Operation:
-        """Begins a detach."""
+        """Begin a detach and return its operation."""
         async with _answering(context):
             detach = conversion.detach_request(request)
             if problems := detach.problems():
@@ -201,7 +201,7 @@ class FabricManager(pb_grpc.FabricManagerServicer):
             return conversion.operation_message(await self._adapter.detach(detach))
 
     async def CreateSlice(self, request: pb.CreateSliceRequest, context: Context) -> pb.Operation:
-        """Begins to make a slice."""
+        """Begin to make a slice and return the operation."""
         async with _answering(context):
             create = conversion.create_slice_request(request)
             if problems := create.problems():
@@ -209,7 +209,7 @@ class FabricManager(pb_grpc.FabricManagerServicer):
             return conversion.operation_message(await self._adapter.create_slice(create))
 
     async def DeleteSlice(self, request: pb.DeleteSliceRequest, context: Context) -> pb.Operation:
-        """Begins to give a slice back."""
+        """Begin to delete a slice and return the operation."""
         async with _answering(context):
             delete = conversion.delete_slice_request(request)
             if problems := delete.problems():
@@ -217,7 +217,7 @@ class FabricManager(pb_grpc.FabricManagerServicer):
             return conversion.operation_message(await self._adapter.delete_slice(delete))
 
     async def GetOperation(self, request: pb.GetOperationRequest, context: Context) -> pb.Operation:
-        """One operation."""
+        """Return one operation."""
         async with _answering(context):
             operation = await self._adapter.operation(
                 operation_id=request.id if request.HasField("id") else None,
@@ -228,7 +228,7 @@ class FabricManager(pb_grpc.FabricManagerServicer):
     async def ListOperations(
         self, request: pb.ListOperationsRequest, context: Context
     ) -> pb.ListOperationsResponse:
-        """The operations that the adapter remembers, in pages."""
+        """Return a page of the remembered operations."""
         async with _answering(context):
             if request.page_token:
                 page = self._operations.further(request.page_token, size=request.page_size)
@@ -238,12 +238,12 @@ class FabricManager(pb_grpc.FabricManagerServicer):
             return pb.ListOperationsResponse(operations=operations, next_page_token=page.token)
 
     async def CancelOperation(self, request: pb.CancelOperationRequest, context: Context) -> pb.Operation:
-        """Asks for an operation to be given up."""
+        """Ask for an operation to be cancelled and return it."""
         async with _answering(context):
             return conversion.operation_message(await self._adapter.cancel(request.id))
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.WatchEvent]:
-        """What changes after a version."""
+        """Yield the events after a version."""
         async with _answering(context), self._adapter.watch(request.from_version) as events:
             async for event in events:
                 yield conversion.event_message(event)

@@ -1,8 +1,7 @@
 """Errors of the contract as gRPC statuses, and back.
 
-The status code carries the meaning and the status message the sentence; what else an error says travels as a
-serialised `FabricError` message in trailing metadata. A plugin that sends no such metadata is read by the
-defaults of the code.
+The status code carries the meaning and the status message the sentence. The other fields travel as a serialised
+`FabricError` message in trailing metadata. Without such metadata, the defaults of the code apply.
 """
 
 import errno
@@ -19,7 +18,7 @@ DETAIL_KEY = "drawbar-fabric-error-bin"
 
 
 def to_message(error: errors.FabricError) -> pb.FabricError:
-    """The error on the wire, with nothing left to defaults."""
+    """Return the error on the wire, with every field set."""
     return pb.FabricError(
         code=pb.ErrorCode.Value(f"ERROR_CODE_{error.code}"),
         reason=error.reason,
@@ -32,11 +31,11 @@ def to_message(error: errors.FabricError) -> pb.FabricError:
 
 
 def from_message(message: pb.FabricError, *, code: errors.Code | None = None) -> errors.FabricError:
-    """The error that a message stands for; a code that this version does not know is Unavailable.
+    """Return the error of a message; an unknown code becomes Unavailable.
 
     Args:
-        message: as a plugin sent it.
-        code: the meaning, where the status has told it; otherwise the message's own code.
+        message: from a plugin.
+        code: the meaning from the status; None for the message's own code.
     """
     return errors.BY_CODE[code or error_code(message.code)](
         message.message,
@@ -51,16 +50,16 @@ def from_message(message: pb.FabricError, *, code: errors.Code | None = None) ->
 
 
 def error_code(value: pb.ErrorCode.ValueType) -> errors.Code:
-    """The meaning of a wire value, Unavailable for one that this version does not know."""
+    """Return the meaning of a wire value; an unknown value becomes Unavailable."""
     name = pb.ErrorCode.Name(value) if value in pb.ErrorCode.values() else ""
     code = errors.Code.__members__.get(name.removeprefix("ERROR_CODE_"))
     return code or errors.Code.UNAVAILABLE
 
 
 async def refuse(context: "grpc.aio.ServicerContext[object, object]", error: errors.FabricError) -> NoReturn:
-    """Ends a call on the server's side with the error."""
+    """End a call on the server's side with the error."""
     detail = to_message(error)
-    # The status message carries the sentence already, and metadata is short of room.
+    # The status message carries the sentence already, and metadata has little room.
     detail.message = ""
     await context.abort(
         grpc.StatusCode[error.code.name],
@@ -72,13 +71,13 @@ async def refuse(context: "grpc.aio.ServicerContext[object, object]", error: err
 def from_rpc(
     failure: grpc.aio.AioRpcError, *, peer: str, changes_fabric: bool, is_tls: bool = False
 ) -> errors.FabricError:
-    """The error that a failed call stands for.
+    """Return the error of the contract for a failed call.
 
     Args:
-        failure: as gRPC raised it.
-        peer: who was called, for messages.
+        failure: gRPC's error.
+        peer: the called peer, for messages.
         changes_fabric: the call was an attach or detach, so that a lost answer leaves effects unknown.
-        is_tls: the connection is one with TLS.
+        is_tls: the connection uses TLS.
     """
     detail = _detail(failure)
     said = failure.details() or ""
@@ -122,7 +121,7 @@ def from_rpc(
 
 
 def _tls_trouble(said: str) -> tuple[str, str] | None:
-    """Return the reason and what is wrong with the TLS of a connection, or None where that is not the trouble."""
+    """Return the reason and the fault of a TLS connection, or None if TLS is not the cause."""
     if "CERTIFICATE_VERIFY_FAILED" in said:
         cause = said.rpartition("CERTIFICATE_VERIFY_FAILED: ")[2].removesuffix(": OK")
         sentence = f"has a certificate that is not trusted ({errors.cut(cause, 80)}); put the authority that signed it into ca.crt, or renew it"
@@ -145,7 +144,7 @@ def _tls_trouble(said: str) -> tuple[str, str] | None:
 
 
 def _detail(failure: grpc.aio.AioRpcError) -> pb.FabricError | None:
-    """What the plugin sent beside the status; None without it, or when it is not readable."""
+    """Return the error message in the metadata, or None if it is absent or unreadable."""
     for key, value in failure.trailing_metadata() or ():
         if key == DETAIL_KEY and isinstance(value, bytes):
             try:

@@ -1,7 +1,7 @@
 """The `qemu` adapter: QEMU's hot-plug as a fabric, for developers' labs.
 
-State is QEMU's own: which device is where, which request attached it, whose it is. So another adapter that connects
-later adopts everything. Remembered here are only operations, for as long as the adapter lives.
+QEMU keeps the state: the place, request and mark of each device. So a later adapter finds everything. This adapter
+remembers only operations, for its own lifetime.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ ENDPOINT_PREFIX = "file:"
 PATIENCE_SECONDS = 2.0
 """An attach takes milliseconds, and so does the detach of a device whose slot the guest has powered off."""
 LOOK_EVERY_SECONDS = 5.0
-"""QEMU has no event for a device that another client adds, so a watched fabric is looked at now and then."""
+"""QEMU has no event for another client's device, so a watched fabric is read this often."""
 
 PACE_SECONDS = 0.1
-"""Events come in groups, which one look answers; and QEMU lets go of a device's file a little after the event."""
+"""Events come in groups, which one reading serves; and QEMU closes a device's file shortly after the event."""
 
 
 class QemuAdapter(contract.FabricAdapter):
-    """Virtual machines and the pool that they share; made by `connect`. `close` it in the task that connected."""
+    """Virtual machines and their common pool; made by `connect`. `close` it in the task that connected."""
 
     def __init__(
         self, config: contract.AdapterConfig, described: configuration.Configuration, tasks: asyncio.TaskGroup
@@ -48,7 +48,7 @@ class QemuAdapter(contract.FabricAdapter):
 
     @classmethod
     def validate(cls, config: contract.AdapterConfig) -> None:
-        """The endpoint is `file:/path/of/fabric.json`; there are no parameters and no credentials."""
+        """Check that the endpoint is `file:/path/of/fabric.json`, without parameters and credentials."""
         problems = []
         if not config.endpoint.startswith(ENDPOINT_PREFIX + "/"):
             problems.append(f'the endpoint "{config.endpoint}" is not of the form file:/path/of/fabric.json')
@@ -72,7 +72,10 @@ class QemuAdapter(contract.FabricAdapter):
 
     @classmethod
     async def connect(cls, config: contract.AdapterConfig) -> Self:
-        """As the contract says; at least one virtual machine runs, and none that runs is silent."""
+        """Connect and return the adapter, as the contract says.
+
+        At least one virtual machine runs, and all running ones answer.
+        """
         cls.validate(config)
         described = await asyncio.to_thread(
             configuration.load, Path(config.endpoint.removeprefix(ENDPOINT_PREFIX))
@@ -91,7 +94,7 @@ class QemuAdapter(contract.FabricAdapter):
         return adapter
 
     async def capabilities(self) -> contract.Capabilities:
-        """Everything but slices, force and cancelling."""
+        """Return all capabilities except slices, force and cancelling."""
         self._check_open()
         return contract.Capabilities(
             exact_device=True,
@@ -102,38 +105,38 @@ class QemuAdapter(contract.FabricAdapter):
         )
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says; the ports of a machine that does not run are at fault."""
+        """Return all hosts, as the contract says; the ports of a machine that does not run are at fault."""
         async with self._bounded(), self._fleet.looking():
             return self._fleet.history.hosts
 
     async def devices(self) -> contract.Inventory:
-        """As the contract says."""
+        """Return all devices, as the contract says."""
         async with self._bounded(), self._fleet.looking():
             history = self._fleet.history
             return contract.Inventory(version=history.version, devices=tuple(history.devices.values()))
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """As the contract says; as a rule finished at once."""
+        """Begin an attach, as the contract says; as a rule finished at once."""
         return await self._begin(request)
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """As the contract says; finished at once if the guest has powered the slot off, else it takes about 6 s."""
+        """Begin a detach, as the contract says; finished at once if the guest has powered the slot off, else it takes about 6 s."""
         return await self._begin(request)
 
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
-        """As the contract says; the attach of an earlier adapter is found while its connection stands."""
+        """Return one operation, as the contract says; the attach of an earlier adapter is found while its connection stands."""
         async with self._bounded():
             return await self._works.find(operation_id=operation_id, request_id=request_id)
 
     async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says."""
+        """Return all remembered operations, as the contract says."""
         self._check_open()
         return self._works.all()
 
     async def cancel(self, operation_id: str) -> contract.Operation:
-        """Not possible: the request to the guest cannot be taken back."""
+        """Raise Unimplemented: the request to the guest cannot be withdrawn."""
         name = errors.cut(operation_id, contract.STRING_BYTES)
         raise errors.Unimplemented(
             f'operation "{name}" of the QEMU fabric cannot be cancelled; wait for its end'
@@ -141,13 +144,13 @@ class QemuAdapter(contract.FabricAdapter):
 
     @asynccontextmanager
     async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
-        """As the contract says."""
+        """Yield the events after a version, as the contract says."""
         self._check_open()
         async with aclosing(self._fleet.history.follow(from_version)) as events:
             yield events
 
     async def close(self) -> None:
-        """As the contract says; operations in flight go on in QEMU, and another adapter sees how they end."""
+        """Close the connection, as the contract says; operations in flight go on in QEMU, and another adapter sees how they end."""
         self._stop()
         await self._lifetime.aclose()
 
@@ -158,7 +161,7 @@ class QemuAdapter(contract.FabricAdapter):
 
     @asynccontextmanager
     async def _bounded(self, *, changes: bool = False) -> AsyncIterator[None]:
-        """The contract's deadline around one call."""
+        """Apply the contract's deadline to one call."""
         self._check_open()
         try:
             async with asyncio.timeout(self._config.timeout_seconds):
@@ -176,7 +179,7 @@ class QemuAdapter(contract.FabricAdapter):
         self._keeper = self._tasks.create_task(self._keep(), name="keep the QEMU fabric")
 
     async def _keep(self) -> None:
-        """Looks after every event of QEMU, and tidies up; without events while there are watchers."""
+        """Read the fabric after every event of QEMU, and tidy up; without events, read it while there are watchers."""
         while not self._closed:
             try:
                 async with asyncio.timeout(LOOK_EVERY_SECONDS):

@@ -1,4 +1,4 @@
-"""The file that describes a QEMU fabric: virtual machines by their QMP sockets, and the pool of devices.
+"""The file of a QEMU fabric: virtual machines by their QMP sockets, and the pool of devices.
 
 JSON in camelCase, strict: an unknown field is an error. All problems are reported at once, one sentence each.
 """
@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """How every object of the file is read."""
+    """The common base of all objects of the file."""
 
 
 class HostSpec(_Strict, frozen=True, kw_only=True):
@@ -29,10 +29,10 @@ class HostSpec(_Strict, frozen=True, kw_only=True):
 
     Attributes:
         id: unique.
-        qmp: absolute path of a QMP socket that no other program uses.
-        name: the node's name; the id when absent.
-        ports: QEMU's ids of the ports that may be used; all hot-plug ports that it has when absent.
-        identifiers: beside "hostname", which is always the name, and "system-uuid", which QEMU tells.
+        qmp: absolute path of a QMP socket without other clients.
+        name: the node's name; the id if absent.
+        ports: QEMU's ids of the usable ports; all hot-plug ports if absent.
+        identifiers: in addition to "hostname" (always the name) and "system-uuid" (from QEMU).
     """
 
     id: str
@@ -47,8 +47,8 @@ class Configuration(_Strict, frozen=True, kw_only=True):
 
     Attributes:
         hosts: the virtual machines.
-        devices: the pool that they share.
-        detach_seconds: how long a guest may take to let a device go.
+        devices: their common pool.
+        detach_seconds: the longest time for a guest to release a device.
     """
 
     hosts: tuple[HostSpec, ...] = ()
@@ -57,7 +57,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
 
 
 class _Outline(_Strict, frozen=True, kw_only=True):
-    """The file, with the lists not yet read, so that each one's problem is found."""
+    """The file with its lists undecoded, so that the problems of each entry are found."""
 
     hosts: list[msgspec.Raw] = []
     devices: list[msgspec.Raw] = []
@@ -65,10 +65,10 @@ class _Outline(_Strict, frozen=True, kw_only=True):
 
 
 def load(path: Path) -> Configuration:
-    """Reads a file.
+    """Read a file and return its configuration.
 
     Raises:
-        InvalidConfiguration: it cannot be read, or with everything that is wrong in it.
+        InvalidConfiguration: the file cannot be read, or has problems; all are listed.
     """
     try:
         text = path.read_bytes()
@@ -83,10 +83,10 @@ def load(path: Path) -> Configuration:
 
 
 def parse(text: bytes) -> Configuration:
-    """Reads a configuration.
+    """Return the configuration in a text.
 
     Raises:
-        InvalidConfiguration: with everything that is wrong in it.
+        InvalidConfiguration: with all problems.
     """
     problems: list[str] = []
     try:

@@ -1,4 +1,4 @@
-"""All virtual machines and the pool together: one look at everything, and what attaches and detaches."""
+"""All virtual machines and the pool together: one reading of everything, and the attaches and detaches."""
 
 import asyncio
 import contextlib
@@ -56,14 +56,14 @@ class Fleet:
 
     @contextlib.asynccontextmanager
     async def looking(self) -> AsyncIterator[Mapping[str, sights.Host]]:
-        """Looks at everything, publishes it, and keeps other tasks from looking and deciding until the block is left.
+        """Read all virtual machines and publish the result; no other task reads or decides until the block ends.
 
         Raises:
-            Unavailable, PermissionDenied: a virtual machine cannot be seen, so it is unknown where a device is.
+            Unavailable, PermissionDenied: a virtual machine cannot be read, so the place of a device is unknown.
         """
         async with self._lock:
             try:
-                # One after the other: a look takes milliseconds.
+                # One after the other: each takes milliseconds.
                 hosts = [
                     self._remembering(await self._look(virtual_machine))
                     for virtual_machine in self.machines.values()
@@ -76,7 +76,7 @@ class Fleet:
             yield self._hosts
 
     def publish(self) -> None:
-        """Tells watchers what was last seen, and what is pending."""
+        """Publish the last reading and the pending operations to watchers."""
         places = sights.places(self._hosts.values())
         self.history.publish(
             tuple(_device(model, places.get(model.id)) for model in self.models.values()),
@@ -84,7 +84,7 @@ class Fleet:
         )
 
     def judge(self, request: judgement.Request) -> judgement.Stay | judgement.Begin:
-        """See `works.Backend`."""
+        """Return the decision on a request; see `works.Backend`."""
         devices, busy = self.history.devices, self.pending.keys()
         match request:
             case contract.AttachRequest():
@@ -102,7 +102,7 @@ class Fleet:
         begun: judgement.Begin,
         report: Report,  # noqa: ARG002 - QEMU reports no progress
     ) -> None:
-        """See `works.Backend`."""
+        """Make the change of a request; see `works.Backend`."""
         if isinstance(request, contract.AttachRequest):
             await self._attach(request, begun.device_id, begun.port_id)
         elif isinstance(request, contract.DetachRequest):
@@ -113,7 +113,7 @@ class Fleet:
         destination = self.machines[request.host_id]
         await self.clear(device_id)
         async with destination.lock:
-            # What was judged is old by now: this look and the actions belong together.
+            # The decision is old by now: this reading and the actions belong together.
             host = await destination.look()
             port = host.port(port_id)
             if port is None:
@@ -149,10 +149,10 @@ class Fleet:
                     await events.wait()
 
     async def tidy(self) -> None:
-        """Removes what is left of devices that went by themselves.
+        """Remove the remains of devices that were unplugged without a detach.
 
         Raises:
-            FabricError: the fabric cannot be seen; or changed.
+            FabricError: the fabric cannot be read or changed.
         """
         async with self.looking() as hosts:
             for host in hosts.values():
@@ -163,10 +163,10 @@ class Fleet:
                         await virtual_machine.do(action)
 
     async def clear(self, device_id: str) -> None:
-        """Removes what the last look showed to be left of a device that is attached nowhere.
+        """Remove the last reading's remains of a device that is attached nowhere.
 
-        QEMU closes the file of a device that is gone a moment later; until then no other can write to it, so that is
-        waited for.
+        QEMU closes the file of an unplugged device a moment later. Until then no other virtual machine can write to
+        it, so this waits for it.
 
         Raises:
             FabricError: a virtual machine does not answer.
@@ -184,7 +184,7 @@ class Fleet:
                     await asyncio.sleep(CLOSING_LOOK_SECONDS)
 
     def close(self) -> None:
-        """Lets go of all virtual machines, which run on."""
+        """Close the connections to all virtual machines, which run on."""
         for virtual_machine in self.machines.values():
             virtual_machine.close()
         self.history.interrupt(errors.Unavailable("the connection to the QEMU fabric is closed"))
@@ -199,7 +199,7 @@ class Fleet:
         return ports.choose(host, reserved, cxl=pool.is_cxl(self.models[device.id]))
 
     async def _is_there(self, host_id: str, device_id: str, *, before: float) -> bool:
-        """Return whether the host still has the device; a fabric that cannot be read for a while is waited for."""
+        """Return whether the host still has the device; wait while the fabric cannot be read for a moment."""
         try:
             async with self.looking() as hosts:
                 return device_id in sights.places([hosts[host_id]])
@@ -214,7 +214,7 @@ class Fleet:
             return await virtual_machine.look()
 
     def _remembering(self, host: sights.Host) -> sights.Host:
-        """A stopped machine with the ports that it had, so that they are shown, at fault, and not gone."""
+        """Return a stopped machine with its former ports, so that they are listed as faulty instead of missing."""
         if host.running:
             return host
         former = self._hosts.get(host.id)

@@ -1,8 +1,8 @@
-"""One virtual machine behind its QMP socket: reads what it has, and carries one action out at a time.
+"""One virtual machine behind its QMP socket: it reads the machine's state, and performs one action at a time.
 
-A QEMU that is not there (no socket, or no listener) is a stopped machine, which has no devices. Of one that does not
-answer it is not known what it has, so every look at it fails. Devices are read from `qom-list`, since `query-pci` leaves out
-what is behind a port that the guest has not yet given a bus number.
+A QEMU without a socket, or without a listener, is a stopped machine and has no devices. The state of a silent QEMU is
+unknown, so every reading fails. Devices are read from `qom-list`, since `query-pci` omits devices behind a port
+without a bus number from the guest.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ _CHILD = "child["
 
 
 async def look(spec: configuration.HostSpec, client: qmp.Client) -> sights.Host:
-    """Everything that there is to see of a running QEMU.
+    """Return the visible state of a running QEMU.
 
     Raises:
-        qmp.Rejected, qmp.Lost: it cannot be seen.
+        qmp.Rejected, qmp.Lost: it cannot be read.
     """
     objects = await _names(client, "/objects", sights.PREFIX)
     nodes = await client.execute("query-named-block-nodes", {"flat": True})
@@ -40,7 +40,7 @@ async def look(spec: configuration.HostSpec, client: qmp.Client) -> sights.Host:
 
 
 async def _ports(spec: configuration.HostSpec, client: qmp.Client) -> Sequence[tuple[str, str]]:
-    """Ids and models of the hot-plug ports."""
+    """Return the ids and models of the hot-plug ports."""
     models = {
         entry["name"]: entry["type"].removeprefix("child<").removesuffix(">")
         for entry in await client.execute("qom-list", {"path": PERIPHERAL})
@@ -75,11 +75,11 @@ async def _occupant(client: qmp.Client, path: str) -> sights.Occupant:
 
 
 async def _get(client: qmp.Client, path: str, name: str) -> qmp.Answer:
-    """A property; None when the object or the property has gone meanwhile."""
+    """Return a property, or None if the object or the property no longer exists."""
     try:
         return await client.execute("qom-get", {"path": path, "property": name})
     except qmp.Rejected as error:
-        # A property that is missing is reported in the same words as one that a model does not have.
+        # QEMU reports a missing property and an unsupported one in the same words.
         if qmp.meaning(error) in {qmp.Meaning.GONE, qmp.Meaning.UNSUPPORTED}:
             return None
         raise
@@ -91,7 +91,7 @@ async def _names(client: qmp.Client, path: str, prefix: str) -> frozenset[str]:
 
 
 def _in_order(name: str) -> tuple[str, int, str]:
-    """So that port-2 comes before port-10."""
+    """Return a key that sorts port-2 before port-10."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or 0), name
 
@@ -103,7 +103,7 @@ _TOLERATED: Mapping[type[plan.Action], frozenset[qmp.Meaning]] = {
     plan.RemoveObject: frozenset({qmp.Meaning.GONE, qmp.Meaning.HELD}),
     plan.RemoveNode: frozenset({qmp.Meaning.GONE, qmp.Meaning.HELD}),
 }
-"""Errors that are as good as success."""
+"""Errors that count as success."""
 
 
 class Machine:
@@ -111,7 +111,7 @@ class Machine:
 
     Attributes:
         spec: of the configuration.
-        lock: held by whoever looks and then acts upon what was seen.
+        lock: held between a reading and the actions that depend on it.
     """
 
     def __init__(
@@ -133,18 +133,18 @@ class Machine:
         self._refused: set[str] = set()
 
     async def look(self) -> sights.Host:
-        """Everything that there is to see; the caller holds the lock.
+        """Return the visible state; the caller holds the lock.
 
         Raises:
-            Unavailable: it cannot be looked at, so that is unknown.
-            PermissionDenied: we may not use the socket.
+            Unavailable: the machine cannot be read, so its state is unknown.
+            PermissionDenied: the socket is forbidden to this process.
         """
         try:
             async with self._answering(changes=False):
                 try:
                     return await self._look()
                 except qmp.Lost:
-                    # QEMU ended, and perhaps was started again, since we last asked.
+                    # QEMU has ended since the last request, and perhaps restarted.
                     return await self._look()
         except qmp.Rejected as error:
             raise errors.Unavailable(
@@ -153,14 +153,13 @@ class Machine:
             ) from error
 
     async def do(self, action: plan.Action) -> qmp.Meaning | None:
-        """Carries an action out; the caller holds the lock.
+        """Perform an action and return None or the obstacle; the caller holds the lock.
 
         Returns:
-            None when QEMU did it; else what kept it from that, of those that a caller goes on after: BUSY, PENDING,
-            GONE, HELD.
+            None on success; else an obstacle that the caller tolerates: BUSY, PENDING, GONE, HELD.
 
         Raises:
-            FabricError: QEMU would not, or it is not known whether it did.
+            FabricError: QEMU refused, or the effect is unknown.
         """
         if isinstance(action, plan.RemoveDevice):
             self._refused.discard(action.id)
@@ -180,16 +179,16 @@ class Machine:
         return None
 
     async def act(self, action: plan.Action) -> qmp.Meaning | None:
-        """As `do`, for a caller that does not hold the lock since the action needs no look."""
+        """Perform an action as `do` does, and take the lock; for actions that need no reading before."""
         async with self.lock:
             return await self.do(action)
 
     def refused(self, qemu_id: str) -> bool:
-        """Whether the guest said, since it was last asked, that it does not let the device go."""
+        """Return whether the guest has refused to release the device since the last request."""
         return qemu_id in self._refused
 
     def close(self) -> None:
-        """Lets go of QEMU; the virtual machine runs on."""
+        """Close the connection; the virtual machine runs on."""
         self._closed = True
         if self._client is not None:
             self._client.close()
@@ -203,7 +202,7 @@ class Machine:
     # --- the connection ---
 
     async def _connected(self) -> qmp.Client | None:
-        """The client, connected anew if need be; None when there is no QEMU."""
+        """Return the client, reconnected if necessary, or None if QEMU does not run."""
         if self._closed:
             raise errors.Unavailable("the connection to the QEMU fabric is closed")
         async with self._connecting:
@@ -219,7 +218,7 @@ class Machine:
 
     @asynccontextmanager
     async def _answering(self, *, changes: bool) -> AsyncIterator[None]:
-        """Bounds what QEMU is asked, and names what goes wrong on the way."""
+        """Limit the time of a request to QEMU, and raise errors that name the machine."""
         where = f"QEMU of host {self.spec.id} at {self.spec.qmp}"
         try:
             async with asyncio.timeout(self._answer_seconds):
@@ -277,9 +276,9 @@ class Machine:
 
 
 _TELLING = frozenset({"DEVICE_DELETED", "DEVICE_UNPLUG_GUEST_ERROR", "RESET", "SHUTDOWN", "STOP", "RESUME"})
-"""The events after which it is worth looking."""
+"""The events that call for a reading."""
 _REMEMBERED = 256
-# Longer than any id of ours.
+# Our ids are shorter.
 _ID_CHARS = 256
 
 
@@ -288,12 +287,12 @@ def _vendor(error: qmp.Rejected) -> Mapping[str, str]:
 
 
 def _command(action: plan.Action) -> tuple[str, Mapping[str, qmp.Answer]]:
-    """The action in QEMU's words."""
+    """Return the QMP command of an action."""
     match action:
         case plan.AddNote(id=name, text=text):
             return "object-add", {"qom-type": "authz-simple", "id": name, "identity": text}
         case plan.AddMemory(id=name, path=path, size_bytes=size_bytes):
-            # Shared: what the guest writes is in the file, where the next virtual machine finds it.
+            # Shared, so that the guest's data is in the file for the next virtual machine.
             memory = {"mem-path": path, "size": size_bytes, "share": True}
             return "object-add", {"qom-type": "memory-backend-file", "id": name, **memory}
         case plan.AddNode(name=name, path=path):

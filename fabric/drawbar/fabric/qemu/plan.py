@@ -1,8 +1,8 @@
-"""What is done to a virtual machine, from what QEMU shows: a closed union of actions, one QMP command each; pure.
+"""The actions on a virtual machine, planned from QEMU's state: a closed union, one QMP command each; pure.
 
-The invariant: no plan plugs a device into a port that is not seen empty. A plan to attach clears what an earlier life
-of the device left behind, then brings the note before the device: so a device of the pool that is seen with a note is
-seen with the note it was attached with.
+The invariant: no plan plugs a device into a port that is not empty. An attach first clears the remains of the
+device's earlier connections, then adds the note before the device. So a device of the pool with a note always has the
+note of its attach.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -15,7 +15,7 @@ from drawbar.fabric.qemu import pool, sights
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddNote:
-    """Puts the note beside a device that is about to come."""
+    """Add the note of a device before the device."""
 
     id: str
     text: str
@@ -23,7 +23,7 @@ class AddNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddMemory:
-    """Maps a file as memory; it is made if it is missing."""
+    """Map a file as memory; QEMU creates a missing file."""
 
     id: str
     path: str
@@ -32,7 +32,7 @@ class AddMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddNode:
-    """Opens a file as a raw disk."""
+    """Open a file as a raw disk."""
 
     name: str
     path: str
@@ -40,11 +40,11 @@ class AddNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddDevice:
-    """Plugs a device in; QEMU notifies the guest.
+    """Plug a device in; QEMU notifies the guest.
 
     Attributes:
-        port_id: where; it must be empty, since QEMU accepts a second device and loses both.
-        arguments: all that QEMU gets, the port included.
+        port_id: the port; it must be empty, since QEMU accepts a second device and loses both.
+        arguments: all arguments for QEMU, the port included.
     """
 
     port_id: str
@@ -53,21 +53,21 @@ class AddDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveDevice:
-    """Asks the guest to let a device go; it is gone when the guest has answered."""
+    """Ask the guest to release a device; it is gone after the guest's answer."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveObject:
-    """Removes a note or unmaps a file; one that QEMU still holds stays."""
+    """Remove a note or unmap a file; an object in use by QEMU stays."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveNode:
-    """Closes a file; one that QEMU still holds stays open."""
+    """Close a file; a file in use by QEMU stays open."""
 
     name: str
 
@@ -81,10 +81,10 @@ the first: Linux waits 5 s for that."""
 
 
 def attach(model: pool.Model, port: sights.Port, host: sights.Host, note: Note) -> tuple[Action, ...]:
-    """Everything from what is left of an earlier life to the device in its port.
+    """Return the actions of an attach: remove earlier remains, then plug the device into its port.
 
     Raises:
-        Aborted: something is in the port, so that it must be looked at again.
+        Aborted: the port is occupied, so read the machine again.
     """
     if port.occupants:
         raise errors.Aborted(f"port {port.id} of host {host.id} was taken by something else; read it again")
@@ -104,7 +104,10 @@ def attach(model: pool.Model, port: sights.Port, host: sights.Host, note: Note) 
 
 
 def left_of(device_id: str, host: sights.Host) -> tuple[Action, ...]:
-    """Removes what is left of a device that is not there; the note last, since it marks that something is left."""
+    """Return the actions that remove an absent device's remains.
+
+    The note comes last, since it marks that there are remains.
+    """
     own = f"{sights.PREFIX}{device_id}."
     note = sights.note_id(device_id)
     objects = sorted(name for name in host.objects if name.startswith(own) and name != note)
@@ -119,7 +122,7 @@ def left_of(device_id: str, host: sights.Host) -> tuple[Action, ...]:
 def tidy(
     device_ids: Iterable[str], host: sights.Host, attached: Set[str], busy: Set[str]
 ) -> tuple[Action, ...]:
-    """Removes what is left of devices that went by themselves: what still has a note, but is not there."""
+    """Return the actions for devices that are gone without a detach: they still have a note."""
     return tuple(
         action
         for device_id in device_ids
@@ -130,12 +133,12 @@ def tidy(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """Ask the guest to let the device go."""
+    """Ask the guest to release the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """It is under way: look again after an event, or a little later."""
+    """The release is in progress: read again after an event, or a little later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,19 +148,19 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveUp:
-    """The guest does not let it go."""
+    """The guest does not release the device."""
 
     error: errors.FabricError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a detach is; all times on one clock, in seconds.
+    """The progress of a detach; all times on one clock, in seconds.
 
     Attributes:
-        deadline: when it is given up.
-        asked: when the guest was last asked with effect; None if it was not, or was busy.
-        refused: the guest said that it does not let the device go.
+        deadline: the end of all attempts.
+        asked: the time of the last effective request to the guest; None if there was none, or the guest was busy.
+        refused: whether the guest has refused to release the device.
     """
 
     deadline: float
@@ -166,7 +169,7 @@ class Progress:
 
 
 def detach(device_id: str, progress: Progress, now: float, *, there: bool) -> Ask | Wait | Done | GiveUp:
-    """The next step of a detach."""
+    """Return the next step of a detach."""
     if not there:
         return Done()
     if progress.refused:
@@ -192,7 +195,7 @@ def detach(device_id: str, progress: Progress, now: float, *, there: bool) -> As
 def _backends(
     model: pool.Model, host: sights.Host
 ) -> tuple[tuple[Action, ...], Mapping[str, str | int | bool]]:
-    """What a device needs beside itself, and the properties for that."""
+    """Return the actions that prepare a device's backends, and the properties that refer to them."""
     match model:
         case pool.Nvme(serial=serial):
             name = _unused(sights.node_prefix(model.id), host.nodes)
@@ -215,6 +218,6 @@ def _backends(
 
 
 def _unused(prefix: str, names: Set[str]) -> str:
-    """The first name that is not there: what QEMU never lets go of keeps its name."""
+    """Return the first unused name; an object that QEMU never releases keeps its name."""
     numbers = (f"{prefix}{number}" for number in range(len(names) + 1))
     return next(name for name in numbers if name not in names)

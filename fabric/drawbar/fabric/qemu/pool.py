@@ -1,7 +1,7 @@
-"""What the pool holds: devices that QEMU makes, each from what it needs to be made again on any virtual machine.
+"""The pool of devices that QEMU emulates, each with all settings to create it on any virtual machine.
 
-A device is only a description until it is attached. What it carries (the file of a disk, the file of a memory) is on
-the machine where QEMU runs, so it stays when the device moves from one virtual machine to another.
+A device is only a description until it is attached. Its data (the file of a disk or a memory) is on the machine of
+QEMU, so it stays when the device moves from one virtual machine to another.
 
 Source: QEMU 7.2, docs/system/devices/{nvme,cxl,ivshmem}.rst, docs/specs/edu.txt, and the model's own properties
 (`qemu-system-x86_64 -device nvme,help`).
@@ -24,13 +24,13 @@ _MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
 class _Model(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", tag_field="driver"
 ):
-    """What every device has.
+    """The common settings of every device.
 
     Attributes:
-        id: unique in the pool; it is part of the id that QEMU shows.
+        id: unique in the pool; a part of QEMU's id.
         model: for people and for attaches by model.
-        enclosure: the devices of one make one pool in the cluster.
-        properties: further properties for `device_add`, as QEMU spells them.
+        enclosure: the devices of one enclosure make one pool in the cluster.
+        properties: further properties for `device_add`, in QEMU's spelling.
     """
 
     id: str
@@ -83,19 +83,19 @@ Model = Nvme | CxlMemory | SharedMemory | Edu | E1000e | Igb
 
 
 def is_cxl(model: Model) -> bool:
-    """Whether it belongs on a CXL root port, where nothing else does."""
+    """Return whether the device needs a CXL root port, which takes only such devices."""
     return isinstance(model, CxlMemory)
 
 
 def bus(model: Model) -> str:
-    """Return the kind of bus that the device is plugged into: the reachability group of the hosts that have such ports."""
+    """Return the kind of bus for the device: the reachability group of hosts with such ports."""
     return _bus(cxl=is_cxl(model))
 
 
 def host_groups(ports: Iterable[bool]) -> frozenset[str]:
-    """Return the reachability groups of a machine with these ports, of each whether it is a CXL one; none without ports.
+    """Return the reachability groups of a machine from its ports (True for CXL); none without ports.
 
-    A machine that was never seen running shows no ports, and nothing is known of it.
+    A machine that has never run shows no ports, so its reachability is unknown.
     """
     return frozenset(_bus(cxl=cxl) for cxl in ports)
 
@@ -105,7 +105,7 @@ def _bus(*, cxl: bool) -> str:
 
 
 def device(model: Model) -> contract.Device:
-    """The device as the fabric lists it, free."""
+    """Return the device in the fabric's listing, free."""
     kind, vendor_id, device_id = _KINDS[type(model)]
     serial = serial_number(model)
     return contract.Device(
@@ -125,12 +125,12 @@ def device(model: Model) -> contract.Device:
 
 
 def driver(model: Model) -> str:
-    """QEMU's name of the model."""
+    """Return QEMU's name of the model."""
     return str(model.__struct_config__.tag)
 
 
 def serial_number(model: Model) -> str | None:
-    """What the guest's kernel reads from the device itself."""
+    """Return the serial number that the guest's kernel reads from the device, or None."""
     match model:
         case Nvme(serial=text):
             return text
@@ -165,7 +165,7 @@ def identifiers(model: Model) -> tuple[witnesses.Identifier, ...]:
 
 
 def problems(model: Model) -> tuple[str, ...]:
-    """What is wrong with a device although every part of it reads well."""
+    """Return the problems of a device that go beyond the form of its fields."""
     wrong = []
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", model.id):
         wrong.append("its id must be 1 to 64 letters, digits, - and _, and begin with a letter or digit")
@@ -193,7 +193,7 @@ def problems(model: Model) -> tuple[str, ...]:
 
 
 def files(model: Model) -> tuple[str, ...]:
-    """The files that carry what is in it: no two devices may share one."""
+    """Return the files with the device's data; no two devices may share one."""
     return tuple(path for _, path in _files(model))
 
 
@@ -208,7 +208,7 @@ def _files(model: Model) -> tuple[tuple[str, str], ...]:
 
 
 _RESERVED = frozenset({"driver", "id", "bus", "serial", "drive", "memdev", "lsa", "sn", "mac"})
-# Any: the structs' types, which are no common supertype for mypy.
+# Any: the types of the structs have no common supertype for mypy.
 _KINDS: dict[Any, tuple[contract.DeviceClass, int, int]] = {
     Nvme: (contract.DeviceClass.NVME, 0x1B36, 0x0010),
     CxlMemory: (contract.DeviceClass.CXL_MEMORY, 0x8086, 0x0D93),

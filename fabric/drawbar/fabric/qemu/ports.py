@@ -1,6 +1,6 @@
-"""Chooses the port of a virtual machine that a device goes to, from what QEMU shows; pure.
+"""The choice of a virtual machine's port for a device, from QEMU's state; pure.
 
-The invariant: no port is chosen that is seen in use or is another operation's, nor one of the wrong kind.
+The invariant: the chosen port is not in use, not reserved by another operation, and of the right kind.
 """
 
 from collections.abc import Set
@@ -13,9 +13,9 @@ def choose(host: sights.Host, reserved: Set[tuple[str, str]], *, cxl: bool) -> s
     """Return the id of the first free port that suits a device.
 
     Args:
-        host: as seen now.
+        host: in its current state.
         reserved: host and port of the attaches in flight.
-        cxl: whether the device needs a CXL port, and not a PCIe one.
+        cxl: whether the device needs a CXL port instead of a PCIe one.
 
     Raises:
         Unavailable: the machine does not run.

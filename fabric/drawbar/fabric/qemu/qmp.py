@@ -1,9 +1,9 @@
 """A client of the QEMU Machine Protocol on a UNIX socket: greeting, commands with ids, events, deadlines, and errors.
 
-QEMU serves one client per socket and lets others wait for a greeting; so whoever is connected is alone there. A reply
-that comes after its deadline is thrown away, and the connection stays usable. QEMU's errors are sentences for people,
-most of the class GenericError; their meanings were measured on 7.2. An error is no proof that nothing happened: look again
-before anything else.
+QEMU serves one client per socket and lets others wait for a greeting, so a connected client has no competitors. A
+reply after its deadline is dropped, and the connection stays usable. QEMU's errors are sentences for people, most of
+the class GenericError; their meanings were measured on 7.2. An error does not prove that nothing happened: read the
+machine again before any other step.
 
 Source: QEMU, docs/interop/qmp-spec.txt.
 """
@@ -19,17 +19,17 @@ from typing import Any, Self
 from drawbar.fabric import budget, errors
 
 LINE_BYTES = 4 * 1024 * 1024
-"""Longer than any answer of a machine with hundreds of devices; a peer that sends more is none of QEMU's."""
+"""Longer than any answer of a machine with hundreds of devices; a peer that sends more is not QEMU."""
 TEXT_CHARS = 300
 """Foreign text in messages is cut."""
 
-# Any: what QEMU answers is decoded JSON; `sights` makes values of it at once.
+# Any: QEMU's answers are decoded JSON; `sights` turns them into values at once.
 Answer = Any
 OnEvent = Callable[[str, Mapping[str, Answer]], None]
 
 
 class Rejected(Exception):
-    """QEMU answered with an error. It may have done something all the same.
+    """An error from QEMU; the command may still have had an effect.
 
     Attributes:
         kind: QEMU's class of error, mostly GenericError.
@@ -65,13 +65,13 @@ class Client(asyncio.Protocol):
     async def connect(
         cls, path: str, *, on_event: OnEvent, on_lost: Callable[[], None], flow: budget.Flow
     ) -> Self:
-        """Connects and negotiates; the caller bounds the time.
+        """Connect, negotiate and return the client; the caller bounds the time.
 
         Args:
             path: of the socket.
             on_event: called with each event.
             on_lost: called when the connection ends by itself.
-            flow: what the events count in; a flood of them ends the connection.
+            flow: the balance of events; a flood of them ends the connection.
 
         Raises:
             OSError: no process listens there, or the socket may not be used.
@@ -91,14 +91,14 @@ class Client(asyncio.Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the connection has ended."""
+        """Return whether the connection has ended."""
         return self._closed
 
     async def execute(self, command: str, arguments: Mapping[str, Answer] | None = None) -> Answer:
-        """One command and its answer; the caller bounds the time.
+        """Send one command and return its answer; the caller bounds the time.
 
         Raises:
-            Rejected: QEMU says no.
+            Rejected: QEMU refuses the command.
             Lost: the connection ended before the answer; the command's effect is unknown.
         """
         if self._closed or self._transport is None:
@@ -116,7 +116,7 @@ class Client(asyncio.Protocol):
             self._waiting.pop(number, None)
 
     def close(self) -> None:
-        """Ends the connection at once; idempotent."""
+        """End the connection at once; idempotent."""
         self._end("the connection is closed")
         if self._transport is not None:
             self._transport.abort()
@@ -124,12 +124,12 @@ class Client(asyncio.Protocol):
     # --- asyncio.Protocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
+        """Keep the transport; called by the loop."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop."""
+        """Handle the complete lines of the received data; called by the loop."""
         self._buffer += data
         while not self._closed and (end := self._buffer.find(b"\n")) >= 0:
             line = bytes(self._buffer[:end])
@@ -140,7 +140,7 @@ class Client(asyncio.Protocol):
             self._hang_up(f"a line of more than {LINE_BYTES} bytes came")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the loop."""
+        """End all waiting calls; called by the loop."""
         self._lose("QEMU closed the connection" if exc is None else f"the connection broke: {exc}")
 
     def _line(self, line: bytes) -> None:
@@ -158,7 +158,7 @@ class Client(asyncio.Protocol):
                 self._unasked(message, len(line))
 
     def _unasked(self, message: Answer, size_bytes: int) -> None:
-        """Take over an event; hang up where too much comes unasked."""
+        """Handle an event; hang up if there are too many."""
         try:
             self._flow.take(size_bytes)
         except errors.FabricError as error:
@@ -175,7 +175,7 @@ class Client(asyncio.Protocol):
         self._transport.abort()
 
     def _lose(self, why: str) -> None:
-        """End, and report that once; a connection attempt under way gets an exception instead."""
+        """End the connection and report it once; a connection attempt in progress gets an exception instead."""
         is_expected = self._closed or not self._ready
         self._end(why)
         if not is_expected:
@@ -188,7 +188,8 @@ class Client(asyncio.Protocol):
         for waiting in (self._greeting, *self._waiting.values()):
             if not waiting.done():
                 waiting.set_exception(Lost(why))
-        # There may be no task left that waits for the greeting; an exception that is not fetched would be logged.
+        # Perhaps no task waits for the greeting any more, and an exception that nobody fetches would be
+        # logged.
         if not self._greeting.cancelled():
             self._greeting.exception()
 
@@ -206,20 +207,20 @@ def _settle(answer: asyncio.Future[Answer], message: Mapping[str, Answer]) -> No
 
 
 class Meaning(StrEnum):
-    """What to do about an error."""
+    """The meaning of an error for the caller."""
 
     GONE = "gone"
-    """There is no such device, object or node: for a removal that is success."""
+    """No such device, object or node; success for a removal."""
     DUPLICATE = "duplicate"
-    """There is one of that id already: compare."""
+    """The id exists already: compare."""
     NO_PORT = "no-port"
-    """There is no such bus."""
+    """No such bus."""
     BUSY = "busy"
-    """The guest is still at the port's previous event; try again soon."""
+    """The guest is still handling the port's previous event; try again soon."""
     PENDING = "pending"
-    """It has been asked for already, and is under way."""
+    """The same request is already in progress."""
     HELD = "held"
-    """Something in QEMU still uses it."""
+    """QEMU still uses the object."""
     LOCKED = "locked"
     """Another process has opened the file for writing."""
     UNSUPPORTED = "unsupported"
@@ -247,7 +248,7 @@ _SENTENCES = tuple(
 
 
 def meaning(error: Rejected) -> Meaning:
-    """The meaning of an error."""
+    """Return the meaning of an error."""
     if error.kind == "DeviceNotFound":
         return Meaning.GONE
     meanings = (meaning for pattern, meaning in _SENTENCES if pattern.search(error.description))

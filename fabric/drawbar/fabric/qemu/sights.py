@@ -1,9 +1,9 @@
-"""What is seen of the virtual machines at one moment: values, parsed once from QEMU's answers.
+"""The visible state of the virtual machines at one moment: values, parsed once from QEMU's answers.
 
-QEMU keeps everything there is to know. The device that we add has our own id, `drawbar.<device>`. Beside it stands a
-note, an object of the kind `authz-simple` that nothing refers to and whose one string says which request made the
-connection, and the caller's mark. Files are opened by objects and block nodes that are numbered, since some versions
-of QEMU (7.2 for CXL memory) never let go of one that a device has used.
+QEMU keeps the whole state. An added device has our own id, `drawbar.<device>`. It has a note: an unused object of the
+kind `authz-simple`, whose one string holds the request of the connection and the caller's mark. Objects and block
+nodes that open files are numbered, since some versions of QEMU (7.2 for CXL memory) never release one that a device
+has used.
 """
 
 import hashlib
@@ -18,17 +18,17 @@ NOTE = "note"
 
 CXL_PORTS = frozenset({"cxl-rp", "cxl-downstream"})
 PORTS = CXL_PORTS | {"pcie-root-port", "xio3130-downstream"}
-"""The models of QEMU that a device can be plugged into while the guest runs."""
+"""QEMU's models of ports for hot-plug."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupant:
-    """What is plugged into a port.
+    """A device in a port.
 
     Attributes:
         path: QEMU's path of the device.
-        device_id: the pool's id; None for a device that is not of the pool.
-        note: what stands beside it.
+        device_id: the pool's id; None for a device outside the pool.
+        note: the device's note.
     """
 
     path: str
@@ -42,9 +42,9 @@ class Port:
 
     Attributes:
         id: QEMU's id of the port and of the bus behind it.
-        cxl: whether CXL devices go here, and nothing else.
-        slot: the number of the physical slot, which the guest's kernel shows too.
-        occupants: everything on the bus behind it.
+        cxl: whether the port takes CXL devices, and only these.
+        slot: the number of the physical slot, as in the guest's kernel.
+        occupants: all devices on the bus behind it.
     """
 
     id: str
@@ -59,8 +59,8 @@ class Host:
 
     Attributes:
         id: of the configuration.
-        running: whether there is a QEMU; without one it has no devices.
-        uuid: of the machine, as its firmware shows it; None when none was given to QEMU.
+        running: whether QEMU runs; otherwise there are no devices.
+        uuid: of the machine, as its firmware shows it; None if QEMU was given none.
         ports: in QEMU's order of ids.
         objects: ids of our own objects (files of memory, notes).
         nodes: names of our own block nodes.
@@ -74,13 +74,13 @@ class Host:
     nodes: frozenset[str] = frozenset()
 
     def port(self, port_id: str) -> Port | None:
-        """The port of that id."""
+        """Return the port with that id, or None."""
         return next((port for port in self.ports if port.id == port_id), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a device of the pool is."""
+    """The place of a device of the pool."""
 
     host: Host
     port: Port
@@ -88,7 +88,7 @@ class Place:
 
 
 def places(hosts: Iterable[Host]) -> Mapping[str, Place]:
-    """Where every attached device of the pool is. One that is seen twice is where it is seen first."""
+    """Return the places of the attached devices of the pool, by id; the first one counts."""
     by_device: dict[str, Place] = {}
     for host in hosts:
         for port in host.ports:
@@ -99,22 +99,22 @@ def places(hosts: Iterable[Host]) -> Mapping[str, Place]:
 
 
 def qemu_id(device_id: str) -> str:
-    """QEMU's id of a device of the pool."""
+    """Return QEMU's id of a device of the pool."""
     return f"{PREFIX}{device_id}"
 
 
 def device_id(qemu_path: str) -> str | None:
-    """The pool's id in a path or id of QEMU; None if it is no device of ours."""
+    """Return the pool's id in a path or id of QEMU, or None for a foreign device."""
     name = qemu_path.rpartition("/")[2]
     rest = name.removeprefix(PREFIX)
     return rest if rest != name and rest and "." not in rest else None
 
 
 def note_id(device_id: str) -> str:
-    """The id of the note beside a device."""
+    """Return the id of a device's note."""
     return f"{PREFIX}{device_id}.{NOTE}"
 
 
 def node_prefix(device_id: str) -> str:
-    """How the names of a device's block nodes begin; QEMU allows 31 characters."""
+    """Return the prefix for the names of a device's block nodes; QEMU allows 31 characters."""
     return f"{NODE_PREFIX}{hashlib.sha256(device_id.encode()).hexdigest()[:12]}-"

@@ -1,7 +1,7 @@
 """The `redfish` adapter: fabrics whose manager speaks DMTF Redfish, by zones of endpoints, connections or composition.
 
-State is the service's own: which device is where, and, where the service keeps a client's text, whose it is. So another
-adapter that connects later adopts everything. Remembered here are only operations, for as long as the adapter lives.
+The service keeps the state: the place of each device and, if it keeps a client's text, the owner. So a later adapter finds
+everything. This adapter remembers only operations, for its own lifetime.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ _logger = logging.getLogger(__name__)
 
 NAME = "redfish"
 PATIENCE_SECONDS = 5.0
-# Events come in groups, which one look answers.
+# Events come in groups, which one reading serves.
 EVENTS_PACE_SECONDS = 0.2
 EVENTS_BACKOFF_SECONDS_MIN = 1.0
 EVENTS_BACKOFF_SECONDS_MAX = 60.0
 # After a flood of events, without which the service is read every so often; and of a service that lists too much.
 LIMIT_BACKOFF_SECONDS_MAX = 300.0
-# A stream that was open for so long did its work.
+# A stream that was open for this long counts as a success.
 EVENTS_GOOD_SECONDS = 60.0
 # Of one change, each after another client has changed the same resource.
 ATTEMPTS = 4
@@ -91,11 +91,13 @@ class _Service:
 
     @asynccontextmanager
     async def looking(self, *, whole: bool = False, turns: int | None = None) -> AsyncIterator[None]:
-        """See `works.Backend`; reads devices and hosts anew where the whole is asked for, or slices were changed.
+        """Read the connections, and everything else if necessary; see `works.Backend`.
+
+        Devices and hosts are read again if `whole` is set or slices were changed.
 
         Args:
             whole: whether more than the connections is read.
-            turns: how many remembered resources are read again then; None for all members of collections.
+            turns: the number of remembered resources to read again; None for all members of collections.
         """
         async with self._lock:
             try:
@@ -113,7 +115,7 @@ class _Service:
             yield
 
     def _bounded(self, view: methods.View) -> methods.View:
-        """Return the view, without what is new in it where it has more than its limits allow."""
+        """Return the view; if it exceeds the limits, omit its new devices and hosts."""
         self.excess = self._excess(view)
         self.history.exceed("listing", self.excess)
         if not self.excess:
@@ -136,7 +138,7 @@ class _Service:
         return ""
 
     async def _reread(self, *, whole: bool = False, turns: int | None = None) -> None:
-        """Read connections anew, and devices and hosts too where these may have changed; under the lock."""
+        """Read the connections again, and devices and hosts if they may have changed; the caller holds the lock."""
         if not (whole or self.is_changed):
             await self._method.read_connections(reading.Reader(self._client))
             return
@@ -151,13 +153,13 @@ class _Service:
         self._fixed_requests = reader.requests
 
     def publish(self) -> None:
-        """See `works.Backend`."""
+        """Publish the last reading; see `works.Backend`."""
         self.history.publish(
             tuple(self._view.devices.values()), self._hosts(), unread=self._view.unread.keys()
         )
 
     def judge(self, request: judgement.Request) -> judgement.Stay | judgement.Begin:
-        """See `works.Backend`."""
+        """Return the decision on a request; see `works.Backend`."""
         hosts = {host.id: host for host in self._hosts()}
         devices, busy = self.history.devices, self.pending.keys()
         self._check_read(request.device_id)
@@ -195,7 +197,7 @@ class _Service:
 
     @property
     def carves(self) -> bool:
-        """Whether there is memory of which slices can be made."""
+        """Return whether slices can be made of some memory."""
         return self._carving is not None and self._carving.carves
 
     async def hold(self) -> tuple[tasks.Change, ...]:
@@ -238,7 +240,7 @@ class _Service:
     async def carry_out(
         self, request: judgement.Request, begun: judgement.Begin, report: Report
     ) -> str | None:
-        """See `works.Backend`."""
+        """Make the change of a request; see `works.Backend`."""
         match request:
             case contract.AttachRequest() if self._constrained is not None:
                 return await self._attach_any(self._constrained, request, begun.device_id, report)
@@ -266,7 +268,7 @@ class _Service:
     async def _attach_any(
         self, method: constrained.Constrained, request: contract.AttachRequest, device_id: str, report: Report
     ) -> str:
-        """Have the service attach a device like this one; return the id of the one that came."""
+        """Ask the service to attach a device like this one; return the id of the attached device."""
         host_id = request.host_id
         before: frozenset[str] = frozenset()
         came: str | None = None
@@ -568,7 +570,7 @@ class RedfishAdapter(contract.FabricAdapter):
 
     @classmethod
     def validate(cls, config: contract.AdapterConfig) -> None:
-        """The endpoint is `https://host[:port]`; see `parameters.SCHEMA`."""
+        """Check that the endpoint is `https://host[:port]` and the parameters fit `parameters.SCHEMA`."""
         parameters.parse(config)
 
     @classmethod
@@ -580,7 +582,7 @@ class RedfishAdapter(contract.FabricAdapter):
     async def connect(
         cls, config: contract.AdapterConfig, recorder: transcripts.Recorder | None = None
     ) -> Self:
-        """As the contract says; the service root and the whole fabric can be read.
+        """Connect to the fabric manager and return the adapter, as the contract says; the service root and the whole fabric can be read.
 
         With a recorder it keeps what is sent and received, but events.
         """
@@ -682,7 +684,7 @@ class RedfishAdapter(contract.FabricAdapter):
         return profiles.Counts(devices=len(view.devices), hosts=len(view.hosts))
 
     async def capabilities(self) -> contract.Capabilities:
-        """As the contract says; no force, and what has begun ends."""
+        """Return the capabilities, as the contract says; there is no force and no cancelling."""
         self._check_open()
         return contract.Capabilities(
             exact_device=self._profile.method is not profiles.MethodName.CONSTRAINED,
@@ -694,13 +696,13 @@ class RedfishAdapter(contract.FabricAdapter):
         )
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says; from the connections as they are now, and the hosts as they were read last."""
+        """Return all hosts, as the contract says; from the connections as they are now, and the hosts as they were read last."""
         async with self._bounded(), self._service.looking():
             self._check_limits()
             return self._service.history.hosts
 
     async def devices(self) -> contract.Inventory:
-        """As the contract says."""
+        """Return all devices, as the contract says."""
         is_handed = asyncio.get_running_loop().time() < self._handed_until
         self._handed_until = 0.0
         async with self._bounded(), self._service.looking(whole=not is_handed):
@@ -721,19 +723,19 @@ class RedfishAdapter(contract.FabricAdapter):
         return inventory
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin an attach, as the contract says."""
         return await self._begin(request)
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin a detach, as the contract says."""
         return await self._begin(request)
 
     async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
-        """As the contract says; a chunk of a memory domain."""
+        """Begin to make a slice, as the contract says; a chunk of a memory domain."""
         return await self._slicing(request)
 
     async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
-        """As the contract says."""
+        """Begin to delete a slice, as the contract says."""
         return await self._slicing(request)
 
     async def _slicing(self, request: judgement.Slicing) -> contract.Operation:
@@ -747,17 +749,17 @@ class RedfishAdapter(contract.FabricAdapter):
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
-        """As the contract says; the attach of an earlier adapter is found while its connection shows the request."""
+        """Return one operation, as the contract says; the attach of an earlier adapter is found while its connection shows the request."""
         async with self._bounded():
             return await self._works.find(operation_id=operation_id, request_id=request_id)
 
     async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says."""
+        """Return all remembered operations, as the contract says."""
         self._check_open()
         return self._works.all()
 
     async def cancel(self, operation_id: str) -> contract.Operation:
-        """Not possible: half a change of a zone cannot be taken back."""
+        """Raise Unimplemented: half a change of a zone cannot be undone."""
         name = errors.cut(operation_id, contract.STRING_BYTES)
         raise errors.Unimplemented(
             f'operation "{name}" of the Redfish service cannot be cancelled; wait for its end'
@@ -765,13 +767,13 @@ class RedfishAdapter(contract.FabricAdapter):
 
     @asynccontextmanager
     async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
-        """As the contract says."""
+        """Yield the events after a version, as the contract says."""
         self._check_open()
         async with aclosing(self._service.history.follow(from_version)) as events:
             yield events
 
     async def close(self) -> None:
-        """As the contract says; operations in flight go on in the service, and another adapter sees how they end."""
+        """Close the connection, as the contract says; operations in flight go on in the service, and another adapter sees how they end."""
         if self._closed:
             return
         self._closed = True
@@ -788,7 +790,7 @@ class RedfishAdapter(contract.FabricAdapter):
 
     @asynccontextmanager
     async def _bounded(self, *, changes: bool = False) -> AsyncIterator[None]:
-        """The contract's deadline around one call: later with each answer of the service."""
+        """Apply the contract's deadline to one call; each answer of the service extends it."""
         self._check_open()
         clock = asyncio.get_running_loop().time
         connected: client.Client | None = getattr(self, "_client", None)

@@ -1,12 +1,12 @@
-"""Connections of memory chunks with the ports of a memory appliance, as the backend of Seagate's `cfm` makes them.
+"""Connections of memory chunks with the ports of a memory appliance, in the form of Seagate's backend `cfm`.
 
-The endpoints of such a service are the appliance's own ports, each cabled to a host, and a Connection has no initiator: it
-names a chunk and, as its target, the endpoint of the port. So an endpoint is a host here, unless it names a computer
-system as its initiator, and a device is a memory chunk of a domain. A port carries one Connection. What is sent has these
-two properties and the type alone; no text of a client is kept.
+The endpoints of such a service are the appliance's own ports, each cabled to a host. A Connection has no initiator:
+it names a chunk and, as its target, the endpoint of the port. So an endpoint is a host here, unless its initiator is
+a computer system, and a device is a memory chunk of a domain. A port carries one Connection. A request has only these
+two properties and the type; no text of a client is kept.
 
-The manager above such appliances (`cfm-service`) shows the same resources. It wants a Connection of the type CXL that the
-client names, and names it otherwise itself.
+The manager above such appliances (`cfm-service`) shows the same resources. It requires the type CXL and a name from
+the client, and then chooses another name itself.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -68,10 +68,11 @@ class Appliance(connections.Connections):
         return True
 
     def _groups(self, read: zones.Read) -> wiring.Groups:
-        """Return by the URI of a port or chunk its blade; none where that is not known of all of them.
+        """Return the blade of each port and chunk by URI; none if a blade is unknown.
 
-        Memory has no endpoint of its own. The manager of several blades names a blade's domain and its switch alike. A chunk
-        with the port of another blade would have it connect the other blade's chunk of that name.
+        Memory has no endpoint of its own. The manager of several blades uses the same names for a domain and a switch
+        of each blade. A chunk with the port of another blade would make it connect the other blade's chunk of that
+        name.
         """
         ports = {
             uri: frozenset(
@@ -91,7 +92,7 @@ class Appliance(connections.Connections):
 
 
 def is_manager(root: Document) -> bool:
-    """Return whether the service root is that of the manager of appliances, and not of an appliance."""
+    """Return whether the service root belongs to the manager of appliances, not to an appliance."""
     return root.text("Product").lower().startswith(profiles.PROFILES["cma"].products)
 
 
@@ -102,12 +103,12 @@ def _blade(chunk_uri: str) -> str:
 
 
 def _host_uri(endpoint: Document) -> str:
-    """Return the URI of the computer system that the endpoint names as its initiator, or else its own."""
+    """Return the URI of the endpoint's initiator, if that is a computer system, or else the endpoint's own."""
     return zones.system_uri(endpoint) if entities.is_initiator(endpoint) else endpoint.uri
 
 
 async def _chunks(reader: Reader, hosts: Set[str]) -> list[tuple[str, Document]]:
-    """Return the memory chunks of all systems and chassis but those of hosts, each once, with the ids of the devices."""
+    """Return the memory chunks of all systems and chassis except hosts, each once, with the ids of the devices."""
     listed: dict[str, tuple[str, Document]] = {}
     for name in ("Systems", "Chassis"):
         uri = reader.root.link(name)

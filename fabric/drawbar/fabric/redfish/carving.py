@@ -1,8 +1,8 @@
-"""Memory domains that memory chunks are made of on request: the devices that are carved, and their slices (MemoryDomain 1.5).
+"""Memory domains with memory chunks on request: the carved devices and their slices (MemoryDomain 1.5).
 
-A domain that allows the creation of chunks, and is behind a fabric adapter, is a pool of memory, and each of its chunks a slice. A chunk is made by POST to
-the domain's collection, across all of its memory, and given back by DELETE. It keeps the request that made it where the
-service keeps a client's text.
+A domain is a pool of memory if it allows the creation of chunks and is behind a fabric adapter; each of its chunks is
+a slice. A POST to the domain's collection makes a chunk across all of its memory, and a DELETE returns it. A chunk
+keeps its request if the service keeps a client's text.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from drawbar.fabric.redfish.reading import Reader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """A memory domain of which chunks can be made.
+    """A memory domain that allows chunks.
 
     Attributes:
         document: of the domain.
@@ -33,28 +33,28 @@ class Domain:
 
     @property
     def device_id(self) -> str:
-        """The id of the device that is carved."""
+        """Return the id of the carved device."""
         return f"{entities.chassis(self.document.uri)}.{self.document.id}"
 
     @property
     def step_bytes(self) -> int:
-        """The least size of a chunk, and what it is a multiple of; where the two differ, a size that fits both."""
+        """Return the least size of a chunk, of which every size is a multiple; it fits both values of the service."""
         step = self.document.number("MemoryChunkIncrementMiB") or 1
         least = self.document.number("MinMemoryChunkSizeMiB") or step
         return -(-least // step) * step * entities.MIB
 
     @property
     def bytes(self) -> int:
-        """The size of the memory; 0 where it is not shown."""
+        """Return the size of the memory; 0 if it is not shown."""
         mib = self.document.number("MemorySizeMiB")
         return (mib or sum(part.number("CapacityMiB") for part in self.parts)) * entities.MIB
 
 
 async def read(reader: Reader) -> tuple[Domain, ...]:
-    """Return the domains of all chassis of which chunks can be made.
+    """Return the domains of all chassis that allow chunks.
 
     Raises:
-        FabricError: the service cannot be read for now.
+        FabricError: the service cannot be read now.
     """
     uri = reader.root.link("Chassis")
     collections = [
@@ -92,7 +92,7 @@ async def read(reader: Reader) -> tuple[Domain, ...]:
 
 
 def devices(domain: Domain, note_place: NotePlace) -> tuple[contract.Device, ...]:
-    """Return the pool of memory that a domain is, and its slices; none of them attached."""
+    """Return a domain's pool of memory and its slices; none of them attached."""
     held = 0
     slices = []
     for device_id, chunk in domain.chunks.items():
@@ -113,10 +113,10 @@ def devices(domain: Domain, note_place: NotePlace) -> tuple[contract.Device, ...
 
 
 def find_endpoint(domain: Domain, chunk: Document, endpoints: Mapping[str, Document]) -> str | None:
-    """Return the URI of the endpoint by which hosts have a chunk, or None.
+    """Return the URI of the endpoint through which hosts reach a chunk, or None.
 
-    It links to the chunk, or else to memory that the chunk is made of: a CXL logical device, its PCIe device, or a memory
-    module, of the chunk first and then of the domain.
+    It links to the chunk, or to memory of the chunk: a CXL logical device, its PCIe device, or a memory module. The
+    chunk's links come before the domain's.
 
     Args:
         domain: of the chunk.
@@ -144,7 +144,7 @@ def find_endpoint(domain: Domain, chunk: Document, endpoints: Mapping[str, Docum
 def create(
     domain: Domain, request: contract.CreateSliceRequest, note_place: NotePlace
 ) -> methods.Call | None:
-    """Return the request that makes a slice, or None where its chunk is there."""
+    """Return the request that makes a slice, or None if its chunk exists."""
     note = notes.Note.from_request(request)
     content = note.text(prefix=notes.PREFIX)
     if any(chunk.value(note_place) == content for chunk in domain.chunks.values()):
@@ -160,13 +160,13 @@ def create(
 
 
 def _memory_uris(chunk: Document) -> tuple[str, ...]:
-    """Return the URIs of the memory that a chunk is made of."""
+    """Return the URIs of a chunk's memory."""
     interleaved = (documents.link(entry.get("Memory")) for entry in chunk.objects("InterleaveSets"))
     return (*chunk.links("Links", "CXLLogicalDevices"), *(uri for uri in interleaved if uri))
 
 
 def _card(uri: str) -> str:
-    """Return the URI of the PCIe device that a CXL logical device is on, else the same."""
+    """Return the URI of a CXL logical device's PCIe device, else the same URI."""
     return uri.partition("/CXLLogicalDevices/")[0]
 
 

@@ -1,9 +1,9 @@
 """The client of a Redfish service (DSP0266): sessions, ETags, tasks, pages, and errors of the contract.
 
-Nothing that the service sends is trusted: an answer is bounded in bytes, values and depth, alone or as a part of a listing
-(`reading`), also where it is compressed. Every request goes to the configured origin: a link to another name of the service, as
-a manager behind a proxy sends it, is followed there. What could have had an effect is sent once; only a request that was refused
-for want of a session, or redirected, is sent again.
+The service is not trusted: an answer is bounded in bytes, values and depth, both by itself and as a part of a listing
+(`reading`), also if it is compressed. Every request goes to the configured origin. A manager behind a proxy may link
+to another name of the service; such a link is followed on the configured origin. A request with possible effects is
+sent once. It is sent again only after a redirect or a refusal for lack of a session.
 """
 
 import asyncio
@@ -52,18 +52,18 @@ _BUSY = frozenset({429, 503})
 # A URI with a slash at its end, as a value of JSON.
 _SLASHED = re.compile(rb'"(/[^"\\\s]{1,1000})/"')
 SLASHED_MAX = 16_384
-# Identity is preferred: unpacking costs time. Some services send nothing but gzip.
+# Identity is preferred, since unpacking costs time. Some services send only gzip.
 _ENCODINGS = "identity, gzip;q=0.5, deflate;q=0.5"
 REFUSED_ADDRESS = "the controller may not connect to its address; add its network to fabricNetworks of the controller's configuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a task of the service is.
+    """The progress of a service's task.
 
     Attributes:
-        percent: 0 to 100; None when not known.
-        retry_after_seconds: when it is looked at again.
+        percent: 0 to 100; None if unknown.
+        retry_after_seconds: the time until the next look.
     """
 
     percent: int | None = None
@@ -82,7 +82,7 @@ class Client:
 
     Attributes:
         root: the service root.
-        answers: how many requests were answered.
+        answers: the number of answered requests.
     """
 
     def __init__(
@@ -108,14 +108,13 @@ class Client:
         self._refused_login: errors.Unauthenticated | None = None
         self._server_name = config.tls.server_name or None
         self._login = asyncio.Lock()
-        # Of all streams of events of this client, however often they are opened.
+        # For all event streams of this client, so that a new stream gets no full balance.
         self._flow = budget.Flow(config.limits, config.name, clock=asyncio.get_running_loop().time)
         self._closed = False
         # Whether the service has shown that it is one of Redfish.
         self._is_proven = False
         # Of calls in flight, which each answer puts off, with the latest that each may become.
         self._deadlines: dict[asyncio.Timeout, float] = {}
-        # How many answers came.
         self.answers = 0
         # Paths that the service writes with a slash at the end; some serve nothing without it.
         self._slashed: OrderedDict[str, None] = OrderedDict()
@@ -156,13 +155,13 @@ class Client:
         return client
 
     async def _read_root(self) -> documents.Document:
-        """Return the service root, and from then on quote what the service says.
+        """Return the service root, and from then on quote the service.
 
-        An answer before that shows a web server at best. It could be any service that the controller reaches and the
-        author of the endpoint does not, so no text of it is shown: only its status.
+        Before that, an answer only shows that there is a web server. It could be any service that the controller
+        reaches and the author of the endpoint does not, so only its status is shown, not its text.
 
         Raises:
-            FabricError: it cannot be read, or is none.
+            FabricError: it cannot be read, or is no service root.
         """
         try:
             root = await self.get(ROOT + "/", is_open=True)
@@ -193,22 +192,22 @@ class Client:
     # --- reading ---
 
     def listing(self) -> budget.Listing:
-        """Return the budget of one listing, of which nothing is used."""
+        """Return the unused budget of one listing."""
         return budget.Listing(self._config.limits, self._config.name)
 
     async def get(
         self, uri: str, *, query: str = "", is_open: bool = False, listing: budget.Listing | None = None
     ) -> documents.Document:
-        """Read a resource.
+        """Read a resource and return it.
 
         Args:
             uri: its path.
             query: such as `$expand=.($levels=1)`.
             is_open: whether the resource needs no credentials.
-            listing: what the answer counts in; None where it is alone.
+            listing: the budget of the answer; None for a budget of its own.
 
         Raises:
-            FabricError: it cannot be read; NotFound where there is none.
+            FabricError: it cannot be read; NotFound if there is none.
         """
         url, what = self._url(uri), f"to read {uri}"
         if query:
@@ -229,17 +228,16 @@ class Client:
         etag: str | None = None,
         on_progress: Callable[[Progress], None] = lambda _: None,
     ) -> documents.Document | None:
-        """Send a request that changes something, and wait for the end of the task that it may become.
+        """Send a request that changes something, and wait for the end of its task, if there is one.
 
-        Returns the resource that the answer shows; None without one, and after a task.
-
-        The caller sets the deadline. What has become of it is seen by reading the fabric again.
+        Return the resource in the answer; None without one, and after a task. The caller sets the deadline, and reads
+        the fabric again to see the outcome.
 
         Args:
             method: of HTTP.
             uri: that of the resource, collection or action.
             body: of the request.
-            etag: the resource must not have changed since it was read with this ETag.
+            etag: the ETag of the reading; the resource must not have changed since.
             on_progress: called with each state of the task.
 
         Raises:
@@ -325,13 +323,13 @@ class Client:
     # --- events ---
 
     async def events(self) -> AsyncGenerator[None, None]:
-        """Yield once the service's stream of server-sent events is open, and then whenever something comes.
+        """Yield once when the service's stream of server-sent events is open, and then for each event.
 
-        What comes is not looked at: an event is a hint only. Use it with `contextlib.aclosing`.
+        The content is ignored: an event is only a hint. Use it with `contextlib.aclosing`.
 
         Raises:
-            Unimplemented: the service offers none.
-            FabricError: it cannot be opened, broke off, or brings more than its budget; then it is closed.
+            Unimplemented: the service offers no stream.
+            FabricError: the stream cannot be opened, broke off, or exceeds its budget; then it is closed.
         """
         uri = self.root.link("EventService")
         service = await self.get(uri) if uri is not None else None
@@ -401,7 +399,7 @@ class Client:
             self._session_uri = location or None
 
     def _sessions_of_schema(self) -> str | None:
-        """Return where a service has its sessions that has them and does not link to them; None where it has none."""
+        """Return the schema's place of the sessions if the service has them there without a link; else None."""
         service = self.root.link("SessionService")
         return f"{service}/Sessions" if service is not None else None
 
@@ -448,7 +446,10 @@ class Client:
         is_open: bool = False,
         listing: budget.Listing | None = None,
     ) -> _Answer:
-        """Send a request; once more with a new session where it was refused for want of one, so without effect."""
+        """Send a request and return the answer.
+
+        If it is refused for lack of a session, and so had no effect, it is sent again with a new session.
+        """
         if self._closed:
             raise errors.Unavailable("the connection to the Redfish service is closed")
         token = self._token
@@ -561,7 +562,10 @@ class Client:
         return _Answer(status=status, headers=received, body=answered)
 
     async def _body(self, response: aiohttp.ClientResponse, listing: budget.Listing) -> bytes:
-        """Return the body of an answer, unpacked; an empty one where that of a refusal breaks off, for its status says enough."""
+        """Return the unpacked body of an answer.
+
+        If the body of a refusal breaks off, return an empty one: its status suffices.
+        """
         try:
             return decoding.unpacked(await _read(response, listing), response.headers, listing)
         except (aiohttp.ClientPayloadError, decoding.Damaged):
@@ -627,11 +631,11 @@ class Client:
     def _url(self, uri: str, *, is_redirect: bool = False) -> yarl.URL:
         """Return the address of a resource on the configured origin.
 
-        A manager behind a proxy knows itself by another name, scheme or port, so only path and query of a link count. A
-        redirect to another origin is meant, and refused.
+        A manager behind a proxy knows itself by another name, scheme or port, so only path and query of a link count.
+        A redirect to another origin is deliberate, and refused.
 
         Raises:
-            Unavailable: it is not one of Redfish.
+            Unavailable: the address is not one of Redfish.
         """
         origin = self._base.origin()
         try:
@@ -649,7 +653,7 @@ class Client:
         return url
 
     def _scheme_remedy(self) -> str:
-        """Return the remedy for a port of TLS that is spoken to without it; empty once the service has answered."""
+        """Return the remedy for a TLS port that is used without TLS; empty once the service has answered."""
         is_possible = self._base.scheme == "http" and not self._is_proven
         return "; if this port speaks TLS, put https:// into spec.endpoint" if is_possible else ""
 
@@ -678,7 +682,7 @@ def _task_pauses() -> backoff.Backoff:
 async def _sent_once(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Send a request through the library, which would send a DELETE again when the connection ends before the answer."""
+    """Send a request through the library without its repetition of a DELETE after a lost connection."""
     try:
         return await handler(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
@@ -688,7 +692,7 @@ async def _sent_once(
 
 
 async def _read(response: aiohttp.ClientResponse, listing: budget.Listing) -> bytearray:
-    """Return the body of an answer, counted while it comes: what it costs in memory is its values, not its bytes alone."""
+    """Return the body of an answer, counted while it arrives: its values cost memory in addition to its bytes."""
     raw = bytearray()
     async for part in response.content.iter_any():
         try:

@@ -1,8 +1,8 @@
-"""Connections by composition: resource blocks that computer systems are made of (DSP0266, "Specific composition").
+"""Connections by composition: the resource blocks of computer systems (DSP0266, "Specific composition").
 
-A block is added to a system that is there, and removed again. A service says by actions of the system that it does so
-(`AddResourceBlock`, ComputerSystem 1.13); for one that does not, the system's array of blocks is changed, always from
-the array and the ETag that were read together.
+A block is added to an existing system, and removed again. A service with this function shows it by actions of the
+system (`AddResourceBlock`, ComputerSystem 1.13). Without these actions, the system's array of blocks is changed,
+always from an array and an ETag of the same reading.
 """
 
 import functools
@@ -14,9 +14,9 @@ from drawbar.fabric.redfish import documents, entities, methods, parts, profiles
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
-# A block of one of these is a machine, or a part of one that cannot be moved.
+# A block of one of these types is a machine, or a fixed part of one.
 _HOST_TYPES = {"Compute", "ComputerSystem"}
-# Arrays of links of a block, the most telling first.
+# Arrays of links of a block, the most specific first.
 _PARTS = (
     "Processors",
     "Memory",
@@ -33,7 +33,7 @@ _UNUSABLE = {"Failed", "Unavailable"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """Everything that was read.
+    """The last reading.
 
     Attributes:
         blocks: by device id.
@@ -41,10 +41,10 @@ class _Read:
         unnamed: systems whose Id is too long or not unique; their blocks are not free.
         devices: not attached, by id.
         parts: the first part of each device, with the name of its array, by device id.
-        zones: by the URI of a block that a host consists of, the ids of its resource zones.
+        zones: the ids of the resource zones of each block of a host, by the block's URI.
         oddities: see `methods.View`.
         unread: see `methods.View`; without systems.
-        unread_systems: the same of systems; while there is one, a block of no system may be in it.
+        unread_systems: the same for systems; if there is one, a block outside all systems may be in it.
     """
 
     blocks: Mapping[str, Document] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Composition:
         self._read = _Read()
 
     async def read(self, reader: Reader) -> None:
-        """See `methods.Method`."""
+        """Read all resources; see `methods.Method`."""
         service = await _linked_service(reader)
         if service is None or service.link("ResourceBlocks") is None:
             raise errors.Unimplemented(
@@ -75,7 +75,7 @@ class Composition:
         read_blocks = functools.partial(reader.members, levels=LEVELS, by_turns=True)
         listed = await reading.read_linked(service, "ResourceBlocks", read_blocks)
         movable = [block for block in listed if not _is_of_host(block)]
-        # What a block is, is said by its parts, also where its type is not given: first by its processors.
+        # The parts of a block show its class, even without a type: the processors first.
         processors = await _linked(reader, movable, ("Processors",))
         blocks = [block for block in movable if not _has_cpu(block, processors)]
         resources = await _parts(reader, blocks, processors)
@@ -94,14 +94,14 @@ class Composition:
         self._read = await self._with_systems(reader, read)
 
     async def read_connections(self, reader: Reader) -> None:
-        """See `methods.Method`."""
+        """Read the connections again; see `methods.Method`."""
         if not self._read.systems:
             await self.read(reader)
             return
         self._read = await self._with_systems(reader, self._read)
 
     def view(self) -> methods.View:
-        """See `methods.Method`."""
+        """Return the devices and hosts of the last reading; see `methods.Method`."""
         read = self._read
         devices = {}
         used: dict[str, list[str]] = {host_id: [] for host_id in read.systems}
@@ -140,7 +140,7 @@ class Composition:
         return methods.View(devices=devices, hosts=hosts, oddities=tuple(oddities), unread=unread)
 
     def device_ids(self, uris: Set[str]) -> frozenset[str]:
-        """See `methods.Method`."""
+        """Return the ids of the devices of these resources; see `methods.Method`."""
         blocks = set(uris)
         for system in self._read.systems.values():
             if system.uri in uris:
@@ -148,7 +148,7 @@ class Composition:
         return frozenset(device_id for device_id, block in self._read.blocks.items() if block.uri in blocks)
 
     def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> methods.Call:
-        """See `methods.Method`."""
+        """Return the request of an attach; see `methods.Method`."""
         del port_id
         system, block = self._read.systems.get(request.host_id), self._read.blocks.get(device_id)
         if system is None:
@@ -159,7 +159,7 @@ class Composition:
         return self._changed(system, block, blocks, "#ComputerSystem.AddResourceBlock")
 
     def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
-        """See `methods.Method`."""
+        """Return the request of a detach, or None if there is nothing to do; see `methods.Method`."""
         system, block = self._read.systems.get(request.host_id), self._read.blocks.get(device_id)
         blocks = system.links("Links", "ResourceBlocks") if system is not None else ()
         if system is None or block is None or block.uri not in blocks:
@@ -170,7 +170,7 @@ class Composition:
     def _changed(
         self, system: Document, block: Document, blocks: tuple[str, ...], action: str
     ) -> methods.Call:
-        """Return the change of a system's blocks: by an action where it offers one, else of the whole array."""
+        """Return the change of a system's blocks: an action if the system offers one, else the whole array."""
         offered = system.action(action)
         if offered is None:
             before = system.links("Links", "ResourceBlocks")
@@ -190,7 +190,7 @@ class Composition:
         )
 
     async def _with_systems(self, reader: Reader, read: _Read) -> _Read:
-        """Return what was read with the systems as they are now."""
+        """Return the reading with the current systems."""
         is_linked = reader.root.link("Systems") is not None
         with reader.noticing() as find_unread:
             listed = await reading.read_linked(reader.root, "Systems", reader.members) if is_linked else ()
@@ -230,17 +230,22 @@ def _grouped(read: _Read, zones: Mapping[str, frozenset[str]]) -> dict[str, cont
 
 
 def _host_groups(system: Document, read: _Read) -> frozenset[str]:
-    """Return the zones that all parts of the machine are in, as a composition is within one; none if there are none."""
+    """Return the zones that contain all parts of the machine; none if there are none.
+
+    A composition stays within one zone.
+    """
     zones = [read.zones[uri] for uri in system.links("Links", "ResourceBlocks") if uri in read.zones]
     common = frozenset.intersection(*zones) if zones else frozenset()
     return contract.bound_groups(common, most=contract.HOST_GROUPS_MAX)
 
 
 async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) -> Mapping[str, frozenset[str]]:
-    """Return by the URI of a block the ids of its resource zones, which a zone or its block names; none of a single zone.
+    """Return the ids of the resource zones of each block, by the block's URI; none for a single zone.
+
+    Both a zone and a block may name the other.
 
     Raises:
-        FabricError: the service lists more than it may.
+        FabricError: the service exceeds its limits.
     """
     try:
         with reader.noticing() as find_unread:
@@ -249,7 +254,7 @@ async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) ->
         if budget.is_exceeded(error):
             raise
         zones = ()
-    # Of zones that are known in part nothing is ruled out.
+    # If some zones are unknown, no host is ruled out.
     if unread := find_unread():
         reader.forget_unread(unread)
         return {}
@@ -272,7 +277,7 @@ async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) ->
 
 
 def _is_of_host(block: Document) -> bool:
-    """Return whether the block is a machine, or a part of one that cannot be moved."""
+    """Return whether the block is a machine, or a fixed part of one."""
     return not _HOST_TYPES.isdisjoint(_types(block)) or bool(block.objects("ComputerSystems"))
 
 
@@ -282,7 +287,7 @@ def _has_cpu(block: Document, read: Mapping[str, Document]) -> bool:
 
 
 async def _linked(reader: Reader, blocks: list[Document], names: tuple[str, ...]) -> Mapping[str, Document]:
-    """Return by URI what the blocks have in these arrays."""
+    """Return the resources in these arrays of the blocks, by URI."""
     listed = [
         Document.from_json(entry) for block in blocks for name in names for entry in block.objects(name)
     ]
@@ -294,7 +299,7 @@ async def _linked(reader: Reader, blocks: list[Document], names: tuple[str, ...]
 async def _parts(
     reader: Reader, blocks: list[Document], processors: Mapping[str, Document]
 ) -> Mapping[str, Document]:
-    """Return by URI what the blocks consist of, and the PCIe devices that these parts are on."""
+    """Return the parts of the blocks and these parts' PCIe devices, by URI."""
     others = tuple(name for name in _PARTS if name != "Processors")
     own = {uri for block in blocks for uri in block.links("Processors")} & processors.keys()
     consisting = {**{uri: processors[uri] for uri in own}, **await _linked(reader, blocks, others)}
@@ -303,7 +308,7 @@ async def _parts(
 
 
 def _card(part: Document) -> str:
-    """Return the URI of the PCIe device that the part is on, or an empty one."""
+    """Return the URI of the part's PCIe device, or an empty one."""
     return part.link("Links", "PCIeDevice") or ""
 
 
@@ -313,7 +318,7 @@ def _named(block: Document, read: Mapping[str, Document]) -> list[tuple[str, Doc
 
 
 def _describing(block: Document, read: Mapping[str, Document]) -> tuple[Document, ...]:
-    """Return the resources that describe a block: its parts, the PCIe devices that they are on, and the functions of these."""
+    """Return the resources that describe a block: its parts, their PCIe devices, and the functions of these."""
     linked = [part for _, part in _named(block, read)]
     cards = [read[uri] for part in linked if (uri := _card(part)) in read]
     return (*linked, *cards, *parts.functions((*linked, *cards)))

@@ -1,9 +1,9 @@
 """Connections of memory chunks: a host's endpoint, and a chunk behind another endpoint (Connection 1.1 to 1.4).
 
-A Connection is what a zone for each pair is in `zones`: made by POST, and ended by DELETE under the ETag that it was read
-with. A chunk of a domain in which chunks can be made is a slice (`carving`); what is behind any other endpoint with chunks
-is one device. A Connection without an initiator, which is the form of `appliance`, is not made; its device is neither
-listed as free nor as attached.
+A Connection corresponds to a zone for each pair in `zones`: made by POST, and ended by DELETE under the ETag of its
+reading. A chunk of a domain that allows chunks is a slice (`carving`). Any other endpoint with chunks is one device.
+A Connection without an initiator, the form of `appliance`, is not made; its device is listed neither as free nor as
+attached.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -28,18 +28,18 @@ class Connections(zones.Zones):
         self._chunks: Mapping[str, Document] = MappingProxyType({})
         # Their URIs.
         self._slices: Set[str] = frozenset()
-        # By the URI of a chunk that is a slice: that of its endpoint.
+        # The endpoint's URI of each chunk that is a slice, by the chunk's URI.
         self._endpoints_of_slices: Mapping[str, str] = MappingProxyType({})
         # By the URI of a chunk that is none: those of the endpoints that are devices with it.
         self._devices_of_chunks: Mapping[str, list[str]] = MappingProxyType({})
 
     @property
     def carves(self) -> bool:
-        """Whether there is memory of which slices can be made."""
+        """Return whether slices can be made of some memory."""
         return bool(self._domains)
 
     async def read(self, reader: Reader) -> None:
-        """See `methods.Method`."""
+        """Read all resources; see `methods.Method`."""
         # A slice that cannot show its request could be made twice.
         if self._profile.note_place:
             domains = await carving.read(reader)
@@ -51,12 +51,12 @@ class Connections(zones.Zones):
         await super().read(reader)
 
     def device_ids(self, uris: Set[str]) -> frozenset[str]:
-        """See `methods.Method`; the collection of a pool's chunks stands for the pool."""
+        """Return the ids of the devices of these resources; see `methods.Method`; the collection of a pool's chunks stands for the pool."""
         carved = {device_id for device_id, domain in self._domains.items() if domain.chunks_uri in uris}
         return super().device_ids(uris) | carved
 
     def create_slice(self, request: contract.CreateSliceRequest) -> methods.Call | None:
-        """Return the request that makes a slice, or None where it is there.
+        """Return the request that makes a slice, or None if it exists.
 
         Raises:
             FabricError: it cannot be made as things are.
@@ -67,7 +67,7 @@ class Connections(zones.Zones):
         return carving.create(domain, request, self._profile.note_place)
 
     def delete_slice(self, request: contract.DeleteSliceRequest) -> methods.Call | None:
-        """Return the request that deletes a slice, or None where it is gone.
+        """Return the request that deletes a slice, or None if it is gone.
 
         Raises:
             FabricError: it is connected.
@@ -123,7 +123,7 @@ class Connections(zones.Zones):
 
     def _reaches(self, fabric: zones.Fabric, target: str) -> bool:
         if self._has_no_endpoint(target):
-            # A Connection without a target endpoint, in the one fabric that there is.
+            # A Connection without a target endpoint, in the only fabric.
             return len(self._read.fabrics) == 1
         return self._endpoint(target) in fabric.endpoints
 
@@ -185,7 +185,7 @@ class Connections(zones.Zones):
         return tuple(dict.fromkeys((*initiators, *targets, *self._targets(chunks, fabric))))
 
     def _targets(self, chunks: Set[str], fabric: zones.Fabric) -> Iterable[str]:
-        """Return the URIs of the devices that have these chunks: a service may show the chunks alone."""
+        """Return the URIs of the devices with these chunks: a service may show only the chunks."""
         devices = (
             uri
             for chunk in sorted(chunks)

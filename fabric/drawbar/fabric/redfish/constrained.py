@@ -1,8 +1,8 @@
 """Connections by constrained composition: a system asks for a device by count and model, and the service chooses it.
 
-Which properties describe a device is in a Capabilities object, which the collection of systems names (DSP0266,
-"Constrained composition"). A system that is there is changed by a PATCH, always under the ETag that it was read with, so
-that a request is never made twice. Devices are removed as in specific composition.
+The collection of systems names a Capabilities object with the properties that describe a device (DSP0266,
+"Constrained composition"). A PATCH changes an existing system, always under the ETag of its reading, so that a
+request is never made twice. Devices are removed as in specific composition.
 """
 
 from collections.abc import Mapping, Set
@@ -27,7 +27,7 @@ class Constrained(composition.Composition):
         self._templates: Mapping[str, Json] = {}
 
     async def read(self, reader: Reader) -> None:
-        """See `methods.Method`."""
+        """Read all resources; see `methods.Method`."""
         is_linked = reader.root.link("Systems") is not None
         systems = await reading.read_linked(reader.root, "Systems", reader.get) if is_linked else None
         listed = systems.objects(CAPABILITIES, "Capabilities") if systems is not None else ()
@@ -41,7 +41,7 @@ class Constrained(composition.Composition):
         await super().read(reader)
 
     def view(self) -> methods.View:
-        """See `methods.Method`; a device that cannot be asked for is left out while it is free."""
+        """Return the devices and hosts of the last reading; see `methods.Method`; a device that cannot be asked for is left out while it is free."""
         view = super().view()
         unasked = {
             device.id
@@ -83,7 +83,7 @@ class Constrained(composition.Composition):
 
 
 def templates(capabilities: Document) -> Mapping[str, Json]:
-    """Return by the name of an array of parts what the service says of one of them."""
+    """Return the service's description of one part in each array of parts, by the array's name."""
     listed = {
         "Processors": capabilities.objects("Processors", "Members"),
         "Memory": capabilities.objects("Memory", "Members"),
@@ -97,9 +97,9 @@ def templates(capabilities: Document) -> Mapping[str, Json]:
 
 
 def member(template: Json, part: Document, model: str) -> Json | None:
-    """Return the description of one more part of the model; None where the service does not take one.
+    """Return the description of one more part of the model, or None if the service does not accept one.
 
-    It has the model and all that the service requires, as the part shows it.
+    It has the model and all required properties, with the part's values.
     """
     required = [name.removesuffix(_REQUIRED) for name in template if name.endswith(_REQUIRED)]
     optional = [name.removesuffix(_OPTIONAL) for name in template if name.endswith(_OPTIONAL)]

@@ -1,6 +1,7 @@
-"""Answers of a Redfish service as values: compressed, marked or refused in whatever form services send them; pure but for the date.
+"""Answers of a Redfish service as values, in every compression, mark and form of refusal; pure except for the date.
 
-DSP0266 asks for JSON in UTF-8. Services send gzip unasked, byte order marks, and refusals as text or as a page of HTML.
+DSP0266 asks for JSON in UTF-8. Services send gzip unasked, byte order marks, and refusals as text or as a page of
+HTML.
 """
 
 import datetime
@@ -17,7 +18,7 @@ from drawbar.fabric.redfish import documents
 
 _MARK = b"\xef\xbb\xbf"
 _STEP_BYTES = 64 * 1024
-# The most of a refusal that is looked at.
+# The most bytes read of a refusal.
 _REFUSAL_BYTES = 64 * 1024
 _TITLE = re.compile(rb"<title[^>]*>([^<]{1,1000})</title>", re.IGNORECASE)
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
@@ -66,7 +67,7 @@ def _inflated(content: bytes, encoding: str, listing: budget.Listing) -> bytes:
 
 
 def json_object(raw: bytes) -> documents.Json | None:
-    """Return the object that an answer is, an empty one for no answer, or None where it is something else."""
+    """Return the object in an answer, an empty object for an empty answer, or None for another value."""
     content = raw.removeprefix(_MARK)
     if not content.strip():
         return {}
@@ -100,7 +101,7 @@ def refusal(raw: bytes) -> documents.Json:
 
 
 def retry_after_seconds(header: str | None, now: datetime.datetime | None = None) -> float | None:
-    """Return the seconds of a Retry-After header, from now where it is a date; None where it says nothing."""
+    """Return the seconds of a Retry-After header, counted from now for a date, or None if it is not readable."""
     if header is None:
         return None
     if _SECONDS.fullmatch(header.strip()):

@@ -1,7 +1,7 @@
-"""Resources as a Redfish service sends them, read without trust in their form.
+"""Resources of a Redfish service, read without trust in their form.
 
-A service may leave any property out, or send one of another type than the schema says. Every reader here returns None
-or nothing then, so that one odd resource costs what it describes and no more.
+A service may omit any property, or send one of a type outside the schema. Then every reader here returns None or
+nothing, so that one odd resource affects only its own device.
 """
 
 import re
@@ -11,16 +11,16 @@ from typing import Any
 
 from drawbar.fabric import errors
 
-# What JSON can hold; foreign, so it is looked at property by property.
+# Any JSON value; it is foreign, so each property is checked.
 Json = Mapping[str, Any]
 
 ID = "@odata.id"
 ETAG = "@odata.etag"
 TYPE = "@odata.type"
-# No id, name or model that is longer fits on the wire of the contract.
+# The contract's wire has no room for longer ids, names or models.
 TEXT_BYTES = 128
 _AUTHORITY = re.compile(r"^https?://[^/?#@\\\s]+(?=/redfish/)", re.IGNORECASE)
-# How deep the links of a body are followed.
+# The depth to which the links of a body are followed.
 _LINK_LEVELS = 8
 # Some services write numbers as text.
 _NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{1,9})?")
@@ -33,7 +33,7 @@ class Document:
     Attributes:
         uri: its path on the service, without a trailing slash.
         body: its properties.
-        etag: of the moment when it was read; None where the service sends none.
+        etag: of the moment of the reading; None if the service sends none.
     """
 
     uri: str
@@ -42,7 +42,7 @@ class Document:
 
     @classmethod
     def from_json(cls, body: Json, *, uri: str = "", etag: str | None = None) -> "Document":
-        """Return the resource with its own URI and ETag, or else with those that the answer came with."""
+        """Return the resource with its own URI and ETag, or else with those of the answer."""
         own = body.get(ID)
         own_etag = body.get(ETAG)
         return cls(
@@ -53,13 +53,13 @@ class Document:
 
     @property
     def id(self) -> str:
-        """The resource's `Id`, or the last part of its URI; not cut, since two could be the same then."""
+        """Return the resource's `Id`, or the last part of its URI. It is not cut, since two cut ids could be equal."""
         own = self.value("Id")
         return own if isinstance(own, str) and own else self.uri.rpartition("/")[2]
 
     @property
     def is_reference(self) -> bool:
-        """Whether this is only the link to a resource, and not the resource."""
+        """Return whether this is only the link to a resource, and not the resource."""
         return not any(name for name in self.body if not name.startswith("@"))
 
     def value(self, *names: str) -> Any:
@@ -89,7 +89,7 @@ class Document:
         return tuple(dict.fromkeys(uri for uri in uris if uri))
 
     def action(self, name: str) -> str | None:
-        """Return the target of the action, such as `#Zone.AddEndpoint`, where the resource offers it."""
+        """Return the target of the action, such as `#Zone.AddEndpoint`, or None if the resource does not offer it."""
         target = self.value("Actions", name, "target")
         return path(target) if isinstance(target, str) and target else None
 
@@ -146,7 +146,7 @@ def links_in(body: Any, levels: int = _LINK_LEVELS) -> Iterator[str]:
 
 
 def references(uris: Iterator[str] | tuple[str, ...]) -> list[dict[str, str]]:
-    """Return the links as the body of a request has them."""
+    """Return the links in the form of a request's body."""
     return [{ID: uri} for uri in uris]
 
 

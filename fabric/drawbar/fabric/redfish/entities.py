@@ -1,7 +1,7 @@
-"""What the endpoints and resource blocks of a Redfish service are: devices and hosts of the contract; pure.
+"""Endpoints and resource blocks of a Redfish service as devices and hosts of the contract; pure.
 
-The properties are those of the schemas Endpoint 1.8, PCIeDevice 1.21, PCIeFunction 1.6, CXLLogicalDevice 1.3, Processor 1.22,
-Memory 1.21, MemoryChunks 1.6, Drive 1.21 and ComputerSystem 1.24 (DMTF/Redfish-Publications).
+The properties are those of the schemas Endpoint 1.8, PCIeDevice 1.21, PCIeFunction 1.6, CXLLogicalDevice 1.3,
+Processor 1.22, Memory 1.21, MemoryChunks 1.6, Drive 1.21 and ComputerSystem 1.24 (DMTF/Redfish-Publications).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,12 +12,12 @@ from drawbar.fabric.redfish import documents, identities, models
 from drawbar.fabric.redfish.documents import Document
 
 MIB = 1024 * 1024
-# What is not there any more is listed by some services, in the state that its place has.
+# Some services still list an absent resource, in the state of its place.
 _GONE_STATES = {"Absent", "Deferring", "UnavailableOffline"}
 
 # Of `FabricType`, in lower case: fabrics whose devices are functions of PCIe; empty: not given.
 _DEVICE_FABRICS = frozenset({"", "cxl", "multiprotocol", "pcie"})
-# Fabrics between the devices themselves: those are listed, and are of no class that a claim asks for.
+# Fabrics between the devices themselves: they are listed, but have no class for claims.
 LINK_FABRICS = frozenset({"genz", "nvlink", "ualink"})
 # The other types of the schema: networks, storage and buses. A type that the schema does not have tells nothing.
 _OTHER_FABRICS = frozenset(
@@ -116,7 +116,7 @@ def ports(endpoint: Document) -> tuple[str, ...]:
 
 
 def links(endpoint: Document) -> tuple[str, ...]:
-    """Return the URIs of what is behind the endpoint."""
+    """Return the URIs of the resources behind the endpoint."""
     entities = endpoint.objects("ConnectedEntities")
     uris = (documents.link(entity.get("EntityLink")) for entity in entities)
     return tuple(dict.fromkeys(uri for uri in uris if uri))
@@ -134,20 +134,23 @@ def chunks(endpoint: Document) -> tuple[str, ...]:
 
 
 def system(uri: str) -> str | None:
-    """Return the URI of the computer system that a resource is a part of, or None."""
+    """Return the URI of a resource's computer system, or None."""
     parts = uri.split("/")
     is_part = len(parts) > 4 and parts[1] == "redfish" and parts[3] == "Systems" and parts[4]
     return "/".join(parts[:5]) if is_part else None
 
 
 def chassis(uri: str) -> str:
-    """Return the id of the chassis that a resource is a part of, or an empty one."""
+    """Return the id of a resource's chassis, or an empty one."""
     parts = uri.split("/")
     return parts[4] if len(parts) > 4 and parts[3] == "Chassis" else ""
 
 
 def switch(endpoint: Document) -> str:
-    """Return the switch that all connected ports of an endpoint are on, as `FABRIC.SWITCH`; empty where that is not one."""
+    """Return the common switch of an endpoint's connected ports, as `FABRIC.SWITCH`.
+
+    Return an empty text if there is not exactly one.
+    """
     parts = [uri.split("/") for uri in ports(endpoint)]
     switches = {
         f"{port[4]}.{port[6]}" if len(port) > 7 and (port[3], port[5]) == ("Fabrics", "Switches") else ""
@@ -158,7 +161,7 @@ def switch(endpoint: Document) -> str:
 
 
 def is_gone(document: Document) -> bool:
-    """Return whether the service lists a place in which there is nothing."""
+    """Return whether the service lists an empty place."""
     return document.text("Status", "State") in _GONE_STATES
 
 
@@ -168,7 +171,7 @@ def device(device_id: str, origin: Document, parts: Iterable[Document]) -> contr
     Args:
         device_id: of the device.
         origin: the endpoint or resource block.
-        parts: what it links to: PCIe devices, their functions, processors, memory, drives; the most telling first.
+        parts: its linked PCIe devices, their functions, processors, memory, drives; the most specific first.
     """
     parts = tuple(parts)
     device_class = models.device_class(origin, parts)
@@ -200,7 +203,7 @@ def device(device_id: str, origin: Document, parts: Iterable[Document]) -> contr
 
 
 def _placement(parts: Iterable[Document]) -> Iterator[tuple[str, object]]:
-    """Yield where the device is, as the first part that tells has it: DMTF Resource, `Location.Placement`."""
+    """Yield the device's location from the first part that has one: DMTF Resource, `Location.Placement`."""
     for part in parts:
         texts = {name: part.text("Location", "Placement", name) for name in ("Row", "Rack")}
         offset = part.value("Location", "Placement", "RackOffset")
@@ -212,7 +215,7 @@ def _placement(parts: Iterable[Document]) -> Iterator[tuple[str, object]]:
 
 
 def host(host_id: str, system_document: Document, initiators: Iterable[Document]) -> contract.Host:
-    """Return the host that a computer system is, without its ports."""
+    """Return the host of a computer system, without its ports."""
     shown = {
         "system-uuid": system_document.text("UUID").lower(),
         "serial": system_document.text("SerialNumber"),
@@ -256,7 +259,7 @@ def _memory_bytes(parts: tuple[Document, ...]) -> int:
         )
         if mib:
             return mib * MIB
-    # A logical device is what chunks and processors are made of: its size counts where they show none.
+    # Chunks and processors are made of logical devices, whose size counts if they show none.
     return next((mib * MIB for part in parts if (mib := part.number("MemorySizeMiB"))), 0)
 
 

@@ -1,12 +1,12 @@
-"""The identifiers by which a node can recognise a device of a Redfish service; pure.
+"""The identifiers of a Redfish service's devices, by which a node can recognise them; pure.
 
-One property holds numbers of different kinds: the SerialNumber of a Drive is the NVMe controller's, that of a GPU or a network
-adapter is printed on the board. Each number is declared with its kind. A number of an unknown kind is not declared.
-`docs/redfish.md` has the table.
+One property holds numbers of different kinds: the SerialNumber of a Drive is the NVMe controller's, that of a GPU or
+a network adapter is printed on the board. Each number is declared with its kind. A number of an unknown kind is not
+declared. `docs/redfish.md` has the table.
 
 Sources: Resource 1.15 (`DurableNameFormat`), Drive 1.21, Processor 1.22, PCIeDevice 1.21, NetworkAdapter 1.13,
-NetworkDeviceFunction 1.11, EthernetInterface 1.12, Port 1.16, Assembly 1.5 (DMTF/Redfish-Publications); real services in
-NVIDIA/libredfish, `tests/mockups`.
+NetworkDeviceFunction 1.11, EthernetInterface 1.12, Port 1.16, Assembly 1.5 (DMTF/Redfish-Publications); real services
+in NVIDIA/libredfish, `tests/mockups`.
 """
 
 import re
@@ -32,7 +32,7 @@ _EUIS: Mapping[int, Kind] = MappingProxyType({16: Kind.EUI64, 32: Kind.NGUID})
 # A resource below a network adapter, by the places of the schema.
 _OF_ADAPTER = re.compile(r"(/redfish/v1/.{1,512}/NetworkAdapters/[^/]+)/")
 _PADDING = re.compile(r"[-: ]")
-# The most resources that are followed for one device, and the most addresses that are read of one port.
+# The most resources followed for one device, and the most addresses of one port.
 _LISTED_MAX = 16
 
 # Kinds that identify a device without another one.
@@ -74,10 +74,10 @@ def from_documents(
 
 
 def printed_serial(parts: Iterable[Document]) -> str | None:
-    """Return the serial number that the service shows people; None for placeholders.
+    """Return the serial number for people; None for placeholders.
 
-    A Drive's is before that of the PCIe device that it is on, in whatever order they are linked. Memory has its own if it is the
-    first that the service links to.
+    A Drive's comes before that of its PCIe device, in any order of the links. Memory has its own if it is the first
+    link of the service.
     """
     listed = tuple(parts)
     memory = [part for part in listed if models.schema(part) == "Memory"]
@@ -108,7 +108,7 @@ def is_named(device_class: contract.DeviceClass, parts: Iterable[Document]) -> b
 
 
 def find_more(device_class: contract.DeviceClass, parts: Iterable[Document]) -> More:
-    """Return the resources in which more identifiers of the device are: of one kind, and none of the parts."""
+    """Return resources with more identifiers of the device: of one kind, and none of the parts."""
     listed = tuple(parts)
     read = {part.uri for part in listed}
     for more in _more_by_kind(device_class, listed):
@@ -119,10 +119,10 @@ def find_more(device_class: contract.DeviceClass, parts: Iterable[Document]) -> 
 
 
 def _more_by_kind(device_class: DeviceClass, parts: tuple[Document, ...]) -> Iterator[More]:
-    """Yield the resources that may be there, those that tell most first."""
+    """Yield the possible resources, the most specific first."""
     is_unknown = device_class is DeviceClass.OTHER
     if is_unknown and not any(models.schema(part) == "PCIeFunction" for part in parts):
-        # Their class code tells what the device is.
+        # Their class code shows the device's class.
         yield _collected(parts, "PCIeFunctions")
         yield _linked(parts, "Links", "PCIeFunctions")
     if device_class is DeviceClass.NIC or is_unknown:
@@ -176,7 +176,7 @@ def _collected(parts: tuple[Document, ...], name: str) -> More:
 
 
 def _adapters(parts: tuple[Document, ...]) -> tuple[str, ...]:
-    """Return the URIs of the network adapters whose functions or ports these parts are, or link to."""
+    """Return the URIs of the network adapters of these parts, which are or link to functions or ports."""
     uris = [part.uri for part in parts]
     for part in parts:
         uris += [uri for name in ("NetworkDeviceFunctions", "Ports") for uri in part.links("Links", name)]
@@ -215,7 +215,7 @@ def _durable_names(
 
 
 def _kind(device_class: DeviceClass, owner: str, name_format: str, text: str) -> Kind | None:
-    """Return the kind of a durable name by its format; None where it names no device of this class."""
+    """Return the kind of a durable name by its format; None if it names no device of this class."""
     is_disk = device_class is DeviceClass.NVME
     match name_format:
         case "GCXLID":
@@ -252,7 +252,7 @@ def _of_part(
 
 
 def _serial_kind(device_class: DeviceClass, part: Document) -> Kind | None:
-    """Return the kind of the serial number that a resource shows; None where it is not known or of another thing."""
+    """Return the kind of a resource's serial number; None if it is unknown or belongs to another thing."""
     schema = models.schema(part)
     if schema in _DISKS:
         is_nvme = part.text("Protocol") in {"", "NVMe", "NVMeOverFabrics", "PCIe"}
@@ -261,7 +261,7 @@ def _serial_kind(device_class: DeviceClass, part: Document) -> Kind | None:
         return None
     match device_class:
         case DeviceClass.NVME:
-            # Of a drive's PCIe device it is a piece of the label (Dell), or the drive's own.
+            # A drive's PCIe device has a piece of the label (Dell), or the drive's own number.
             return None
         case DeviceClass.CXL_MEMORY:
             return Kind.BOARD_SERIAL
@@ -292,7 +292,7 @@ def _is_cpu(part: Document) -> bool:
 
 
 def _declared(device_class: DeviceClass, kind: Kind, text: str, source: str) -> Identifier | None:
-    """Return the identifier; of another kind where the text has the form of that one."""
+    """Return the identifier, with another kind if the text has that kind's form."""
     if device_class is not DeviceClass.NVME:
         if (by_form := witnesses.from_form(text, source)) is not None:
             return by_form
@@ -373,6 +373,6 @@ def _texts(body: Json, *names: str) -> Iterator[str]:
 
 
 def _text(body: Json, *names: str) -> str:
-    """Return the text below these properties whole: a cut identifier would be another one."""
+    """Return the text below these properties uncut, since a cut identifier would be another one."""
     content = documents.value(body, *names)
     return content if isinstance(content, str) and len(content) <= 4 * witnesses.VALUE_MAX else ""

@@ -1,7 +1,7 @@
-"""Masks what a Redfish service must not be recognised by: secrets, serial numbers, addresses, host and user names.
+"""Masks for the secrets, serial numbers, addresses, host and user names of a Redfish service; pure.
 
-One value has one mask wherever it stands, in links too, so that what is masked still fits together. Names and descriptions
-that people gave stay, except where such a value stands in them. Pure.
+A value has the same mask everywhere, also in links, so that the masked documents still fit together. Names and
+descriptions from people stay, except for such values in them.
 """
 
 import re
@@ -65,10 +65,10 @@ _HEX = re.compile(r"[0-9a-fA-F]")
 
 
 class Masks:
-    """The masks of all values that are sensitive; first `collect` everything, then mask it.
+    """The masks of all sensitive values; first `collect` everything, then mask it.
 
     Args:
-        secrets: values that are masked wherever they stand.
+        secrets: values to mask everywhere.
         origin: scheme, host and port of the service.
         host: its name or address.
     """
@@ -81,7 +81,7 @@ class Masks:
         self._regex: re.Pattern[str] | None = None
 
     def add_secret(self, value: str) -> None:
-        """Mask a value wherever it stands."""
+        """Mask a value everywhere."""
         if value:
             self._regex = None
             self._secrets.setdefault(value, f"masked-secret-{len(self._secrets) + 1}")
@@ -115,7 +115,7 @@ class Masks:
         return self._counts[kind]
 
     def body(self, value: Any, *, name: str = "", depth: int = 0) -> Any:
-        """Return a body with masks; what lies deeper than `DEPTH` is cut."""
+        """Return a body with masks, cut below the depth `DEPTH`."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, (dict, list)) and depth >= DEPTH:

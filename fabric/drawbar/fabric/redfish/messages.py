@@ -1,8 +1,8 @@
-"""What a Redfish service means by a refusal: its extended errors as errors of the contract; pure.
+"""Refusals of a Redfish service: its extended errors as errors of the contract; pure.
 
 The form is that of DSP0266, "Error responses": `error.@Message.ExtendedInfo[].MessageId` is
-`<registry>.<major>.<minor>.<key>`. Services speak different minor versions, so only registry and key count. The keys are
-those of the registries Base and Composition (DMTF/Redfish-Publications).
+`<registry>.<major>.<minor>.<key>`. Services speak different minor versions, so only registry and key count. The keys
+are those of the registries Base and Composition (DMTF/Redfish-Publications).
 """
 
 from collections.abc import Callable, Mapping
@@ -89,7 +89,7 @@ _BY_STATUS: Mapping[int, _Error] = MappingProxyType(
 
 
 def extended(body: documents.Json) -> tuple[documents.Json, ...]:
-    """Return the messages of an error's body, the most specific ones that there are."""
+    """Return the most specific messages in an error's body."""
     inner = documents.objects(body, "error", EXTENDED) or documents.objects(body, EXTENDED)
     return inner[:MESSAGES]
 
@@ -104,15 +104,15 @@ def refusal(
     remedy: str = "",
     challenge: str = "",
 ) -> errors.FabricError:
-    """Return the error of the contract that an answer of status 400 and above stands for.
+    """Return the error of the contract for an answer of status 400 and above.
 
     Args:
         status: of the answer.
-        body: of the answer; empty where it was no JSON.
+        body: of the answer; empty if it was no JSON.
         what: the request, for people.
-        changes: whether the request was to change something: a failure of the service itself leaves open whether it did.
-        redacted: takes the secrets out of the service's own words.
-        remedy: a clause that names what to do, where the refusal itself has none.
+        changes: whether the request was to change something: after a failure of the service, the effect is unknown.
+        redacted: removes the secrets from the service's own words.
+        remedy: a clause with the remedy, if the refusal has none.
         challenge: the header WWW-Authenticate.
     """
     entries = extended(body)
@@ -134,7 +134,7 @@ def refusal(
 def failure(
     messages: tuple[documents.Json, ...], *, what: str, redacted: Callable[[str], str]
 ) -> errors.FabricError:
-    """Return the error that the messages of a task which failed stand for."""
+    """Return the error for the messages of a failed task."""
     body = {"error": {EXTENDED: list(messages)}}
     keys = [documents.text(entry, "MessageId").rpartition(".")[2] for entry in messages]
     kind, reason = next((_BY_KEY[key] for key in keys if key in _BY_KEY), (errors.Unavailable, "TASK_FAILED"))
@@ -157,7 +157,7 @@ def _sentence(
 
 
 def about_login(error: errors.FabricError) -> errors.FabricError:
-    """Return the refusal of a login as one, whatever its status was."""
+    """Return the refusal of a login as an error of credentials, for any status."""
     if isinstance(error, errors.Unauthenticated) or error.reason == SESSION_LIMIT:
         return error
     text = error.message.removesuffix(_remedy(type(error), error.reason))
@@ -167,7 +167,7 @@ def about_login(error: errors.FabricError) -> errors.FabricError:
 
 
 def _redacted_text(content: Any, redacted: Callable[[str], str]) -> str:
-    """Return a text of the service without secrets, cut after that: the half of a secret would not be recognised."""
+    """Return a text of the service without secrets, and then cut: half of a secret would not be recognised."""
     return errors.cut(redacted(content), documents.TEXT_BYTES) if isinstance(content, str) else ""
 
 

@@ -1,4 +1,4 @@
-"""What the methods of attaching have in common: what they read, and the one request that an attach or detach becomes."""
+"""The common part of the methods of attaching: their reading, and the one request of an attach or detach."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -33,11 +33,11 @@ class Call:
         method: of HTTP.
         uri: of the resource, collection or action.
         body: None without one.
-        etag: the resource must not have changed since it was read with this ETag.
-        is_shared: other devices of the host are in the resource too; it is verified that they stay.
-        hint: what may be the reason if the service refuses it; empty where nothing is known.
-        change: the array that the request sets; None for a request without one, after which nothing is put back.
-        action: that the request is; None for a change of the resource itself.
+        etag: the ETag of the reading; the resource must not have changed since.
+        is_shared: whether other devices of the host are in the resource too; then they are checked afterwards.
+        hint: the probable reason if the service refuses it; empty if unknown.
+        change: the array that the request sets; None for a request without one, after which nothing is restored.
+        action: the action of the request; None for a change of the resource itself.
     """
 
     method: str
@@ -58,13 +58,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The fabric as a method reads it, in terms of the contract.
+    """A method's reading of the fabric, in terms of the contract.
 
     Attributes:
         devices: with their connections, by id.
         hosts: without the ports that are only reserved, by id.
-        oddities: one sentence for everything that is listed in a way that cannot be used.
-        unread: by URI, a sentence for everything that the service failed to show; what depends on it is left out.
+        oddities: one sentence for each listed resource that cannot be used.
+        unread: by URI, a sentence for each resource that the service failed to show; dependent resources are omitted.
     """
 
     devices: Mapping[str, contract.Device] = field(default_factory=dict)
@@ -74,30 +74,30 @@ class View:
 
 
 class Method(Protocol):
-    """How devices and hosts are connected by one kind of service. Its plans are of what was read last."""
+    """A way to connect devices and hosts, of one kind of service. Its plans follow from the last reading."""
 
     async def read(self, reader: Reader) -> None:
-        """Read all that there is.
+        """Read all resources.
 
         Raises:
-            FabricError: it cannot be read.
+            FabricError: they cannot be read.
         """
         ...
 
     async def read_connections(self, reader: Reader) -> None:
-        """Read anew only what an attach or detach changes.
+        """Read again only the resources that an attach or detach changes.
 
         Raises:
-            FabricError: it cannot be read.
+            FabricError: they cannot be read.
         """
         ...
 
     def view(self) -> View:
-        """Return what was read."""
+        """Return the last reading."""
         ...
 
     def device_ids(self, uris: Set[str]) -> frozenset[str]:
-        """Return the devices that these URIs stand for: their own, or those of a connection of theirs."""
+        """Return the ids of the devices of these URIs: the devices' own, or those of their connections."""
         ...
 
     def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> Call:
@@ -109,7 +109,7 @@ class Method(Protocol):
         ...
 
     def detach(self, request: contract.DetachRequest, device_id: str) -> Call | None:
-        """Return the request that disconnects a device, or None where it is not connected.
+        """Return the request that disconnects a device, or None if it is not connected.
 
         Raises:
             FabricError: it cannot be disconnected as things are.
@@ -164,15 +164,15 @@ def name_some(names: Sequence[str]) -> str:
 
 
 def port_id(origin: str, device_id: str) -> str:
-    """Return the id of the port with a device, below a host or an endpoint of it.
+    """Return the id of the port with a device, below a host or one of its endpoints.
 
-    The services know one port with many devices, the contract one device a port.
+    The services have ports with many devices, the contract has one device for each port.
     """
     return f"{origin}/{device_id}"
 
 
 def ports(origin: str, device_ids: Sequence[str], *, most: int) -> tuple[contract.Port, ...]:
-    """Return the ports with devices, and as many free ones as there may be more."""
+    """Return the ports with devices, and free ones up to `most`."""
     used = [
         contract.Port(id=port_id(origin, device_id), state=contract.PortState.USED, device_id=device_id)
         for device_id in device_ids

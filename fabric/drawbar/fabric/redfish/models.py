@@ -1,10 +1,12 @@
-"""What kind of device a Redfish service describes: its PCI ids and its class; pure.
+"""The class and PCI ids of a device, from the resources of a Redfish service; pure.
 
-Managers write PCI ids in hexadecimal with or without 0x, or in decimal (HPE), and class codes with swapped bytes (Dell) or as a
-base class alone (HPE). Ids of zeros or ones, and class codes that no specification has (Supermicro's 0x888888), say nothing.
+Managers write PCI ids in hexadecimal with or without 0x, or in decimal (HPE). They write class codes with swapped
+bytes (Dell) or only a base class (HPE). Ids of zeros or ones, and class codes outside the specification (Supermicro's
+0x888888), are ignored.
 
-Sources: PCI Code and ID Assignment Specification 1.15; PCIeFunction 1.6 (`DeviceClass`), Endpoint 1.8 (`EntityPciId`), and the
-deprecated `PciId` and `PciClassCode` of Endpoint 1.2; NVIDIA's part numbers of GPUs (`2330-885-A1` is of 10de:2330).
+Sources: PCI Code and ID Assignment Specification 1.15; PCIeFunction 1.6 (`DeviceClass`), Endpoint 1.8
+(`EntityPciId`), and the deprecated `PciId` and `PciClassCode` of Endpoint 1.2; NVIDIA's part numbers of GPUs
+(`2330-885-A1` is of 10de:2330).
 """
 
 import re
@@ -93,14 +95,14 @@ _NVME_PROTOCOLS = frozenset({"", "cxl", "multiprotocol", "nvme", "pcie"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciIds:
-    """The PCI ids of a device; None where the service has none."""
+    """The PCI ids of a device; None for an unknown one."""
 
     vendor: int | None = None
     device: int | None = None
 
 
 def pci_ids(origin: Document, parts: Iterable[Document]) -> PciIds:
-    """Return the PCI ids of the device: those of one function, or those in the part number of a GPU."""
+    """Return the PCI ids of the device, from one function or from the part number of a GPU."""
     listed = tuple(parts)
     shown = [ids for each in _functions(origin, listed) if (ids := _ids(each)).vendor is not None]
     complete = next((ids for ids in shown if ids.device is not None), None)
@@ -112,7 +114,7 @@ def pci_ids(origin: Document, parts: Iterable[Document]) -> PciIds:
 
 
 def device_class(origin: Document, parts: Iterable[Document]) -> contract.DeviceClass:
-    """Return the class of the device: by vendor and processor first, by the kind of its resources last."""
+    """Return the class of the device. Vendor and processor count first, the kind of its resources last."""
     listed = tuple(parts)
     shown = _class_by_resources(origin, listed)
     vendor = pci_ids(origin, listed).vendor
@@ -158,7 +160,7 @@ def is_nvme_controller(part: Document) -> bool:
 
 
 def _is_nvme(origin: Document, parts: tuple[Document, ...]) -> bool:
-    """Return whether a drive has NVMe, as far as it tells: not SAS or SATA, and no disk that turns."""
+    """Return whether a drive has NVMe as far as is known: not SAS or SATA, and no rotating disk."""
     drives = [part for part in parts if schema(part) == "Drive"]
     protocols = {drive.text("Protocol").lower() for drive in drives} or {
         origin.text("EndpointProtocol").lower()
@@ -185,10 +187,10 @@ def _is_cxl(origin: Document, parts: tuple[Document, ...]) -> bool:
 
 
 def _classes_of_functions(origin: Document, parts: tuple[Document, ...]) -> Iterator[contract.DeviceClass]:
-    """Yield the classes that PCIe functions show, the most telling first.
+    """Yield the classes of PCIe functions, the most specific first.
 
-    A class code in its due form is first, since `DeviceClass` has neither NVMe nor CXL memory. Of other functions `DeviceClass`
-    comes before a class code in another form, which has to agree with it.
+    A class code in its due form is first, since `DeviceClass` has neither NVMe nor CXL memory. Otherwise
+    `DeviceClass` comes before a class code in another form, and the two have to agree.
     """
     functions = [(each, _class_code(each.get("ClassCode"))) for each in _functions(origin, parts)]
     classes = [_class_of(code) for _, code in functions if code is not None]
@@ -218,9 +220,10 @@ def _class_code(content: Any) -> int | None:
 
 
 def _odd_class_codes(content: Any) -> tuple[int, ...]:
-    """Return the readings of a class code that has zeros in front, or only a base class.
+    """Return the readings of a class code with leading zeros, or with only a base class.
 
-    0x000003 and 0x000203 have the bytes of a little-endian field, 0x000108 has no programming interface, and 2 is a base class.
+    0x000003 and 0x000203 have the bytes of a little-endian field, 0x000108 has no programming interface, and 2 is a
+    base class.
     """
     number, digits = _number(content, base=16)
     if number is None or number >> 16:
@@ -294,6 +297,6 @@ def _part_numbers(parts: Iterable[Document]) -> Iterator[int]:
 
 
 def _is_type_3(part: Document) -> bool:
-    """Return whether the part is a CXL logical device that gives memory and caches none: one of type 3."""
+    """Return whether the part is a CXL logical device of type 3, which provides memory and caches none."""
     semantics = part.value("SemanticsSupported")
     return isinstance(semantics, list) and "CXLmem" in semantics and "CXLcache" not in semantics

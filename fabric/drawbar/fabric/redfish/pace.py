@@ -1,9 +1,9 @@
-"""How many requests are on their way to one service at once: fewer after it says that it is busy, more again as it answers."""
+"""The number of requests to one service at once: fewer after it reports that it is busy, more again as it answers."""
 
 import asyncio
 from types import TracebackType
 
-# After so many answers in a row one request more is sent at once, up to the limit.
+# After this many answers in a row, one more request is allowed at once, up to the limit.
 ANSWERS_TO_RECOVER = 32
 
 
@@ -11,14 +11,14 @@ class Pace:
     """A limit of requests at once; an asynchronous context for each request.
 
     Attributes:
-        at_once: how many may be on their way now.
+        at_once: the current limit.
     """
 
     def __init__(self, most: int) -> None:
         self.at_once = most
         self._most = most
         self._slots = asyncio.Semaphore(most)
-        # Slots that are not used again, until the service recovers.
+        # Slots out of use until the service recovers.
         self._surplus = 0
         self._answers = 0
 
@@ -34,7 +34,7 @@ class Pace:
         self._give_slot()
 
     def note_busy(self) -> None:
-        """Send half as many requests at once: the service has refused one because it is busy."""
+        """Halve the requests at once, after the service has refused one because it is busy."""
         self._answers = 0
         fewer = max(self.at_once // 2, 1)
         self._surplus += self.at_once - fewer

@@ -15,17 +15,17 @@ TASK_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """What was given.
+    """The parameters with their defaults.
 
     Attributes:
-        profile: a name of `profiles.PROFILES`; empty: as the service root shows.
-        fabrics: ids of the service's fabrics that are used; empty: all.
-        ports: how many devices one host port carries; 0: as the profile says.
-        zone_body: where the body of a changed zone has its endpoints; None: as the profile says.
-        uses_etags: changes are bound to the ETag that their resource was read with.
-        requests_at_once: how many requests are on their way at once.
-        poll_seconds: how often the service is read while it sends no events.
-        task_seconds: the longest that an attach or detach may take.
+        profile: a name of `profiles.PROFILES`; empty to follow the service root.
+        fabrics: ids of the service's fabrics to use; empty for all.
+        ports: the most devices of one host port; 0 for the profile's value.
+        zone_body: the place of the endpoints in the body of a changed zone; None for the profile's.
+        uses_etags: whether changes depend on the ETag of their resource.
+        requests_at_once: the most requests at once.
+        poll_seconds: the time between two readings of a service without events.
+        task_seconds: the longest time of an attach or detach.
     """
 
     profile: str = ""
@@ -38,7 +38,7 @@ class Parameters:
     task_seconds: float = TASK_SECONDS
 
 
-# What each parameter is, for people and for programs (JSON Schema).
+# The parameters for people and for programs (JSON Schema).
 SCHEMA: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "profile": {
@@ -86,7 +86,7 @@ SCHEMA: Mapping[str, Mapping[str, object]] = MappingProxyType(
 
 
 def parse(config: contract.AdapterConfig) -> Parameters:
-    """Return what was given.
+    """Return the parameters of a configuration.
 
     Raises:
         InvalidConfiguration: with all problems.
@@ -148,7 +148,7 @@ def _endpoint_problems(config: contract.AdapterConfig) -> list[str]:
     shape = "give https://host[:port]"
     credentials = config.credentials
     if "@" in config.endpoint:
-        # Not quoted: what stands before the @ may be a password.
+        # Not quoted: the text before the @ may be a password.
         return ["the endpoint carries a user name or password; put these into the Fabric's Secret"]
     try:
         url = yarl.URL(config.endpoint)

@@ -1,4 +1,4 @@
-"""Resources that endpoints and resource blocks link to: PCIe devices, processors, memory, drives, computer systems."""
+"""Linked resources of endpoints and resource blocks: PCIe devices, processors, memory, drives, computer systems."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -10,18 +10,18 @@ from drawbar.fabric.redfish.reading import Reader
 
 # Below a collection of PCIe devices: the devices, the collections of their functions, the functions.
 LEVELS = 3
-# So few members of one collection are read one by one.
+# Up to this number, the members of one collection are read one by one.
 READ_SINGLY = 1
-# How far resources with identifiers are from those that an endpoint links to: a PCIe device, its processor, its assembly.
+# The longest chain of links from an endpoint to identifiers: a PCIe device, its processor, its assembly.
 ROUNDS = 2
 CONTROLLER = "#StorageController.v1_0_0.StorageController"
 
 
 async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
-    """Return the resources by URI: whole collections where the service expands them; one that is gone is left out.
+    """Return the resources by URI, without those that are gone; whole collections if the service expands them.
 
     Raises:
-        FabricError: the service cannot be read for now.
+        FabricError: the service cannot be read now.
     """
     wanted: dict[str, set[str]] = {}
     for uri in uris:
@@ -34,7 +34,7 @@ async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
 
 
 async def _expanded(reader: Reader, collection: str) -> tuple[Document, ...]:
-    """Return the members of a collection; none if it is no collection after all, or fails at a sick member."""
+    """Return the members of a collection; none if it is no collection, or fails because of a faulty member."""
     try:
         with reader.noticing() as find_unread:
             members = await reader.members(collection, levels=LEVELS)
@@ -42,13 +42,16 @@ async def _expanded(reader: Reader, collection: str) -> tuple[Document, ...]:
         if not reading.is_of_resource(error):
             raise
         return ()
-    # Of a collection that is not whole, the wanted members are read one by one.
+    # If a collection is incomplete, the wanted members are read one by one.
     reader.forget_unread(find_unread() & {collection})
     return members
 
 
 def functions(devices: Iterable[Document]) -> tuple[Document, ...]:
-    """Return the PCIe functions of these PCIe devices, and NVMe controllers of these storages, where they came with them."""
+    """Return the PCIe functions of these PCIe devices and the NVMe controllers of these storages.
+
+    Only those that were read together with their owners are returned.
+    """
     listed = tuple(devices)
     shown = [
         Document.from_json(function)
@@ -60,7 +63,7 @@ def functions(devices: Iterable[Document]) -> tuple[Document, ...]:
 
 
 def _controllers(storage: Document) -> Iterator[Document]:
-    """Yield the NVMe controllers in a storage itself, which is their place before Storage 1.9."""
+    """Yield the NVMe controllers in the storage itself, their place before Storage 1.9."""
     for shown in storage.objects("StorageControllers"):
         controller = Document.from_json({**shown, documents.TYPE: CONTROLLER})
         if models.is_nvme_controller(controller):
@@ -72,15 +75,15 @@ async def read_identifying(
 ) -> Mapping[str, tuple[Document, ...]]:
     """Return further resources with identifiers of devices, by the URI of the endpoint or resource block.
 
-    Only for devices without an identifier by which a node recognises them: at most one collection or resource in each round,
-    and none that the service refuses to show. Without `$expand` a collection takes a second request, for its first member.
+    Only for devices without a sufficient identifier: at most one collection or resource in each round, and none that
+    the service refuses to show. Without `$expand` a collection takes a second request, for its first member.
 
     Args:
         reader: of this listing.
         described: endpoints and resource blocks, each with the resources that describe the device.
 
     Raises:
-        FabricError: a resource cannot be read for now.
+        FabricError: a resource cannot be read now.
     """
     devices = {origin.uri: (origin, parts) for origin, parts in described}
     further: dict[str, tuple[Document, ...]] = dict.fromkeys(devices, ())
@@ -119,7 +122,7 @@ async def _read_if_shown(reader: Reader, uris: Iterable[str]) -> Mapping[str, Do
 
 
 async def _members(reader: Reader, collection: str) -> tuple[Document, ...]:
-    """Return the members of a collection, or the first one alone where the service does not expand them."""
+    """Return the members of a collection, or only the first one if the service does not expand them."""
     try:
         with reader.noticing() as unread:
             if reader.expands:

@@ -1,15 +1,15 @@
-"""How often a service without events is read, and how much of it; pure.
+"""The polls of a service without events: their time and their size; pure.
 
-Connections, hosts and collections are read in each poll, everything else by turns. A poll has a budget of a request for each
-second of `pollSeconds`, and 30 at least: with the default these are 60 requests a minute. A service for which that is too
-little is polled less often.
+Each poll reads connections, hosts and collections, and a part of all other resources by turns. A poll has a budget of
+one request for each second of `pollSeconds`, and at least 30: by default 60 requests a minute. A service that needs
+more requests is polled less often.
 """
 
 import math
 from dataclasses import dataclass
 
 REQUESTS_PER_POLL_MIN = 30
-# Requests that are on their way at once, without the parameter and at the most.
+# Requests at once, by default and at most.
 AT_ONCE = 3
 AT_ONCE_MAX = 16
 
@@ -19,8 +19,8 @@ class Poll:
     """The next poll.
 
     Attributes:
-        seconds: between the beginnings of two polls.
-        turns: how many resources are read by turns.
+        seconds: the time between the beginnings of two polls.
+        turns: the number of resources to read by turns.
     """
 
     seconds: float
@@ -32,10 +32,10 @@ def plan(poll_seconds: float, *, fixed: int, remembered: int) -> Poll:
 
     Args:
         poll_seconds: the parameter.
-        fixed: how many requests each poll needs.
-        remembered: how many resources are read by turns.
+        fixed: the number of requests of every poll.
+        remembered: the number of resources read by turns.
     """
     budget = max(math.floor(poll_seconds), REQUESTS_PER_POLL_MIN)
-    # A large service has half of its requests for its turns.
+    # In a large service, half of the requests serve the turns.
     turns = min(remembered, max(budget - fixed, fixed))
     return Poll(seconds=poll_seconds * max(1.0, (fixed + turns) / budget), turns=turns)

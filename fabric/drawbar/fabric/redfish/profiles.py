@@ -1,4 +1,4 @@
-"""What is special to the services that exist: one table. A new service is a row, chosen by its root or by a parameter."""
+"""The peculiarities of existing services: one table. A new service is a row, chosen by its root or by a parameter."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from drawbar.fabric.redfish.documents import Document
 
 
 class MethodName(StrEnum):
-    """By which resources devices and hosts are connected."""
+    """The resources that connect devices and hosts."""
 
     ZONES = "zones"
     CONNECTIONS = "connections"
@@ -19,7 +19,7 @@ class MethodName(StrEnum):
 
 
 class ZoneStyle(StrEnum):
-    """What one zone stands for."""
+    """The meaning of one zone."""
 
     PAIR = "pair"
     """One connection: the endpoints of a host and of a device; made and deleted."""
@@ -28,7 +28,7 @@ class ZoneStyle(StrEnum):
 
 
 class ZoneBody(StrEnum):
-    """Where the body of a changed zone has its endpoints."""
+    """The place of the endpoints in the body of a changed zone."""
 
     LINKS = "links"
     """`{"Links": {"Endpoints": [...]}}`, as in the schema."""
@@ -37,7 +37,7 @@ class ZoneBody(StrEnum):
 
 
 class NotePlace(StrEnum):
-    """Which property of a connection keeps a client's text."""
+    """The property of a connection that keeps a client's text."""
 
     DESCRIPTION = "Description"
     NAME = "Name"
@@ -46,16 +46,16 @@ class NotePlace(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How one kind of service is spoken to.
+    """The rules for one kind of service.
 
     Attributes:
         method: see `MethodName`.
-        zone_style: see `ZoneStyle`; `PAIR` but for `zones`.
-        zone_body: see `ZoneBody`; of the style `PORT`.
+        zone_style: see `ZoneStyle`; always `PAIR` except for `zones`.
+        zone_body: see `ZoneBody`; for the style `PORT`.
         note_place: see `NotePlace`.
-        products: what the service root's `Product` or `Vendor` begins with, in lower case.
-        ports: how many devices one host port carries.
-        unverified: what was never tried on the product, in a sentence; empty where it was.
+        products: beginnings of the service root's `Product` or `Vendor`, in lower case.
+        ports: the most devices of one host port.
+        unverified: a sentence about functions that were never tried on the product; empty if all were.
     """
 
     method: MethodName = MethodName.ZONES
@@ -69,11 +69,11 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What a service lists, read by one profile.
+    """The size of a service's listing, read by one profile.
 
     Attributes:
-        devices: how many.
-        hosts: how many.
+        devices: their number.
+        hosts: their number.
     """
 
     devices: int
@@ -108,7 +108,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 
 
 def by_root(root: Document) -> str:
-    """Return the name of the profile that a service root shows, or that of the generic one."""
+    """Return the name of the service root's profile, or that of the generic one."""
     shown = (root.text("Product").lower(), root.text("Vendor").lower())
     for name, profile in PROFILES.items():
         if any(content.startswith(product) for product in profile.products for content in shown):
@@ -118,16 +118,16 @@ def by_root(root: Document) -> str:
 
 
 def by_fabrics(fabrics: Iterable[Document]) -> str:
-    """Return the name of the profile that the fabrics of a service with none of its own show."""
+    """Return the name of the profile of a service's fabrics, if its root names none."""
     linked = {name for fabric in fabrics for name in ("Zones", "Connections") if fabric.link(name)}
     return "connections" if linked == {"Connections"} else GENERIC
 
 
 def suggest(listed: Mapping[str, Counts]) -> str:
-    """Return which profile would list something, in a sentence with the remedy; empty if none would.
+    """Return a sentence with the profile that would list something and the remedy; empty if no profile would.
 
     Args:
-        listed: by the name of a profile its reading of the service.
+        listed: each profile's reading of the service, by the profile's name.
     """
     useful = [name for name in PROFILES if name in listed and listed[name].devices]
     if not useful:

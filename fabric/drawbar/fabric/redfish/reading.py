@@ -1,10 +1,10 @@
 """One reading of a Redfish service: its collections and resources, counted against the budget of the fabric.
 
-All answers of one reading count together, however many collections, pages and links they are spread over, and also where
-several are on their way at the same time.
+All answers of one reading count together, across all collections, pages and links, also if several requests run at
+the same time.
 
-One sick part does not fail the whole: a member that the service cannot show is left out and noted in `Reader.unread`. Its
-devices are in doubt then, and not gone.
+One faulty part does not fail the whole reading: a member that the service cannot show is omitted and noted in
+`Reader.unread`. Its devices are then in doubt, not gone.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from drawbar.fabric.redfish.remembered import SECONDS_MAX, Remembered
 
 _logger = logging.getLogger(__name__)
 _OVER = str(errors.Reason.LIMIT_EXCEEDED)
-# What a further page counts as, however few members it has: pages without end are noticed soon.
+# The least count of a further page, so that endless pages soon exceed the limit.
 PAGE_RESOURCES = 32
 # Refusals of a busy service after which a listing asks for a resource again.
 BUSY_TRIES = 8
@@ -32,15 +32,15 @@ Result = TypeVar("Result")
 
 
 class Reader:
-    """Reads the resources of one listing; make another one for the next.
+    """The reader of one listing's resources; make another one for the next listing.
 
     Attributes:
         root: the service root.
-        listing: what was read so far.
+        listing: the count of this reading.
         unread: by URI, a sentence for each resource that the service failed to show.
-        dangling: the URIs that resources link to and the service does not have.
+        dangling: the URIs of links to missing resources.
         touched: the URIs of resources that are remembered, or may be.
-        requests: how many were sent for resources that are not remembered.
+        requests: the number of requests for resources that are not remembered.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class Reader:
         Args:
             client: of the service.
             remembered: resources that need not be read; None to read each.
-            turns: how many remembered resources are read again, the oldest first. None reads those that are old, and
-                all members of collections.
+            turns: the number of remembered resources to read again, the oldest first. None reads the outdated ones,
+                and all members of collections.
         """
         self.root = client.root
         self.touched: set[str] = set()
@@ -66,29 +66,29 @@ class Reader:
         self._client = client
 
     async def get(self, uri: str, *, query: str = "") -> Document:
-        """Read a resource.
+        """Read a resource and return it.
 
         Raises:
-            FabricError: it cannot be read; NotFound where there is none.
+            FabricError: it cannot be read; NotFound if there is none.
         """
         self.listing.count(budget.Counted.RESOURCES)
         self.requests += 1
         return await self._client.get(uri, query=query, listing=self.listing)
 
     async def get_detail(self, uri: str) -> Document:
-        """Return a resource that seldom changes, as it is remembered where that will do.
+        """Return a resource that seldom changes, from memory if possible.
 
         Raises:
-            FabricError: it cannot be read; NotFound where there is none.
+            FabricError: it cannot be read; NotFound if there is none.
         """
         return await self._get_remembered(uri, seconds=SECONDS_MAX)
 
     async def _get_member(self, uri: str) -> Document:
-        """Return a member of a collection, as it is remembered where this listing reads by turns."""
+        """Return a member of a collection; from memory if this listing reads by turns."""
         return await self._get_remembered(uri, seconds=0.0)
 
     async def _get_remembered(self, uri: str, *, seconds: float) -> Document:
-        """Return a resource, as it is remembered: unless it is older, or in a reading by turns until its turn comes."""
+        """Return a resource from memory, unless it is too old or its turn has come."""
         known = self._remembered
         if known is None:
             return await self._get_again(uri)
@@ -107,10 +107,10 @@ class Reader:
         return document
 
     def note_unread(self, uri: str, error: errors.FabricError) -> None:
-        """Note that the service failed to show a resource, and go on without it.
+        """Note that the service failed to show a resource, and continue without it.
 
         Raises:
-            FabricError: the error, if it is not about this resource alone.
+            FabricError: the error, if it concerns more than this resource.
         """
         if not is_of_resource(error):
             raise error
@@ -123,12 +123,12 @@ class Reader:
 
     @contextlib.contextmanager
     def noticing(self) -> Iterator[Callable[[], Set[str]]]:
-        """Yield a function that returns the URIs of what could not be read since then."""
+        """Yield a function that returns the URIs of the resources that could not be read since then."""
         before = frozenset(self.unread)
         yield lambda: self.unread.keys() - before
 
     def forget_unread(self, uris: Iterable[str]) -> None:
-        """Take back that these resources could not be read: nothing depends on them."""
+        """Remove these resources from the unread ones, because nothing depends on them."""
         for uri in uris:
             self.unread.pop(uri, None)
 
@@ -145,23 +145,23 @@ class Reader:
             return ()
 
     async def members(self, uri: str, *, levels: int = 1, by_turns: bool = False) -> tuple[Document, ...]:
-        """Read the members of a collection, expanded by the service where it offers that; without those that it cannot show.
+        """Read the members of a collection, expanded if the service can, without those that it fails to show.
 
         If the service counts more members than it shows, the collection is noted in `unread`.
 
         Args:
             uri: of the collection.
-            levels: how many levels below the collection are wanted, where the service expands several.
-            by_turns: whether remembered members will do in a listing that reads by turns.
+            levels: the wanted levels below the collection, if the service expands several.
+            by_turns: whether remembered members suffice in a listing that reads by turns.
 
         Raises:
-            FabricError: the collection, or the service, cannot be read, or no member is shown of those counted.
+            FabricError: the collection, or the service, cannot be read, or none of the counted members is shown.
         """
         listed = await self._listed(uri, levels)
         return await self._resolved(listed, self._get_member if by_turns else self._get_again)
 
     async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
-        """Read so many members at the end of a collection, which is where services add them.
+        """Read up to `most` members at the end of a collection, where services add them.
 
         Raises:
             FabricError: the collection, or the service, cannot be read.
@@ -265,7 +265,7 @@ class Reader:
 
     @property
     def expands(self) -> bool:
-        """Whether the service expands the members of a collection."""
+        """Return whether the service expands the members of a collection."""
         return documents.value(self.root.body, "ProtocolFeaturesSupported", "ExpandQuery", "NoLinks") is True
 
     def _expand(self, levels: int) -> str:
@@ -280,7 +280,7 @@ class Reader:
 
 
 async def read_linked(owner: Document, name: str, read: Callable[[str], Awaitable[Result]]) -> Result:
-    """Return what `read` makes of the resource that its owner links to: as linked, else at the place of the schema.
+    """Return the result of `read` for the linked resource, or else for the schema's place of it.
 
     Raises:
         Unimplemented: the service has it in neither place.
@@ -300,14 +300,14 @@ async def read_linked(owner: Document, name: str, read: Callable[[str], Awaitabl
 
 
 def is_of_resource(error: errors.FabricError) -> bool:
-    """Return whether the service answered, and has trouble with this resource alone: the rest of the listing is good."""
+    """Return whether only this resource failed, and the service answered: the rest of the listing is good."""
     if isinstance(error, errors.Unavailable):
         return error.reason in (MALFORMED, BROKEN_OFF) or "status" in error.vendor
     return isinstance(error, errors.Refused | errors.PermissionDenied)
 
 
 def _shorten(error: errors.FabricError) -> str:
-    """Return what is wrong with a resource in a clause, without words that differ from time to time."""
+    """Return the fault of a resource in a clause, without words that change between readings."""
     status = error.vendor.get("status", "")
     if status:
         return f"the service answers with {status}"
@@ -317,7 +317,7 @@ def _shorten(error: errors.FabricError) -> str:
 
 
 def _contradicted(uri: str, did: str, *, what: str = "collection") -> errors.Unavailable:
-    """Return the error of a collection that contradicts itself: devices that are missing in it are in doubt, and not gone."""
+    """Return the error of an inconsistent collection: its missing devices are in doubt, not gone."""
     return errors.Unavailable(
         f"the Redfish service was asked for the {what} {uri} and {did}; read it again, then look at the service",
         reason=MALFORMED,
@@ -328,7 +328,7 @@ async def in_parallel(items: Iterable[Item], read: Callable[[Item], Awaitable[Re
     """Return the results of all items in their order, reading a few at a time.
 
     Raises:
-        FabricError: of an item; the following ones are not begun then.
+        FabricError: the error of an item; the following items are not begun.
     """
     results: dict[int, Result] = {}
     failures: list[errors.FabricError] = []

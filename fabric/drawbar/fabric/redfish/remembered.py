@@ -1,7 +1,8 @@
-"""Resources of a service that seldom change, remembered between listings: parts of devices, their cards, functions and numbers.
+"""Resources of a service that seldom change, remembered between listings.
 
-A listing takes them from here, so that it asks for what changes. A remembered resource is read again by turns, the oldest
-first, and at once when a resource that links to it has changed. The memory is bounded in resources and bytes.
+They are parts of devices, their cards, functions and numbers. A listing takes them from memory, so that it requests
+only the changing resources. A remembered resource is read again by turns, the oldest first, and at once if a resource
+that links to it has changed. The memory is bounded in resources and bytes.
 """
 
 from collections import OrderedDict
@@ -16,7 +17,7 @@ from drawbar.fabric.redfish.documents import Document
 RESOURCES_MAX = 16_384
 BYTES_MAX = 16 * 1024 * 1024
 RESOURCE_BYTES_MAX = 64 * 1024
-# A resource is not older than this in a listing that somebody asks for.
+# The highest age of a resource in a requested listing.
 SECONDS_MAX = 600.0
 
 
@@ -28,7 +29,7 @@ class _Entry:
 
 
 class Remembered:
-    """Resources by URI, the one that was read first before the others."""
+    """Resources by URI, in the order of their readings."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -42,15 +43,15 @@ class Remembered:
         return uri in self._entries
 
     def find(self, uri: str) -> Document:
-        """Return the resource as it was read last."""
+        """Return the last reading of the resource."""
         return self._entries[uri].document
 
     def age(self, uri: str) -> float:
-        """Return how many seconds ago the resource was read."""
+        """Return the seconds since the last reading of the resource."""
         return self._clock() - self._entries[uri].read_at
 
     def oldest(self, number: int) -> frozenset[str]:
-        """Return the URIs of so many resources that were read before all others."""
+        """Return the URIs of the resources with the oldest readings, up to `number`."""
         return frozenset(uri for uri, _ in zip(self._entries, range(max(number, 0)), strict=False))
 
     def note(self, uri: str, document: Document) -> None:
@@ -69,7 +70,7 @@ class Remembered:
             self.forget(next(iter(self._entries)))
 
     def keep_only(self, uris: Set[str]) -> None:
-        """Forget all resources but these."""
+        """Forget all other resources."""
         for uri in self._entries.keys() - uris:
             self.forget(uri)
 

@@ -1,8 +1,8 @@
-"""The restoring of a shared array whose change took others with it; pure.
+"""The restoring of a shared array after a change that removed other members; pure.
 
-A zone of a host port, or a computer system, has the devices of a host in one array. A service that takes a changed array in another
-way than it is meant drops members. They are put back in one further request, if the loss is the doing of the change
-itself. If another client may have removed them at the same moment, they stay where they are.
+A zone of a host port, or a computer system, has the devices of a host in one array. A service that misunderstands a
+changed array drops members. They are restored by one further request, if the change itself caused the loss. If
+another client may have removed them at the same moment, they stay out.
 """
 
 from collections.abc import Set
@@ -20,10 +20,10 @@ class Change:
 
     Attributes:
         name: of the array, below the resource's `Links`.
-        before: the URIs in the array as it was read.
+        before: the URIs in the array before the change.
         wanted: the URIs in the array of the request.
         own: those of the host itself; a client that detaches devices leaves them there.
-        etag: that the request carried; None without one.
+        etag: of the request; None without one.
         zone_body: the form of the request; None for a resource with one form.
     """
 
@@ -41,12 +41,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """One request that puts members back.
+    """One request that restores members.
 
     Attributes:
         wanted: the URIs in its array.
         zone_body: see `Change`.
-        etag: of the array as it was read after the loss.
+        etag: of the array after the loss.
         name: see `Change`.
     """
 
@@ -62,23 +62,23 @@ class Restore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """Nothing is put back.
+    """No restoring.
 
     Attributes:
-        reason: why, as the end of a sentence.
+        reason: the end of a sentence.
     """
 
     reason: str
 
 
 def plan(change: Change, answer: Document | None, after: Document, taken: Set[str]) -> Restore | Leave:
-    """Return the request that puts back the members that a change took with it.
+    """Return the request that restores the lost members of a change, or the reason to leave them.
 
     Args:
-        change: that was made.
-        answer: of the service to the change; None where it showed no resource.
-        after: the resource as it was read after the loss.
-        taken: the URIs of devices that are in use elsewhere by now, or not listed any more.
+        change: the change that was made.
+        answer: the service's answer to the change; None if it showed no resource.
+        after: the resource after the loss.
+        taken: the URIs of devices that are now in use elsewhere, or no longer listed.
     """
     left = after.links(LINKS, change.name)
     if not set(left) <= {*change.before, *change.wanted}:
@@ -97,7 +97,7 @@ def plan(change: Change, answer: Document | None, after: Document, taken: Set[st
 
 
 def other_form(change: Change, after: Document) -> ZoneBody | None:
-    """Return the form of a zone's body that the service takes, if the other one has emptied the zone; else None."""
+    """Return the other form of a zone's body if the form of the change has emptied the zone; else None."""
     if change.zone_body is None or not change.wanted or after.links(LINKS, change.name):
         return None
     return ZoneBody.ENDPOINTS if change.zone_body is ZoneBody.LINKS else ZoneBody.LINKS

@@ -1,7 +1,7 @@
-"""Changes that run in the service, begun by any client: its tasks, each with the request that began it.
+"""Running changes of the service, begun by any client: its tasks, each with its request.
 
-A task names its request in `Payload` (Task 1.7). A service that hides it, or has no tasks to read, shows nothing here;
-then such a change is seen only when it has ended.
+A task names its request in `Payload` (Task 1.7). If a service hides it, or has no readable tasks, there is nothing
+here; then such a change becomes visible only at its end.
 """
 
 import logging
@@ -17,17 +17,17 @@ from drawbar.fabric.redfish.reading import Reader
 
 _logger = logging.getLogger(__name__)
 
-# The newest ones, at the end of the collection; what runs is among them.
+# The newest ones, at the end of the collection; the running ones are among them.
 TASKS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A request that the service carries out.
+    """A request that the service is performing.
 
     Attributes:
         task_uri: of the task.
-        uris: what the request is sent to, and all that it names.
+        uris: the request's target, and all resources that it names.
     """
 
     task_uri: str
@@ -35,7 +35,7 @@ class Change:
 
 
 async def changes(reader: Reader) -> tuple[Change, ...]:
-    """Return the changes that run now; none where the tasks cannot be read."""
+    """Return the running changes; none if the tasks cannot be read."""
     try:
         service_uri = reader.root.link("Tasks")
         service = await reader.get(service_uri) if service_uri is not None else None
@@ -48,7 +48,7 @@ async def changes(reader: Reader) -> tuple[Change, ...]:
 
 
 def from_task(task: Document) -> Change | None:
-    """Return the change that a task carries out; None where it has ended, or does not show its request."""
+    """Return the change of a running task; None if it has ended, or does not show its request."""
     target = task.value("Payload", "TargetUri")
     if task.text("TaskState") in ENDED_STATES or not isinstance(target, str) or not target:
         return None

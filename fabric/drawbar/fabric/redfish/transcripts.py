@@ -1,6 +1,6 @@
-"""Transcripts of what an adapter and a Redfish service send each other, masked, for a test of a service that is odd.
+"""Masked transcripts of the exchanges with a Redfish service, for tests of an odd service.
 
-A transcript is bounded in requests and bytes; what comes after the bound is left out, and `complete` is false then.
+A transcript is bounded in requests and bytes; beyond the bound nothing is kept, and `complete` is false.
 """
 
 import base64
@@ -31,11 +31,11 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         method: of HTTP.
         uri: path and query.
         request: body of the request, if it had one.
-        status: of the answer; 0 where there is none.
-        headers: those of `HEADERS` that the answer has.
+        status: of the answer; 0 without one.
+        headers: those of `HEADERS` in the answer.
         answer: its body.
-        text: its body, where that is no JSON object.
-        failure: why there is no answer: the connection broke off, or nothing came in time.
+        text: its body, if that is no JSON object.
+        failure: the reason for a missing answer: a broken connection, or no answer in time.
     """
 
     method: str
@@ -49,11 +49,11 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
-    """What was sent, in the order of the answers.
+    """The exchanges, in the order of the answers.
 
     Attributes:
-        format: the only one that there is.
-        complete: whether nothing was left out.
+        format: the only known format.
+        complete: whether nothing was omitted.
         parameters: of the Fabric, such as its profile.
         exchanges: see `Exchange`.
     """
@@ -68,13 +68,13 @@ def parse(raw: bytes) -> Transcript:
     """Return the transcript of a file.
 
     Raises:
-        msgspec.MsgspecError: it holds none.
+        msgspec.MsgspecError: the file holds none.
     """
     return msgspec.json.decode(raw, type=Transcript)
 
 
 class Recorder:
-    """Keeps what a client sends and receives, until it is masked and read."""
+    """A recorder of a client's exchanges, which are masked and read at the end."""
 
     def __init__(self, config: contract.AdapterConfig) -> None:
         self._base = yarl.URL(config.endpoint)
@@ -123,7 +123,7 @@ class Recorder:
             self._exchanges.append(exchange)
 
     def transcript(self) -> Transcript:
-        """Return what was kept, masked."""
+        """Return the masked transcript."""
         given = self._credentials
         basic = base64.b64encode(f"{given.username}:{given.password}".encode()).decode()
         masks = masking.Masks(

@@ -1,8 +1,9 @@
-"""Which endpoints of Redfish fabrics reach each other: those of one fabric whose switches are linked (Port 1.18, Switch 1.9).
+"""Reachability of endpoints in Redfish fabrics: those of one fabric with linked switches (Port 1.18, Switch 1.9).
 
-A device and a host in different fabrics are never connected. Within a fabric, switches without a link between them make
-parts of their own, if the service shows all links: where a port leads is known from its type, from the endpoints behind it,
-or from the switches that it names. Where that is not known of a single port that may have a link, the fabric is one part.
+A device and a host in different fabrics are never connected. Within a fabric, switches without a link between them
+form separate parts, if the service shows all links. The other end of a port is known from its type, from the
+endpoints behind it, or from the switches that it names. If it is unknown for one port with a possible link, the
+fabric is one part.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,9 +18,9 @@ _ENDS = frozenset({"UpstreamPort", "DownstreamPort", "ManagementPort", "Unconfig
 _DOWN = frozenset({"LinkDown", "NoLink"})
 
 Groups = Mapping[str, frozenset[str]]
-"""By the URI of an endpoint the reachability groups that it is in."""
+"""The reachability groups of each endpoint, by its URI."""
 Ports = Mapping[str, tuple[Document, ...]]
-"""By the URI of a switch its ports."""
+"""The ports of each switch, by its URI."""
 
 
 async def read(reader: Reader, switches_uri: str | None) -> Ports:
@@ -51,10 +52,10 @@ async def read(reader: Reader, switches_uri: str | None) -> Ports:
 
 
 def divide(fabric_id: str, endpoints: Mapping[str, Document], ports: Ports) -> Groups:
-    """Return the groups of a fabric's endpoints: the fabric, or where it has several parts the part of each.
+    """Return the groups of a fabric's endpoints: the fabric, or its part if the fabric has several.
 
     Args:
-        fabric_id: of the fabric, which begins the id of each group.
+        fabric_id: of the fabric; the prefix of each group's id.
         endpoints: by URI.
         ports: of its switches.
     """
@@ -72,12 +73,12 @@ def divide(fabric_id: str, endpoints: Mapping[str, Document], ports: Ports) -> G
 
 
 def relate(groups: Groups, targets: Mapping[str, str], initiators: Mapping[str, Iterable[str]]) -> Groups:
-    """Return by the id of each device and host its groups; none if all of them reach each other.
+    """Return the groups of each device and host by id; none if all of them reach each other.
 
     Args:
         groups: of all fabrics.
-        targets: by device id its endpoint; one without is not known.
-        initiators: by host id its endpoints.
+        targets: the endpoint of each device, by device id; a device without one has unknown groups.
+        initiators: the endpoints of each host, by host id.
     """
     if len(frozenset[str]().union(*groups.values())) < 2:
         return {}
@@ -94,7 +95,7 @@ def relate(groups: Groups, targets: Mapping[str, str], initiators: Mapping[str, 
 
 
 def _switches_of(endpoints: Mapping[str, Document], ports: Ports) -> dict[str, set[str]]:
-    """Return by the URI of an endpoint its switches, as the endpoint or the ports of the switches name them."""
+    """Return the switches of each endpoint by its URI, named by the endpoint or by the switches' ports."""
     owner = {port.uri: switch for switch, listed in ports.items() for port in listed}
     switches: dict[str, set[str]] = {}
     for uri, endpoint in endpoints.items():
@@ -109,7 +110,7 @@ def _switches_of(endpoints: Mapping[str, Document], ports: Ports) -> dict[str, s
 
 
 def _shows_all_links(ports: Ports, endpoints: Mapping[str, Document]) -> bool:
-    """Return whether it is known of each port that may have a link where that leads."""
+    """Return whether the other end of each port with a possible link is known."""
     taken = {port for endpoint in endpoints.values() for port in entities.ports(endpoint)}
     return all(
         port.uri in taken
@@ -131,7 +132,7 @@ def _neighbours(port: Document) -> set[str]:
 
 
 def _parts(ports: Ports) -> dict[str, str]:
-    """Return by the URI of a switch the first of all switches that are linked with it."""
+    """Return the first of all linked switches for each switch, by its URI."""
     first = {switch: switch for switch in ports}
 
     def find(switch: str) -> str:

@@ -1,8 +1,8 @@
 """Connections by zones of endpoints: devices and hosts of one zone see each other (Zone 1.6, Endpoint 1.8).
 
-A device belongs to the host of which an initiator is in a zone with it. In the style `pair` a zone is one connection,
-made by POST and ended by DELETE. In the style `port` a zone is a host port with all its devices: its array of endpoints
-is changed, always from the array and the ETag that were read together, so that a change of another client is not lost.
+A device belongs to the host with an initiator in its zone. In the style `pair` a zone is one connection, made by POST
+and ended by DELETE. In the style `port` a zone is a host port with all its devices. Its array of endpoints is
+changed, always from an array and an ETag of the same reading, so that another client's change is not lost.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -26,7 +26,7 @@ class Fabric:
 
     Attributes:
         id: of the fabric.
-        zones_uris: where its collection of zones, or of connections, may be: as linked, then as the schema has it.
+        zones_uris: possible URIs of its collection of zones or connections: the link, then the schema's place.
         endpoints: of the fabric, by URI.
         ports: of its switches; see `wiring`.
         is_between_devices: whether it connects devices with each other, as NVLink does.
@@ -49,7 +49,7 @@ class Zone:
         fabric: the id of its fabric.
         document: of the resource.
         endpoints: the URIs of all its endpoints.
-        note: whose it is.
+        note: its request and owner.
     """
 
     fabric: str
@@ -66,23 +66,23 @@ class _Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """Everything that was read, and what follows from it.
+    """The last reading, with derived tables.
 
     Attributes:
         fabrics: by id.
         zones: of endpoints, of all fabrics.
         devices: not attached, by id.
-        targets: by device id its endpoint, or the memory chunk that it is.
+        targets: the endpoint or memory chunk of each device, by device id.
         hosts: without ports, by id.
-        initiators: by host id the URIs of its endpoints.
+        initiators: the URIs of each host's endpoints, by host id.
         host_ids: by the URI of an initiator.
-        endpoint_ids: by the URI of an endpoint its id among those of all fabrics.
+        endpoint_ids: the id of each endpoint among those of all fabrics, by URI.
         unnamed: the URIs of initiators whose host cannot be read, or has an Id that is too long or not unique.
         oddities: see `methods.View`.
         unread: see `methods.View`; without zones.
-        unread_zones: the same of zones and their collections.
-        collections: by the id of a fabric the URI of its collection of zones.
-        doubtful: the ids of fabrics of which some zones cannot be read: a device in no zone may be attached.
+        unread_zones: the same for zones and their collections.
+        collections: the URI of each fabric's collection of zones, by the fabric's id.
+        doubtful: the ids of fabrics with unreadable zones: a device in no zone may be attached.
     """
 
     fabrics: Mapping[str, Fabric] = field(default_factory=dict)
@@ -117,14 +117,14 @@ class Zones:
         self._read = Read()
 
     async def read(self, reader: Reader) -> None:
-        """See `methods.Method`."""
+        """Read all resources; see `methods.Method`."""
         documents_read = await _fabrics(reader)
         if documents_read is None:
             self._read = await self._hosts_alone(reader)
             return
         fabrics: dict[str, Fabric] = {}
         oddities: list[str] = []
-        # But for links that lead nowhere: a service with these answers, and will not change soon.
+        # Dangling links are excepted: a service with these answers, and will not change soon.
         failures: list[errors.FabricError] = []
         for document in documents_read:
             if self._wanted and document.id not in self._wanted:
@@ -181,7 +181,7 @@ class Zones:
         )
 
     def _unusable(self, document: Document) -> str:
-        """Return why the devices of a fabric are not listed, in a sentence; empty where they are."""
+        """Return a sentence with the reason why a fabric's devices are not listed; empty if they are."""
         if not self._wanted and not entities.has_devices(document):
             return (
                 f"the fabric {document.id} is of the type {document.text('FabricType')}, so its devices are not listed; set the "
@@ -219,14 +219,14 @@ class Zones:
         )
 
     async def read_connections(self, reader: Reader) -> None:
-        """See `methods.Method`."""
+        """Read the connections again; see `methods.Method`."""
         if not self._read.fabrics:
             await self.read(reader)
             return
         self._read = await self._with_zones(reader, self._read)
 
     def view(self) -> methods.View:
-        """See `methods.Method`."""
+        """Return the devices and hosts of the last reading; see `methods.Method`."""
         read = self._read
         places = self._places()
         devices = {}
@@ -275,7 +275,7 @@ class Zones:
         return any(self._reaches(fabrics[fabric_id], target) for fabric_id in self._read.doubtful)
 
     def device_ids(self, uris: Set[str]) -> frozenset[str]:
-        """See `methods.Method`."""
+        """Return the ids of the devices of these resources; see `methods.Method`."""
         ends = set(uris)
         for zone in self._read.zones:
             if zone.document.uri in uris:
@@ -283,7 +283,7 @@ class Zones:
         return frozenset(device_id for device_id, target in self._read.targets.items() if target.uri in ends)
 
     def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> methods.Call:
-        """See `methods.Method`."""
+        """Return the request of an attach; see `methods.Method`."""
         target = self._read.targets.get(device_id)
         if target is None:
             raise methods.gone("device", device_id)
@@ -302,7 +302,7 @@ class Zones:
         )
 
     def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
-        """See `methods.Method`."""
+        """Return the request of a detach, or None if there is nothing to do; see `methods.Method`."""
         target = self._read.targets.get(device_id)
         place = self._places().get(target.uri) if target is not None else None
         if target is None or place is None or self._read.host_ids[place.initiator] != request.host_id:
@@ -343,7 +343,7 @@ class Zones:
         )
 
     def _groups(self, read: Read) -> wiring.Groups:
-        """Return by the URI of an endpoint its reachability groups."""
+        """Return the reachability groups of each endpoint, by its URI."""
         return {
             uri: of_endpoint
             for fabric in read.fabrics.values()
@@ -351,7 +351,7 @@ class Zones:
         }
 
     def _grouped(self, read: Read) -> Read:
-        """Return the same with the reachability groups of devices and hosts."""
+        """Return the reading with the reachability groups of devices and hosts."""
         groups = self._groups(read)
         targets = {device_id: self._endpoint(target.uri) for device_id, target in read.targets.items()}
         related = wiring.relate(groups, targets, read.initiators)
@@ -418,7 +418,7 @@ class Zones:
         return methods.set_array(document, change)
 
     async def _with_zones(self, reader: Reader, read: Read) -> Read:
-        """Return what was read with the zones as they are now."""
+        """Return the reading with the current zones."""
         listed: list[Zone] = []
         unread: dict[str, str] = {}
         collections: dict[str, str] = {}
@@ -456,7 +456,7 @@ class Zones:
             yield Zone(fabric=fabric.id, document=document, endpoints=endpoints, note=note)
 
     def _places(self) -> dict[str, _Place]:
-        """Return where each target is connected: in a zone with a note before one without."""
+        """Return the place of each connected target; a zone with a note comes before one without."""
         places: dict[str, _Place] = {}
         for zone in sorted(self._read.zones, key=lambda zone: zone.note.request_id is None):
             initiator = next((uri for uri in zone.endpoints if uri in self._read.host_ids), None)
@@ -491,7 +491,7 @@ class Zones:
         )
 
     def _hint(self, _target: Document) -> str:
-        """Return what may be the reason if the service refuses to connect the target; empty where nothing is known."""
+        """Return the probable reason if the service refuses to connect the target; empty if unknown."""
         return ""
 
 
@@ -512,7 +512,7 @@ async def _fabrics(reader: Reader) -> tuple[Document, ...] | None:
 
 
 def _places(document: Document, collection: str) -> tuple[str, ...]:
-    """Return where a collection of a fabric may be: as linked, then as the schema has it."""
+    """Return the possible URIs of a fabric's collection: the link, then the schema's place."""
     linked = document.link(collection)
     return tuple(dict.fromkeys((*((linked,) if linked is not None else ()), f"{document.uri}/{collection}")))
 
