@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "tree",
         metavar="TREE",
-        help="one of the trees below, or a recording: a folder that `drawbar discover --record` wrote, or one snapshot "
+        help="one of the trees below, or a recording: a folder from `drawbar discover --record`, or one snapshot "
         "(FILE.json or FILE.json.gz)",
     )
     parser.add_argument(
@@ -27,18 +27,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="DIR",
-        help="where to write it; must be empty or not exist",
+        help="the folder to write to; it must be empty or not exist",
     )
     parser.add_argument(
         "--uevents",
         type=Path,
         metavar="SOCKET",
-        help="the datagram socket to which later changes of the tree send uevents; at most 107 bytes",
+        help="the datagram socket for uevents of later changes; at most 107 bytes",
     )
     parser.add_argument(
         "--react",
         action="store_true",
-        help="stay until Ctrl-C, and do what is written into the tree's files: power, unbind, remove, sriov_numvfs, ...",
+        help="stay until Ctrl-C, and react to writes to the tree's files: power, unbind, remove, sriov_numvfs, ...",
     )
     lines = [f"  {name:12} {node.summary}" for name, node in nodes.NODES.items()]
     parser.epilog = "\n".join(
@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "trees:",
             *lines,
             "",
-            "A ready-made tree can be changed by drawbar.mocks.sysfs.SysfsTree.open(DIR), from any process: cards come",
-            "and go, links degrade, errors count. A recorded one is only files.",
+            "Any process can change a ready-made tree by drawbar.mocks.sysfs.SysfsTree.open(DIR): attach and detach cards,",
+            "degrade links, count errors. A recorded tree never changes.",
         )
     )
 
