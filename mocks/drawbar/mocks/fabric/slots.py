@@ -65,7 +65,7 @@ class Slots:
                 await asyncio.to_thread(_plug, self._roots[host_id], port_id, device, appear)
 
     async def unplug(self, host_id: str, port_id: str | None, *, surprise: bool = False) -> None:
-        """Empty the slot; an empty slot is fine.
+        """Remove the card from the slot, if there is one.
 
         Raises:
             Unavailable: the tree cannot be changed; effects unknown.

@@ -1,4 +1,4 @@
-"""`drawbar mock sysfs`: writes a ready-made /sys, or a recorded one, and ends, or stays to react to what is written."""
+"""`drawbar mock sysfs`: write a ready-made or recorded /sys tree; with `--react`, stay and react to writes."""
 
 import argparse
 import asyncio
@@ -14,7 +14,7 @@ _RECORDINGS = (".json", ".json.gz")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this command's arguments."""
+    """Add this command's arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "tree",
@@ -53,11 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def serve(args: argparse.Namespace) -> int:
-    """Writes the tree; one line of JSON on stdout says where it is. With `--react` it serves until cancelled.
+    """Write the tree; print one line of JSON with its path. With `--react`, serve until cancelled.
 
     Raises:
-        ImpossibleWorld: there is no such tree, or it cannot be there.
-        errors.UsageError: the directory cannot be written or the recording not be read.
+        ImpossibleWorld: there is no such tree, or it cannot be made at that path.
+        errors.UsageError: the directory is not writable, or the recording is unreadable.
     """
     try:
         await asyncio.to_thread(_write, args)
