@@ -71,7 +71,7 @@ def is_known(path: str) -> bool:
 
 
 def _settle(change: Hotplug, path: str, written: str) -> None:
-    """Empty a trigger; restore the shown state of a state file. Skip both if another process has written meanwhile."""
+    """Clear a trigger; restore the shown state of a state file. Skip both if another process has written meanwhile."""
     file = change.root / path
     shown = _shown(change, file)
     with contextlib.suppress(FileNotFoundError):
