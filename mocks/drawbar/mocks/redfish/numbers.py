@@ -1,9 +1,10 @@
-"""The numbers by which a Redfish service shows a device, and the manners of some makers; pure.
+"""The numbers by which a Redfish service shows a device, with the formats of some manufacturers; pure.
 
-As real services do, it shows printed serial numbers, UUIDs, addresses and GCXLIDs, and never the PCIe Device Serial Number as a
-SerialNumber. The host's mocked kernel derives its numbers from the same serial number (`drawbar.mocks.identities`).
+As real services do, it shows printed serial numbers, UUIDs, addresses and GCXLIDs, and never the PCIe Device Serial
+Number as a SerialNumber. The host's mocked kernel derives its numbers from the same serial number
+(`drawbar.mocks.identities`).
 
-The manners are those of real trees in NVIDIA/libredfish, `tests/mockups`: Dell iDRAC, HPE iLO, Supermicro.
+The formats are those of real trees in NVIDIA/libredfish, `tests/mockups`: Dell iDRAC, HPE iLO, Supermicro.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Serves a transcript of `drawbar fabric record`, on loopback.
 
-A change is answered once, by the next exchange of its method and URI. A reading is answered as it was last before the next
-change, so that the order of readings does not matter. It does not compare bodies of requests, and has no events.
+A change is answered once, by the next exchange with its method and URI. A read gets the last recorded answer before
+the next change, so the order of reads does not matter. Bodies of requests are not compared, and there are no events.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a change of zones, connections or compositions comes to: refused with a message of the registries, or made."""
+"""The result of a change of zones, connections or compositions: made, or refused with a message of the registries."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a connection is to the hosts' kernels: connected devices appear in mocked /sys trees, and are in the journal."""
+"""The external effects of a connection: devices in the hosts' mocked /sys trees, and entries in the journal."""
 
 import asyncio
 import contextlib

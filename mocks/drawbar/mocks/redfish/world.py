@@ -1,4 +1,4 @@
-"""The resources that a Redfish service begins with."""
+"""The initial resources of a Redfish service."""
 
 import itertools
 import uuid
