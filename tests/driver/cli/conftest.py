@@ -8,8 +8,9 @@ from drawbar.mocks.cluster import deployment
 
 
 @pytest.fixture(autouse=True)
-def no_kubeconfig(monkeypatch, tmp_path):
-    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+def no_environment(monkeypatch, tmp_path):
+    # pytest-xdist gives its workers a width.
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 

@@ -82,7 +82,7 @@ CASES = {
         "cannot read the configuration file /nonexistent",
     ),
     "relative-directory": ({"--cdi-dir": "cdi"}, 2, "--cdi-dir cdi is not an absolute path"),
-    "no-kubeconfig": ({"--kubeconfig": "/nonexistent/kubeconfig"}, 2, "cannot read kubeconfig"),
+    "no-kubeconfig": ({"--kubeconfig": "/nonexistent/kubeconfig"}, 2, "cannot read /nonexistent/kubeconfig"),
     "socket-path-too-long": ({"--kubelet-dir": "/" + "k" * 100}, 1, "choose a shorter --kubelet-dir"),
     "no-sysfs": ({"--sysfs": "/nonexistent"}, 1, "/nonexistent is not a sysfs tree"),
     "sysfs-is-a-file": ({"--sysfs": "/dev/null"}, 1, "name one with --sysfs"),

@@ -98,7 +98,7 @@ async def test_a_safe_eviction_is_previewed_then_runs_in_batches_until_the_last_
         assert shown["rule"]["effect"] == "None"
         assert shown["rule"]["reason"] == "new supply"
         assert shown["preview"]["namespaces"] == [
-            {"namespace": "default", "claims": 3, "pods": 3, "evicted": 3}
+            {"namespace": "default", "claims": 3, "pods": 3, "evicted": 0, "wouldEvict": 3}
         ]
         await cluster.until(
             lambda: document(cluster, "show", "swap"),

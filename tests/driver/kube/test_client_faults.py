@@ -280,7 +280,7 @@ async def test_a_port_without_a_listener_is_unreachable_and_the_server_is_named(
     ("status", "reason", "expected"),
     [
         (400, "", errors.Invalid),
-        (401, "", errors.Denied),
+        (401, "", errors.Unauthenticated),
         (403, "", errors.Denied),
         (404, "", errors.NotFound),
         (409, "", errors.Conflict),

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 
 import msgspec
+from tests.scenes import pages
 
 from drawbar.driver.api import attachments, claims, fabrics, slices
 from drawbar.driver.cli.status import observed, reading, tree
@@ -107,7 +108,7 @@ async def settle(storm):
             while True:
                 storm.wake.clear()
                 whole = await reading.read(storm.api, reading.Target(), driver=DRIVER)
-                storm.browser.take(following.page(storm.followed, storm.shown))
+                storm.browser.take(following.page(pages.ABOUT, storm.followed, storm.shown))
                 wrong = storm.browser.differences(whole)
                 if _tree(storm.followed.cluster()) == _tree(whole) and not wrong:
                     return

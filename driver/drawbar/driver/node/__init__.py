@@ -1,1 +1,1 @@
-"""What runs on a node: inventory, uevents and the kubelet plugin."""
+"""The node daemon: inventory, uevents and the kubelet plugin."""

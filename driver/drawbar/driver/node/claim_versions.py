@@ -1,13 +1,13 @@
-"""Claims in whatever versions this cluster serves them, as the `v1` claims that every other part of the node daemon knows.
+"""Claims of all served API versions, read as `v1` claims for the rest of the node daemon.
 
-Which versions are served is asked at the start and followed while there is no `v1`: a cluster that is upgraded under a
-running daemon gets `v1` some day, and then everything is done that waited for it. Several versions may be served at once;
-the newest that this daemon knows comes first. A claim that one version does not find is looked for in the others, and once
-more in what is served by then: it counts as gone only when no version has it.
+The daemon asks for the served versions at the start, and asks again while `v1` is missing. A cluster may be upgraded under a
+running daemon; once it serves `v1`, the work that needs it begins. A cluster may serve several versions, and the newest known
+one comes first. If one version does not have a claim, the others are asked, and then the versions served by that time. A
+claim counts as gone only if no version has it.
 
-Up to `v1alpha3` a controller allocates, by a handle that it writes into the claim; the kubelets of 1.27 to 1.30 pass that
-handle with a call, and it alone says which devices there are. A request without a device has the null device of
-the node, which several claims share.
+Up to `v1alpha3`, a controller allocates devices and writes a handle into the claim. The kubelets of 1.27 to 1.30 pass that
+handle with each call, and only the handle names the devices. A request without a device gets the node's null device, which
+several claims share.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 V1ALPHA2 = "v1alpha2"
 V1ALPHA3 = "v1alpha3"
-# Of Kubernetes 1.34 and later, 1.33, 1.32, 1.31, and 1.27 to 1.30.
+# The versions of Kubernetes 1.34 and later, 1.33, 1.32, 1.31, and 1.27 to 1.30.
 KNOWN = ("v1", "v1beta2", "v1beta1", V1ALPHA3, V1ALPHA2)
-# A control plane is upgraded within minutes, and a node has nothing to do with it until pods are there.
+# The upgrade of a control plane takes minutes, and pods arrive on the node even later.
 FOLLOW_SECONDS = 60.0
 RETRY_FIRST_SECONDS = 0.2
 RETRY_MAX_SECONDS = 30.0
@@ -38,12 +38,12 @@ _CLAIMS = tuple(dataclasses.replace(kinds.CLAIM, version=version) for version in
 
 
 class Served:
-    """The versions of claims. Before `known`, and where the daemon may not ask, `v1` alone.
+    """The served versions of claims. Before `known`, and if the daemon may not ask, `v1` is assumed.
 
     Attributes:
         claims: the kinds of claims, the newest first.
-        known: the API server has answered once.
-        modern: there is `v1`: ResourceSlices of it, and conditions in the status of claims.
+        known: set once the API server has answered, or has refused to.
+        modern: set once `v1` is served, with its ResourceSlices and the conditions in the status of claims.
     """
 
     def __init__(self, api: client.Client, *, follow_seconds: float = FOLLOW_SECONDS) -> None:
@@ -54,7 +54,7 @@ class Served:
         self.modern = asyncio.Event()
 
     async def run(self) -> None:
-        """Ask until there is `v1`, and return then."""
+        """Ask for the served versions until `v1` is one of them."""
         while True:
             noted = backoff.warning_once(
                 log, "cannot ask in which versions claims are served, trying again: %s"
@@ -71,13 +71,13 @@ class Served:
             await asyncio.sleep(self._follow_seconds * random.uniform(0.8, 1.2))  # noqa: S311 - spreads requests
 
     async def ask(self) -> None:
-        """Ask once.
+        """Ask for the served versions once.
 
         Raises:
             kube_errors.KubeError: the API server did not answer.
         """
         try:
-            # `v1alpha3` of later releases has device taint rules alone.
+            # In later releases, `v1alpha3` contains only DeviceTaintRules.
             served = await discovery.resources(self._api, kinds.CLAIM.group)
             versions = tuple(kind for kind in _CLAIMS if kind.plural in served.get(kind.version, ()))
         except kube_errors.Denied as error:
@@ -113,7 +113,7 @@ class _Named(meta.Struct, frozen=True):
 
 
 class Reader:
-    """Reads claims as `api.claims` has them."""
+    """The reader of claims, as the types of `api.claims`."""
 
     def __init__(self, api: client.Client, *, driver: str, node_name: str, versions: Served) -> None:
         self._api = api
@@ -123,16 +123,16 @@ class Reader:
 
     @property
     def modern(self) -> bool:
-        """Whether the scheduler allocates, so that an attachment may say all there is about its claim's devices."""
+        """Return whether the scheduler allocates, so that attachments may show all devices of a claim."""
         return self._versions.modern.is_set()
 
     async def read(self, name: str, namespace: str) -> claims.ResourceClaim:
         """Return one claim.
 
         Raises:
-            kube_errors.NotFound: no version that is served has it.
-            kube_errors.KubeError: the API server did not answer.
-            errors.PrepareError: it is allocated by a handle that cannot be used.
+            kube_errors.NotFound: no served version has the claim.
+            kube_errors.KubeError: the API server did not answer, or serves no known version.
+            errors.PrepareError: the handle of its allocation cannot be used.
         """
         asked: tuple[kinds.Kind, ...] = ()
         missing: kube_errors.NotFound | None = None
@@ -163,7 +163,7 @@ class Reader:
         return tuple(by_uid.values())
 
     async def _kinds(self, asked: tuple[kinds.Kind, ...]) -> tuple[kinds.Kind, ...]:
-        """Return the versions to ask; with `asked`, find out whether there are others by now."""
+        """Return the versions to ask. If some were `asked`, find out whether others are served by now."""
         versions = self._versions
         if not versions.known.is_set() or (asked and not versions.modern.is_set()):
             await versions.ask()
@@ -173,14 +173,14 @@ class Reader:
         if kind.version != V1ALPHA2:
             claim = await self._api.read(kind, name, namespace=namespace, into=claims.PodClaim)
             return _from_v1alpha3(claim, self._node_name) if kind.version == V1ALPHA3 else claim
-        # Its types are memory that few clusters need.
+        # Few clusters need these types, which take memory.
         from drawbar.driver.api import classic_v1alpha2
 
         stored = await self._api.read(kind, name, namespace=namespace, into=classic_v1alpha2.ResourceClaim)
         given = stored.status.allocation
         if given is None:
             return claims.ResourceClaim(metadata=stored.metadata)
-        # A handle without a driver is for the one that allocated the claim.
+        # A handle without a driver belongs to the driver that allocated the claim.
         by_driver = {
             handle.driver_name or stored.status.driver_name: handle.data for handle in given.resource_handles
         }
@@ -192,11 +192,11 @@ def decode(data: str, where: str) -> handles.Handle:
     """Return the handle that a controller wrote.
 
     Args:
-        data: as it wrote it.
-        where: the claim, for people.
+        data: the text of the handle.
+        where: the claim, for messages.
 
     Raises:
-        errors.PrepareError: it is none.
+        errors.PrepareError: the text is no handle.
     """
     size = len(data.encode())
     if size > handles.DATA_BYTES:
@@ -210,10 +210,10 @@ def decode(data: str, where: str) -> handles.Handle:
 
 
 def for_node(handle: handles.Handle, where: str, node_name: str) -> handles.Handle:
-    """Return the handle, if it is for this node, or for any.
+    """Check that the handle is for this node or for any node; return it.
 
     Raises:
-        errors.PrepareError: it is for another.
+        errors.PrepareError: the handle is for another node.
     """
     if handle.node and handle.node != node_name:
         raise _unusable(where, f"it is for node {handle.node}, and this is {node_name}")
@@ -223,9 +223,9 @@ def for_node(handle: handles.Handle, where: str, node_name: str) -> handles.Hand
 def from_handle(
     metadata: meta.ObjectMeta, handle: handles.Handle, driver: str, node_name: str
 ) -> claims.ResourceClaim:
-    """Return a claim that is allocated by that handle: its devices, and the requests that go without one."""
+    """Return a claim with the allocation of that handle: its devices, and null devices for the other requests."""
     given = [(device.request, device.pool, device.device, None) for device in handle.devices]
-    # The null device has shares.
+    # Claims share the null device.
     without = [
         (*null_device, null_device[0]) for null_device in nodepools.null_devices(handle.without, node_name)
     ]
@@ -240,7 +240,10 @@ def from_handle(
 
 
 def _from_v1alpha3(claim: claims.ResourceClaim, node_name: str) -> claims.ResourceClaim:
-    """The handle among its configuration repeats its results, and is no parameter. The null device has shares."""
+    """Return the claim without the handle in its configuration, and with shares of the null device.
+
+    The handle repeats the claim's results, and is no parameter.
+    """
     allocation = claim.status.allocation
     if allocation is None:
         return claim

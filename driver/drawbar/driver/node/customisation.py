@@ -1,8 +1,9 @@
-"""What the parameters of class and claim change in what a container gets; pure.
+"""The effect of the parameters of class and claim on the edits of a container; pure.
 
-They choose among what the device's class gives, and never give more of it: no device file, no interface, no mount.
+Parameters restrict or rename the edits of the device's class. They never add a device file, an interface or a mount.
 
-A container does not get the file by which the daemon has loaded a bitstream into the device: it could load another one.
+If the daemon has loaded a bitstream into the device, the container does not get the file for it, so it cannot load another
+bitstream.
 """
 
 import msgspec
@@ -12,18 +13,18 @@ from drawbar.driver.api import parameters
 
 READ_ONLY = "r"
 _LOADERS = "/dev/dfl-fme."
-"""The files of management engines of DFL cards begin so."""
+"""The prefix of the management engines' device files of DFL cards."""
 
 
 def customised(
     given: spec.ContainerEdits, said: parameters.DeviceParameters, *, first_interface: int
 ) -> spec.ContainerEdits:
-    """What a container gets.
+    """Return the container edits with the parameters applied.
 
     Args:
-        given: what the device's class gives.
+        given: the edits of the device's class.
         said: the device's parameters.
-        first_interface: the number of its first network interface, where they are numbered.
+        first_interface: the number of the device's first network interface, if the parameters number them.
     """
     if said == parameters.NOTHING:
         return given
@@ -40,7 +41,7 @@ def customised(
 
 
 def _is_loaded_here(said: parameters.DeviceParameters) -> bool:
-    """Whether the daemon itself loads a bitstream, in place of a hook."""
+    """Return whether the daemon itself loads a bitstream, in place of a hook."""
     return said.fpga.bitstream is not None and said.initialise.hook is None
 
 

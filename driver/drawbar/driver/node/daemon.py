@@ -1,13 +1,13 @@
-"""The node daemon: follows attachments and hot-plug, and serves the kubelet.
+"""The node daemon: it follows attachments and hot-plug, and serves the kubelet.
 
-Order at the start, each step with its reason: subscribe to uevents, then read sysfs (what happens between is seen
-twice, never missed); learn this node's attachments; restore what was prepared; only then tell the kubelet that we are
-here, since from then on it calls.
+The start has a fixed order. The daemon subscribes to uevents before it reads sysfs, so no change is missed, and a change in
+between is seen twice. Then it learns this node's attachments and restores the prepared claims. After that it registers
+with the kubelet, which may call from then on.
 
-Of two instances, as there are during a rolling update, both follow the kernel and answer the kubelet, which calls the one
-that it registered last. One acts: makes devices ready, releases them, writes to attachments and claims, and publishes the
-node's pools. That is the one that has the lock `acting.lock` in the driver's directory, until it ends, however it ends. The
-older goes on acting, for it is the one that is known to work: an update whose new pod never becomes ready changes nothing.
+During a rolling update there are two instances. Both follow the kernel and answer the kubelet. The kubelet calls the last
+instance to register. Only one instance acts: it makes devices ready, releases them, writes to attachments and claims, and
+publishes the node's pools. This is the instance with the lock `acting.lock` in the driver's directory, until its process ends.
+The older instance goes on acting, because it is known to work. So an update whose new pod never becomes ready changes nothing.
 """
 
 import asyncio
@@ -47,16 +47,16 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 async def run(options: settings.Settings) -> None:
-    """Runs until cancelled.
+    """Run the daemon until cancelled.
 
     Raises:
-        errors.DrawbarError: something this host or the configuration is to blame for.
+        errors.DrawbarError: this host or the configuration has a fault.
     """
     settings.validate(options)
     where = sockets.paths(options.kubelet_dir, options.driver, options.instance)
     await host.check(options)
     connection = config.load(options.kubeconfig)
-    # Before anything is read or written: another instance may live here, and the files are its own.
+    # Before the daemon reads or writes anything: the files may belong to another instance.
     sockets.prepare(where)
     measured = instrumentation.Instrumentation(options)
     with measured.contained.callbacks():
@@ -81,9 +81,9 @@ def _wait_for_another() -> None:
 
 
 class _Own:
-    """The attachments of one driver among all that the node has, read from the mirror.
+    """The attachments of this daemon's driver, among all attachments in the node's mirror.
 
-    Several drivers may have attachments on one node. This daemon prepares, judges and releases only the devices of its own.
+    Several drivers may have attachments on one node. This daemon prepares, judges and releases only its own driver's devices.
     """
 
     def __init__(self, mirrored: mirror.Mirror[attachments.DeviceAttachment], driver: str) -> None:
@@ -94,20 +94,20 @@ class _Own:
         return (attachment for attachment in self._mirrored if self.has(attachment))
 
     def has(self, attachment: attachments.DeviceAttachment) -> bool:
-        """Return whether it is one of them."""
+        """Return whether the attachment belongs to this daemon's driver."""
         return attachment.spec.driver == self._driver
 
     def get(self, name: str) -> attachments.DeviceAttachment | None:
-        """Return the one of that name, or None."""
+        """Return the attachment of that name, or None."""
         attachment = self._mirrored.get(name)
         return attachment if attachment is not None and self.has(attachment) else None
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all."""
+        """Return the names of all attachments."""
         return tuple(attachment.metadata.name for attachment in self)
 
     def names_for(self, pool: str, device: str) -> tuple[str, ...]:
-        """Return the names of those of a device."""
+        """Return the names of the attachments of a device."""
         return tuple(
             attachment.metadata.name
             for attachment in self
@@ -116,7 +116,7 @@ class _Own:
 
 
 class _Node:
-    """The parts of one node daemon, made in the order in which they need each other."""
+    """The parts of one node daemon, made in the order of their dependencies."""
 
     def __init__(
         self, options: settings.Settings, api: client.Client, measured: instrumentation.Instrumentation
@@ -127,10 +127,10 @@ class _Node:
         self._recorder, self._changes = made.recorder, made.changes
         self._arrivals, self._attachments, self._own = made.arrivals, made.attached, made.own
         self._served, self._holders, self._verdicts = made.served, made.holders, made.verdicts
-        # A process only where there is a selector, and only while devices change.
+        # The process runs only if there is a selector, and only while devices change.
         self._evaluator = evaluation.Process()
         self._neighbours = parts.neighbouring(made)
-        # A watch of all claims only where the scheduler waits for a device of this node.
+        # All claims are watched only if the scheduler waits for a device of this node.
         self._holds_back = asyncio.Event()
         self._local = parts.residents(made, self._neighbours, self._evaluator, self._holds_back)
         self._publisher = parts.publishing(made, self._local)
@@ -173,7 +173,7 @@ class _Node:
             self._cleaner.start_cleaning(*key)
 
     def _sharing(self, attachment: attachments.DeviceAttachment) -> context.Sharing:
-        """The use of the virtual functions of an attachment's card."""
+        """Return the use of the virtual functions of an attachment's card."""
         functions = self._local.virtual_functions(attachment)
         if not functions:
             return context.Sharing()
@@ -223,7 +223,7 @@ class _Node:
         for uid in self._holders.store.claims:
             self._networks.report(uid)
         self._measured.restored.reached = True
-        # Before anything is said: to whom depends on it.
+        # The served versions decide which objects get reports.
         await self._served.known.wait()
         await publisher.say_conflicts(self._options.cdi_dir, self._options.driver)
         start("health", self._verdicts.run)
@@ -234,11 +234,11 @@ class _Node:
             self._options.driver, where, prepared, self._verdicts, self._measured.registered.reach
         ):
             log.info("node daemon is ready", extra={"node": self._options.node_name})
-            # Inside: at the end another instance may act at once, while this one answers its last calls.
+            # Inside the block: at the end, another instance may act at once while this one answers its last calls.
             await self._act()
 
     async def _act(self) -> None:
-        """Does what one instance of a node does at a time, for ever, once no other does it."""
+        """Wait until no other instance acts, then act on the node's devices until cancelled."""
         measured, lock = self._measured, self._options.acting_lock
         async with locks.Lock(lock).held(None, on_wait=_wait_for_another):
             measured.acting.reached = True
@@ -249,7 +249,7 @@ class _Node:
                 for number in range(WORKERS):
                     start("attachments", self._work, subject=f"worker {number}")
                 start("sweeper", self._sweeper.run)
-                # What claims hold is known by now, and a device that is held stays published.
+                # The held devices are known by now, so they stay published.
                 start("local-pool", self._publish)
                 start(self._neighbours.worker, self._follow_neighbours)
                 start("local-cleaning", functools.partial(self._cleaner.run, self._demanded.over))
@@ -279,7 +279,7 @@ class _Node:
 
     async def _publish(self) -> None:
         await self._served.modern.wait()
-        # What another driver offers is not offered for a moment either.
+        # So that a device of another driver is never offered, even for a moment.
         await self._neighbours.synced.wait()
         async with contextlib.aclosing(self._evaluator):
             await self._publisher.run()
@@ -301,12 +301,12 @@ class _Node:
             again = min((seconds for seconds in (again, look) if seconds is not None), default=None)
         spec = attachment.spec
         if attachment.deleting and self._holders.find(spec.pool, spec.device) is not None:
-            # The kubelet may unprepare it at another instance, of which only the record tells this one.
+            # The kubelet may unprepare the claim at another instance, and then only the record on disk shows it.
             again = HELD_LOOK_SECONDS if again is None else min(again, HELD_LOOK_SECONDS)
         return again
 
     async def _look_at_others(self, name: str) -> float | None:
-        # As it was just written: a report repeats all that this node has said before.
+        # Read the attachment as it was just written, because each report repeats the node's former reports.
         attachment = self._own.get(name)
         if attachment is None:
             return None

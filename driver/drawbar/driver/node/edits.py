@@ -1,6 +1,6 @@
-"""What a device changes in the container that gets it.
+"""The CDI device of a claim's device: its changes to a container.
 
-The CDI device is named by claim and device, so that a runtime never serves a stale entry for a later claim.
+The CDI device is named by claim and device, so that a runtime never serves a stale entry to a later claim.
 """
 
 import re
@@ -16,7 +16,7 @@ ENVIRONMENT_SAFE = re.compile(r"[^A-Z0-9]")
 
 
 def kind(driver: str) -> str:
-    """The CDI kind of all devices of this driver."""
+    """Return the CDI kind of all devices of this driver."""
     return f"{driver}/device"
 
 
@@ -33,24 +33,22 @@ def device(
     mounts: tuple[spec.Mount, ...] = (),
     companions: tuple[model.Card, ...] = (),
 ) -> spec.Device:
-    """The CDI device for one device of one claim.
+    """Return the CDI device for one device of one claim.
 
-    It has the variables that name the device, and what the class of device gives (`classes`), as its parameters want
-    it (`customisation`).
-
-    Reads single files of the host: call it in a thread.
+    It contains the environment variables of the device, and the edits of the device's class (`classes`) with its parameters
+    applied (`customisation`). The function reads files of the host: call it in a thread.
 
     Args:
         name: the device's DRA name.
-        serial: as the fabric or the kernel reports it; may be empty.
+        serial: the serial number from the fabric or the kernel; may be empty.
         device_class: one of `drawbar.fabric.classes.DeviceClass`.
-        card: all functions, as the kernel shows them now.
-        claim_uid: of the claim.
-        host: where device files that a class shares are looked for.
-        said: the parameters that hold for it.
-        first_interface: the number of its first network interface, where they are numbered.
-        mounts: what its containers get beside it.
-        companions: the other members of its composite, which the same containers get.
+        card: all functions of the device, as the kernel shows them now.
+        claim_uid: the claim's UID.
+        host: the host of the device files that a class shares.
+        said: the device's parameters.
+        first_interface: the number of the device's first network interface, if the parameters number them.
+        mounts: further mounts of the containers.
+        companions: the other members of the device's composite, which the same containers get.
     """
     given = classes.by_name(device_class).for_composite(companions).edits(card, host)
     given = customisation.customised(given, said, first_interface=first_interface)
@@ -62,9 +60,9 @@ def device(
 
 
 def environment(name: str, serial: str, card: model.Card) -> tuple[str, ...]:
-    """`DRAWBAR_<DEVICE>_PCI_ADDRESS` and, where there is one, `DRAWBAR_<DEVICE>_SERIAL`.
+    """Return the variables `DRAWBAR_<DEVICE>_PCI_ADDRESS` and, if there is a serial number, `DRAWBAR_<DEVICE>_SERIAL`.
 
-    What no variable's name may have becomes `_`.
+    In the device's name, each character that is invalid in a variable's name becomes `_`.
     """
     prefix = "DRAWBAR_" + ENVIRONMENT_SAFE.sub("_", name.upper())
     address = f"{prefix}_PCI_ADDRESS={card.address}"

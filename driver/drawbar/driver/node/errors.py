@@ -1,25 +1,24 @@
-"""What can go wrong on a node, split by what the caller can do.
+"""The errors of a node, split by the caller's remedy.
 
     NodeError
     ├── Unprivileged    the process lacks privileges or mounts: change its pod, start again
     ├── SysfsError      the sysfs tree is absent or unreadable: nothing can be discovered here
-    ├── UeventError     hot-plug events cannot be heard (no netlink, no socket): fix the host, start again
-    ├── NetlinkError    the kernel does not tell of network interfaces: what they are used for is unknown
+    ├── UeventError     the daemon cannot receive hot-plug events (no netlink, no socket): fix the host, start again
+    ├── NetlinkError    the kernel does not list network interfaces: their uses are unknown
     ├── CheckpointError the record of prepared claims cannot be read or written
-    │   └── CorruptCheckpoint   nothing can be made of it: move it aside and rebuild it
-    ├── SocketError     a socket that the kubelet needs cannot be made
-    ├── KernelRefused   the kernel does not do what was written to sysfs; says which file, why and what to do
-    │   └── KernelSilent    it has not answered yet and may still do it: look again later
+    │   └── CorruptCheckpoint   the record is damaged: move it aside and rebuild it
+    ├── SocketError     a socket for the kubelet cannot be made
+    ├── KernelRefused   the kernel refused a write to sysfs; names the file, the reason and the remedy
+    │   └── KernelSilent    the kernel has not answered yet and may still do it: look again later
     ├── HookFailed      an administrator's program or bitstream did not make a device ready: mend that
-    ├── BitstreamNotLoaded  an FPGA does not take the bitstream that a claim asks for: mend the file, class or claim
-    ├── CannotSetUp     a device cannot be made what its class or claim asks for
-    │   └── CannotInterleave    its memory cannot be one region with that of others
+    ├── BitstreamNotLoaded  an FPGA does not take a claim's bitstream: mend the file, class or claim
+    ├── CannotSetUp     a device can never meet the demands of its class or claim
+    │   └── CannotInterleave    its memory cannot form one region with the memory of other devices
     ├── NotCleaned      a user's data cannot be removed from a device: keep the device out of service
     └── PrepareError    one claim cannot be prepared now; the kubelet shows the reason and tries again
-        └── DeviceLate      because a device is not here yet: wait for the next change
+        └── DeviceLate      a device is not here yet: wait for the next change
 
-A single sysfs file that is absent, racing with a removal or answers with an errno is no error: the value
-it would have held is None.
+A single sysfs file that is absent or answers with an errno, for instance during a removal, is no error: its value is None.
 """
 
 from drawbar.driver import errors
@@ -27,31 +26,31 @@ from drawbar.driver.catalogue import reasons
 
 
 class NodeError(errors.DrawbarError):
-    """Base of everything that this host is to blame for."""
+    """The base of all errors with their cause on this host."""
 
 
 class Unprivileged(NodeError):
-    """This process may not do what the daemon is there for; the message lists everything."""
+    """The process lacks necessary privileges or mounts; the message lists all of them."""
 
 
 class SysfsError(NodeError):
-    """There is no readable sysfs tree where one was expected."""
+    """The sysfs tree is absent or unreadable."""
 
 
 class UeventError(NodeError):
-    """The source of uevents cannot be opened, or broke."""
+    """The source of uevents cannot be opened, or has failed."""
 
 
 class NetlinkError(NodeError):
-    """The kernel cannot be asked for its network interfaces."""
+    """The kernel does not list its network interfaces."""
 
 
 class CheckpointError(NodeError):
-    """The checkpoint cannot be read, written, or is of a newer version."""
+    """The checkpoint cannot be read or written, or a newer Drawbar wrote it."""
 
 
 class CorruptCheckpoint(CheckpointError):
-    """The checkpoint is torn or was tampered with."""
+    """The checkpoint is damaged."""
 
 
 class SocketError(NodeError):
@@ -59,10 +58,10 @@ class SocketError(NodeError):
 
 
 class PrepareError(NodeError):
-    """One claim cannot be prepared or unprepared; the others can.
+    """One claim cannot be prepared or unprepared; other claims can.
 
     Attributes:
-        reason: one word in CamelCase for the Event; the same cause has the same word.
+        reason: one word in CamelCase for the Event, the same for the same cause.
     """
 
     def __init__(self, message: str, *, reason: str = reasons.PREPARE_FAILED) -> None:
@@ -71,15 +70,15 @@ class PrepareError(NodeError):
 
 
 class DeviceLate(PrepareError):
-    """A device of the claim is not here yet, and may come."""
+    """A device of the claim is not here or not ready yet, and waiting may help."""
 
 
 class KernelRefused(NodeError):
-    """The kernel does not do what it was asked.
+    """The kernel refused a request.
 
     Attributes:
-        path: the file in sysfs.
-        number: the errno; 0 where there is none.
+        path: the file in sysfs or in /dev; empty if unknown.
+        number: the errno; 0 without one.
     """
 
     def __init__(self, message: str, *, path: str = "", number: int = 0) -> None:
@@ -89,10 +88,10 @@ class KernelRefused(NodeError):
 
 
 class KernelSilent(KernelRefused):
-    """The kernel has not answered in time. It may still do what it was asked, and cannot be stopped.
+    """The kernel has not answered in time. It may still fulfil the request, and cannot be stopped.
 
     Attributes:
-        seconds: how long it has not answered.
+        seconds: the time since the request, in seconds.
     """
 
     def __init__(self, what: str, *, seconds: float) -> None:
@@ -105,7 +104,7 @@ class KernelSilent(KernelRefused):
 class HookFailed(NodeError):
     """An administrator's program, or the file of a bitstream, did not make a device ready.
 
-    The message has the remedy, or what the program wrote last.
+    The message has the remedy, or the program's last output.
     """
 
 
@@ -114,12 +113,12 @@ class BitstreamNotLoaded(NodeError):
 
 
 class CannotSetUp(NodeError):
-    """A device cannot be made what its class asks for, however often that is tried; the message has the remedy."""
+    """A device can never meet the demands of its class; the message has the remedy."""
 
 
 class CannotInterleave(CannotSetUp):
-    """The memory of several devices cannot be one region; the message has the remedy."""
+    """The memory of several devices cannot form one region; the message has the remedy."""
 
 
 class NotCleaned(NodeError):
-    """A user's data cannot be removed from a device, so no other user may have it."""
+    """A user's data cannot be removed from a device, so no other user may have the device."""

@@ -1,11 +1,13 @@
-"""What the daemon asks of the kernel: every write to sysfs goes through here, and the reconfiguration of FPGAs.
+"""The daemon's requests to the kernel: all writes to sysfs, and the reconfiguration of FPGAs.
 
-Guarantees: no file is ever created (sysfs has those that the kernel can act on, no others); what is already as asked
-is success without a write, and so is the removal of what is gone; a call ends by its deadline, whatever the kernel
-does. A write that hangs goes on in a thread of its own, which cannot be stopped; whoever asks for the same in the
-meantime waits for that one, and a request for something else of the same object is refused.
+Guarantees:
 
-A kernel does what it was asked before `write` returns, most of the time. Callers look again all the same.
+- No file is ever created: sysfs contains only files that the kernel provides.
+- If the value is already set, or the object to remove is gone, the request succeeds without a write.
+- A call ends by its deadline, even if the kernel hangs. The hanging write goes on in its own thread, which cannot be stopped.
+- A second request equal to a hanging one waits for it. A different request for the same object is refused.
+
+In most cases the kernel has completed the request when `write` returns. Callers check the result all the same.
 
 Source: Documentation/ABI/testing/sysfs-bus-pci, sysfs-bus-cxl, sysfs-devices-memory; drivers/base/bus.c;
 include/uapi/linux/fpga-dfl.h, drivers/fpga/dfl-fme-pr.c.
@@ -31,9 +33,9 @@ from drawbar.driver.node import errors
 from drawbar.driver.node.inventory import files
 
 DEADLINE_SECONDS = 30.0
-"""Unbinding a busy driver and powering a slot take single seconds; pciehp itself gives up after about ten."""
+"""The longest wait for the kernel. To unbind a busy driver or power a slot takes a few seconds; pciehp gives up after ten."""
 OUTSTANDING_MAX = 32
-"""Calls under way at once, hung ones included: each is a thread."""
+"""The greatest number of calls in progress, hanging ones included. Each has a thread."""
 
 MemoryState = Literal["offline", "online", "online_movable", "online_kernel"]
 RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "commit"]
@@ -44,10 +46,10 @@ Answer = TypeVar("Answer")
 
 Ioctl = Callable[[int, int, bytes], object]
 ioctl: Ioctl = fcntl.ioctl
-"""How a device file is asked for what it does beside reads and writes; a double of the hardware answers in its place."""
+"""The ioctl of device files; a double of the hardware replaces it in tests."""
 PORT_PR = 0xB680  # DFL_FPGA_FME_PORT_PR: _IO(DFL_FPGA_MAGIC, DFL_FME_BASE + 0)
 PORT_PR_STRUCT = struct.Struct("=IIIIQ")
-"""struct dfl_fpga_fme_port_pr: its size, flags, the port's number, the buffer's size and address."""
+"""struct dfl_fpga_fme_port_pr: its size, its flags, the port's number, the buffer's size and address."""
 
 _PRIVILEGE = "run the daemon as root with CAP_SYS_ADMIN, and mount /sys writable"
 _GONE = "the device is gone or does not answer; look at its link and its power"
@@ -75,7 +77,7 @@ _REFUSED_BITS = {
     errno.ENOMEM: "the kernel has no memory for the bitstream",
 }
 
-# One component of a path, so that no name leads out of its directory.
+# The form of one component of a path. No such name leads out of its directory.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 
 
@@ -84,8 +86,8 @@ class CharacterDevice:
     """The file of a character device.
 
     Attributes:
-        path: where this process finds it.
-        numbers: its major and minor number; None on a mocked host, whose numbers mean other devices here.
+        path: the path for this process.
+        numbers: the major and minor number; None on a mocked host, whose numbers belong to other devices here.
     """
 
     path: Path
@@ -94,7 +96,13 @@ class CharacterDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """One call that runs in a thread; it never fails itself, its outcome carries the error."""
+    """A call in progress. Its future never fails: an outcome contains the error.
+
+    Attributes:
+        what: the request in words; equal words for a target mean an equal request.
+        since: the time of its start, on the monotonic clock.
+        done: the future of its outcome.
+    """
 
     what: str
     since: float
@@ -108,7 +116,7 @@ class _Outcome:
 
 
 class _Calls:
-    """Calls to the kernel, each in a thread of its own that may hang."""
+    """The calls to the kernel. Each has a thread of its own, which may hang."""
 
     def __init__(self, sysfs: Path, deadline_seconds: float) -> None:
         self.sysfs = sysfs
@@ -119,16 +127,16 @@ class _Calls:
     async def run(
         self, target: str, what: str, function: Callable[[], Answer], *, seconds: float | None = None
     ) -> Answer:
-        """Run a blocking function in a thread, until its deadline.
+        """Run a blocking function in a thread; return its result by the deadline.
 
         Args:
-            target: what is touched; only one call at a time does.
-            what: in words, for the message that it has not ended; the same words for a target mean the same function.
-            function: raises errors of `errors`' tree only.
-            seconds: how long it may take; None for as long as anything else.
+            target: the object of the call; each object has one call at a time.
+            what: the request in words, for messages; the same words for a target mean the same function.
+            function: the blocking function, which raises only errors of `errors`.
+            seconds: the deadline from the start of the function; None for the default.
 
         Raises:
-            errors.KernelSilent: it has not ended.
+            errors.KernelSilent: the function has not ended.
         """
         call = self._calls.get(target)
         if call is None:
@@ -144,7 +152,7 @@ class _Calls:
                 raise self._silence(call)
             outcome = wrapped.result()
         finally:
-            wrapped.cancel()  # the thread goes on, and the next caller finds it
+            wrapped.cancel()  # the thread goes on, for the next caller
         if outcome.error is not None:
             raise outcome.error
         return cast("Answer", outcome.value)
@@ -156,7 +164,7 @@ class _Calls:
         call.done.set_running_or_notify_cancel()  # from now on it cannot be cancelled
         call.done.add_done_callback(lambda _: self._calls.pop(target))
         self._calls[target] = call
-        # A thread of its own and no pool's: a pool waits for all of them when the daemon stops.
+        # No thread of a pool: a pool waits for all its threads when the daemon stops.
         threading.Thread(target=_settle, args=(call, function), name=f"kernel: {target}", daemon=True).start()
         return call
 
@@ -181,7 +189,7 @@ class _Calls:
         await self.run(target, f"to take {value!r} for {full}", change)
 
     def _put(self, path: str, value: str) -> None:
-        """Write a value; raises `errors.KernelRefused`."""
+        """Write a value, or raise `errors.KernelRefused`."""
         full = f"{self.sysfs}/{path}"
         try:
             _write(full, value)
@@ -189,8 +197,11 @@ class _Calls:
             raise refusal(full, value, error) from error
 
     @contextlib.contextmanager
-    def _meanwhile(self, path: str, value: str, *, unless: tuple[str, ...]) -> Iterator[None]:
-        """Give a setting of the whole host another value, and its own again at the end; where it is absent, nothing."""
+    def _override_setting(self, path: str, value: str, *, unless: tuple[str, ...]) -> Iterator[None]:
+        """Set another value of a setting of the whole host during the block, and restore it at the end.
+
+        If the setting is absent, or has one of the values `unless`, it stays.
+        """
         with self._settings:
             before = files.text(f"{self.sysfs}/{path}")
             if not before or before in unless:
@@ -212,70 +223,70 @@ class _Calls:
 class Kernel(_Calls):
     """The kernel behind one sysfs tree; safe to use from many tasks of one event loop.
 
-    Every method raises `errors.KernelRefused` when the kernel does not do it, and `errors.KernelSilent` when it has
-    not answered by the deadline.
+    Every method raises `errors.KernelRefused` if the kernel refuses, and `errors.KernelSilent` if the kernel has not answered
+    by the deadline.
     """
 
     def __init__(self, sysfs: Path, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         super().__init__(sysfs, deadline_seconds)
-        # Held from the making of a region until it has its targets, and for each step by which one of several devices goes.
+        # Held while a region is made and gets its targets, and for each step that removes one of several devices.
         self.changing_region = asyncio.Lock()
 
     async def power_slot(self, name: str, *, on: bool) -> None:
-        """Power a hot-plug slot on or off. Off, where its hot-plug driver has nothing left to switch, is success."""
-        path = f"bus/pci/slots/{_checked(name)}/power"
+        """Power a hot-plug slot on or off. If the hot-plug driver has nothing left to switch off, that is success."""
+        path = f"bus/pci/slots/{_check_name(name)}/power"
         try:
             await self._write(
                 f"slot {name}", path, str(int(on)), already=lambda: self._number(path) == int(on)
             )
         except errors.KernelRefused as refused:
-            # pciehp's "Already disabled"; the file says 1 for ever where the port has no power controller.
+            # pciehp reports "Already disabled". Without a power controller, the file always reads 1.
             if on or refused.number != errno.ENODEV:
                 raise
 
     async def unbind(self, address: str) -> None:
-        """Take a function's driver away; without a driver there is nothing to do."""
-        device = f"bus/pci/devices/{_checked(address)}"
+        """Unbind a function's driver, if it has one."""
+        device = f"bus/pci/devices/{_check_name(address)}"
         await self._write(
             address, f"{device}/driver/unbind", address, already=lambda: not self._exists(f"{device}/driver")
         )
 
     async def probe(self, address: str) -> None:
-        """Let the kernel look for a driver for a function that has none. That there is none is no error here."""
-        device = f"bus/pci/devices/{_checked(address)}"
+        """Make the kernel look for a driver for a function without one. It is no error if the kernel finds none."""
+        device = f"bus/pci/devices/{_check_name(address)}"
         await self._write(
             address, "bus/pci/drivers_probe", address, already=lambda: self._exists(f"{device}/driver")
         )
 
     async def remove(self, address: str) -> None:
         """Make the kernel forget a function and everything below it."""
-        device = f"bus/pci/devices/{_checked(address)}"
+        device = f"bus/pci/devices/{_check_name(address)}"
         await self._write(address, f"{device}/remove", "1", already=lambda: not self._exists(device))
 
     async def reset(self, address: str) -> None:
-        """Reset a function, by the first method in its `reset_method`: FLR where it can."""
-        await self._write(address, f"bus/pci/devices/{_checked(address)}/reset", "1")
+        """Reset a function by the first method in its `reset_method`, which is FLR if the function supports it."""
+        await self._write(address, f"bus/pci/devices/{_check_name(address)}/reset", "1")
 
     async def set_vfs(self, address: str, count: int) -> None:
-        """Set how many virtual functions a physical one has; the kernel only changes between 0 and another number."""
-        path = f"bus/pci/devices/{_checked(address)}/sriov_numvfs"
+        """Set the number of a physical function's virtual functions. The kernel changes it only from or to 0."""
+        path = f"bus/pci/devices/{_check_name(address)}/sriov_numvfs"
         await self._write(address, path, str(count), already=lambda: self._number(path) == count)
 
     async def set_vf_probing(self, address: str, *, on: bool) -> None:
         """Set whether the virtual functions of a physical one may get drivers."""
-        path, value = f"bus/pci/devices/{_checked(address)}/sriov_drivers_autoprobe", str(int(on))
+        path, value = f"bus/pci/devices/{_check_name(address)}/sriov_drivers_autoprobe", str(int(on))
         await self._write(address, path, value, already=lambda: files.text(f"{self.sysfs}/{path}") == value)
 
     async def override_driver(self, address: str, driver: str) -> None:
-        """Set the one driver that may have a function from now on, in place of those that know it."""
-        path = f"bus/pci/devices/{_checked(address)}/driver_override"
+        """Set the only driver that may bind to a function from now on, in place of those with a matching id."""
+        path = f"bus/pci/devices/{_check_name(address)}/driver_override"
         await self._write(
-            address, path, _checked(driver), already=lambda: files.text(f"{self.sysfs}/{path}") == driver
+            address, path, _check_name(driver), already=lambda: files.text(f"{self.sysfs}/{path}") == driver
         )
 
     async def set_memory(self, block: str, state: MemoryState) -> None:
         """Take a memory block (`memory46`) offline or online; a block that is gone is offline."""
-        folder = f"devices/system/memory/{_checked(block)}"
+        folder = f"devices/system/memory/{_check_name(block)}"
         wanted = state.partition("_")[0]
 
         def already() -> bool:
@@ -287,76 +298,76 @@ class Kernel(_Calls):
 
     async def create_region(self, decoder: str) -> None:
         """Make an empty region of volatile memory below a CXL root decoder (`decoder0.0`); Linux 6.3 or newer."""
-        path = f"bus/cxl/devices/{_checked(decoder)}/create_ram_region"
-        # Compare and exchange: the file tells the next name, and takes that name alone.
+        path = f"bus/cxl/devices/{_check_name(decoder)}/create_ram_region"
+        # The file shows the next name, and accepts only that name.
         name = files.text(f"{self.sysfs}/{path}")
         await self._write(decoder, path, name or "region0")
 
     async def delete_region(self, decoder: str, region: str) -> None:
-        """Delete a region below a root decoder, with whatever stands on it."""
+        """Delete a region below a root decoder, with its dax devices."""
         await self._write(
             region,
-            f"bus/cxl/devices/{_checked(decoder)}/delete_region",
+            f"bus/cxl/devices/{_check_name(decoder)}/delete_region",
             region,
-            already=lambda: not self._exists(f"bus/cxl/devices/{_checked(region)}"),
+            already=lambda: not self._exists(f"bus/cxl/devices/{_check_name(region)}"),
         )
 
     async def set_region(self, region: str, attribute: RegionAttribute, value: int | str) -> None:
-        """Set one attribute of a region. `commit` 0 takes its driver away and frees the decoders."""
+        """Set one attribute of a region. `commit` 0 unbinds its driver and frees the decoders."""
         await self._set(region, attribute, value)
 
     async def set_target(self, region: str, position: int, decoder: str) -> None:
-        """Set which endpoint's decoder is at a position of a region. The last one fails where the kernel takes no such order."""
+        """Set the endpoint decoder at a position of a region. The last call fails if the kernel rejects the order."""
         await self._set(region, f"target{position}", decoder)
 
     async def set_decoder(self, decoder: str, attribute: DecoderAttribute, value: int | str) -> None:
-        """Set one attribute of an endpoint's decoder: what it is for, or how much of the device it takes."""
+        """Set one attribute of an endpoint decoder: its mode, or the size of its part of the device."""
         await self._set(decoder, attribute, value)
 
     async def bind_region(self, region: str) -> None:
-        """Let the region's driver take a committed region. Its dax device is bound to nothing: see `bind_dax`."""
-        driver, path = f"bus/cxl/devices/{_checked(region)}/driver", "bus/cxl/drivers_probe"
+        """Bind the region's driver to a committed region. Its dax device gets no driver: see `bind_dax`."""
+        driver, path = f"bus/cxl/devices/{_check_name(region)}/driver", "bus/cxl/drivers_probe"
 
         def change() -> None:
             if not self._exists(driver):
-                # Else kmem takes the dax device at once, and its memory comes online as the host's policy says.
-                with self._meanwhile("bus/dax/drivers_autoprobe", "0", unless=("0",)):
+                # Otherwise kmem binds at once, and the memory comes online by the host's policy.
+                with self._override_setting("bus/dax/drivers_autoprobe", "0", unless=("0",)):
                     self._put(path, region)
 
         await self.run(region, f"to take {region!r} for {self.sysfs}/{path}", change)
 
     async def bind_dax(self, name: str, driver: DaxDriver) -> None:
-        """Bind a dax device (`dax0.0`) that has no driver. With `kmem` all its memory comes online as movable, or stays offline.
+        """Bind a driver to a dax device (`dax0.0`). With `kmem`, all its memory comes online as movable, or stays offline.
 
-        The driver keeps no id of it, which would choose for a later device of the name.
+        The device's id is removed from the driver again, because the driver would bind to a later device of that name.
         """
-        link, folder = f"{self.sysfs}/bus/dax/devices/{_checked(name)}/driver", f"bus/dax/drivers/{driver}"
+        link, folder = f"{self.sysfs}/bus/dax/devices/{_check_name(name)}/driver", f"bus/dax/drivers/{driver}"
 
         def change() -> None:
             if files.link_name(link) == driver:
                 return
             policy = "devices/system/memory/auto_online_blocks"
-            with self._meanwhile(policy, "online_movable", unless=("online_movable", "offline")):
+            with self._override_setting(policy, "online_movable", unless=("online_movable", "offline")):
                 self._put(f"{folder}/new_id", name)
                 self._put(f"{folder}/remove_id", name)
 
         await self.run(name, f"to take {name!r} for {self.sysfs}/{folder}/new_id", change)
 
     async def unbind_dax(self, name: str, driver: str) -> None:
-        """Take a dax device's driver away; without a driver there is nothing to do.
+        """Unbind the driver of a dax device, if it has that driver.
 
-        What of `kmem`'s memory is online then stays with the kernel until the next boot.
+        If memory of `kmem` is still online, it stays with the kernel until the next boot.
         """
-        link = f"{self.sysfs}/bus/dax/devices/{_checked(name)}/driver"
+        link = f"{self.sysfs}/bus/dax/devices/{_check_name(name)}/driver"
         await self._write(
             name,
-            f"bus/dax/drivers/{_checked(driver)}/unbind",
+            f"bus/dax/drivers/{_check_name(driver)}/unbind",
             name,
             already=lambda: files.link_name(link) != driver,
         )
 
     async def _set(self, device: str, attribute: str, value: int | str) -> None:
-        path, wanted = f"bus/cxl/devices/{_checked(device)}/{attribute}", str(value)
+        path, wanted = f"bus/cxl/devices/{_check_name(device)}/{attribute}", str(value)
 
         def already() -> bool:
             current = files.text(f"{self.sysfs}/{path}")
@@ -366,7 +377,7 @@ class Kernel(_Calls):
 
 
 def write(path: Path, value: str) -> None:
-    """Write one value, for code that runs in a worker thread; raises `errors.KernelRefused`."""
+    """Write one value, or raise `errors.KernelRefused`. It blocks: call it in a thread."""
     try:
         _write(os.fspath(path), value)
     except OSError as error:
@@ -374,38 +385,38 @@ def write(path: Path, value: str) -> None:
 
 
 def reconfigure_port(engine: CharacterDevice, port: CharacterDevice, number: int, bits: memoryview) -> None:
-    """Load a design into a port of a DFL card, for code that runs in a worker thread.
+    """Load a design into a port of a DFL card. It blocks: call it in a thread.
 
-    Both files are opened exclusively, so that no process has the card open meanwhile. Closing the port's resets it.
+    Both device files are opened exclusively, so no other process can have the card open. Closing the port's file resets it.
 
     Args:
         engine: the card's management engine (FME).
         port: the port.
-        number: the port's, among those of the card.
-        bits: the design, in memory that can be written to.
+        number: the port's number on the card.
+        bits: the design, in writable memory.
 
     Raises:
         errors.KernelRefused: a file is not the device's, a process has it open, or the kernel does not load the design.
     """
-    import ctypes  # of 0.4 MB, which no daemon without such a card needs
+    import ctypes  # here, because it takes 0.4 MB, and few nodes have such a card
 
-    with _opened(port), _opened(engine) as descriptor:
+    with _open_device(port), _open_device(engine) as descriptor:
         buffer = (ctypes.c_char * len(bits)).from_buffer(bits)
         request = PORT_PR_STRUCT.pack(PORT_PR_STRUCT.size, 0, number, len(bits), ctypes.addressof(buffer))
         try:
             ioctl(descriptor, PORT_PR, request)
         except OSError as error:
-            raise _refused_bits(
+            raise _load_refusal(
                 f"cannot reconfigure port {number} by {engine.path}", engine, error
             ) from error
 
 
 @contextlib.contextmanager
-def _opened(device: CharacterDevice) -> Iterator[int]:
+def _open_device(device: CharacterDevice) -> Iterator[int]:
     try:
         descriptor = os.open(device.path, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
     except OSError as error:
-        raise _refused_bits(f"cannot open {device.path}", device, error) from error
+        raise _load_refusal(f"cannot open {device.path}", device, error) from error
     try:
         facts = os.fstat(descriptor)
         if device.numbers is not None and (
@@ -421,7 +432,7 @@ def _opened(device: CharacterDevice) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _refused_bits(what: str, device: CharacterDevice, error: OSError) -> errors.KernelRefused:
+def _load_refusal(what: str, device: CharacterDevice, error: OSError) -> errors.KernelRefused:
     number = error.errno or 0
     remedy = _REFUSED_BITS.get(number) or _REMEDIES.get(number, "look at the kernel's log")
     name = errno.errorcode.get(number, "no errno")
@@ -431,7 +442,7 @@ def _refused_bits(what: str, device: CharacterDevice, error: OSError) -> errors.
 
 
 def refusal(path: str, value: str, error: OSError) -> errors.KernelRefused:
-    """The refusal of a write, in words, with what to do about it."""
+    """Return the error of a refused write, with the reason and the remedy."""
     number = error.errno or 0
     name = errno.errorcode.get(number, "no errno")
     remedy = _REMEDIES.get(number, "look at the kernel's log")
@@ -445,13 +456,13 @@ def refusal(path: str, value: str, error: OSError) -> errors.KernelRefused:
 def _settle(call: _Call, function: Callable[[], object]) -> None:
     try:
         outcome = _Outcome(value=function())
-    except Exception as error:  # noqa: BLE001 - not swallowed: whoever waits gets it
+    except Exception as error:  # noqa: BLE001 - not swallowed: the waiting caller gets it
         outcome = _Outcome(error=error)
     call.done.set_result(outcome)
 
 
 def _write(path: str, value: str) -> None:
-    """As `echo value > path` does, except that the file is never created."""
+    """Write as `echo value > path` does, but never create the file."""
     descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
     try:
         os.write(descriptor, f"{value}\n".encode())
@@ -459,7 +470,7 @@ def _write(path: str, value: str) -> None:
         os.close(descriptor)
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise errors.KernelRefused(
             f"{name!r} is no name of anything in sysfs: look where it comes from",

@@ -1,4 +1,4 @@
-"""Makes the parts of the node daemon, each of parts that were made before it."""
+"""Factories of the node daemon's parts. Each part is made from earlier ones."""
 
 import asyncio
 import datetime
@@ -28,32 +28,44 @@ class Own(Protocol):
     def __iter__(self) -> Iterator[attachments.DeviceAttachment]: ...
 
     def has(self, attachment: attachments.DeviceAttachment) -> bool:
-        """Return whether it is one of them."""
+        """Return whether the attachment belongs to this daemon's driver."""
         ...
 
     def get(self, name: str) -> attachments.DeviceAttachment | None:
-        """Return the one of that name, or None."""
+        """Return the attachment of that name, or None."""
         ...
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all."""
+        """Return the names of all attachments."""
         ...
 
     def names_for(self, pool: str, device: str) -> tuple[str, ...]:
-        """Return the names of those of a device."""
+        """Return the names of the attachments of a device."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """The parts that all others are made of.
+    """The basic parts, used by all others.
 
     Attributes:
-        changes: takes each change.
+        options: the daemon's settings.
+        api: the client of the API server.
+        contained: contains unexpected errors.
+        recorder: writes Events.
+        changes: dispatches each change.
+        boot_id: the ID of the running kernel's boot.
+        host: the host of this node.
+        arrivals: the node's devices, as the kernel shows them.
         attached: the attachments of this node, of all drivers.
+        own: the attachments of this daemon's driver.
+        served: the served versions of claims.
+        reader: reads claims.
         holders: the claims that hold devices.
-        works: the cleanings that are under way.
+        works: the cleanings in progress.
         probations: the failures of the node's own devices that still count.
+        verdicts: the health of the devices.
+        kernel: writes to sysfs.
     """
 
     options: settings.Settings
@@ -76,7 +88,7 @@ class Basis:
 
     @property
     def marks(self) -> cleaning.Marks:
-        """The files of the devices to be cleaned."""
+        """Return the marks of the devices to be cleaned."""
         return cleaning.Marks(self.options.data_dir)
 
 
@@ -103,7 +115,7 @@ def residents(
     evaluator: evaluation.Evaluator,
     holds_back: asyncio.Event,
 ) -> pool.LocalPool:
-    """Return the devices that live in this node; `holds_back` is set once the scheduler waits for one of them."""
+    """Return the node's own devices; `holds_back` is set once the scheduler waits for one of them."""
     options = basis.options
     return pool.LocalPool(
         driver=options.driver,
@@ -210,7 +222,7 @@ def demanded(
     own_devices: pool.LocalPool,
     published: publisher.Publisher,
 ) -> local.LocalDevices:
-    """Return the part that makes the node's own devices ready."""
+    """Return the work on the claims' demands for the node's own devices."""
     return local.LocalDevices(
         local.Surroundings(
             node_name=basis.options.node_name,
@@ -234,7 +246,7 @@ def finder(
     own_devices: pool.LocalPool,
     demands: local.LocalDevices,
 ) -> lookup.Finder:
-    """Return the lookup of the devices of claims."""
+    """Return the lookup of claims' devices."""
 
     def pending_step(attachment: attachments.DeviceAttachment) -> str:
         is_local = attachment.spec.is_local
@@ -262,7 +274,7 @@ def preparation(
     cleans: cleaning.Cleaner,
     demands: local.LocalDevices,
 ) -> preparer.Preparer:
-    """Return the part that answers the kubelet."""
+    """Return the implementation of the kubelet's calls."""
     options = basis.options
 
     def released(pool_name: str, device: str) -> None:
@@ -298,7 +310,7 @@ def exclusive(
 
 
 def followed_claims(basis: Basis, demands: local.LocalDevices) -> mirror.Mirror[claims.ResourceClaim]:
-    """Return the mirror of the claims that ask for a device of this node."""
+    """Return the mirror of the claims for the node's own devices."""
     return mirror.Mirror(
         basis.api,
         kinds.CLAIM,

@@ -1,10 +1,10 @@
 """The settings of the node daemon, checked as a whole.
 
-Each topic's dataclass stands with the part that it is for, together with the rules for its values. How they are read
-from file, environment and flags is `drawbar.driver.configuration`'s business.
+Each topic's dataclass is in the module of its part, with the rules for its values. `drawbar.driver.configuration` reads the
+settings from file, environment and flags.
 
-Probes and metrics are by default on a UNIX socket beside the kubelet's: two instances can stand side by side during a
-rolling update, only root reaches it, and with `hostNetwork` no port of the host is taken.
+By default, probes and metrics are served on a UNIX socket next to the kubelet's. Two instances can run side by side during a
+rolling update, only root has access, and with `hostNetwork` no port of the host is used.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class Http:
 
 
 def http_problems(settings: Http) -> list[str]:
-    """One sentence per wrong value."""
+    """Return one sentence for each wrong value."""
     try:
         parse_endpoint(settings.address, Path("/"), "")
     except ValueError as error:
@@ -47,20 +47,20 @@ def http_problems(settings: Http) -> list[str]:
 
 
 def parse_endpoint(text: str, data_dir: Path, instance: str) -> address.Endpoint | None:
-    """The endpoint of an address; None for `off`.
+    """Return the endpoint of an address; None for `off`.
 
     Args:
-        text: see `Http`.
+        text: the address; see `Http`.
         data_dir: the driver's directory at the kubelet, for `auto`.
-        instance: the pod's uid, for `auto`.
+        instance: the pod's UID, for `auto`.
 
     Raises:
-        ValueError: it is none; the message has the remedy.
+        ValueError: the text is no address; the message has the remedy.
     """
-    return address.parse(text, auto=str(_beside(data_dir, instance)))
+    return address.parse(text, auto=str(_socket_path(data_dir, instance)))
 
 
-def _beside(data_dir: Path, instance: str) -> Path:
+def _socket_path(data_dir: Path, instance: str) -> Path:
     path = data_dir / (f"http-{instance}.sock" if instance else "http.sock")
     if len(str(path).encode()) <= address.PATH_LIMIT_BYTES:
         return path
@@ -126,17 +126,17 @@ class Settings:
 
     @property
     def data_dir(self) -> Path:
-        """The driver's directory at the kubelet."""
+        """Return the driver's directory at the kubelet."""
         return self.kubelet_dir / "plugins" / self.driver
 
     @property
     def acting_lock(self) -> Path:
-        """The file whose lock the instance has that acts on the node's devices."""
+        """Return the lock file of the instance that acts on the node's devices."""
         return self.data_dir / "acting.lock"
 
 
 def problems(settings: Settings) -> list[str]:
-    """One sentence per wrong value, of all topics."""
+    """Return one sentence for each wrong value of all topics."""
     topics = {
         "http": http_problems(settings.http),
         "discovery": devices.problems(settings.discovery),
@@ -152,10 +152,10 @@ def problems(settings: Settings) -> list[str]:
 
 
 def validate(settings: Settings) -> None:
-    """Lists everything that is wrong at once.
+    """Check all settings.
 
     Raises:
-        errors.UsageError: something is.
+        errors.UsageError: some values are wrong; the message lists all of them.
     """
     loader.refuse(problems(settings))
 
@@ -172,7 +172,7 @@ def _problems(settings: Settings) -> list[str]:
     for option, path in (("--kubelet-dir", settings.kubelet_dir), ("--cdi-dir", settings.cdi_dir)):
         if not path.is_absolute():
             wrong.append(f"{option} {path} is not an absolute path")
-    # Written so that it holds for no NaN.
+    # NaN fails this comparison, so it is refused.
     if not 0 < settings.visible_timeout_seconds <= VISIBLE_TIMEOUT_MAX_SECONDS:
         wrong.append(
             f"--visible-timeout {settings.visible_timeout_seconds} is not a number of seconds from above 0 to "

@@ -1,6 +1,6 @@
 """The kinds of change on a node, and the watches of each reconciler of the node daemon; pure.
 
-A reconciler that is woken observes everything again, so a needless wake-up costs time and nothing else.
+A reconciler observes everything again when it is woken, so a needless wake-up costs only time.
 """
 
 from collections.abc import Iterable
@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from drawbar.driver.watching import watch
 
 ALL = "all"
-"""The key of the reconcilers that look at everything that they wait for."""
+"""The key of the reconcilers that look at all their objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentChange:
-    """An attachment on this node, of any driver, came, changed or went.
+    """The appearance, change or removal of an attachment on this node, of any driver.
 
     Attributes:
-        own: it is of this daemon's driver.
-        card: it came or went, or the identification of its card is different (`local.residents.marks`).
+        name: the attachment's name.
+        own: whether the attachment belongs to this daemon's driver.
+        card: whether the attachment appeared or went, or its card is identified differently (`local.residents.marks`).
     """
 
     name: str
@@ -28,11 +29,11 @@ class AttachmentChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareChange:
-    """The kernel shows something new.
+    """A change of the node's hardware in the kernel's view.
 
     Attributes:
-        functions: addresses of those that changed, came or went.
-        attachments: all of this daemon's driver.
+        functions: the addresses of the functions that changed, appeared or went.
+        attachments: the names of all attachments of this daemon's driver.
     """
 
     functions: frozenset[str]
@@ -41,12 +42,12 @@ class HardwareChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderChange:
-    """A claim let go of a device.
+    """The release of a device by a claim.
 
     Attributes:
-        pool: of the device.
-        device: its name.
-        attachments: of the device.
+        pool: the device's pool.
+        device: the device's name.
+        attachments: the names of the device's attachments.
     """
 
     pool: str
@@ -56,7 +57,12 @@ class HolderChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictChange:
-    """The health of a device is another; `attachments` are those of the device, `local`: it lives in this node."""
+    """A change of a device's health.
+
+    Attributes:
+        attachments: the names of the device's attachments.
+        local: whether the device belongs to the node's own pool.
+    """
 
     attachments: tuple[str, ...]
     local: bool
@@ -64,19 +70,23 @@ class VerdictChange:
 
 @dataclass(frozen=True, slots=True)
 class CleaningChange:
-    """The cleaning of a device that lives in this node has begun, failed, or ended."""
+    """The beginning, failure or end of the cleaning of one of the node's own devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeighbourChange:
-    """Another driver of this node offers something else; `attachments` are all of this daemon's driver."""
+    """A change of another driver's offers on this node.
+
+    Attributes:
+        attachments: the names of all attachments of this daemon's driver.
+    """
 
     attachments: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DemandChange:
-    """A device that lives in this node has become ready for a claim, or failed, or is not blamed any more."""
+    """A change of one of the node's own devices: it became ready for a claim, failed, or ended its probation."""
 
 
 def _names(change: HardwareChange | HolderChange | VerdictChange | NeighbourChange) -> Iterable[str]:
@@ -89,19 +99,19 @@ def _all(_change: object) -> tuple[str]:
 
 ATTACHMENTS = (
     watch("own attachment: itself", AttachmentChange, lambda c: (c.name,), when=lambda c: c.own),
-    # The card of an attachment is found among all cards.
+    # Each attachment's card is found among all cards.
     watch("hardware: every attachment", HardwareChange, _names),
     watch("neighbour: every attachment", NeighbourChange, _names),
     watch("holder: the device's attachment", HolderChange, _names),
     watch("verdict: the device's attachment", VerdictChange, _names),
 )
-"""Maps to names of attachments."""
+"""The watches of the work on attachments. They map to names of attachments."""
 
 HEALTH = (
-    # A device that was not there may be the one that came.
+    # A new function may belong to an absent device.
     watch("hardware: health", HardwareChange, lambda c: (c.functions,)),
 )
-"""Maps to sets of the functions that changed; the devices that are not there are examined, too."""
+"""The watches of the health monitor. They map to sets of changed functions; absent devices are examined, too."""
 
 WAITING_CLAIMS = (
     watch("own attachment: waiting claims", AttachmentChange, _all, when=lambda c: c.own),
@@ -109,30 +119,30 @@ WAITING_CLAIMS = (
     watch("cleaning: waiting claims", CleaningChange, _all),
     watch("demand: waiting claims", DemandChange, _all),
 )
-"""Of the calls of Prepare that wait for a device."""
+"""The watches of the Prepare calls that wait for a device."""
 
 LOCAL_POOL = (
-    # A device that came over the fabric of any driver is not the node's own. Most changes are about health and progress.
+    # A device from any driver's fabric is not the node's own. Most changes concern health and progress, and are left out.
     watch("attachment: local pool", AttachmentChange, _all, when=lambda c: c.card),
     watch("hardware: local pool", HardwareChange, _all),
     watch("cleaning: local pool", CleaningChange, _all),
     watch("demand: local pool", DemandChange, _all),
-    # A device that another driver offers is not offered as the node's own.
+    # A device offered by another driver is not offered as the node's own.
     watch("neighbour: local pool", NeighbourChange, _all),
-    # A device of the node's own that is gone stays published while a claim holds it.
+    # An absent device of the node's own stays published while a claim holds it.
     watch("holder: local pool", HolderChange, _all),
     watch("verdict: local pool", VerdictChange, _all, when=lambda c: c.local),
 )
-"""Of the slices of the devices that live in this node."""
+"""The watches of the slices of the node's own devices."""
 
 CLEANING = (
     watch("hardware: cleaning", HardwareChange, _all),
     watch("holder: cleaning", HolderChange, lambda c: ((c.pool, c.device),)),
 )
-"""Of the cleaning of these devices: maps to the pool and the name of the released device, or to all."""
+"""The watches of the cleaning of the node's own devices. They map to pool and name of a released device, or to all."""
 
 DEMANDS = (
     watch("hardware: demands", HardwareChange, _all),
     watch("cleaning: demands", CleaningChange, _all),
 )
-"""Of the devices among them that are made ready for claims."""
+"""The watches of the work that makes the node's own devices ready for claims."""

@@ -88,7 +88,7 @@ def test_a_fabric_with_a_bad_condition_is_not_connected_only(conditions):
         status=status,
     )
     (shown,) = model.list_fabrics([item], [])
-    bad = {name for name, value in conditions if value == ("False" if name in GOOD_IF_TRUE else "True")}
+    bad = {name for name, value in conditions if (value == "True") != (name in GOOD_IF_TRUE)}
     assert {problem.type for problem in shown.problems} == bad
     assert (shown.state == "Connected") == (("Connected", "True") in conditions and not bad)
 

@@ -143,7 +143,7 @@ async def test_the_preparation_receives_how_soon_an_impatient_kubelet_gives_up(t
     request = v1alpha2.NodePrepareResourceRequest(namespace="n", claim_name="c", claim_uid="u")
     before = asyncio.get_running_loop().time()
     async with serving(tmp_path, preparation) as channel:
-        await v1alpha2_grpc.NodeStub(channel).NodePrepareResource(request, timeout=120)
+        await v1alpha2_grpc.NodeStub(channel).NodePrepareResource(request, timeout=10)
         await v1alpha2_grpc.NodeStub(channel).NodePrepareResource(request)
     limited, unlimited = (asked.answer_by for asked in preparation.asked)
     # The wire rounds a little.

@@ -204,8 +204,7 @@ def find_problems(item: fabrics.Fabric) -> tuple[Problem, ...]:
             message=condition.message,
         )
         for condition in conditions
-        if condition.type in fabrics.CONDITIONS
-        and condition.status == ("True" if condition.type in bad_if_true else "False")
+        if condition.type in fabrics.CONDITIONS and condition.is_true == (condition.type in bad_if_true)
     )
 
 

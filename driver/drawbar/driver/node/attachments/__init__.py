@@ -1,1 +1,1 @@
-"""What the node daemon does for each DeviceAttachment of its node."""
+"""The node daemon's work on each DeviceAttachment of its node."""

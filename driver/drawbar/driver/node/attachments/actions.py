@@ -15,14 +15,14 @@ class Attempt:
     """The last attempt of this daemon to make the device ready.
 
     Attributes:
-        card: as it was then; None: its slot was given power.
-        missing: the missing requirement, or the refusal of the kernel, in a clause; empty if it was ready.
-        reason: the reason of a failure, if the missing requirement is of that kind.
-        at: its time.
+        card: the card at that time; None for an attempt to power the slot.
+        missing: the missing requirement, or the kernel's refusal, in a clause; empty if the device was ready.
+        memory: the claim's parameters of memory at that time.
+        reason: the reason to report for a failure; empty for a reason by the card's state.
+        final: whether another attempt would not help.
+        at: the time of the attempt.
         since: the time of the first such attempt.
-        memory: what the claim made of it then.
-        final: another attempt would not help.
-        waited: when it last waited for other devices of its composite, which have a time of their own.
+        waited: the time of the last wait for other members of the composite, whose deadlines are their own.
     """
 
     card: model.Card | None
@@ -40,10 +40,10 @@ class Member:
     """Another member of the device's composite.
 
     Attributes:
-        name: of its attachment.
-        attachment: None where this node has none.
-        card: None while the kernel does not show it.
-        missing: the missing requirement that the card itself shows.
+        name: the name of its attachment.
+        attachment: its attachment; None if this node has none.
+        card: its card; None while the kernel does not show it.
+        missing: the missing requirement of the card itself, in a clause.
     """
 
     name: str
@@ -57,24 +57,24 @@ class Observed:
     """The input of the plan.
 
     Attributes:
-        attachment: as the API server has it.
-        match: which of this node's cards the device is.
-        missing: the missing requirement that the card itself shows.
-        attempt: the last one.
-        held_by: uid of the claim that was prepared with it on this node.
-        sharers: the claims that were prepared with a virtual function of it on this node, each in a clause.
-        offered: the node's pool still has a virtual function of it.
-        boot_id: of the running kernel.
-        since: when this daemon started.
-        patience: how long a device may take to become ready.
-        claim_notified: the failure is recorded on the claim.
-        attached_at: when this daemon first saw the attachment `Attached`; None while it is not.
-        visible_at: the same of `Visible`.
-        leaving_at: when this daemon first saw that it is being deleted.
+        attachment: the attachment at the API server.
+        match: the match of the device with this node's cards.
+        missing: the missing requirement of the card itself, in a clause.
+        attempt: the last attempt to make the device ready.
+        held_by: the UID of the claim that holds the device on this node, or is about to get it.
+        boot_id: the ID of the running kernel's boot.
+        since: the start of this daemon.
+        patience: the time for a device to become ready.
+        claim_notified: whether the failure is recorded on the claim.
+        attached_at: the first sight of `Attached` by this daemon; None while it does not hold.
+        visible_at: the first sight of `Visible`; None while it does not hold.
+        leaving_at: the first sight of the deletion; None without one.
         health: the verdict on the device.
-        leaving: the device as it was when its release was begun in this run of the daemon.
-        treated: the outcome of a step of its treatment in this round; None before it.
-        lagging: cards of this node may show identifiers without an event.
+        sharers: the claims that hold a virtual function of the device on this node, each in a clause.
+        offered: whether the node's pool still offers a virtual function of the device.
+        leaving: the device at the beginning of its release by this daemon.
+        treated: the outcome of a treatment step in this round; None before it.
+        lagging: whether cards of this node may show identifiers without an event.
     """
 
     attachment: attachments.DeviceAttachment
@@ -98,7 +98,7 @@ class Observed:
 
     @property
     def awaits_baseline(self) -> bool:
-        """Whether the controller waits for the node to list its cards."""
+        """Return whether the controller waits for the node to list its cards."""
         attachment = self.attachment
         return (
             attachment.identity.sole_arrival
@@ -108,7 +108,7 @@ class Observed:
 
     @property
     def is_recognition_new(self) -> bool:
-        """Whether the report lacks how the device was recognised: by its arrival, or by an identifier that it did not show before."""
+        """Return whether the recognition must be reported: by sole arrival, or by an identifier after a weaker one."""
         if not isinstance(self.match, matching.Found):
             return False
         node = self.attachment.status.node
@@ -119,7 +119,7 @@ class Observed:
 
     @property
     def may_be_disproved(self) -> bool:
-        """Whether the card was recognised by slot or arrival, and may yet show an identifier of the device or of another one."""
+        """Return whether the card was recognised by slot or arrival, and may still show an identifier."""
         match, node = self.match, self.attachment.status.node
         if not isinstance(match, matching.Found) or node is None or node.recognised_by is None:
             return False
@@ -128,12 +128,12 @@ class Observed:
 
     @property
     def card(self) -> model.Card | None:
-        """The card of the device, or None while it cannot be identified."""
+        """Return the card of the device, or None while it cannot be identified."""
         return self.match.card if isinstance(self.match, matching.Found) else None
 
     @property
     def ready(self) -> bool:
-        """Whether the device, as it is now, was found to need nothing more."""
+        """Return whether the last attempt found the device ready, and the device has not changed since."""
         attempt, card = self.attempt, self.card
         return (
             card is not None
@@ -147,14 +147,14 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerSlot:
-    """Power the slot on in which the device waits; then observe it again."""
+    """Power on the slot of the waiting device; then observe it again."""
 
     slot: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListCards:
-    """Remember the node's cards, and acknowledge it on the attachment, before the fabric is asked to attach the device."""
+    """Remember the node's cards and acknowledge that on the attachment, before the fabric attaches the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,11 +173,11 @@ class Treat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Take the next step of the treatment by which the device leaves the node; then plan again.
+    """Take the next step of the treatment of a leaving device; then plan again.
 
     Attributes:
         card: the device; None if the kernel no longer shows it.
-        slot: the slot that it is or was in; empty if there is none.
+        slot: the device's present or last slot; empty without one.
     """
 
     card: model.Card | None
@@ -216,7 +216,7 @@ class ReportClean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPlace:
-    """Record on the attachment where the device is, before it cannot be identified any more."""
+    """Record the device's place on the attachment, while the device can be identified."""
 
     card: model.Card
 
@@ -230,7 +230,7 @@ class ReportHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportBlocked:
-    """Report on the attachment and in an Event why the device cannot be released now."""
+    """Report the obstacle to the device's release on the attachment and in an Event."""
 
     reason: str
     message: str
@@ -243,13 +243,13 @@ class ReportReleased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAgain:
-    """Nothing to do before that moment, unless something changes."""
+    """Look again at that time, or after an earlier change."""
 
     at: datetime.datetime
 
 
 DeviceAction = PowerSlot | Initialise | Treat | Release
-"""Changes the device; the result is observed."""
+"""An action that changes the device. Its result is observed."""
 Report = (
     ReportVisible
     | ReportFailed
@@ -261,5 +261,5 @@ Report = (
     | ReportBlocked
     | ReportReleased
 )
-"""Writes to the API server."""
+"""An action that writes to the API server."""
 Action = DeviceAction | Report | LookAgain

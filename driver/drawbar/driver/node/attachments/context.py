@@ -1,4 +1,4 @@
-"""The surroundings of the work on attachments, and what this daemon remembers of each of them."""
+"""The surroundings of the work on attachments, and this daemon's memory of each attachment."""
 
 import asyncio
 import datetime
@@ -16,27 +16,27 @@ from drawbar.driver.node.treatment import erasing, hooks
 
 DELETION = "deletion"
 _PARTS_OF_PATIENCE = 4
-"""A card may take at most this part of a device's time to show its identifiers: the rest is for its driver and its hook."""
+"""A card may take at most a quarter of a device's time to show its identifiers. The rest is for its driver and its hook."""
 Links = Callable[[str, Mapping[int, netdevs.FunctionLink]], None]
 
 
 @dataclass(slots=True, kw_only=True)
 class Memory:
-    """What this daemon remembers of one attachment; a new daemon observes it again.
+    """This daemon's memory of one attachment; a new daemon observes the attachment again.
 
     Attributes:
-        uid: of the attachment; a later one of the same name has another.
-        claim_notified: the failure is recorded on the claim.
-        attempt: the last try to make the device ready.
-        leaving: the device, since its release was begun.
-        progress: of its treatment after its last use.
-        hook: the run of its hook, or the load of its bitstream.
-        hook_for: uid and allocation timestamp of the claim that this is or was for.
-        functions_for: the same of the claim for which virtual functions are being set up.
-        match: the match of the last look.
-        seen: by condition, and for its deletion, when that was first seen to hold.
-        looked: the device was read from the kernel since it was attached.
+        uid: the attachment's UID; a later attachment of the same name has another.
+        claim_notified: whether the failure is recorded on the claim.
+        looked: whether the device was read from the kernel after it was attached.
         baseline: the node's cards before the attach, for a device that is recognised by its arrival.
+        match: the match of the last look.
+        attempt: the last attempt to make the device ready.
+        leaving: the device, from the beginning of its release.
+        progress: the progress of the treatment after the last use.
+        hook: the run of the hook, or the load of the bitstream.
+        hook_for: UID and allocation timestamp of the hook's claim.
+        functions_for: UID and allocation timestamp of the claim of the virtual functions.
+        seen: the time of first sight of each condition, and of the deletion.
     """
 
     uid: str
@@ -53,14 +53,14 @@ class Memory:
     seen: sightings.Sightings[str] = field(default_factory=sightings.Sightings)
 
     def end_hook(self) -> None:
-        """End its hooks that still run."""
+        """End the hooks that still run."""
         self.progress.draining.end()
         if self.hook is not None:
             self.hook.cancel()
             self.hook = None
 
     def see(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:
-        """Note what of the attachment holds now."""
+        """Note the conditions of the attachment that hold now, and its deletion."""
         for kind in (attachments.ATTACHED, attachments.VISIBLE):
             self.seen.see(kind, attachment.holds(kind) or None, now)
         self.seen.see(DELETION, attachment.deleting or None, now)
@@ -71,8 +71,8 @@ class Sharing:
     """The use of a device's virtual functions on this node.
 
     Attributes:
-        claims: that have one, each in a clause.
-        offered: the node's pool has one.
+        claims: the claims that hold a virtual function, each in a clause.
+        offered: whether the node's pool offers a virtual function.
     """
 
     claims: tuple[str, ...] = ()
@@ -80,13 +80,19 @@ class Sharing:
 
 
 def unshared(_: attachments.DeviceAttachment) -> Sharing:
-    """Return that no virtual function is used."""
+    """Return the sharing of a device without virtual functions in use."""
     return Sharing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """The fingerprint of the card that an attachment had in an inventory; empty without one."""
+    """The card of an attachment in one inventory.
+
+    Attributes:
+        inventory: the inventory.
+        attachment: the attachment at that time.
+        card: the fingerprint of the card; empty without one.
+    """
 
     inventory: index.Inventory
     attachment: attachments.DeviceAttachment
@@ -98,17 +104,27 @@ class Context:
     """The surroundings of the work on attachments.
 
     Attributes:
-        sharing: which claims have virtual functions of an attachment's device, and whether such are offered.
-        offers: whether this node offers the virtual functions of a class of devices that are lent.
-        memories: by name of the attachment; `forget` bounds it.
-        judged: the health of the devices; None where it is not monitored.
+        reporter: writes the reports.
+        arrivals: the node's devices, as the kernel shows them.
+        kernel: writes to sysfs.
+        treatment: the executor of treatments.
+        boot_id: the ID of the running kernel's boot.
+        since: the start of this daemon.
+        patience: the time for a device to become ready, without its hook.
+        clock: the steady clock.
+        time_of_day: the clock of timestamps in objects.
+        holder: returns the UID of the claim that holds a device or is about to get it, by pool and name.
         hooks: runs the programs that make devices ready, and loads bitstreams.
+        judged: the health of the devices; None if it is not monitored.
         links: sets up virtual functions through a network interface, as `netdevs.set_up_functions`; it blocks.
+        sharing: returns the use of the virtual functions of an attachment's device.
+        offers: returns whether this node offers the virtual functions of a class of lent devices.
         companion: returns the DeviceAttachment of that name on this node, or None.
         attached: returns the DeviceAttachments of this node, of all drivers.
-        held: the cards of the attachments, by name, while neither inventory nor attachment changes.
-        ledger: the cards that came and went.
-        local: returns the card of a device that lives in this node, by pool and name; None where the devices are a fabric's.
+        local: returns the card of one of the node's own devices, by pool and name; None for work on fabric devices.
+        memories: the memories by name of the attachment; `forget` removes them.
+        held: a cache of the attachments' cards, by name.
+        ledger: the cards that arrived and vanished.
     """
 
     reporter: reporting.Reporter
@@ -134,17 +150,19 @@ class Context:
     ledger: sole_arrival.Ledger = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ledger", sole_arrival.Ledger(self.arrivals, self.clock, self._released))
+        object.__setattr__(
+            self, "ledger", sole_arrival.Ledger(self.arrivals, self.clock, self._cards_in_release)
+        )
 
     def forget(self, name: str) -> None:
-        """Forget an attachment that is gone."""
+        """Forget an attachment after its removal, and end its hooks."""
         self.held.pop(name, None)
         memory = self.memories.pop(name, None)
         if memory is not None:
             memory.end_hook()
 
     def memory(self, attachment: attachments.DeviceAttachment) -> Memory:
-        """Return what is remembered of the attachment."""
+        """Return the memory of the attachment; make a new one for a new attachment."""
         memory = self.memories.get(attachment.metadata.name)
         if memory is None or memory.uid != attachment.metadata.uid:
             if memory is not None:
@@ -153,7 +171,7 @@ class Context:
         return memory
 
     def match(self, attachment: attachments.DeviceAttachment) -> matching.Match:
-        """Return which of this node's cards the device is, as far as is known now."""
+        """Return the present match of the device with this node's cards."""
         if self.local is not None:
             card = self.local(attachment.spec.pool, attachment.spec.device)
             return matching.Absent() if card is None else matching.Found(card=card, by="identifier")
@@ -163,19 +181,19 @@ class Context:
             identity,
             slot=matching.expected_slot(attachment, self.boot_id),
             record=node if node is not None and node.boot_id == self.boot_id else None,
-            arrivals=self._arrivals(attachment) if identity.sole_arrival else None,
+            arrivals=self._list_arrivals(attachment) if identity.sole_arrival else None,
             neighbours=self._neighbours(attachment),
-            fresh=self._fresh(attachment),
+            fresh=self._fresh_cards(attachment),
         )
 
-    def _arrivals(self, attachment: attachments.DeviceAttachment) -> matching.Arrivals:
+    def _list_arrivals(self, attachment: attachments.DeviceAttachment) -> matching.Arrivals:
         memory = self.memories.get(attachment.metadata.name)
         if memory is None or memory.uid != attachment.metadata.uid:
             return self.ledger.arrivals(None, None)
         return self.ledger.arrivals(memory.baseline, memory.seen.since(attachments.ATTACHED))
 
-    def _fresh(self, attachment: attachments.DeviceAttachment) -> frozenset[str]:
-        """Return the cards that may show more identifiers in time: a device that leaves, or whose time is short, is decided at once."""
+    def _fresh_cards(self, attachment: attachments.DeviceAttachment) -> frozenset[str]:
+        """Return the fingerprints of the fresh cards; none if the device leaves or its time is short, to decide at once."""
         memory = self.memories.get(attachment.metadata.name)
         attached_at = memory.seen.since(attachments.ATTACHED) if memory is not None else None
         wait = min(datetime.timedelta(seconds=sole_arrival.FRESH_SECONDS), self.patience / _PARTS_OF_PATIENCE)
@@ -183,14 +201,14 @@ class Context:
         return frozenset() if attachment.deleting or is_short else self.ledger.fresh(wait)
 
     def _neighbours(self, attachment: attachments.DeviceAttachment) -> matching.Neighbours:
-        """Return the other attachments of this node that still have, or wait for, a card."""
+        """Return the other attachments of this node that still have a card or wait for one."""
         name = attachment.metadata.name
         rest = [
             each
             for each in self.attached()
             if each.metadata.name != name and not each.holds(attachments.RELEASED)
         ]
-        recognised = {each.metadata.name: self._recorded(each) for each in rest}
+        recognised = {each.metadata.name: self._recorded_fingerprint(each) for each in rest}
         return matching.Neighbours(
             identities=tuple(each.identity for each in rest),
             cards=frozenset(card for card in map(self._held_card, rest) if card),
@@ -201,46 +219,46 @@ class Context:
                     slot=matching.expected_slot(each, self.boot_id),
                 )
                 for each in rest
-                # The controller attaches a device without identifiers only after the one before has been recognised.
+                # The controller attaches a device without identifiers only after the recognition of the previous one.
                 if not recognised[each.metadata.name]
                 and (each.holds(attachments.ATTACHED) or not each.identity.sole_arrival)
             ),
         )
 
-    def _recorded(self, attachment: attachments.DeviceAttachment) -> str:
-        """Return the fingerprint of the card that was recognised in this boot; empty without one."""
+    def _recorded_fingerprint(self, attachment: attachments.DeviceAttachment) -> str:
+        """Return the fingerprint of the attachment's recognised card in this boot; empty without one."""
         node = attachment.status.node
         if node is None or node.boot_id != self.boot_id or node.recognised_by is None:
             return ""
         return node.recognised_by.fingerprint
 
     def _held_card(self, attachment: attachments.DeviceAttachment) -> str:
-        """Return the fingerprint of the card that the attachment has; compared once for each inventory, not for each match."""
+        """Return the fingerprint of the attachment's card, or an empty text. It is cached for each inventory."""
         inventory, name = self.arrivals.inventory, attachment.metadata.name
         held = self.held.get(name)
         if held is None or held.inventory is not inventory or held.attachment is not attachment:
-            node = attachment.status.node if self._recorded(attachment) else None
+            node = attachment.status.node if self._recorded_fingerprint(attachment) else None
             card = matching.held_card(inventory, attachment.identity, node)
             held = self.held[name] = _Held(inventory=inventory, attachment=attachment, card=card)
         return held.card
 
-    def _released(self) -> frozenset[str]:
-        """Return the fingerprints of the cards that may leave this node."""
-        leaving = (self._recorded(each) for each in self.attached() if each.deleting)
+    def _cards_in_release(self) -> frozenset[str]:
+        """Return the fingerprints of the cards in release."""
+        leaving = (self._recorded_fingerprint(each) for each in self.attached() if each.deleting)
         return frozenset(card for card in leaving if card)
 
     def card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:
-        """Return the device, or None if this node does not have it."""
+        """Return the device's card, or None if this node does not have it."""
         match = self.match(attachment)
         return match.card if matching.is_expected(match, attachment) else None
 
     def last_card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:
-        """Return the device as the last round for its attachment saw it, or None."""
+        """Return the device's card in the last round for its attachment, or None."""
         match = self.memory(attachment).match
         return match.card if matching.is_expected(match, attachment) else None
 
     def members(self, attachment: attachments.DeviceAttachment) -> tuple[actions.Member, ...]:
-        """Return the other members of its composite."""
+        """Return the other members of the device's composite."""
         return tuple(self._member(name) for name in attachment.spec.companions)
 
     def _member(self, name: str) -> actions.Member:
@@ -252,7 +270,7 @@ class Context:
         return actions.Member(name=name, attachment=attachment, card=card, missing=missing)
 
     def pending_step(self, attachment: attachments.DeviceAttachment) -> str:
-        """Return what keeps the device from being ready, in a clause; empty if this daemon is not at work on it."""
+        """Return the pending step before the device is ready, in a clause; empty if this daemon does not work on it."""
         memory = self.memories.get(attachment.metadata.name)
         if memory is None or memory.uid != attachment.metadata.uid:
             return ""
@@ -262,5 +280,5 @@ class Context:
         return memory.attempt.missing if memory.attempt is not None else ""
 
     def companions(self, attachment: attachments.DeviceAttachment) -> tuple[model.Card, ...]:
-        """Return the cards of the other members of its composite that this node has."""
+        """Return the cards of the other composite members on this node."""
         return tuple(member.card for member in self.members(attachment) if member.card is not None)

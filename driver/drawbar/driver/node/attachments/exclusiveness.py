@@ -1,9 +1,9 @@
-"""Reports an attached device that another driver's ResourceSlice offers as well.
+"""Reports of attached devices that another driver's ResourceSlice offers as well.
 
-A vendor's driver that looks for devices when it starts, or follows hot-plug, publishes a card that a fabric has attached, and
-two pods may get it. Drawbar cannot prevent that, and takes nothing away from its own claim. It writes the condition
-`Exclusive` False on the DeviceAttachment and Events on it and its claim. The condition becomes True after the other driver has
-left the device out for the quiet time, so that a driver that is updated causes one report and not several.
+If a vendor's driver starts, or follows hot-plug, it may publish a card from the fabric. Then two pods may get the card. Drawbar
+cannot prevent that, and its own claim keeps the device. It sets the condition `Exclusive` to False on the DeviceAttachment, and
+writes Events on the attachment and its claim. The condition becomes True once the other driver has not offered the device for
+the quiet time. So an update of that driver causes only one report.
 """
 
 import datetime
@@ -38,7 +38,7 @@ class Exclusiveness:
     async def reconcile(
         self, attachment: attachments.DeviceAttachment, now: datetime.datetime
     ) -> float | None:
-        """Report what changed; return the seconds after which to look again, or None.
+        """Report a change; return the seconds until the next look, or None.
 
         Raises:
             errors.KubeError: the report was not written.
@@ -72,7 +72,7 @@ class Exclusiveness:
         return None
 
     def forget(self, name: str) -> None:
-        """Forget an attachment that is gone."""
+        """Forget an attachment after its removal."""
         self._last.pop(name, None)
 
     def _find_offer(self, attachment: attachments.DeviceAttachment) -> otherslices.Offered | None:
@@ -80,12 +80,12 @@ class Exclusiveness:
             return None
         card = self._card(attachment)
         offers = coexistence.find_offers(card, self._offered(), whole=True) if card is not None else ()
-        # Always the same one, so that the message stays.
+        # The order is fixed, so that the message stays the same.
         return min(offers, key=lambda offer: (offer.driver, offer.pool, offer.name), default=None)
 
 
 def count(listed: Iterable[attachments.DeviceAttachment]) -> int:
-    """Return the number of attachments whose device another driver offers, too."""
+    """Return the number of attachments whose device another driver offers as well."""
     conditions = (meta.find(each.status.conditions, attachments.EXCLUSIVE) for each in listed)
     return sum(condition is not None and not condition.is_true for condition in conditions)
 

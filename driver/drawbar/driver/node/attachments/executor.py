@@ -1,7 +1,8 @@
-"""Executes the actions of `attachments.plan`, one side effect each.
+"""The executor of the actions of `attachments.plan`, with one side effect each.
 
-An action on the device changes what is observed, so the plan is made again in the same round, `ROUNDS_MAX` times at most;
-then the key is queued again. On any error it stops; the key is queued again after a pause, and everything is observed again.
+An action on the device changes the observation, so the plan is made again in the same call, at most `ROUNDS_MAX` times. Then
+the key is queued again. On an error the executor stops, the key is queued again after a pause, and everything is observed
+again.
 """
 
 import datetime
@@ -15,9 +16,9 @@ from drawbar.driver.node.attachments.context import Context
 from drawbar.driver.node.inventory import model
 
 ROUNDS_MAX = 8
-"""Plans in one call: an arrival takes two, a step of a treatment one."""
+"""The greatest number of plans in one call. An arrival takes two, each step of a treatment one."""
 AGAIN_SECONDS = 0.05
-"""After so many rounds other attachments are reconciled first."""
+"""The pause after so many rounds, in which other attachments are reconciled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +26,8 @@ class _Effect:
     """The effect of an action on the rest of the round.
 
     Attributes:
-        again: plan again, else the round is over.
-        treated: the outcome of a step of a treatment.
+        again: whether to plan again; otherwise the round ends.
+        treated: the outcome of a treatment step; None without one.
     """
 
     again: bool = False
@@ -34,10 +35,10 @@ class _Effect:
 
 
 async def reconcile(context: Context, attachment: attachments.DeviceAttachment) -> float | None:
-    """Make one round for one attachment; return the seconds after which to look again, if time alone can change it.
+    """Make one round for one attachment; return the seconds until the next look, or None if only a change needs one.
 
     Raises:
-        kube_errors.KubeError: a write failed; observe again and decide again.
+        kube_errors.KubeError: a write failed; observe and plan again.
     """
     acting, effect = _Acting(context, attachment), _Effect()
     for _ in range(ROUNDS_MAX):
@@ -56,7 +57,7 @@ async def reconcile(context: Context, attachment: attachments.DeviceAttachment) 
 
 
 class _Acting:
-    """The actions of one round, on the attachment as it was when the round began."""
+    """The execution of one round's actions, on the attachment as it was at the beginning."""
 
     def __init__(self, context: Context, attachment: attachments.DeviceAttachment) -> None:
         self._context = context
@@ -66,7 +67,7 @@ class _Acting:
     async def carry_out(
         self, action: actions.DeviceAction | actions.Report, now: datetime.datetime
     ) -> _Effect:
-        """Execute one action."""
+        """Execute one action; return its effect on the round."""
         match action:
             case actions.PowerSlot(slot=slot):
                 return await self._power(slot, now)
@@ -85,7 +86,7 @@ class _Acting:
         reporter, attachment, now = self._context.reporter, self._attachment, self._context.time_of_day()
         match action:
             case actions.ReportVisible(card=card):
-                await reporter.visible(attachment, self._recognised(card), now)
+                await reporter.visible(attachment, self._recognise(card), now)
             case actions.ReportFailed(reason=reason, message=message):
                 await reporter.failed(attachment, reason, message, now)
             case actions.ReportToClaim(reason=reason, message=message):
@@ -95,9 +96,9 @@ class _Acting:
                 self._memory.baseline = self._context.ledger.baseline()
                 await reporter.listed(attachment)
             case actions.ReportClean(card=card):
-                await reporter.clean(attachment, self._recognised(card))
+                await reporter.clean(attachment, self._recognise(card))
             case actions.RecordPlace(card=card):
-                await reporter.place(attachment, self._recognised(card))
+                await reporter.place(attachment, self._recognise(card))
             case actions.ReportHealth(verdict=verdict):
                 await reporter.health(attachment, verdict)
             case actions.ReportBlocked(reason=reason, message=message):
@@ -107,11 +108,11 @@ class _Acting:
             case _:
                 assert_never(action)
 
-    def _recognised(self, card: model.Card) -> reporting.Recognised:
+    def _recognise(self, card: model.Card) -> reporting.Recognised:
         return reporting.recognise(self._attachment, card, self._memory.match)
 
     async def _power(self, slot: str, now: datetime.datetime) -> _Effect:
-        """Power a slot on. A card in it arrives with an event."""
+        """Power a slot on; return the effect on the round. An event reports the card that arrives."""
         missing = "it was switched on, and stays off"
         try:
             await self._context.kernel.power_slot(slot, on=True)
@@ -121,7 +122,7 @@ class _Acting:
         return _Effect()
 
     async def _treat(self, card: model.Card, now: datetime.datetime) -> _Effect:
-        outcome = await self._context.treatment.step(self._order(card), self._memory.progress)
+        outcome = await self._context.treatment.step(self._make_order(card), self._memory.progress)
         if isinstance(outcome, treatment.Done):
             self._memory.progress = treatment.Progress()
         why = outcome.message if isinstance(outcome, treatment.Blocked) else ""
@@ -131,14 +132,16 @@ class _Acting:
     async def _release(self, card: model.Card | None, slot: str) -> _Effect:
         self._memory.leaving = card
         outcome = await self._context.treatment.step(
-            self._order(card, slot, leaves=True), self._memory.progress
+            self._make_order(card, slot, leaves=True), self._memory.progress
         )
         if isinstance(outcome, treatment.Done):
             self._memory.leaving = None
         return _Effect(again=True, treated=outcome)
 
-    def _order(self, card: model.Card | None, slot: str = "", *, leaves: bool = False) -> treatment.Order:
-        """Return what is to be done with the device. Its last user's claim names the hooks."""
+    def _make_order(
+        self, card: model.Card | None, slot: str = "", *, leaves: bool = False
+    ) -> treatment.Order:
+        """Return the order for the treatment of the device, with the hooks of its last user's claim."""
         attachment, runner = self._attachment, self._context.hooks
         node = attachment.status.node or attachments.NodeReport()
         return treatment.Order(

@@ -1,8 +1,9 @@
-"""The virtual functions that a claim's class asks for: what is to be done until the device has them; pure.
+"""The steps that make and set up the virtual functions of a claim's class; pure.
 
-They are made without drivers, set up through their physical function, and only then get their drivers, since a driver reads
-what it is to be when it begins. On a network card it asks the physical function, which answers while its interface is up. Before the first step those of anybody else go, so the outcome is the same whatever was
-there. Each physical function of the device gets all groups.
+The functions are made without drivers, and set up through their physical function. Only then do they get their drivers,
+because a driver reads its settings when it starts. On a network card the driver asks the physical function, which answers while
+its interface is up. The first step removes all former virtual functions, so the result does not depend on them. Each physical
+function of the device gets all groups.
 
 Source: Documentation/PCI/pci-iov-howto.rst; Documentation/ABI/testing/sysfs-bus-pci; rtnetlink(7), IFLA_VF_*.
 """
@@ -18,7 +19,12 @@ from drawbar.fabric.classes import DeviceClass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Make:
-    """Give a physical function so many virtual ones without drivers, in place of those that it has."""
+    """Make virtual functions without drivers, in place of the present ones.
+
+    Attributes:
+        address: the physical function.
+        count: the number of virtual functions.
+    """
 
     address: str
     count: int
@@ -26,7 +32,12 @@ class Make:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetLinks:
-    """Set the network interface of a physical function up, and through it virtual functions by their numbers."""
+    """Set up the network interface of a physical function, and through it the links of its virtual functions.
+
+    Attributes:
+        interface: the network interface.
+        links: the settings by number of the virtual function.
+    """
 
     interface: str
     links: Mapping[int, netdevs.FunctionLink]
@@ -34,7 +45,14 @@ class SetLinks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveDriver:
-    """Give a virtual function its driver; None for the one that the kernel chooses."""
+    """Bind a virtual function's driver.
+
+    Attributes:
+        owner: the physical function.
+        address: the virtual function.
+        driver: the driver; None for the kernel's choice.
+        instead: the driver to unbind first; None without one.
+    """
 
     owner: str
     address: str
@@ -46,7 +64,7 @@ Step = Make | SetLinks | GiveDriver
 
 
 def problem(card: model.Card, wanted: parameters.VirtualFunctions) -> str | None:
-    """Return why the device can never have them, in a clause with the remedy."""
+    """Return why the device can never have these virtual functions, in a clause with the remedy, or None."""
     count, owners = len(wanted.members), tuple(_owners(card))
     if not owners:
         return (
@@ -64,12 +82,12 @@ def problem(card: model.Card, wanted: parameters.VirtualFunctions) -> str | None
 
 
 def find_missing(card: model.Card, wanted: parameters.VirtualFunctions, *, needs_driver: bool) -> str:
-    """Return what is missing before the device has them, in a clause; empty where nothing is.
+    """Return the first missing part of the virtual functions, in a clause; empty if nothing is missing.
 
     Args:
         card: the device.
-        wanted: what its class asks for.
-        needs_driver: what a virtual function of this class is good for comes from its kernel driver.
+        wanted: the virtual functions of its class.
+        needs_driver: whether virtual functions of this class are useless without a kernel driver.
     """
     by_address = {function.address: function for function in card.functions}
     with_links = _owners_with_links(card) if _sets_links(wanted) else ()
@@ -91,13 +109,13 @@ def find_missing(card: model.Card, wanted: parameters.VirtualFunctions, *, needs
 
 
 def steps(card: model.Card, wanted: parameters.VirtualFunctions, *, key: str, begun: bool) -> Iterator[Step]:
-    """Return the next steps; after them the device is looked at again.
+    """Yield the next steps. After them, the caller looks at the device again.
 
     Args:
         card: the device.
-        wanted: what its class asks for.
-        key: of the device, from which stable addresses are made.
-        begun: the steps of before were for the same claim.
+        wanted: the virtual functions of its class.
+        key: the device's key, the source of stable addresses.
+        begun: whether the former steps were for the same claim.
     """
     if _sets_links(wanted) and not all(owner.net_interfaces for owner in _owners_with_links(card)):
         return
@@ -123,13 +141,13 @@ def steps(card: model.Card, wanted: parameters.VirtualFunctions, *, key: str, be
 
 
 def stable_address(key: str) -> str:
-    """Return a hardware address for what the key names: unicast, and locally administered (IEEE 802, 8.4)."""
+    """Return the hardware address of a key: unicast, and locally administered (IEEE 802, 8.4)."""
     first, *rest = hashlib.sha256(key.encode()).digest()[:6]
     return ":".join(f"{byte:02x}" for byte in (first & 0xFC | 0x02, *rest))
 
 
 def _owners(card: model.Card) -> Iterator[model.PciFunction]:
-    """Return the physical functions that can have virtual ones."""
+    """Return the physical functions with support for virtual ones."""
     return (
         function
         for function in card.functions
@@ -138,7 +156,7 @@ def _owners(card: model.Card) -> Iterator[model.PciFunction]:
 
 
 def _owners_with_links(card: model.Card) -> tuple[model.PciFunction, ...]:
-    """Return the physical functions through which links are set up: of a card with others, its network functions alone."""
+    """Return the physical functions that set up links: the network functions if there are any, else all."""
     owners = tuple(_owners(card))
     network = tuple(
         owner for owner in owners if owner.device_class is DeviceClass.NIC or owner.net_interfaces

@@ -1,4 +1,4 @@
-"""Makes one device ready for its claim: driver, versions, virtual functions, hook or bitstream, in this order."""
+"""The initialisation of one device for its claim: driver, versions, virtual functions, hook or bitstream, in this order."""
 
 import asyncio
 import datetime
@@ -31,7 +31,7 @@ _ALL_ONES = "its configuration space answers with ones alone"
 
 
 class Initialisation:
-    """The initialisation of one device, for the attachment as it was at the beginning of a round."""
+    """The initialisation of one device, for its attachment at the beginning of a round."""
 
     def __init__(self, context: Context, attachment: attachments.DeviceAttachment) -> None:
         self._context = context
@@ -39,7 +39,7 @@ class Initialisation:
         self._memory = context.memory(attachment)
 
     async def run(self, card: model.Card, now: datetime.datetime) -> None:
-        """Make the device ready as far as can be done at once, and remember the result."""
+        """Take all steps towards a ready device that need no wait, and remember the result."""
         reason, final, waits = "", False, False
         try:
             if await asyncio.to_thread(pci.is_silent, f"{self._context.kernel.sysfs}/{card.first.path}"):
@@ -51,11 +51,11 @@ class Initialisation:
                 if not waits:
                     said = parameters.DeviceParameters(memory=self._attachment.spec.memory)
                     missing = await operations.initialise(self._context.kernel, card, said) or ""
-                old = await self._too_old(card) if not missing else None
+                old = await self._find_too_old(card) if not missing else None
                 if old is not None:
                     missing, reason, final = old, reasons.VERSION_TOO_OLD, True
                 elif not missing:
-                    missing = await self._functions(card, needs_driver=operations.needs_driver)
+                    missing = await self._make_functions(card, needs_driver=operations.needs_driver)
                     missing = missing or self._hook(card)
         except errors.KernelRefused as refused:
             missing = str(refused)
@@ -65,17 +65,17 @@ class Initialisation:
 
     @property
     def _operations(self) -> classes.Class:
-        """The class of the device, as a member of its composite."""
+        """Return the class of the device, as a member of its composite."""
         operations = classes.by_name(self._attachment.identity.device_class)
         return operations.for_composite(self._context.companions(self._attachment))
 
     def _awaited_member(self) -> str:
-        """Return the member for which an interleaved device waits, in a clause; empty if it waits for none."""
+        """Return the member that an interleaved device waits for, in a clause; empty without one."""
         if not self._attachment.spec.memory.interleave:
             return ""
         return plan.awaited(self._attachment, self._context.members(self._attachment)) or ""
 
-    async def _too_old(self, card: model.Card) -> str | None:
+    async def _find_too_old(self, card: model.Card) -> str | None:
         claim = self._attachment.spec.claim
         if claim is None or claim.minimum_versions == attachments.Versions():
             return None
@@ -85,7 +85,7 @@ class Initialisation:
 
     @property
     def _may_be_in_use(self) -> bool:
-        """Whether pods of the claim may use the device already, so it is not set up any more."""
+        """Return whether pods of the claim may use the device already. Then it is not set up again."""
         attachment, claim, node = self._attachment, self._attachment.spec.claim, self._attachment.status.node
         return (
             claim is not None
@@ -94,12 +94,12 @@ class Initialisation:
             and (node.claim_uid, node.boot_id) == (claim.uid, self._context.boot_id)
         )
 
-    async def _functions(self, card: model.Card, *, needs_driver: bool) -> str:
-        """Go towards the virtual functions of the claim's class; return what is still missing.
+    async def _make_functions(self, card: model.Card, *, needs_driver: bool) -> str:
+        """Take the next steps to the virtual functions of the claim's class; return the missing part, or an empty text.
 
         Raises:
-            errors.CannotSetUp: the device can never have them.
-            errors.KernelRefused: the kernel will not.
+            errors.CannotSetUp: the device can never have these virtual functions.
+            errors.KernelRefused: the kernel refused a step.
         """
         spec, memory = self._attachment.spec, self._memory
         wanted = spec.claim.virtual_functions if spec.claim is not None else None
@@ -144,7 +144,7 @@ class Initialisation:
                 assert_never(step)
 
     def _hook(self, card: model.Card) -> str:
-        """Run the hook of the claim's class, or load the bitstream, once for the claim; return what is still missing.
+        """Run the hook of the claim's class or load the bitstream, once for the claim; return the missing step, or an empty text.
 
         Raises:
             errors.HookFailed: the hook did not succeed.
@@ -178,7 +178,7 @@ def remember(
     final: bool = False,
     waits: bool = False,
 ) -> None:
-    """Remember the result of an attempt. Failed attempts of the same kind in a row count from the first."""
+    """Remember the result of an attempt. The start of consecutive failures of the same kind is kept."""
     before = memory.attempt
     same = before is not None and (before.card is None) == (card is None) and bool(before.missing)
     since = before.since if before is not None and same else now

@@ -1,7 +1,7 @@
-"""Makes a device ready by the hook of its claim's class, or by a bitstream that a DFL card's driver loads.
+"""The run of a class's hook, or the load of a bitstream by the driver of a DFL card.
 
-A kernel that is loading a bitstream cannot be stopped: until it is done, none is loaded into the same card. What is loaded is what was
-checked: the bytes in this process's memory.
+A kernel that loads a bitstream cannot be stopped. Until it has finished, no other is loaded into the same card. The loaded bytes
+are the checked bytes in this process's memory, even if the file changes.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from drawbar.driver.node.inventory import model, pci
 from drawbar.driver.node.treatment import hooks
 
 BITSTREAM_BYTES = 64 << 20
-"""Of a bitstream that the daemon loads itself, which it has in memory; the largest for DFL cards have half as many."""
+"""The greatest size of a bitstream that the daemon loads itself, from memory. The largest for DFL cards have half that size."""
 LOADS_MAX = 2
-"""Bitstreams in memory at once: the chart's limit is 256 MiB."""
+"""The greatest number of bitstreams in memory. The chart's memory limit is 256 MiB."""
 _LOADS = threading.BoundedSemaphore(LOADS_MAX)
 
 
@@ -33,7 +33,7 @@ def begin(
     asked: attachments.Initialisation,
     card: model.Card,
 ) -> asyncio.Task[str]:
-    """Begin to make a device ready; the task returns why it is not, empty if it is."""
+    """Begin the hook or the load. Return its task, which returns the reason of a failure, or an empty text."""
     work = _run if asked.hook else _load
     return runner.start("initialisation", attachment, work(runner, attachment, asked, card))
 
@@ -65,7 +65,7 @@ async def _load(
         _load_now, runner, asked, card, lambda: time.monotonic() < ends and not given_up.is_set()
     )
     try:
-        # A load that a kernel does not end keeps the next one from the same card.
+        # A load that hangs in the kernel blocks the next one into the same card.
         await runner.kernel.run(
             f"the design of {card.address}",
             f"to load bitstream {asked.bitstream} into {card.address}{whose}",
@@ -104,9 +104,9 @@ def _load_now(
 
 
 def not_loaded(asked: attachments.Initialisation, card: model.Card, sysfs: Path) -> str:
-    """Return what the kernel reports of a bitstream that a hook has not loaded, in a clause; empty where it did. Reads files.
+    """Return the kernel's report that a hook has not loaded the bitstream, in a clause, or an empty text. It reads files.
 
-    Most cards have no `fpga_manager`, and then the hook's word is all there is.
+    Most cards have no `fpga_manager`. Then only the hook's exit status counts.
     """
     paths = [manager.path for function in card.functions for manager in function.fpga_managers]
     shown = fpga.unloaded(pci.read_fpga_managers(str(sysfs), paths))
@@ -119,10 +119,10 @@ def not_loaded(asked: attachments.Initialisation, card: model.Card, sysfs: Path)
 
 
 async def bitstream(settings: hooks.Settings, asked: attachments.Initialisation) -> Path | None:
-    """Return the path of the bitstream that is asked for, once its content is as asked; None where none is.
+    """Check the demanded bitstream; return its path, or None if there is no demand.
 
     Raises:
-        errors.HookFailed: there is none of that name, or it has other content.
+        errors.HookFailed: the file is absent, or has other content.
     """
     if not asked.bitstream:
         return None
@@ -132,7 +132,7 @@ async def bitstream(settings: hooks.Settings, asked: attachments.Initialisation)
 
 
 def _read_bitstream(settings: hooks.Settings, asked: attachments.Initialisation) -> bytearray:
-    """Return the content of the bitstream that is asked for; otherwise as `bitstream`. Blocks."""
+    """Check the demanded bitstream as `bitstream` does; return its content. It blocks."""
     path = hooks.trusted_file(settings.bitstreams, asked.bitstream, "bitstream")
     try:
         with path.open("rb", buffering=0) as file:

@@ -1,17 +1,17 @@
-"""Makes the devices that live in this node ready for the claims that were given them.
+"""The work that makes the node's own devices ready for their claims.
 
-Each demand becomes a DeviceAttachment in memory (`local.demands`), and the plan and the executor of fabric devices do the rest:
-drivers, virtual functions, minimum versions, hooks and bitstreams. The reports go elsewhere: what has to outlive the daemon goes into
-the device's mark on disk, the binding conditions onto the claim as ever.
+Each demand becomes a DeviceAttachment in memory (`local.demands`). The plan and the executor of fabric devices do the rest:
+drivers, virtual functions, minimum versions, hooks and bitstreams. The reports differ: lasting facts go into the device's mark
+on disk, and binding conditions go onto the claim as usual.
 
-Demands come from two sides. Where devices have binding conditions, all claims are watched, since a pod that is not bound is
-unknown to the kubelet. Everywhere Prepare hands over each claim that it has read: so a device without binding conditions is made
+There are two sources of demands. If devices have binding conditions, all claims are watched, because the kubelet does not know
+an unbound pod. In any case Prepare hands over each claim that it has read. So a device without binding conditions is made
 ready, too, while its pod waits on the node.
 
-A failure first becomes a taint, if the device or this node is to blame; the claim learns of it once the taint is published, so
-the scheduler does not pick the device again. A bitstream that the claim itself names blames no device.
+If the device or this node caused a failure, it first becomes a taint. The claim gets the failure once the taint is published, so
+that the scheduler does not pick the device again. A failure of the claim's own bitstream taints no device.
 
-Only the instance that acts on the node's devices works on them. Every instance answers what the marks show.
+Only the instance that acts on the node's devices works on them. Every instance answers from the marks.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ log = logging.getLogger(__name__)
 
 WORKERS = 2
 LOOK_SECONDS = 1.0
-"""Between two looks at a device that has to be cleaned first."""
+"""The pause between two looks at a device that has to be cleaned first."""
 TAINTED_LOOK_SECONDS = 0.05
 TAINTED_MAX_SECONDS = 10.0
-"""How long a claim waits for its failure until the device's taint is published."""
+"""The longest wait for the publication of a device's taint before the claim gets the failure."""
 AGAIN_SECONDS = 60.0
-"""After so long a Prepare has a device tried again that only the kubelet waits for."""
+"""The time after a failure at which a Prepare starts a new attempt, if only the kubelet waits for the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +52,13 @@ class Surroundings:
     """The surroundings of the work on local devices.
 
     Attributes:
-        context: of the executor for a fabric's devices.
-        card: returns a device as it is now, by pool and name; None while it is not here.
-        published: this node's slices.
+        node_name: the name of this node.
+        driver: the name of the DRA driver.
+        context: the surroundings of the work on fabric devices.
+        marks: the marks of the devices to clean.
+        cleaner: the cleaner of the devices.
+        card: returns a device as it is now, by pool and name; None while it is absent.
+        published: returns this node's slices.
         changed: called after the state of a device changed.
         probations: the failures that still count.
     """
@@ -70,7 +74,7 @@ class Surroundings:
     probations: probation.Probations
 
     def attachment(self, demand: demands.Demand, mark: demands.Mark | None) -> attachments.DeviceAttachment:
-        """Return a demand as an attachment, with the status that the mark shows."""
+        """Return the demand as an attachment, with the status of the mark."""
         card = self.card(demand.pool, demand.device)
         serial = (residents.serial(card) or "") if card is not None else ""
         return demands.attachment(demand, mark, self.context.boot_id, serial=serial)
@@ -81,9 +85,10 @@ class _Work:
     """The work on one device for one claim.
 
     Attributes:
+        demand: the claim's demand.
         value: the demand with the state of the device; None before its mark was read.
-        refused_since: since when it has to be cleaned first.
-        failed_at: when it failed.
+        refused_since: the time since which a cleaning has to come first; None without one.
+        failed_at: the time of the failure; None without one.
     """
 
     demand: demands.Demand
@@ -94,11 +99,11 @@ class _Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Reporter(reporting.Reporter):
-    """Reports on claims as ever, and what concerns the attachment to `keep`.
+    """A reporter with the usual reports on claims, and with attachments in memory.
 
     Attributes:
         keep: takes an attachment with its new status.
-        is_awaited: whether the scheduler waits for the device's conditions.
+        is_awaited: returns whether the scheduler waits for the device's conditions.
     """
 
     keep: Callable[[attachments.DeviceAttachment], Awaitable[None]]
@@ -107,7 +112,7 @@ class Reporter(reporting.Reporter):
     async def report_to_claim(
         self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
     ) -> None:
-        """The scheduler may take the allocation back. No controller records that on the pods."""
+        """Report the failure on the claim and on its pods, so that the scheduler may take the allocation back."""
         claim = await self._set_claim_condition(attachment, bindings.NODE_FAILED, reason, message, now)
         if claim is not None:
             self.recorder.tell_pods(claim, warning=True, reason=reason, message=message)
@@ -134,7 +139,7 @@ class Reporter(reporting.Reporter):
 
 
 class LocalDevices:
-    """The demands for this node's own devices, and the work on them. Bounded by the devices that the node has published."""
+    """The demands for this node's own devices, and the work on them, at most one for each published device."""
 
     def __init__(self, around: Surroundings, contained: containment.Containment | None = None) -> None:
         self._around = around
@@ -163,7 +168,7 @@ class LocalDevices:
         )
 
     def claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
-        """Take over what a claim asks of this node's devices now."""
+        """Take over the present demands of a claim for this node's devices."""
         claim = new or old
         if claim is None:
             return
@@ -176,7 +181,7 @@ class LocalDevices:
             self._ask(demand)
 
     def claim_read(self, claim: claims.ResourceClaim) -> None:
-        """Take over what a claim asks that is being prepared; have a device that failed a while ago tried again."""
+        """Take over the demands of a claim in preparation; after an older failure, begin a new attempt."""
         if not self._is_acting:
             # The kubelet asks again, when this instance may be the one that acts.
             return
@@ -190,35 +195,35 @@ class LocalDevices:
             )
             if is_old and not demand.is_awaited:
                 self._end(demand.device)
-                # With it its hook's result.
+                # This forgets the hook's result, too.
                 self._context.forget(demands.NAME_PREFIX + demand.device)
             self._ask(demand)
 
     def over(self, mark: demands.Mark) -> None:
-        """The allocation of a mark is over. The watch reports it for a demand that the scheduler waits for."""
+        """End the work for a mark's claim, because its allocation has ended; the watch ends awaited demands."""
         work = self._works.get(mark.device)
         if work is not None and not work.demand.is_awaited and mark.is_of(*work.demand.user):
             self._end(mark.device)
 
     def changed(self) -> None:
-        """The kernel shows something new, or a device was cleaned."""
+        """Look at all devices again, because the hardware changed or a device was cleaned."""
         for device in self._works:
             self._queue.add(device)
 
     def is_followed(self, claim: claims.ResourceClaim) -> bool:
-        """Return whether a claim asks anything of this node's devices."""
+        """Return whether a claim has demands for this node's devices."""
         return bool(self._demands(claim))
 
     def attachment(
         self, pool: str, device: str, uid: str, allocation_timestamp: str | None
     ) -> attachments.DeviceAttachment:
-        """Return the device as it stands for that claim. Reads a file.
+        """Return the state of the device for that claim, as an attachment. It reads a file.
 
         Args:
-            pool: of the device.
-            device: its name.
-            uid: of the claim.
-            allocation_timestamp: of its allocation; None where it is not known.
+            pool: the device's pool.
+            device: the device's name.
+            uid: the claim's UID.
+            allocation_timestamp: the time of the claim's allocation; None if unknown.
         """
         work = self._works.get(device)
         value = work.value if work is not None else None
@@ -237,7 +242,7 @@ class LocalDevices:
         return self._around.attachment(demand, mark)
 
     def pending_step(self, attachment: attachments.DeviceAttachment) -> str:
-        """Return what keeps a device from being ready, in a clause; empty if this daemon is not at work on it."""
+        """Return the pending step before the device is ready, in a clause; empty if this daemon does not work on it."""
         return self._context.pending_step(attachment)
 
     async def run(self) -> None:
@@ -275,13 +280,13 @@ class LocalDevices:
         if work is None:
             self._context.forget(demands.NAME_PREFIX + device)
             return self._probations.remaining_seconds(device)
-        value = await self._begun(work)
+        value = await self._begin(work)
         if value is None:
             return LOOK_SECONDS
         if demands.is_failed(value) and value.status.error is None:
             if work.demand.is_awaited and self._is_kept_away(work):
                 visible = meta.find(value.status.conditions, attachments.VISIBLE)
-                assert visible is not None  # or it would not have failed
+                assert visible is not None  # a failed device has this condition
                 failure = attachments.Failure(reason=visible.reason, message=visible.message)
                 status = msgspec.structs.replace(value.status, error=failure)
                 value = work.value = msgspec.structs.replace(value, status=status)
@@ -293,17 +298,17 @@ class LocalDevices:
                 )
         again = await executor.reconcile(self._context, value)
         is_news = self._works.get(device) is not work or work.value is not value
-        return 0.0 if is_news else _earlier(again, self._probations.remaining_seconds(device))
+        return 0.0 if is_news else _earliest(again, self._probations.remaining_seconds(device))
 
-    async def _begun(self, work: _Work) -> attachments.DeviceAttachment | None:
-        """Return the device as it stands for its claim; None while it has to be cleaned before.
+    async def _begin(self, work: _Work) -> attachments.DeviceAttachment | None:
+        """Return the state of the device for its claim; None while another claim holds it or it has to be cleaned.
 
-        Its mark is written first: whatever is left half done after this is cleaned.
+        The mark is written first, so that a device with unfinished work is cleaned.
         """
         demand, around = work.demand, self._around
         refusal = around.cleaner.refusal(demand.pool, demand.device, *demand.user)
         if refusal is not None:
-            return await self._unclean(work)
+            return await self._fail_if_unclean(work)
         if self._context.holder(demand.pool, demand.device) not in (None, demand.claim.uid):
             return None
         work.refused_since = None
@@ -324,8 +329,11 @@ class LocalDevices:
         work.value = value
         return value
 
-    async def _unclean(self, work: _Work) -> attachments.DeviceAttachment | None:
-        """Give up on a device that cannot be cleaned in time; cleaning itself takes as long as it takes."""
+    async def _fail_if_unclean(self, work: _Work) -> attachments.DeviceAttachment | None:
+        """Report a failure if the cleaning of the device is blocked for too long; return the failed device, else None.
+
+        A cleaning without an obstacle may take any time.
+        """
         context, demand = self._context, work.demand
         now = context.clock()
         if work.refused_since is None:
@@ -341,7 +349,7 @@ class LocalDevices:
         return work.value
 
     async def _keep(self, value: attachments.DeviceAttachment) -> None:
-        """Take over the state of a device that was reported; what has to outlive the daemon goes into its mark."""
+        """Take over the reported state of a device, and write lasting facts into its mark."""
         device = value.spec.device
         work = self._works.get(device)
         if work is None or work.demand.user != value.user:
@@ -368,7 +376,7 @@ class LocalDevices:
         return work is not None and work.demand.is_awaited and work.demand.user == value.user
 
     def _is_kept_away(self, work: _Work) -> bool:
-        """Return whether no claim is given the device any more that does not tolerate its failure, or that takes too long."""
+        """Return whether the claim may get the failure: the taint is published, not needed, or too late to wait for."""
         device, now = work.demand.device, self._context.clock()
         if self._probations.taint(device) is None:
             return True
@@ -381,5 +389,5 @@ class LocalDevices:
         )
 
 
-def _earlier(*pauses: float | None) -> float | None:
+def _earliest(*pauses: float | None) -> float | None:
     return min((seconds for seconds in pauses if seconds is not None), default=None)

@@ -1,21 +1,25 @@
-"""Identifies the device of an attachment among this node's cards; pure.
+"""The identification of an attachment's device among this node's cards; pure.
 
 Invariants:
 
-- A card with a witness against it is never the device, wherever it sits (see `witnesses`).
-- An identifier that two cards show, or that two devices of the fabric have, proves nothing: it only narrows.
-- Of two cards that could be the device, neither is.
-- A device that was recognised stays that card. If another card proves to be the device later, that is a fault.
+- A card with a contradicting witness is never the device, in any slot (see `witnesses`).
+- An identifier shown by two cards, or shared by two devices of the fabric, proves nothing. It only narrows the choice.
+- If two cards could be the device, neither is chosen.
+- A recognised device stays that card. If another card proves to be the device later, that is a fault.
 
-Order, the strongest first: an identifier, which follows the device into whatever slot; the card that this node recognised
-in this boot; the slot that the fabric connected, if the card in it is of the device's model; and the sole arrival.
+There are four kinds of proof, the strongest first:
 
-**Fresh cards.** A card that came a moment ago may show an identifier soon, once its driver is bound or has initialised it.
-Slot and sole arrival decide about such a card only when it has had its time.
+1. an identifier, which follows the device into any slot;
+2. the card recognised by this node in this boot;
+3. the slot connected by the fabric, if its card is of the device's model;
+4. the sole arrival.
 
-**Sole arrival.** Without a common identifier, the device is the one card of its model that arrived after the attach began.
-The rule holds only if this run of the daemon had seen all cards before the attach, no event was lost since, and no other
-attachment waits for such a card. The controller attaches such devices one after the other.
+**Fresh cards.** A new card may soon show an identifier, once its driver is bound or has initialised it. Slot and sole arrival
+decide about a fresh card only after that time.
+
+**Sole arrival.** Without a common identifier, the device is the only card of its model that arrived after the attach began. This
+run of the daemon must have listed all cards before the attach, and lost no event since. No other attachment may wait for such a
+card. The controller attaches such devices one at a time.
 """
 
 import re
@@ -37,12 +41,12 @@ By = Literal["identifier", "record", "slot", "sole-arrival"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """This is the device.
+    """The recognised device.
 
     Attributes:
-        card: the device.
+        card: the device's card.
         by: the kind of proof.
-        witnesses: everything that was compared.
+        witnesses: all compared facts.
     """
 
     card: model.Card
@@ -51,12 +55,12 @@ class Found:
 
     @property
     def is_proved(self) -> bool:
-        """Whether the card itself shows an identifier of the device."""
+        """Return whether the card itself shows an identifier of the device."""
         return self.by == "identifier"
 
     @property
     def deciding(self) -> Witness | None:
-        """The strongest witness for the card; None where it was recognised before, and shows no identifier now."""
+        """Return the deciding witness; None for a card that was recognised before and has no proof now."""
         if self.is_proved:
             return witnesses.strongest(self.witnesses)
         return next((each for each in self.witnesses if each.kind == self.by), None)
@@ -64,10 +68,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrong:
-    """The card where the device should be is another one; `why` is the contradiction, in a clause.
+    """Another card in the device's place.
 
     Attributes:
-        was_recognised: this node had taken the card for the device.
+        card: the other card.
+        why: the contradiction, in a clause.
+        was_recognised: whether this node had taken the card for the device.
+        witnesses: all compared facts.
     """
 
     card: model.Card
@@ -78,11 +85,11 @@ class Wrong:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
-    """The kernel shows no such device.
+    """The absence of the device.
 
     Attributes:
-        slot: the slot where it is expected, if that is known and there is one.
-        settles: a card arrived a moment ago that may be the device; it is not decided yet.
+        slot: the expected slot, if it is known and exists.
+        settles: whether a fresh card may be the device, and the decision is pending.
     """
 
     slot: model.Slot | None = None
@@ -91,24 +98,24 @@ class Absent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpowered:
-    """A card is in the slot where the device is expected, and waits for power."""
+    """A card without power in the expected slot."""
 
     slot: model.Slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ambiguous:
-    """Several cards show its identifiers."""
+    """Several cards with identifiers of the device."""
 
     cards: tuple[model.Card, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unrecognised:
-    """No card can be taken for the device without doubt.
+    """A doubt about the device's card.
 
     Attributes:
-        cards: those that may be it.
+        cards: the possible cards.
         why: the doubt, in a clause.
     """
 
@@ -121,13 +128,13 @@ Match = Found | Wrong | Absent | Unpowered | Ambiguous | Unrecognised
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """The cards that this run of the daemon saw come since the attach.
+    """The arrivals of cards since the attach, as seen by this run of the daemon.
 
     Attributes:
-        before: fingerprints of the cards that were here before.
-        vanished: fingerprints of the cards that went since, or shortly before, and were not released.
-        doubt: why the rule does not hold, in a clause; empty if it holds.
-        settled: the fabric reported the attach, and no card came since, for long enough.
+        before: the fingerprints of the cards before the attach.
+        vanished: the fingerprints of the cards that went since, or shortly before, without a release.
+        doubt: the reason that the rule does not hold, in a clause; empty if it holds.
+        settled: whether enough time has passed since the report of the attach and since the last arrival.
     """
 
     before: frozenset[str] = frozenset()
@@ -138,12 +145,12 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Another attachment of this node whose device was not recognised yet.
+    """Another attachment of this node, with a device that was not recognised yet.
 
     Attributes:
-        name: of the DeviceAttachment.
-        identity: of its device.
-        slot: the hot-plug slot where it is expected; empty where that is not known.
+        name: the name of the DeviceAttachment.
+        identity: the identity of its device.
+        slot: the device's expected hot-plug slot; empty if unknown.
     """
 
     name: str
@@ -156,9 +163,9 @@ class Neighbours:
     """The other attachments of this node.
 
     Attributes:
-        identities: of all their devices.
-        cards: the fingerprints of those that this node recognised.
-        waiting: those that it did not.
+        identities: the identities of all their devices.
+        cards: the fingerprints of their recognised cards.
+        waiting: the attachments without a recognised card.
     """
 
     identities: tuple[attachments.Identity, ...] = ()
@@ -166,7 +173,7 @@ class Neighbours:
     waiting: tuple[Waiting, ...] = ()
 
     def rival(self, card: model.Card) -> str | None:
-        """Return the attachment that may wait for this card, or None."""
+        """Return the name of an attachment that may wait for this card, or None."""
         return next((each.name for each in self.waiting if _may_wait_for(each, card)), None)
 
 
@@ -183,21 +190,21 @@ def match(
     neighbours: Neighbours = NO_NEIGHBOURS,
     fresh: Container[str] = (),
 ) -> Match:
-    """Return the device among the cards.
+    """Return the match of the device with the cards.
 
     Args:
-        inventory: everything that the kernel shows.
+        inventory: the kernel's view of the node.
         identity: the fabric's description of the device.
-        slot: the hot-plug slot where it was seen last, or is expected; empty where that is not known.
+        slot: the hot-plug slot of the last sight, or the expected one; empty if unknown.
         record: this node's report of the device in this boot; None without one.
-        arrivals: for a device that may be recognised by sole arrival; None for any other.
+        arrivals: the arrivals, if the device may be recognised by sole arrival; else None.
         neighbours: the other attachments of this node.
-        fresh: fingerprints of the cards that came a moment ago, and may show more identifiers soon.
+        fresh: the fingerprints of the fresh cards, which may show more identifiers soon.
     """
     recorded = _recorded_card(inventory, record)
     if recorded is not None and record is not None and _was_exchanged(recorded, record, identity, neighbours):
         recorded = None
-    showing = _showing(inventory, identity)
+    showing = _find_showing(inventory, identity)
     proved = tuple(each for each in showing if _proves(showing, each, identity, neighbours))
     if proved:
         return _proved_card(proved, recorded, identity, neighbours)
@@ -226,7 +233,7 @@ def match(
 
 
 def expected_slot(attachment: attachments.DeviceAttachment, boot_id: str) -> str:
-    """Return the slot to look in: where it was seen in this boot, else where the fabric puts it; else an empty name."""
+    """Return the slot of the device in this boot, or else the fabric's slot for it; empty if unknown."""
     status = attachment.status
     if status.node is not None and status.node.boot_id == boot_id and status.node.slot:
         return status.node.slot
@@ -235,18 +242,21 @@ def expected_slot(attachment: attachments.DeviceAttachment, boot_id: str) -> str
 
 
 def is_expected(match: Match, attachment: attachments.DeviceAttachment) -> TypeGuard[Found]:
-    """Return whether the card can be the device already: in its slot, the card that was there before could still be."""
+    """Return whether the found card can be the device already.
+
+    Before the attach only an identifier counts, because the slot may still contain its former card.
+    """
     return isinstance(match, Found) and (match.is_proved or attachment.holds(attachments.ATTACHED))
 
 
 def may_be(identity: attachments.Identity, card: model.Card) -> bool:
-    """Return whether the card is of the device's model, and nothing speaks against it."""
+    """Return whether the card is of the device's model, without a contradiction."""
     compared = witnesses.compare(identity, card)
     return witnesses.contradiction(compared) is None and witnesses.is_model(compared)
 
 
 def has_identifier(identity: attachments.Identity, card: model.Card) -> bool:
-    """Return whether the card shows an identifier of the device, and nothing speaks against it."""
+    """Return whether the card shows an identifier of the device, without a contradiction."""
     compared = witnesses.compare(identity, card)
     numbers = (each for each in compared if each.kind not in witnesses.MODEL_KINDS)
     agrees = any(each.verdict is Verdict.AGREES for each in numbers)
@@ -254,7 +264,7 @@ def has_identifier(identity: attachments.Identity, card: model.Card) -> bool:
 
 
 def can_tell_more(identity: attachments.Identity, card: model.Card) -> bool:
-    """Return whether the card may still show an identifier of a kind that the fabric shows of the device."""
+    """Return whether the card may still show an identifier that can be compared with the fabric's."""
     wanted = {each.kind for each in witnesses.evidence(identity)}.intersection(recognition.STRENGTH)
     return any(not wanted.isdisjoint(silences.pending(function)) for function in card.functions)
 
@@ -262,9 +272,9 @@ def can_tell_more(identity: attachments.Identity, card: model.Card) -> bool:
 def held_card(
     inventory: index.Inventory, identity: attachments.Identity, record: attachments.NodeReport | None
 ) -> str:
-    """Return the fingerprint of the recognised card while it is at its place; empty where it shows another device's number.
+    """Return the fingerprint of the recognised card; empty if it left its place, or contradicts the device's identity.
 
-    A card that comes into the slot of a lost one can have the same address and model.
+    A card that replaces a lost one in its slot can have the same address and model.
     """
     card = _recorded_card(inventory, record)
     if card is None or witnesses.contradiction(witnesses.compare(identity, card)) is not None:
@@ -273,7 +283,7 @@ def held_card(
 
 
 def compared_kinds(identity: attachments.Identity) -> str:
-    """Return the kinds of identifiers by which the device could be recognised, for messages."""
+    """Return the kinds of the device's identifiers, for messages."""
     kinds = {each.kind for each in witnesses.evidence(identity) if not isinstance(each, recognition.Derived)}
     names = ["serial number" if kind == "serial" else kind.value for kind in kinds]
     return ", ".join(sorted(names)) or "none"
@@ -281,14 +291,20 @@ def compared_kinds(identity: attachments.Identity) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Showing:
-    """A card that shows identifiers of the device, and nothing that speaks against it."""
+    """A card with identifiers of the device, and without a contradiction.
+
+    Attributes:
+        card: the card.
+        compared: all compared facts.
+        keys: kind and value of the common identifiers.
+    """
 
     card: model.Card
     compared: tuple[Witness, ...]
     keys: frozenset[tuple[str, str]]
 
 
-def _showing(inventory: index.Inventory, identity: attachments.Identity) -> tuple[_Showing, ...]:
+def _find_showing(inventory: index.Inventory, identity: attachments.Identity) -> tuple[_Showing, ...]:
     keys: dict[str, set[tuple[str, str]]] = {}
     cards: dict[str, model.Card] = {}
     for listed in witnesses.evidence(identity):
@@ -308,7 +324,7 @@ def _showing(inventory: index.Inventory, identity: attachments.Identity) -> tupl
 def _proves(
     showing: Sequence[_Showing], each: _Showing, identity: attachments.Identity, neighbours: Neighbours
 ) -> bool:
-    """Return whether the card shows an identifier that neither another card nor another device has."""
+    """Return whether the card shows an identifier of no other card and no other device."""
     elsewhere = frozenset(key for other in showing if other is not each for key in other.keys)
     unique = each.keys - elsewhere - witnesses.shared(identity)
     return bool(unique) and not all(
@@ -322,7 +338,7 @@ def _proved_card(
     identity: attachments.Identity,
     neighbours: Neighbours,
 ) -> Found | Wrong | Ambiguous | Unrecognised:
-    """Return the one proved card, unless this node had taken another card for the device, which is still here."""
+    """Return the match of the proved cards: one is the device, unless another card is on record as the device."""
     if len(showing) > 1:
         return Ambiguous(cards=tuple(each.card for each in showing))
     proved = showing[0]
@@ -337,7 +353,7 @@ def _proved_card(
 
 
 def _recorded_card(inventory: index.Inventory, record: attachments.NodeReport | None) -> model.Card | None:
-    """Return the card that this node had recognised, while it is at its place as it was then."""
+    """Return the card that this node recognised, if it is still in its place; else None."""
     if record is None or record.recognised_by is None:
         return None
     card = inventory.card_of(record.pci_address)
@@ -349,10 +365,10 @@ def _recorded_card(inventory: index.Inventory, record: attachments.NodeReport | 
 def _was_exchanged(
     card: model.Card, record: attachments.NodeReport, identity: attachments.Identity, neighbours: Neighbours
 ) -> bool:
-    """Return whether another card came into the place of the recognised one: at the same address, and of the same model.
+    """Return whether another card of the same model has replaced the recognised one at its address.
 
-    A card that was recognised without an identifier and then shows another one was the wrong card from the beginning, unless
-    it is the device of another attachment.
+    If the card was recognised without an identifier, a contradiction means that it was never the device. It counts as a
+    replacement only if it is the device of another attachment.
     """
     if witnesses.contradiction(witnesses.compare(identity, card)) is None:
         return False
@@ -370,10 +386,14 @@ def _recognised_before(card: model.Card, identity: attachments.Identity) -> Foun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """The search for a device that no card proves to be.
+    """The search for a device without a proved card.
 
     Attributes:
-        narrowed: the cards that show a number which other cards or devices have, too.
+        inventory: the kernel's view of the node.
+        identity: the fabric's description of the device.
+        narrowed: the cards with a number shared by other cards or devices.
+        neighbours: the other attachments of this node.
+        fresh: the fingerprints of the fresh cards.
     """
 
     inventory: index.Inventory
@@ -383,7 +403,7 @@ class _Search:
     fresh: Container[str]
 
     def in_slot(self, name: str, *, is_exact: bool) -> Match:
-        """Return the device by its slot. The slot is exact if this node saw the device in it."""
+        """Return the match by the slot. `is_exact` means that this node saw the device in it."""
         slots = self.inventory.slots
         if not name or (not is_exact and any(_is_repeated(name, slot.name) for slot in slots)):
             return Absent()
@@ -407,7 +427,7 @@ class _Search:
         return Found(card=card, by=SLOT, witnesses=(*compared, in_place))
 
     def arrived(self, arrivals: Arrivals | None) -> Found | Absent | Unrecognised:
-        """Return the device by its arrival."""
+        """Return the match by sole arrival."""
         if arrivals is None or arrivals.doubt:
             why = arrivals.doubt if arrivals is not None else "it was not seen to arrive"
             return Unrecognised(cards=self.narrowed, why=why)
@@ -434,15 +454,15 @@ class _Search:
         if against is not None:
             return str(against)
         if not witnesses.is_model(compared):
-            return _unlike(self.identity, card)
+            return _explain_mismatch(self.identity, card)
         return "it is the device of another DeviceAttachment" if self._is_neighbours(card) else None
 
     def _may_tell_more(self, card: model.Card) -> bool:
-        """Return whether the card may soon show an identifier of a kind that the fabric shows of the device."""
+        """Return whether the card is fresh, and may still show an identifier that can be compared."""
         return witnesses.fingerprint(card) in self.fresh and can_tell_more(self.identity, card)
 
     def _is_neighbours(self, card: model.Card) -> bool:
-        """Return whether the card is another attachment's device: by its record, or by a number that is not ours too."""
+        """Return whether the card is another attachment's device, by its record or by a number of its own."""
         return witnesses.fingerprint(card) in self.neighbours.cards or (
             card not in self.narrowed
             and any(has_identifier(each.identity, card) for each in self.neighbours.waiting)
@@ -459,7 +479,7 @@ class _Search:
         )
 
 
-def _unlike(identity: attachments.Identity, card: model.Card) -> str:
+def _explain_mismatch(identity: attachments.Identity, card: model.Card) -> str:
     if not witnesses.has_model(identity):
         return "the fabric shows neither a common identifier nor a PCI id to recognise it by"
     return f"it is of class {card.device_class}, not {identity.device_class}"
@@ -470,7 +490,7 @@ def _numbers(fingerprints: frozenset[str]) -> frozenset[str]:
 
 
 def _is_repeated(name: str, listed: str) -> bool:
-    """Return whether the kernel gave another slot of this name a suffix, in the order in which it found them."""
+    """Return whether the listed slot has this name and a suffix; the kernel numbers slots of one name as it finds them."""
     return re.fullmatch(rf"{re.escape(name)}-[0-9]+", listed) is not None
 
 

@@ -1,4 +1,4 @@
-"""Observes one attachment: the input of `plan`."""
+"""The observation of one attachment, as the input of `plan`."""
 
 import datetime
 import functools
@@ -15,7 +15,7 @@ from drawbar.driver.node.health import verdicts
 async def observe(
     context: Context, attachment: attachments.DeviceAttachment, treated: treatment.Outcome | None
 ) -> actions.Observed:
-    """Return the input of the plan; slots and links, which have no events, are read if they matter."""
+    """Return the input of the plan. If slots and links matter, read them, because they have no events."""
     memory = context.memory(attachment)
     memory.see(attachment, context.clock())
     seen = memory.seen
@@ -55,7 +55,7 @@ async def observe(
 
 
 def _patience(context: Context, attachment: attachments.DeviceAttachment) -> datetime.timedelta:
-    """Return the time that the device may take to become ready, including that of its hook."""
+    """Return the time for the device to become ready, including the time of its hook."""
     hook = attachment.spec.initialise
     seconds = hook.timeout_seconds if hook is not None else 0
     return context.patience + datetime.timedelta(seconds=seconds)
@@ -64,12 +64,12 @@ def _patience(context: Context, attachment: attachments.DeviceAttachment) -> dat
 def _find_refresh(
     context: Context, attachment: attachments.DeviceAttachment, match: matching.Match
 ) -> Callable[[], Awaitable[object]] | None:
-    """Return the reading that has to precede the plan, or None."""
+    """Return the read to make before the plan, or None."""
     memory, arrivals = context.memory(attachment), context.arrivals
     if isinstance(match, matching.Found):
         gone = attachment.deleting and attachment.holds(attachments.RELEASED)
         arriving = not attachment.deleting and not attachment.holds(attachments.VISIBLE)
-        # What was here before it was attached may be gone, and the event of that still on its way.
+        # The card from before the attach may be gone, and the event of its removal still on its way.
         unseen = arriving and attachment.holds(attachments.ATTACHED) and not memory.looked
         if gone or unseen or (arriving and plan.dead_link(match.card) is not None):
             memory.looked |= unseen
@@ -85,7 +85,7 @@ def _find_refresh(
 
 
 async def _look_again(arrivals: devices.Devices, slot: str) -> None:
-    """Read what changes without an event: the slot, if it is known, and cards whose drivers initialise them later."""
+    """Read the state without events: the slot, if known, and the cards with a late initialisation by their drivers."""
     if slot:
         await arrivals.refresh_slot(slot)
     await arrivals.refresh_lagging()

@@ -1,29 +1,33 @@
-"""The next steps of the node for one DeviceAttachment; pure.
+"""The node's next steps for one DeviceAttachment; pure.
 
-Invariants: `ReportVisible` is planned only while the kernel shows the device itself (see `matching`) and it is ready;
-`ReportFailed` only while it is not; `ReportReleased` only while no claim holds the device on this node, and after a
-release step of this very round found nothing left of it, or if it was never here. A slot is powered only for a device
-that the fabric has connected and the controller has not given up, and never for one that was here in this boot: so what
-was pulled does not come back by itself. A device that another claim has used is reported as clean only after its treatment was Done, and
-as visible only after that report. Whatever is observed, once the plan is carried out there is nothing more to
-report until something changes, and from whatever a crash left the next plan goes on.
+Invariants:
 
-A failure is reported once, with a reason of `catalogue.attachment_conditions`: the record
-`Visible: False` is what the controller acts on, and only the device's arrival replaces it. The failure is reported to the claim after
-the controller has tainted the device, which it shows by recording the error: else the scheduler could pick the device again
-before the taint. After a reboot the devices arrive again, so they have as much time as after an attach. What the device is made to
-do (`PowerSlot`, `Initialise`, `Treat`, `Release`) comes before what is reported of it; what came of it is observed, and the plan
-is made again.
+- `ReportVisible` is planned only while the kernel shows the device itself (see `matching`) and it is ready. `ReportFailed` is
+  planned only while it is not.
+- `ReportReleased` is planned only while no claim holds the device on this node. A release step of the same round must have
+  completed, or the device was never here.
+- A slot is powered only for a device that the fabric has connected and the controller has not given up. It is never powered for
+  a device that was here in this boot, so a pulled device does not come back by itself.
+- A used device is reported as clean only after its treatment was Done, and as visible only after that report.
+- From any observation, once the plan is carried out, there is nothing more to report until something changes. From any state
+  that a crash leaves, the next plan goes on.
 
-An attachment that is being deleted: the claims first, for a container may still use the device or a virtual function of
-it; then the node's pool, so that no claim gets such a function any more; then one release step after the other, each with a fresh look at the kernel; then the report that the fabric may take it. A device that only
-appears after that report is released all the same, without another report, where its serial number identifies it: from then
-on its slot may hold another device.
+A failure is reported once, with a reason of `catalogue.attachment_conditions`. The controller acts on the condition
+`Visible: False`, and only the device's arrival replaces it. The claim gets the failure after the controller has tainted the
+device and recorded the error. Otherwise the scheduler could pick the device again before the taint. After a reboot the devices
+arrive again, and have the same time as after an attach. Actions on the device (`PowerSlot`, `Initialise`, `Treat`, `Release`)
+precede the reports; their result is observed, and the plan is made again.
 
-A member of a composite that is interleaved waits for the others without a deadline: of one that does not come its own
-attachment reports that, and no device that is well is blamed. Its own time begins when all are there.
+An attachment in deletion has an order of steps. First the claims end, because a container may still use the device or one of
+its virtual functions. Then the node's pool withdraws these functions, so that no further claim gets one. Then come the release
+steps, each after a fresh look at the kernel, and last the report that the fabric may take the device. If a device appears
+after that report, it is released only by proof of an identifier, because its slot may contain another device. It gets no further
+report.
 
-Times count from when this daemon first saw something: the timestamps in objects are of other machines' clocks.
+An interleaved member of a composite waits for the others without a deadline. If a member does not come, its own attachment
+reports that, and no healthy device is blamed. The time of the waiting member begins once all are present.
+
+Times count from the first sight by this daemon, because the timestamps in objects come from the clocks of other machines.
 
 Source: design of the hand-over, `docs/architecture.md`; KEP-5007.
 """
@@ -41,13 +45,13 @@ from drawbar.driver.node.inventory import model
 from drawbar.driver.node.treatment import plan as treatment_plan
 
 FINDING_MESSAGE_CHARS = 256
-"""As many as the DeviceAttachment takes; `healthMessage` has all."""
+"""The limit of the DeviceAttachment's schema for one finding; `healthMessage` contains all findings."""
 _NAMED_CARDS = 4
 
 
 def lost(attachment: attachments.DeviceAttachment) -> actions.ReportFailed:
-    """Return the failure of a device that was here and is not."""
-    message = f"{_name(attachment)} disappeared from this node; look at its link and power"
+    """Return the failure of a device that has disappeared."""
+    message = f"{_describe(attachment)} disappeared from this node; look at its link and power"
     return actions.ReportFailed(reason=reasons.DEVICE_LOST, message=message)
 
 
@@ -55,35 +59,35 @@ def late(observed: actions.Observed) -> actions.ReportFailed:
     """Return the failure of a device that is not ready at its deadline."""
     match observed.match:
         case matching.Found(card=card):
-            return _not_ready(observed, card)
+            return _not_ready_failure(observed, card)
         case matching.Wrong(card=card, why=why, was_recognised=True):
             text = (
-                f"{card.address} was taken for {_name(observed.attachment)} and is another device: {why}; delete the pods that use "
+                f"{card.address} was taken for {_describe(observed.attachment)} and is another device: {why}; delete the pods that use "
                 "it, and compare the identifiers at the fabric manager"
             )
             return actions.ReportFailed(reason=reasons.WRONG_DEVICE, message=text)
         case matching.Wrong(card=card, why=why):
             place = f"slot {card.first.slot}" if card.first.slot else card.address
-            text = f"{place} has another device than {_name(observed.attachment)}: {why}; look at the fabric's ports"
+            text = f"{place} has another device than {_describe(observed.attachment)}: {why}; look at the fabric's ports"
             return actions.ReportFailed(reason=reasons.WRONG_DEVICE, message=text)
         case matching.Ambiguous(cards=cards):
-            text = f"several cards show the numbers of {_name(observed.attachment)}: {_addresses(cards)}; take the others out"
+            text = f"several cards show the numbers of {_describe(observed.attachment)}: {_addresses(cards)}; take the others out"
             return actions.ReportFailed(reason=reasons.SERIAL_NOT_UNIQUE, message=text)
         case matching.Unrecognised():
-            return _unrecognised(observed, observed.match)
+            return _unrecognised_failure(observed, observed.match)
         case matching.Unpowered(slot=slot):
             why = observed.attempt.missing if observed.attempt is not None else ""
-            text = f"{_name(observed.attachment)} waits for power in slot {slot.name}: {why or 'it was not switched on'}"
+            text = f"{_describe(observed.attachment)} waits for power in slot {slot.name}: {why or 'it was not switched on'}"
             return actions.ReportFailed(reason=reasons.SLOT_NOT_POWERED, message=text)
         case matching.Absent(slot=slot):
-            return _absent(observed, slot)
+            return _absent_failure(observed, slot)
 
 
-def _unrecognised(observed: actions.Observed, match: matching.Unrecognised) -> actions.ReportFailed:
+def _unrecognised_failure(observed: actions.Observed, match: matching.Unrecognised) -> actions.ReportFailed:
     attachment = observed.attachment
     where = f" ({_addresses(match.cards)})" if match.cards else ""
     text = (
-        f"{_name(attachment)} was not recognised among the node's cards: {match.why}{where}; compared: "
+        f"{_describe(attachment)} was not recognised among the node's cards: {match.why}{where}; compared: "
         f"{matching.compared_kinds(attachment.identity)}. An identifier that the node can read too decides, such as a MAC address, "
         "a GPU UUID or a PCIe Device Serial Number from the fabric manager, or one attach at a time with no card plugged in by "
         "hand; see docs/recognition.md"
@@ -92,13 +96,13 @@ def _unrecognised(observed: actions.Observed, match: matching.Unrecognised) -> a
 
 
 def _addresses(cards: Sequence[model.Card]) -> str:
-    """Return the addresses of the first cards, and how many more there are."""
+    """Return the addresses of the first cards, and the number of the others."""
     more = f" and {len(cards) - _NAMED_CARDS} more" if len(cards) > _NAMED_CARDS else ""
     return ", ".join(card.address for card in cards[:_NAMED_CARDS]) + more
 
 
 def dead_link(card: model.Card) -> str | None:
-    """Return the problem of the card's link, in a clause; None for a link that runs, and for a device without one."""
+    """Return the problem of the card's link, in a clause; None for a working link, and for a device without a link."""
     link = card.first.link
     if link.max_speed_gts is None and link.max_width is None:
         return None
@@ -107,12 +111,10 @@ def dead_link(card: model.Card) -> str | None:
     return None
 
 
-def _absent(observed: actions.Observed, slot: model.Slot | None) -> actions.ReportFailed:
+def _absent_failure(observed: actions.Observed, slot: model.Slot | None) -> actions.ReportFailed:
     attachment, waited = observed.attachment, f"{observed.patience.total_seconds():.0f} s of the attach"
     if slot is not None and slot.present and slot.powered:
-        text = (
-            f"slot {slot.name} has a card and power, and {_name(attachment)} did not appear within {waited}"
-        )
+        text = f"slot {slot.name} has a card and power, and {_describe(attachment)} did not appear within {waited}"
         return actions.ReportFailed(
             reason=reasons.LINK_DOWN,
             message=f"{text}: its link did not come up; look at the cable and the port",
@@ -121,11 +123,13 @@ def _absent(observed: actions.Observed, slot: model.Slot | None) -> actions.Repo
         place = f"slot {slot.name} of this node"
     else:
         place = f"the slot of host {attachment.spec.host_id}"
-    text = f"no {_name(attachment, is_present=False)} appeared within {waited}; look at the link and {place}"
+    text = (
+        f"no {_describe(attachment, is_present=False)} appeared within {waited}; look at the link and {place}"
+    )
     return actions.ReportFailed(reason=reasons.DEVICE_NOT_FOUND, message=text)
 
 
-def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFailed:
+def _not_ready_failure(observed: actions.Observed, card: model.Card) -> actions.ReportFailed:
     attempt = observed.attempt
     missing = (
         observed.missing
@@ -151,7 +155,7 @@ def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFa
     return actions.ReportFailed(reason=reason, message=f"{name} was not ready within {waited}: {missing}")
 
 
-def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) -> str:
+def _describe(attachment: attachments.DeviceAttachment, *, is_present: bool = True) -> str:
     serial, numbers = attachment.identity.serial, attachment.identity.identifiers
     article = "the device" if is_present else "device"
     if serial:
@@ -164,41 +168,44 @@ def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) 
 
 
 PREPARED_AFTER_SECONDS = 5.0
-"""The kubelet unprepares a claim a moment before or after its devices are detached; only a lasting one is reported."""
+"""The time before a prepared claim is reported as an obstacle. The kubelet may unprepare a claim shortly after the deletion."""
 
 
 def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """Return the next safe steps; empty if there is nothing to do until something changes."""
+    """Return the next safe steps for an attachment in deletion; none if there is nothing to do before a change."""
     if observed.attachment.holds(attachments.RELEASED):
-        return _stragglers(observed, now)
+        return _release_again(observed, now)
     if observed.held_by is not None:
-        return _held(observed, now)
+        return _wait_for_holder(observed, now)
     if observed.sharers:
         message = f"{treatment_plan.message(observed.sharers)}; delete the pods that use it"
         return (
-            *_blocked(observed, reasons.IN_USE, message),
+            *_report_blocked(observed, reasons.IN_USE, message),
             actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),
         )
     match observed.treated:
         case None if observed.offered:
             return (actions.LookAgain(at=now + _seconds(LOOK_FIRST_SECONDS)),)
         case None:
-            return _begin(observed)
+            return _begin_release(observed)
         case treatment_plan.InProgress(seconds=seconds, message=message):
-            erasing = _blocked(observed, reasons.CLEANING, message) if message else ()
+            erasing = _report_blocked(observed, reasons.CLEANING, message) if message else ()
             return (*erasing, actions.LookAgain(at=now + _seconds(seconds)))
         case treatment_plan.Blocked(reason=reason, message=message, seconds=seconds):
-            return (*_blocked(observed, reason, message), actions.LookAgain(at=now + _seconds(seconds)))
+            return (
+                *_report_blocked(observed, reason, message),
+                actions.LookAgain(at=now + _seconds(seconds)),
+            )
         case treatment_plan.Done():
             return (actions.ReportReleased(),)
 
 
-def _begin(observed: actions.Observed) -> tuple[actions.Action, ...]:
+def _begin_release(observed: actions.Observed) -> tuple[actions.Action, ...]:
     node = observed.attachment.status.node
     card = leaving(observed)
     if isinstance(observed.match, matching.Ambiguous) and card is None:
         failure = late(observed)
-        return _blocked(observed, failure.reason, failure.message)
+        return _report_blocked(observed, failure.reason, failure.message)
     if card is None:
         here = node is not None and node.boot_id == observed.boot_id
         return (
@@ -207,17 +214,17 @@ def _begin(observed: actions.Observed) -> tuple[actions.Action, ...]:
             else (actions.ReportReleased(),)
         )
     if node is None or node.boot_id != observed.boot_id:
-        # A disk without its driver shows no serial number: by then its slot must be on record.
+        # A disk without its driver shows no serial number, so its slot must be on record before.
         return (actions.RecordPlace(card=card),)
     return (actions.Release(card=card, slot=card.first.slot or node.slot),)
 
 
 def leaving(observed: actions.Observed) -> model.Card | None:
-    """Return the card to release; None if the kernel shows none that is known to be the device."""
+    """Return the card to release, or None if no card is known to be the device."""
     node = observed.attachment.status.node
     match observed.match:
         case matching.Found(card=card, by=by):
-            # What is in the slot that the fabric only meant to connect need not be the device.
+            # Before the fabric has connected the slot, its card may be another device.
             sure = (
                 by in ("identifier", "record")
                 or node is not None
@@ -228,16 +235,16 @@ def leaving(observed: actions.Observed) -> model.Card | None:
             here = node.slot if node is not None and node.boot_id == observed.boot_id else ""
             return next((card for card in cards if here and card.first.slot == here), None)
         case matching.Wrong(card=card, was_recognised=True):
-            # It was handed out as the device, so it has to be released as the device.
+            # It was used as the device, so it has to be released as the device.
             return card
         case _:
             return observed.leaving
 
 
-def _stragglers(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """Release a device again that appears, or is still there, after the report that it was released."""
+def _release_again(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
+    """Return the steps to release a device that appears, or is still present, after the report of its release."""
     match = observed.match
-    # What is released already is known by no serial number any more.
+    # A device in release may show no serial number any more.
     card = match.card if isinstance(match, matching.Found) and match.is_proved else observed.leaving
     if observed.held_by is not None or (card is None and observed.treated is None):
         return ()
@@ -250,16 +257,16 @@ def _stragglers(observed: actions.Observed, now: datetime.datetime) -> tuple[act
             return ()
 
 
-def _held(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
+def _wait_for_holder(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     reported_at = (observed.leaving_at or now) + _seconds(PREPARED_AFTER_SECONDS)
     if now < reported_at:
         return (actions.LookAgain(at=reported_at),)
     message = f"the kubelet has the device prepared for the claim of uid {observed.held_by}; delete the pods that use it"
-    return _blocked(observed, reasons.PREPARED, message)
+    return _report_blocked(observed, reasons.PREPARED, message)
 
 
-def _blocked(observed: actions.Observed, reason: str, message: str) -> tuple[actions.Action, ...]:
-    """Report the obstacle, unless the last report says the same."""
+def _report_blocked(observed: actions.Observed, reason: str, message: str) -> tuple[actions.Action, ...]:
+    """Return the report of the obstacle; nothing if it equals the last report."""
     last = meta.find(observed.attachment.status.conditions, attachments.RELEASED)
     is_blocked = last is not None and last.status == "False"
     if (
@@ -273,20 +280,20 @@ def _blocked(observed: actions.Observed, reason: str, message: str) -> tuple[act
 
 LOOK_FIRST_SECONDS = 0.05
 LOOK_SECONDS = 1.0
-"""Between two looks at what tells nothing: a slot that a card may come into, a kernel that may change its mind. The first
-follow closely, for most of what a kernel is asked is done at once."""
+"""The pause between two looks at a state without events: an empty slot, or a refusal by the kernel. The first looks follow closely,
+because the kernel completes most requests at once."""
 DOUBT_SECONDS = 10.0
-"""Between two looks at a card that was recognised without an identifier, and whose driver may show one without an event."""
+"""The pause between two looks at a card that was recognised without an identifier, if its driver may show one without an event."""
 HEALTHY_AFTER_SECONDS = 10.0
-"""That a new device is healthy is what everybody expects: one that goes again soon costs no write for it."""
+"""The time before a new device is reported as healthy. A device that leaves earlier costs no write for it."""
 
 
 def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """Return the next safe steps; empty if there is nothing to do until something changes."""
+    """Return the next safe steps; none if there is nothing to do before a change."""
     if observed.attachment.deleting:
         return plan_departure(observed, now)
     if observed.attachment.status.error is not None:
-        return _tell(observed)
+        return _report_to_claim(observed)
     if observed.awaits_baseline:
         return (actions.ListCards(),)
     if observed.card is None or not matching.is_expected(observed.match, observed.attachment):
@@ -297,7 +304,7 @@ def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Ac
 
 
 def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.Member]) -> str | None:
-    """Return the first other member that cannot be made ready together with it yet, in a clause, or None."""
+    """Return the first other member that is not ready for interleaving yet, in a clause, or None."""
     for member in members:
         theirs = member.attachment
         if theirs is None or not attachment.is_used_with(theirs, attachments.ATTACHED):
@@ -311,8 +318,8 @@ def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.
     return None
 
 
-def _tell(observed: actions.Observed) -> tuple[actions.Action, ...]:
-    """Report to the claim why the controller has given the device up."""
+def _report_to_claim(observed: actions.Observed) -> tuple[actions.Action, ...]:
+    """Return the report to the claim of a device that the controller has given up; nothing if the claim has it."""
     visible = meta.find(observed.attachment.status.conditions, attachments.VISIBLE)
     if visible is None or visible.status != "False" or observed.claim_notified:
         return ()
@@ -323,30 +330,32 @@ def _make_ready(
     observed: actions.Observed, card: model.Card, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
     if observed.is_recognition_new:
-        # A card without an identifier is on record before anything is done with it: a restarted daemon did not see it arrive.
+        # A card without an identifier is recorded before the first step, because a restarted daemon did not see it arrive.
         return (actions.RecordPlace(card=card),)
     if not observed.ready:
         attempt = observed.attempt
         if attempt is not None and attempt.final and not _is_failed(observed):
-            return (_not_ready(observed, card),)
+            return (_not_ready_failure(observed, card),)
         if _is_due(observed, now):
             return (actions.Initialise(card=card),)
-        # What was ready may have lost its driver: that is reported while the device is waited for.
-        news = _health(observed, now) if _is_reported(observed, card) else ()
+        # A ready device may have lost its driver. Its health is reported during the wait.
+        news = _report_health(observed, now) if _is_reported(observed, card) else ()
         return (
             *(report for report in news if isinstance(report, actions.ReportHealth)),
             *_await(observed, now),
         )
     if _is_reported(observed, card):
         look = actions.LookAgain(at=now + _seconds(DOUBT_SECONDS))
-        return _health(observed, now) or ((look,) if observed.lagging and observed.may_be_disproved else ())
+        return _report_health(observed, now) or (
+            (look,) if observed.lagging and observed.may_be_disproved else ()
+        )
     if dead_link(card) is not None:
         return _await(observed, now)
     return (actions.ReportVisible(card=card),)
 
 
 def _is_due(observed: actions.Observed, now: datetime.datetime) -> bool:
-    """Return whether to try again: at once if the device has changed, else now and then until the deadline."""
+    """Return whether to try again: at once after a change of the device, else at intervals until the deadline."""
     attempt = observed.attempt
     if attempt is None or attempt.card != observed.card:
         return True
@@ -354,17 +363,17 @@ def _is_due(observed: actions.Observed, now: datetime.datetime) -> bool:
         return True
     if attempt.final:
         return False
-    return not _is_failed(observed) and _next(attempt) <= now < _deadline(observed, now)
+    return not _is_failed(observed) and _next_attempt(attempt) <= now < _deadline(observed, now)
 
 
-def _next(attempt: actions.Attempt) -> datetime.datetime:
-    """Return when to try again: after half the time that it has taken already, within limits."""
+def _next_attempt(attempt: actions.Attempt) -> datetime.datetime:
+    """Return the time of the next attempt: after half of the time spent so far, within limits."""
     taken = (attempt.at - attempt.since).total_seconds() / 2
     return attempt.at + _seconds(max(LOOK_FIRST_SECONDS, min(LOOK_SECONDS, taken)))
 
 
 def _is_reported(observed: actions.Observed, card: model.Card) -> bool:
-    """Return whether the report matches the card. After a reboot, a move or a hand-over it does not."""
+    """Return whether the report matches the card. After a reboot, a move or a change of claims it does not."""
     node, claim = observed.attachment.status.node, observed.attachment.spec.claim
     if node is None or not observed.attachment.holds(attachments.VISIBLE):
         return False
@@ -374,7 +383,7 @@ def _is_reported(observed: actions.Observed, card: model.Card) -> bool:
 
 
 def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) -> attachments.NodeReport:
-    """Return the report with a new verdict. While that is Unknown, the findings of before stay."""
+    """Return the report with a new verdict. If the verdict is Unknown, the former findings stay."""
     former = attachment.status.node or attachments.NodeReport()
     unknown = verdict.status is verdicts.Status.UNKNOWN
     findings = tuple(
@@ -394,7 +403,7 @@ def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) 
     )
 
 
-def _health(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
+def _report_health(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     node, verdict = observed.attachment.status.node, observed.health
     reported = node.health if node is not None else ""
     if node == judged(observed.attachment, verdict):
@@ -411,11 +420,11 @@ def _health(observed: actions.Observed, now: datetime.datetime) -> tuple[actions
 def _treat(
     observed: actions.Observed, card: model.Card, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
-    """Treat a device that a claim has used, before it goes to the next claim or to none."""
+    """Return the steps to treat a used device, before it goes to the next claim or to none."""
     if observed.held_by is not None:
         return ()
     if observed.sharers or observed.offered:
-        # They were lent by the claim before. A claim that waits for the device gives up by itself.
+        # The former claim has lent them. A claim that waits for the device gives up by itself.
         return (actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),)
     match observed.treated:
         case None:
@@ -423,7 +432,7 @@ def _treat(
         case treatment_plan.Done():
             return (actions.ReportClean(card=card),)
         case treatment_plan.InProgress(seconds=seconds):
-            # However long it takes: a claim that waits for the device gives up by itself.
+            # Without a deadline, because a claim that waits for the device gives up by itself.
             return (actions.LookAgain(at=now + _seconds(seconds)),)
         case treatment_plan.Blocked(message=why):
             attempt = observed.attempt
@@ -437,7 +446,7 @@ def _treat(
 
 
 def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """Return what to do while the device is not here."""
+    """Return the steps while the device is absent."""
     status = observed.attachment.status
     if not observed.attachment.holds(attachments.ATTACHED) or _is_failed(observed):
         return ()
@@ -451,7 +460,7 @@ def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
     waiting = _await(observed, now)
     if isinstance(observed.match, matching.Unpowered) and isinstance(waiting[0], actions.LookAgain):
         attempt = observed.attempt
-        if attempt is None or now >= _next(attempt):
+        if attempt is None or now >= _next_attempt(attempt):
             return (
                 actions.PowerSlot(slot=observed.match.slot.name),
                 actions.LookAgain(at=now + _seconds(LOOK_FIRST_SECONDS)),
@@ -460,14 +469,14 @@ def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
 
 
 def is_another(match: matching.Match) -> bool:
-    """Return whether the card that was recognised is not the device, or cannot be any more."""
+    """Return whether the formerly recognised card is not the device, or can no longer be."""
     return isinstance(match, matching.Unrecognised) or (
         isinstance(match, matching.Wrong) and match.was_recognised
     )
 
 
 def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
-    """Wait for a device that is not ready, until its deadline."""
+    """Return the next look at a device that is not ready, or its failure after the deadline."""
     if not observed.attachment.holds(attachments.ATTACHED) or _is_failed(observed):
         return ()
     deadline = _deadline(observed, now)
@@ -483,12 +492,12 @@ def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.
 
 
 def _next_look(observed: actions.Observed, now: datetime.datetime) -> datetime.datetime:
-    """Return when the device or its slot can have changed without an event."""
+    """Return the time of the next look at a device or slot that may change without an event."""
     match observed.match:
         case matching.Absent(slot=None, settles=False) if not observed.lagging:
             return _deadline(observed, now)
         case matching.Found() | matching.Unpowered() if observed.attempt is not None:
-            return max(_next(observed.attempt), now + _seconds(LOOK_FIRST_SECONDS))
+            return max(_next_attempt(observed.attempt), now + _seconds(LOOK_FIRST_SECONDS))
         case _:
             return now + _seconds(LOOK_SECONDS)
 
@@ -500,10 +509,10 @@ def _deadline(observed: actions.Observed, now: datetime.datetime) -> datetime.da
     if status.node is not None and status.node.boot_id != observed.boot_id:
         begun = max(begun, observed.since)
     elif observed.attachment.holds(attachments.VISIBLE) and observed.attempt is not None:
-        # It was ready and is not any more: it has as long to become so again.
+        # A device that is no longer ready has the same time to become ready again.
         begun = max(begun, observed.attempt.since)
     if observed.attempt is not None and observed.attempt.waited is not None:
-        # What was missing is another device, of which its own attachment reports that.
+        # Another device was missing, and its own attachment reports that.
         begun = max(begun, observed.attempt.waited)
     return begun + observed.patience
 

@@ -1,4 +1,4 @@
-"""The probation of a node's own devices that did not become ready: for how long a taint keeps claims away."""
+"""The probation of a node's own devices after a failure to become ready: the time of the taint that keeps claims away."""
 
 import datetime
 from collections.abc import Callable
@@ -10,21 +10,23 @@ from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.local import demands
 
 SETUP_PROBATION_SECONDS = 60.0
-"""Of a device for which this node lacks a file or a program works here only badly: pods go to other nodes meanwhile."""
+"""The probation if the node lacks a file or a program fails on it. Meanwhile pods go to other nodes."""
 PROBATION_FIRST_SECONDS = 300.0
 PROBATION_MAX_SECONDS = 86_400.0
 _SET_UP = frozenset({reasons.HOOK_FAILED, reasons.BITSTREAM_NOT_LOADED, reasons.FUNCTIONS_NOT_SET_UP})
-"""Reasons that blame the class's parameters on this node, not the device."""
+"""The reasons that blame the setup of this node or the class's parameters, not the device."""
 _BLAMELESS = frozenset({reasons.INVALID_PARAMETERS, reasons.NOT_CLEANED})
-"""Reasons that blame the claim's parameters, or have a taint of their own."""
+"""The reasons that blame the claim's parameters, or have a taint of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Blame:
-    """A failure of a device, and how long it keeps claims away.
+    """A failure of a device, and its probation.
 
     Attributes:
-        seconds: of its probation.
+        taint: the taint that keeps claims away.
+        seconds: the length of the probation.
+        since: the time of the failure.
     """
 
     taint: verdicts.Taint
@@ -37,7 +39,7 @@ class _Blame:
 
 
 class Probations:
-    """The failures that still count, by device; `changed` is called after a taint goes."""
+    """The failures that still count, by device; `changed` is called once a probation has ended."""
 
     def __init__(self, clock: clocks.Clock, changed: Callable[[], None]) -> None:
         self._clock = clock
@@ -45,16 +47,16 @@ class Probations:
         self._blames: dict[str, _Blame] = {}
 
     def taint(self, device: str) -> verdicts.Taint | None:
-        """Return the taint of a device that did not become ready, or None."""
+        """Return the taint of a device on probation, or None."""
         blame = self._blames.get(device)
         return blame.taint if blame is not None and self._clock() < blame.ends() else None
 
     def end(self, device: str) -> None:
-        """End the probation of a device that is ready."""
+        """End the probation of a device, because it is ready."""
         self._blames.pop(device, None)
 
     def begin(self, demand: demands.Demand, reason: str, message: str) -> None:
-        """Begin a probation, unless the failure blames the claim. The same failure again has a longer one."""
+        """Begin a probation, unless the failure blames the claim. If the same failure recurs, double the probation."""
         if reason in _BLAMELESS or (reason in _SET_UP and demand.loads_own):
             return
         now, before = self._clock(), self._blames.get(demand.device)
@@ -66,9 +68,9 @@ class Probations:
         self._blames[demand.device] = _Blame(taint=taint, seconds=seconds, since=now)
 
     def remaining_seconds(self, device: str) -> float | None:
-        """Return the seconds until a failure does not count any more; have the taint removed if that is now.
+        """Return the seconds until the next change of a device's probation, or None. Call `changed` once it has ended.
 
-        It is remembered for as long again: a failure in that time counts for longer.
+        A failure is remembered for another such period, in which the same failure gets a longer probation.
         """
         blame = self._blames.get(device)
         if blame is None:

@@ -1,10 +1,10 @@
-"""Writes the node's reports to the API server: on the attachment, on the claim, and as Events.
+"""The node's reports to the API server: on the attachment, on the claim, and as Events.
 
-Writes: a device that becomes visible costs three requests (the claim is read, the claim and the attachment are
-written), everything else one. Where claims have no conditions it costs one, too.
+A visible device costs three requests: one to read the claim, and two to write the claim and the attachment. On clusters whose
+claims have no conditions it costs one. Every other report costs one request.
 
-Server-side apply takes back whatever its manager said before and leaves out now, so each object carries all that the
-node says: both its conditions, its list of cards, where the device is, and how it is.
+Server-side apply removes a manager's former fields that the new object lacks. So each object contains all fields of the node:
+its conditions, its list of cards, and the device's place and health.
 """
 
 import asyncio
@@ -28,25 +28,30 @@ from drawbar.driver.node.inventory import model
 log = logging.getLogger(__name__)
 
 MANAGER = "drawbar-node"
-# Of a device whose record was lost, and with it whose it was.
+# The user of a device whose record was lost.
 UNKNOWN_USER = "unknown"
 OWN = (attachments.VISIBLE, attachments.RELEASED, attachments.EXCLUSIVE)
 READY = "Ready"
 IDLE = "Idle"
 FAILED = "Failed"
 RELEASED = "Released"
-# The other phases are the controller's, and the admission policy lets no node write them.
+# The controller writes the other phases, and the admission policy forbids them to nodes.
 OWN_PHASES = frozenset({READY, IDLE, FAILED, RELEASED})
 
 
 SOURCE_CHARS = 128
 FINGERPRINT_CHARS = 512
-"""As many as the DeviceAttachment takes."""
+"""The limit of the DeviceAttachment's schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recognised:
-    """A device and the witness by which it was recognised; None if that was never recorded."""
+    """A recognised device.
+
+    Attributes:
+        card: the device's card.
+        by: the deciding witness; None if it was never recorded.
+    """
 
     card: model.Card
     by: attachments.Recognition | None = None
@@ -54,13 +59,16 @@ class Recognised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporter:
-    """Every method raises `kube_errors.KubeError`: the write failed, so observe again and decide again.
+    """The writer of reports. A method raises `kube_errors.KubeError` if its write failed; then observe and plan again.
 
     Attributes:
-        learn: takes what a write returned, before the watch delivers it.
-        companion: returns the DeviceAttachment of that name on this node, or None.
-        tells_claims: whether claims have conditions of their devices (`resource.k8s.io/v1`). Where they have none, the
+        api: the client of the API server.
+        recorder: writes Events.
+        boot_id: the ID of the running kernel's boot.
+        learn: takes the stored object of a write, before the watch delivers it.
+        tells_claims: returns whether claims have conditions of their devices (`resource.k8s.io/v1`). Without them, the
             controller allocates a device only after its attachment shows it as visible.
+        companion: returns the DeviceAttachment of that name on this node, or None.
     """
 
     api: client.Client
@@ -69,7 +77,7 @@ class Reporter:
     learn: Callable[[attachments.DeviceAttachment], None]
     tells_claims: Callable[[], bool]
     companion: Callable[[str], attachments.DeviceAttachment | None] = lambda _: None
-    # By composite: of two members that become visible at once, the second one sees the first one's report.
+    # One lock for each composite: if two members become visible at once, the second one sees the first one's report.
     _composites: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(
         default_factory=weakref.WeakValueDictionary
     )
@@ -77,9 +85,9 @@ class Reporter:
     async def visible(
         self, attachment: attachments.DeviceAttachment, recognised: Recognised, now: datetime.datetime
     ) -> None:
-        """The device is here and ready. The claim first: the scheduler waits for it.
+        """Report that the device is present and ready: first on the claim, because the scheduler waits, then on the attachment.
 
-        About a composite the claim gets the condition with its last member.
+        For a composite, the claim gets the condition with the last member.
         """
         key = attachment.spec.fabric, attachment.spec.allocated
         lock = self._composites.setdefault(key, asyncio.Lock())
@@ -120,7 +128,7 @@ class Reporter:
         log.info("device is visible", extra={"attachment": attachment.metadata.name, "address": card.address})
 
     def hook_begun(self, attachment: attachments.DeviceAttachment, asked: attachments.Initialisation) -> None:
-        """The device's hook runs, or its bitstream is being loaded."""
+        """Report in Events that the device's hook runs, or that its bitstream is being loaded."""
         device, within = attachment.spec.device, f"within {asked.timeout_seconds} s"
         if asked.hook:
             what = f" with bitstream {asked.bitstream}" if asked.bitstream else ""
@@ -135,7 +143,7 @@ class Reporter:
     async def failed(
         self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
     ) -> None:
-        """The device will not become ready."""
+        """Report that the device will not become ready."""
         fresh = condition(
             attachment, attachments.VISIBLE, status=False, reason=reason, message=message, now=now
         )
@@ -146,34 +154,34 @@ class Reporter:
     async def report_to_claim(
         self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
     ) -> None:
-        """The scheduler may take the allocation back."""
+        """Report the failure on the claim, so that the scheduler may take the allocation back."""
         await self._set_claim_condition(attachment, bindings.NODE_FAILED, reason, message, now)
 
     async def listed(self, attachment: attachments.DeviceAttachment) -> None:
-        """The node remembers its cards, so the fabric may attach the device."""
+        """Report that the node remembers its cards, so that the fabric may attach the device."""
         baseline = attachments.Baseline(boot_id=self.boot_id)
         await self._apply(attachment, applied(attachment, baseline=baseline))
 
     async def place(self, attachment: attachments.DeviceAttachment, recognised: Recognised) -> None:
-        """Record where the device is, and nothing else."""
+        """Record the device's place, and nothing else."""
         node = report(attachment, recognised, self.boot_id, used=True)
         await self._apply(attachment, applied(attachment, node=node))
 
     async def clean(self, attachment: attachments.DeviceAttachment, recognised: Recognised) -> None:
-        """No trace of an earlier use is on the device."""
+        """Report that the device has no trace of an earlier use."""
         node = report(attachment, recognised, self.boot_id, used=False)
         await self._apply(attachment, applied(attachment, node=node))
         log.info("device was cleaned", extra={"attachment": attachment.metadata.name})
 
     async def health(self, attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) -> None:
-        """What was judged of the device."""
+        """Report the verdict on the device's health."""
         node = plan.judged(attachment, verdict)
         await self._apply(attachment, applied(attachment, node=node))
 
     async def blocked(
         self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
     ) -> None:
-        """The device cannot be given back now."""
+        """Report the obstacle to the device's release."""
         fresh = condition(
             attachment, attachments.RELEASED, status=False, reason=reason, message=message, now=now
         )
@@ -196,7 +204,7 @@ class Reporter:
         message: str,
         now: datetime.datetime,
     ) -> None:
-        """Report whether this driver alone offers the device."""
+        """Report whether this driver is the only one to offer the device."""
         fresh = condition(
             attachment, attachments.EXCLUSIVE, status=status, reason=reason, message=message, now=now
         )
@@ -211,7 +219,7 @@ class Reporter:
         self.recorder.attachment_warning(attachment, reason=reason, message=message)
 
     async def released(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:
-        """This node has released the device."""
+        """Report that this node has released the device."""
         message = "no claim uses the device on this node, and the kernel has nothing of it any more"
         fresh = condition(
             attachment, attachments.RELEASED, status=True, reason=reasons.NOT_IN_USE, message=message, now=now
@@ -220,7 +228,7 @@ class Reporter:
         log.info("device released", extra={"attachment": attachment.metadata.name})
 
     async def _apply(self, attachment: attachments.DeviceAttachment, body: dict[str, Any]) -> None:
-        """Apply to the attachment's status, unless the attachment is gone."""
+        """Apply the body to the attachment's status, unless the attachment is gone."""
         try:
             stored = await self.api.patch(
                 kinds.ATTACHMENT,
@@ -243,9 +251,9 @@ class Reporter:
         message: str,
         now: datetime.datetime,
     ) -> claims.ResourceClaim | None:
-        """Applies a condition to the claim, if its allocation is still the one of this attachment.
+        """Apply a condition to the claim, if the attachment belongs to the claim's present allocation.
 
-        Returns the claim if it did not have the condition before.
+        Return the claim if the condition is new, else None.
         """
         spec = attachment.spec
         if spec.claim is None or not self.tells_claims():
@@ -277,7 +285,7 @@ class Reporter:
 def recognise(
     attachment: attachments.DeviceAttachment, card: model.Card, match: matching.Match
 ) -> Recognised:
-    """Return the card with its deciding witness: the match's, else the one of before if it is the same card."""
+    """Return the card with its deciding witness: the match's, or the recorded one of the same card."""
     node = attachment.status.node
     former = node.recognised_by if node is not None else None
     shown = witnesses.fingerprint(card)
@@ -305,14 +313,13 @@ def _cut(source: str) -> str:
 def report(
     attachment: attachments.DeviceAttachment, recognised: Recognised, boot_id: str, *, used: bool
 ) -> attachments.NodeReport:
-    """Where the device is now, with what was said of its health.
+    """Return the report with the device's place now; its health stays as reported.
 
     Args:
-        attachment: as it is known.
+        attachment: the attachment as known now.
         recognised: the device.
-        boot_id: of the running kernel.
-        used: the claim that it is attached for gets it or keeps it, and without one what is recorded of its last use
-            stays; else it has no traces of a use.
+        boot_id: the ID of the running kernel's boot.
+        used: whether to record a use, by the attachment's claim or else the former user; False records a clean device.
     """
     recorded, spec, card = attachment.status.node, attachment.spec, recognised.card
     former = recorded or attachments.NodeReport()
@@ -347,7 +354,7 @@ def condition(
     message: str,
     now: datetime.datetime,
 ) -> meta.Condition:
-    """A condition of the attachment as this node sees it."""
+    """Return a condition of the attachment, with its transition time."""
     return meta.transition(
         attachment.status.conditions,
         name,
@@ -366,7 +373,7 @@ def applied(
     baseline: attachments.Baseline | None = None,
     phase: str | None = None,
 ) -> dict[str, Any]:
-    """Return the object to apply; what is not given stays as it is."""
+    """Return the object to apply; absent arguments keep their fields."""
     status = attachment.status
     conditions = {condition.type: condition for condition in status.conditions if condition.type in OWN}
     if fresh is not None:

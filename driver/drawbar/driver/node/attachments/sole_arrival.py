@@ -1,7 +1,7 @@
-"""Remembers which cards came and went, for devices that are recognised by their arrival alone.
+"""The memory of arrived and vanished cards, for devices that can only be recognised by their arrival.
 
-The memory is that of this run of the daemon. A daemon that was restarted did not see what came meanwhile, so it makes no
-such decision about an attach that began before its start.
+The memory lasts for this run of the daemon. A restarted daemon did not see earlier arrivals, so it decides nothing about an
+attach from before its start.
 """
 
 import datetime
@@ -16,13 +16,13 @@ from drawbar.driver.node.discovery import devices, live
 from drawbar.fabric.classes import DeviceClass
 
 SETTLE_SECONDS = 2.0
-"""From the fabric's report of the attach, and from the last card that came, to the decision: a second card that comes close
-behind the first one makes the case ambiguous."""
+"""The wait for the decision, from the fabric's report of the attach and from the last arrival. If a second card arrives shortly
+after the first one, the case is ambiguous."""
 FRESH_SECONDS = 10.0
-"""From a card's arrival until it is recognised without the identifiers that it may still show. Most drivers take a few seconds to
-initialise a card; a card that shows its identifiers at once does not wait."""
+"""The wait for the identifiers of an arrived card, before it is recognised without them. Most drivers initialise a card within a
+few seconds. A card that shows its identifiers at once does not wait."""
 VANISHED_SECONDS = 60.0
-"""A card that comes back within this time, after its link or slot failed, is the card of before."""
+"""The time in which a similar card counts as the vanished card, back after a failure of its link or slot."""
 VANISHED_MAX = 256
 
 NOT_LISTED = "this run of the node daemon had not listed the node's cards before the attach"
@@ -34,10 +34,10 @@ class Baseline:
     """The node's cards before an attach.
 
     Attributes:
-        cards: their fingerprints.
-        vanished: fingerprints of the cards that had gone shortly before.
-        losses: how often events had been lost by then.
-        at: when.
+        cards: the fingerprints of the cards.
+        vanished: the fingerprints of the cards that had vanished shortly before.
+        losses: the number of event losses by that time.
+        at: the time of the list.
     """
 
     cards: frozenset[str]
@@ -47,12 +47,12 @@ class Baseline:
 
 
 class Ledger:
-    """The cards that came and went in this run of the daemon.
+    """The cards that arrived and vanished in this run of the daemon.
 
     Args:
         discovered: the node's devices.
-        clock: the daemon's.
-        released: returns the fingerprints of the cards that leave because they are released.
+        clock: the daemon's clock.
+        released: returns the fingerprints of the cards in release.
     """
 
     def __init__(
@@ -61,28 +61,28 @@ class Ledger:
         self._devices = discovered
         self._clock = clock
         self._released = released
-        # By fingerprint when each card was first seen, the latest last.
-        self._cards = dict.fromkeys(self._present(), clock())
+        # The time of first sight by fingerprint, the latest last.
+        self._cards = dict.fromkeys(self._present_cards(), clock())
         self._vanished: OrderedDict[str, datetime.datetime] = OrderedDict()
         self._arrived_at: datetime.datetime | None = None
-        discovered.subscribe(self._changed)
+        discovered.subscribe(self._note_changes)
 
     def baseline(self) -> Baseline:
         """Return the node's cards as they are now."""
         now = self._clock()
         return Baseline(
-            cards=self._present(),
+            cards=self._present_cards(),
             vanished=self._vanished_since(now - datetime.timedelta(seconds=VANISHED_SECONDS)),
             losses=self._devices.losses,
             at=now,
         )
 
     def arrivals(self, baseline: Baseline | None, attached_at: datetime.datetime | None) -> matching.Arrivals:
-        """Return what came since an attach began.
+        """Return the arrivals since an attach began.
 
         Args:
-            baseline: of before the attach; None if this run of the daemon took none.
-            attached_at: when the fabric was seen to report the attach; None while it does not.
+            baseline: the cards before the attach; None if this run of the daemon has not listed them.
+            attached_at: the first sight of the fabric's report of the attach; None before it.
         """
         if baseline is None:
             return matching.Arrivals(doubt=NOT_LISTED)
@@ -97,7 +97,7 @@ class Ledger:
         )
 
     def fresh(self, patience: datetime.timedelta) -> frozenset[str]:
-        """Return the fingerprints of the cards that came less than `patience` ago."""
+        """Return the fingerprints of the cards that arrived less than `patience` ago."""
         since = self._clock() - patience
         latest = itertools.takewhile(lambda card: card[1] > since, reversed(self._cards.items()))
         return frozenset(card for card, _ in latest)
@@ -105,16 +105,16 @@ class Ledger:
     def _vanished_since(self, moment: datetime.datetime) -> frozenset[str]:
         return frozenset(card for card, at in self._vanished.items() if at >= moment)
 
-    def _present(self) -> frozenset[str]:
+    def _present_cards(self) -> frozenset[str]:
         cards = self._devices.cards
         return frozenset(
             witnesses.fingerprint(card) for card in cards if card.device_class is not DeviceClass.BRIDGE
         )
 
-    def _changed(self, changes: live.Changes) -> None:
+    def _note_changes(self, changes: live.Changes) -> None:
         if not changes.functions:
             return
-        now, before, present = self._clock(), self._cards.keys(), self._present()
+        now, before, present = self._clock(), self._cards.keys(), self._present_cards()
         gone, came = before - present, present - before
         if came:
             self._arrived_at = now

@@ -1,4 +1,4 @@
-"""Whether a device's driver and firmware are new enough for its class.
+"""The check of a device's driver and firmware against the minimum versions of its class.
 
 Sources: Documentation/ABI/stable/sysfs-module (`version`); drivers/nvme/host/sysfs.c (`firmware_rev`).
 """
@@ -13,12 +13,12 @@ _PARTS = re.compile(r"\d+|[^\W\d_]+")
 
 
 def too_old(card: model.Card, least: attachments.Versions, sysfs: Path) -> str | None:
-    """Return what is too old, or shows no version, in a clause with the remedy; None where all is new enough. Reads files.
+    """Return the part that is too old or shows no version, in a clause with the remedy, or None. It reads files.
 
     Args:
         card: the device, with its driver bound.
-        least: the lowest versions.
-        sysfs: the host's sysfs.
+        least: the minimum versions.
+        sysfs: the path of the host's sysfs.
     """
     driver = card.first.driver
     shown = files.text(f"{sysfs}/bus/pci/drivers/{driver}/module/version") if driver else None
@@ -37,7 +37,7 @@ def too_old(card: model.Card, least: attachments.Versions, sysfs: Path) -> str |
 
 
 def order(version: str) -> tuple[tuple[bool, int, str], ...]:
-    """Return what versions are compared by: their numbers as numbers, words between them by the alphabet, a number first."""
+    """Return the sort key of a version. Numbers compare as numbers, words alphabetically; a number precedes a word."""
     return tuple(
         (not part.isdigit(), int(part) if part.isdigit() else 0, "" if part.isdigit() else part.lower())
         for part in _PARTS.findall(version)

@@ -1,10 +1,10 @@
-"""Compares a device, as its fabric describes it, with one card; pure.
+"""The comparison of a fabric's description of a device with one card; pure.
 
-Only numbers of one kind are compared, the strongest kind first. A witness agrees, contradicts, or is silent with a reason.
-It contradicts only if both sides show the number itself, both are plausible, and its kind has one issuer. So the serial
-number on a NIC never contradicts, for card and manager may quote different makers.
+Only numbers of the same kind are compared, the strongest kind first. A witness agrees, contradicts, or is silent with a
+reason. It contradicts only if both sides show the number itself, both numbers are plausible, and the kind has one issuer. So
+the serial number of a NIC never contradicts, because card and manager may quote different makers.
 
-A number that only follows from another one, and a serial number of an undeclared kind, can agree and cannot contradict.
+A number derived from another one can agree, but cannot contradict. The same holds for a serial number of an undeclared kind.
 The ids of an FPGA are those of its image, and never contradict.
 """
 
@@ -23,7 +23,7 @@ from drawbar.fabric.witnesses import Identifier, Kind
 PCI_ID, PART_NUMBER, CLASS = "pci-id", Kind.PART_NUMBER.value, "device-class"
 MODEL_KINDS = frozenset({PCI_ID, PART_NUMBER, CLASS})
 
-# A board's designer, its vendor's driver and its fabric manager each choose which of these it is.
+# A board's designer, its vendor's driver and its fabric manager may choose different classes of these.
 _VAGUE = frozenset(
     {DeviceClass.GPU.value, DeviceClass.ACCELERATOR.value, DeviceClass.FPGA.value, DeviceClass.OTHER.value}
 )
@@ -41,8 +41,8 @@ _ALWAYS_CONTRADICT = frozenset(
 )
 # The manager and the driver both read the maker's own number.
 _BOARD_ISSUERS = frozenset({recognition.NVIDIA, recognition.AMD, recognition.XILINX})
-# A mismatch beside an agreeing number of the other kind is a warning: a BMC may tell another UUID, a namespace may be new,
-# a node GUID can be set.
+# A mismatch is no contradiction if a number of the other kind agrees: a BMC may show another UUID, a namespace may be new,
+# and a node GUID can be set.
 _EXCUSED_BY = {
     Kind.GPU_UUID: frozenset({Kind.BOARD_SERIAL}),
     Kind.NGUID: frozenset({Kind.NVME_SERIAL}),
@@ -68,17 +68,17 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness:
-    """One fact that the fabric knows about the device, held against a card.
+    """A fact of the fabric about the device, compared with a card.
 
     Attributes:
-        kind: of the identifier, or one of `MODEL_KINDS`, or `slot`, or `sole-arrival`.
+        kind: the kind of the identifier, or one of `MODEL_KINDS`, `slot` or `sole-arrival`.
         fabric: the fabric's value.
-        fabric_source: where the manager shows it.
-        host: the card's value; empty where it shows none.
-        host_source: where the node read it.
+        fabric_source: the place of the value at the manager.
+        host: the card's value; empty if the card shows none.
+        host_source: the place of the value on the node.
         verdict: see `Verdict`.
-        reason: why it is silent; empty otherwise.
-        is_derived: the number follows from other ones on both sides.
+        reason: the reason of silence; empty otherwise.
+        is_derived: whether the number is derived from other numbers on both sides.
     """
 
     kind: str
@@ -103,27 +103,27 @@ class Witness:
 
 @functools.lru_cache(4096)
 def evidence(identity: attachments.Identity) -> tuple[Identifier, ...]:
-    """Return the device's identifiers with everything that follows from them."""
+    """Return the device's identifiers, including derived ones."""
     return recognition.expanded(_parse(identity, identity.identifiers))
 
 
 @functools.lru_cache(4096)
 def keys(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
-    """Return kind and value of the device's identifiers, and of everything that follows from them."""
+    """Return kind and value of the device's identifiers, including derived ones."""
     return frozenset((each.kind, each.value) for each in evidence(identity))
 
 
 @functools.lru_cache(4096)
 def shared(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
-    """Return the identifiers that other devices of the fabric have too, with everything that follows from them."""
+    """Return kind and value of the identifiers shared with other devices of the fabric, including derived ones."""
     own = _parse(identity, [each for each in identity.identifiers if not each.shared])
     unique = {(each.kind, each.value) for each in recognition.expanded(own)}
     return keys(identity) - unique
 
 
 def compare(identity: attachments.Identity, card: model.Card) -> tuple[Witness, ...]:
-    """Return a witness for each kind of number that the fabric shows, the strongest first, then those of the model."""
-    described, shown = evidence(identity), _expanded(card.identifiers)
+    """Return a witness for each kind of the fabric's numbers, the strongest first, and then the witnesses of the model."""
+    described, shown = evidence(identity), _expand(card.identifiers)
     numbers = tuple(
         witness
         for kind in recognition.STRENGTH
@@ -131,13 +131,13 @@ def compare(identity: attachments.Identity, card: model.Card) -> tuple[Witness, 
     )
     agreeing = {witness.kind for witness in numbers if witness.verdict is Verdict.AGREES}
     return (
-        *(_excused(witness, agreeing) for witness in numbers),
+        *(_excuse(witness, agreeing) for witness in numbers),
         *compare_model(identity, card),
     )
 
 
 def strongest(compared: Iterable[Witness]) -> Witness | None:
-    """Return the strongest witness for the card, or None; a number that one side shows itself before one that follows on both."""
+    """Return the strongest witness for the card, or None. Numbers derived on both sides come last."""
     agreeing = [each for each in compared if each.verdict is Verdict.AGREES]
     return min(agreeing, key=lambda each: each.is_derived, default=None)
 
@@ -148,38 +148,38 @@ def contradiction(compared: Iterable[Witness]) -> Witness | None:
 
 
 def is_model(compared: Iterable[Witness]) -> bool:
-    """Return whether the card is of the device's model, or at least of its class where the fabric shows no model."""
+    """Return whether the card is of the device's model, or of its class if the fabric shows no model."""
     verdicts = {each.verdict for each in compared if each.kind in MODEL_KINDS}
     return Verdict.AGREES in verdicts and Verdict.CONTRADICTS not in verdicts
 
 
 def compare_model(identity: attachments.Identity, card: model.Card) -> tuple[Witness, ...]:
-    """Return the witnesses of the card's model: they narrow, and prove nothing."""
+    """Return the witnesses of the card's model, which narrow the choice and prove nothing."""
     made = (_compare_pci_id(identity, card), *_compare_parts(identity, card), _compare_class(identity, card))
     return tuple(witness for witness in made if witness is not None)
 
 
 def has_model(identity: attachments.Identity) -> bool:
-    """Return whether the fabric shows a plausible model, or a class that a card can be compared with."""
+    """Return whether the fabric shows a plausible model or a comparable class."""
     return bool(_plausible_id(identity.pci_id)) or identity.device_class != DeviceClass.OTHER
 
 
 def fingerprint(card: model.Card) -> str:
-    """Return the card's place, model and Device Serial Number, as one text: of the same card it stays the same.
+    """Return the card's place, model and Device Serial Number in one text, which stays the same for the same card.
 
-    The ids and the number of an FPGA are those of its image, so of these only the vendor counts.
+    For an FPGA only place and vendor count, because its other ids and its number are those of its image.
     """
     first = card.first
     ids, number = f"{first.vendor:04x}", "-"
     if first.device_class is not DeviceClass.FPGA and first.vendor != recognition.XILINX:
         subsystem = f"{first.subsystem_vendor or 0:04x}:{first.subsystem_device or 0:04x}"
         ids, number = f"{ids}:{first.device:04x}/{subsystem}", first.dsn or "-"
-    # A deep path is cut from the left: the functions at its end tell the places apart.
+    # A deep path is cut from the left, because the functions at its end distinguish the places.
     return f"{first.path.removeprefix('devices/')[-_PATH_CHARS:]} {ids} {number}"
 
 
 def likeness(card: model.Card | str) -> str:
-    """Return the part of a fingerprint that stays the same when the card moves to another place."""
+    """Return the part of a fingerprint that does not depend on the card's place."""
     text = card if isinstance(card, str) else fingerprint(card)
     return text.partition(" ")[2]
 
@@ -198,8 +198,8 @@ def _parse(
 
 
 @functools.lru_cache(4096)
-def _expanded(identifiers: tuple[Identifier, ...]) -> tuple[Identifier, ...]:
-    """Return the identifiers of a card with everything that follows from them; each look at a node compares all cards."""
+def _expand(identifiers: tuple[Identifier, ...]) -> tuple[Identifier, ...]:
+    """Return the identifiers of a card, including derived ones. Cached, because each round compares all cards."""
     return recognition.expanded(identifiers)
 
 
@@ -215,7 +215,7 @@ def _compare_kind(
     if pair is not None:
         return _witness(kind, *pair, Verdict.AGREES)
     if not shown:
-        return _witness(kind, theirs[0], None, Verdict.SILENT, _silence(kind, card))
+        return _witness(kind, theirs[0], None, Verdict.SILENT, _explain_silence(kind, card))
     direct = [each for each in theirs if not isinstance(each, recognition.Derived)]
     read = [each for each in shown if not isinstance(each, recognition.Derived)]
     if not direct or not read:
@@ -242,7 +242,7 @@ def _witness(
     )
 
 
-def _silence(kind: Kind, card: model.Card) -> str:
+def _explain_silence(kind: Kind, card: model.Card) -> str:
     if kind is Kind.PCIE_DSN and any(function.dsn_hidden for function in card.functions):
         return "the node daemon has no privilege to read it"
     if kind not in _WITHOUT_DRIVER and card.first.driver is None:
@@ -257,7 +257,7 @@ def _can_contradict(kind: Kind, fabric: str, host: str, card: model.Card) -> boo
     return kind in _ALWAYS_CONTRADICT
 
 
-def _excused(witness: Witness, agreeing: set[str]) -> Witness:
+def _excuse(witness: Witness, agreeing: set[str]) -> Witness:
     excuses = _EXCUSED_BY.get(Kind(witness.kind), frozenset())
     if witness.verdict is not Verdict.CONTRADICTS or not excuses & agreeing:
         return witness
@@ -294,7 +294,7 @@ def _compare_pci_id(identity: attachments.Identity, card: model.Card) -> Witness
 
 
 def _compare_parts(identity: attachments.Identity, card: model.Card) -> tuple[Witness, ...]:
-    """Return a witness for each part number of NVIDIA's form, which begins with the device id."""
+    """Return a witness for each part number in NVIDIA's format, which begins with the device id."""
     made = []
     for listed in evidence(identity):
         match = _NVIDIA_PART.fullmatch(listed.value) if listed.kind is Kind.PART_NUMBER else None
@@ -317,7 +317,7 @@ def _compare_parts(identity: attachments.Identity, card: model.Card) -> tuple[Wi
 
 
 def _is_nvidias(identity: attachments.Identity, card: model.Card) -> bool:
-    """Return whether part numbers of NVIDIA's form are NVIDIA's: of a GPU they are, and of a vendor's other cards."""
+    """Return whether a part number in NVIDIA's format is NVIDIA's, by the PCI id, or without one by vendor or class."""
     vendor = _plausible_id(identity.pci_id)
     if vendor is not None:
         return vendor[0] == f"{recognition.NVIDIA:04x}"
@@ -325,7 +325,7 @@ def _is_nvidias(identity: attachments.Identity, card: model.Card) -> bool:
 
 
 def _compare_class(identity: attachments.Identity, card: model.Card) -> Witness | None:
-    """Return whether the classes agree; different ones are no contradiction, for each side chooses its own."""
+    """Return the witness of the class, or None. Different classes do not contradict, because each side chooses its own."""
     if identity.device_class == DeviceClass.OTHER:
         return None
     shown = {function.device_class.value for function in card.functions}

@@ -1,4 +1,4 @@
-"""What the node does differently for each class of device, one module each; see `docs/development/extending.md`."""
+"""The node's rules for each class of device, one module each; see `docs/development/extending.md`."""
 
 from drawbar.driver.node.classes.generic import Generic as Class
 from drawbar.driver.node.classes.registry import CLASSES, by_name, classify

@@ -1,4 +1,4 @@
-"""Accelerators of every kind. Some have no kernel driver at all, and work through their memory alone."""
+"""Accelerators of every kind. Some have no kernel driver, and programs use only their memory."""
 
 from dataclasses import dataclass
 

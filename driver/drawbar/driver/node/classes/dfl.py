@@ -1,11 +1,11 @@
-"""DFL cards: FPGAs whose kernel driver loads a bitstream into one of their ports itself, by port reconfiguration.
+"""DFL cards: FPGAs whose kernel driver loads a bitstream into one of their ports, by port reconfiguration.
 
-Such a card has one management engine (FME), which has a manager and a region for each port. A port may have been handed to a
-virtual function, and is then none of the card's own.
+Such a card has one management engine (FME), with a manager and a region for each port. A port may have been released to
+a virtual function, and then no longer belongs to the card itself.
 
-**Bitstreams** are files of OPAE (`.gbs`): a GUID, the length of what follows, metadata in JSON, and then what the card takes.
-The kernel does not compare what a bitstream was made for with the card, and one that was made for another card can make the
-host unstable, so that is compared here, and a file without metadata is refused.
+**Bitstreams** are files of OPAE (`.gbs`): a GUID, a length, metadata in JSON, and then the data for the card. The kernel
+does not compare a bitstream's target with the card, and a bitstream for another card can make the host unstable. This
+module makes the comparison and refuses a file without metadata.
 
 Source: Documentation/fpga/dfl.rst; Documentation/ABI/testing/sysfs-platform-dfl-fme, sysfs-platform-dfl-port,
 sysfs-class-fpga-region and sysfs-class-fpga-manager; drivers/fpga/dfl-fme-pr.c; OPAE's libbitstream for the files.
@@ -28,20 +28,20 @@ DRIVER = "dfl-pci"
 GBS = uuid.UUID("58656f6e-4650-4741-b747-425376303031").bytes
 LENGTH_BYTES = 4
 METADATA_BYTES = 64 << 10
-_VERSIONS = frozenset({1, 640, 650})  # the last two mean 1, in files of some releases
+_VERSIONS = frozenset({1, 640, 650})  # files of some releases have 640 or 650 for 1
 _ENGINE = re.compile(r"dfl-fme\.\d+")
 _PORT = re.compile(r"dfl-port\.\d+")
 _REGION = re.compile(r"dfl-fme-region\.\d+")
 _BY_HOOK = 'load it by a hook (initialise.hook of the DeviceClass) that runs OPAE\'s "fpgaconf"'
 SETTLE_SECONDS = 10.0
-"""Within which the drivers of a card's engine and ports have bound, after that of the card: udev loads them one after the other."""
+"""The limit for the drivers of a card's engine and ports to bind after the card's own; udev loads them one after the other."""
 LOOK_SECONDS = 0.05
-"""Between two looks at whether they have."""
+"""The interval between two checks of these drivers."""
 _DEV = Path("/dev")
 
 
 class _AfuImage(msgspec.Struct, rename="kebab"):
-    """What the metadata have of the design; clocks are in MHz, 0 where it needs none of its own."""
+    """The design's part of the metadata; clocks are in MHz, 0 if it needs none of its own."""
 
     interface_uuid: str
     clock_frequency_high: float = 0
@@ -55,11 +55,11 @@ class _Metadata(msgspec.Struct, rename="kebab"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bitstream:
-    """What is in a file.
+    """The contents of a bitstream file.
 
     Attributes:
-        interface: what it was made for, as a region's `compat_id`: 32 hexadecimal digits.
-        offset: where in the file that begins which the card takes.
+        interface: the interface of its target, as in a region's `compat_id`: 32 hexadecimal digits.
+        offset: the start of the data for the card, in bytes.
     """
 
     interface: str
@@ -68,10 +68,10 @@ class Bitstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """A port that the card itself has.
+    """A port that belongs to the card itself.
 
     Attributes:
-        number: among the card's ports.
+        number: its number on the card.
         node: its device file.
     """
 
@@ -87,8 +87,8 @@ class Engine:
         name: `dfl-fme.N`.
         path: its directory below the sysfs root.
         node: its device file; None while its driver is not bound.
-        interfaces: the `compat_id` of its regions: one, unless its drivers are not loaded.
-        ports: by number, the lowest first.
+        interfaces: the `compat_id` of its regions: one, or none while its drivers are not loaded.
+        ports: its ports, the lowest number first.
     """
 
     name: str
@@ -99,19 +99,19 @@ class Engine:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all drivers are bound, and there is a port."""
+        """Return whether all drivers are bound and the engine has a port."""
         return self.node is not None and bool(self.interfaces) and bool(self.ports)
 
 
 def parse(content: memoryview, name: str) -> Bitstream:
-    """Return what is in a file.
+    """Return the contents of a bitstream file.
 
     Args:
-        content: of the file.
-        name: of the file, for messages.
+        content: the file's bytes.
+        name: the file's name, for messages.
 
     Raises:
-        errors.BitstreamNotLoaded: it is no bitstream for a DFL card, or one that needs more than to be loaded.
+        errors.BitstreamNotLoaded: it is no bitstream for a DFL card, or it needs more than to be loaded.
     """
     start = len(GBS) + LENGTH_BYTES
     if len(content) < start or bytes(content[: len(GBS)]) != GBS:
@@ -141,7 +141,7 @@ def parse(content: memoryview, name: str) -> Bitstream:
 
 
 def find(sysfs: Path, card: model.Card) -> Engine | None:
-    """Return the management engine of a card; None where it is no DFL card. Reads files."""
+    """Return the management engine of a card, or None if it is no DFL card. Reads files."""
     for function in card.functions:
         if function.driver != DRIVER:
             continue
@@ -154,7 +154,10 @@ def find(sysfs: Path, card: model.Card) -> Engine | None:
 
 
 def settled(sysfs: Path, card: model.Card, is_wanted: Callable[[], bool]) -> Engine | None:
-    """As `find`, once the engine is complete, `SETTLE_SECONDS` are over, or it is not wanted any more. Blocks."""
+    """Return the card's engine, as `find` does, once it is complete. Blocks.
+
+    It returns an incomplete engine after `SETTLE_SECONDS`, or as soon as `is_wanted()` is false.
+    """
     ends = time.monotonic() + SETTLE_SECONDS
     while True:
         engine = find(sysfs, card)
@@ -188,24 +191,24 @@ def _interfaces(path: str) -> Iterator[str]:
     for device in files.names(path):
         if _REGION.fullmatch(device):
             for region in files.names(f"{path}/{device}/fpga_region"):
-                if said := files.text(f"{path}/{device}/fpga_region/{region}/compat_id"):
-                    yield said.lower()
+                if compat_id := files.text(f"{path}/{device}/fpga_region/{region}/compat_id"):
+                    yield compat_id.lower()
 
 
 def load(
     host: Host, engine: Engine, content: memoryview, name: str, *, is_wanted: Callable[[], bool]
 ) -> None:
-    """Load a bitstream into the card's port with the lowest number. Blocks, for as long as the kernel takes.
+    """Load a bitstream into the card's port with the lowest number. Blocks until the kernel is done.
 
     Args:
-        host: of the card.
-        engine: of the card.
-        content: of the bitstream's file, in memory that can be written to.
-        name: of that file, for messages.
-        is_wanted: whether it is still to be loaded; asked last.
+        host: the card's host.
+        engine: the card's engine.
+        content: the bitstream file's bytes, in writable memory.
+        name: the file's name, for messages.
+        is_wanted: whether the load is still wanted; called just before the load.
 
     Raises:
-        errors.BitstreamNotLoaded: it is no bitstream for this card, or the card or its kernel does not take it.
+        errors.BitstreamNotLoaded: it is no bitstream for this card, or the card or its kernel refused it.
     """
     bitstream = parse(content, name)
     if engine.node is None or not engine.interfaces:
@@ -236,16 +239,16 @@ def load(
 
 
 def managers(sysfs: Path, engine: Engine) -> tuple[model.FpgaManager, ...]:
-    """Return the managers of an engine, as they are now. Reads files."""
+    """Return the current managers of an engine. Reads files."""
     every = pci.fpga_manager_paths(str(sysfs)).values()
     own = [path for paths in every for path in paths if path.startswith(f"{engine.path}/")]
     return pci.read_fpga_managers(str(sysfs), own)
 
 
 def _status(host: Host, engine: Engine) -> Iterator[str]:
-    """What the engine's managers report of the last load, in clauses."""
+    """Yield the managers' reports about the last load, as clauses."""
     for manager in managers(host.sysfs, engine):
-        # One line for each error that the hardware found.
+        # The file has one line for each hardware error.
         lines = (files.text(f"{host.sysfs}/{manager.path}/status") or "").splitlines()
         yield f"{manager.name} shows {manager.state!r}" + "".join(f", {line!r}" for line in lines)
 

@@ -1,8 +1,8 @@
-"""Device files that hang on a function's driver, whatever class the device is of.
+"""Device files that come from a function's driver, independent of the device's class.
 
-Some drivers have files that all their devices share, and that give access to none by themselves. They are listed here, and a
-container gets those that the host has. NVIDIA's driver has no device files in sysfs at all: /proc/driver/nvidia tells the number
-of a GPU, and its program `nvidia-modprobe` makes the files.
+Some drivers have files shared by all their devices. Such a file alone gives access to no device. This module lists them,
+and a container gets those present on the host. NVIDIA's driver has no device files in sysfs. /proc/driver/nvidia shows
+the number of a GPU, and the program `nvidia-modprobe` makes the files.
 
 Source: Documentation/gpu/amdgpu (KFD); Documentation/driver-api/vfio.rst; Documentation/userspace-api/iommufd.rst;
 drivers/infiniband/core/ucma.c; NVIDIA/nvidia-container-toolkit (the files of its CDI specification).
@@ -23,11 +23,11 @@ _MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """A file that all devices of a driver share.
+    """A device file shared by all devices of a driver.
 
     Attributes:
-        name: below /dev.
-        path: its directory below the sysfs root; empty where sysfs does not show it.
+        name: its path below /dev.
+        path: its directory below the sysfs root; empty if sysfs has none.
     """
 
     name: str
@@ -48,16 +48,19 @@ _BY_SUBSYSTEM: Mapping[str, tuple[Shared, ...]] = {
     vfio.DEVICES: (Shared(name="iommu", path="class/misc/iommu"),),
     "infiniband_verbs": (Shared(name="infiniband/rdma_cm", path="class/misc/rdma_cm"),),
 }
-"""By the subsystem of a function's own device file."""
+"""The shared files by the subsystem of a function's own device file."""
 
 
 def is_slow(card: model.Card) -> bool:
-    """Return whether the functions here ask a driver, which may take as long as that likes."""
+    """Return whether this module's functions must ask the card's driver, which may take any time."""
     return any(function.driver in _BY_DRIVER for function in card.functions)
 
 
 def find_shared(card: model.Card, host: Host) -> tuple[spec.DeviceNode, ...]:
-    """Return the shared files of the card's drivers that the host has; their numbers are left to the runtime. Reads files."""
+    """Return the shared files of the card's drivers that are present on the host. Reads files.
+
+    The container runtime fills in their device numbers.
+    """
     nodes: dict[str, spec.DeviceNode] = {}
     for function in card.functions:
         wanted = [*_BY_DRIVER.get(function.driver or "", ())]
@@ -71,7 +74,7 @@ def find_shared(card: model.Card, host: Host) -> tuple[spec.DeviceNode, ...]:
 
 
 def _path(shared: Shared, host: Host) -> str | None:
-    """Return the path of the file on the host; None if neither sysfs nor /dev has it."""
+    """Return the path of the file on the host, or None if neither sysfs nor /dev has it."""
     node = pci.device_node(f"{host.sysfs}/{shared.path}") if shared.path else None
     if node is not None:
         return node.path
@@ -79,7 +82,7 @@ def _path(shared: Shared, host: Host) -> str | None:
 
 
 def find_nvidia(card: model.Card, host: Host) -> tuple[model.DeviceNode, ...]:
-    """Return the files of NVIDIA's driver for the card's own GPUs, whether or not they are there. Reads files."""
+    """Return the files of NVIDIA's driver for the card's own GPUs, present or not. Reads files."""
     return tuple(
         model.DeviceNode(
             path=f"/dev/nvidia{match[1]}",
@@ -94,7 +97,7 @@ def find_nvidia(card: model.Card, host: Host) -> tuple[model.DeviceNode, ...]:
 
 
 def find_missing(card: model.Card, host: Host) -> str | None:
-    """Return why a file of the card's drivers is not there, in a clause; None if none is missing. Reads files."""
+    """Return a clause about a missing file of NVIDIA's driver, with the remedy, or None if none is missing. Reads files."""
     for node in find_nvidia(card, host):
         if not _exists(node, host):
             return f"its driver {NVIDIA} has it as {node.path}, which is not there; run nvidia-modprobe -u -c {node.minor}"
@@ -106,7 +109,7 @@ def _exists(node: model.DeviceNode, host: Host) -> bool:
 
 
 def read_nvidia(card: model.Card, host: Host) -> Iterator[str]:
-    """Return what NVIDIA's driver tells of the card's functions that it has. Reads files."""
+    """Yield the information of NVIDIA's driver about each of the card's functions bound to it. Reads files."""
     for function in card.functions:
         if function.driver == NVIDIA:
             yield files.text(f"{host.proc}/driver/nvidia/gpus/{function.address}/information") or ""

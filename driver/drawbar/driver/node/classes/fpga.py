@@ -16,7 +16,7 @@ LOADING = frozenset({"firmware request", "write init", "write", "write complete"
 
 
 def unloaded(managers: Iterable[model.FpgaManager]) -> str | None:
-    """Return what the kernel reports where nothing, or not all, was loaded, in a clause; None where it reports no failure."""
+    """Return the kernel's report of an incomplete or failed load, as a clause, or None if it reports none."""
     for manager in managers:
         if manager.state is not None and (manager.state in LOADING or manager.state.endswith("error")):
             return f"{manager.name} of the card shows {manager.state!r}"
@@ -31,7 +31,7 @@ class Fpga(generic.Generic):
     needs_driver: bool = True
 
     def current_users(self, host: Host, card: model.Card) -> tuple[str, ...]:
-        """Return the processes with open device files, and each load of a bitstream."""
+        """Return the processes with open device files, and each load in progress."""
         loading = tuple(
             f"a bitstream is being loaded ({manager.state}), {manager.name}"
             for function in card.functions

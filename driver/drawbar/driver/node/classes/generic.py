@@ -1,12 +1,12 @@
-"""What a class of device is, and what most classes have in common.
+"""The base of every class of device, with the rules that most classes share.
 
-A kernel driver makes device files, and a process that has one open uses the device. Functions that vfio has are handed on as they
-are, to a virtual machine or a driver in user space: a process that has the group's file open has every function of the group, and
-their drivers cannot be changed.
+A kernel driver makes device files, and a process with an open device file uses the device. Functions bound to vfio are
+passed on unchanged, to a virtual machine or to a driver in user space. A process with the group's file open has every
+function of the group, and their drivers cannot be changed.
 
-The functions of a card may be of several classes, as those of an FPGA card with network interfaces are. The card is of the class of its
-first function. Each other function that is of an offered class has to be ready by the rules of that class, and its device files, its
-network interfaces and its data are treated as that class treats them.
+The functions of a card may be of several classes, as on an FPGA card with network interfaces. The class of the first
+function is the card's class. Every other function of an offered class follows the rules of its own class: for its
+readiness, its device files, its network interfaces and its data.
 
 Source: Documentation/driver-api/vfio.rst.
 """
@@ -28,30 +28,30 @@ _INSTEAD = "nic0"
 NO_DRIVER = "no kernel driver is bound; load the driver on this node"
 
 Report = Callable[[str], None]
-"""Takes the progress of an erase, in a clause."""
+"""A callback for the progress of an erase, as a clause."""
 Eraser = Callable[[Report], None]
-"""Erases the user's data and returns when none are left. Blocks, and raises `errors.NotCleaned`."""
+"""A function to erase all of the user's data. Blocks, and raises `errors.NotCleaned`."""
 OFFERED: dict[DeviceClass, "Generic"] = {}
-"""The offered classes by name. `registry` fills it, which knows them all."""
+"""The offered classes by name. `registry`, which knows all of them, fills it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generic:
-    """A class of device; itself it is `other`, about which the node has no further rules. Each class is a subclass.
+    """A class of device. The base itself is the class `other`, without further rules; each other class is a subclass.
 
-    A `Card` is a value: a caller asks the inventory for a fresh one each time. Every method is idempotent.
+    A `Card` is a value: the caller asks the inventory for a fresh one each time. Every method is idempotent.
 
     Attributes:
         device_class: its name.
         class_codes: the PCI class codes of its functions, as two, four or six hexadecimal digits: base class, subclass,
-            interface. The longest that fits counts, unless `models` knows the function.
-        needs_driver: what it is good for comes from its kernel driver.
-        needs_files: without a device file a container could not use it.
-        subsystems: whose device files a container gets; empty for all.
-        in_local_pool: it is offered by default where it lives in a node.
-        slows_idle_link: its drivers slow an idle device's link down to save power.
-        asks_the_driver: `edits` reads files of the driver, which may hang as long as that does, so it runs in a thread.
-            For other classes, whose cards tell everything, a thread would cost a tenth of the whole Prepare.
+            interface. The longest match wins, unless `models` knows the function.
+        needs_driver: the device is of no use without its kernel driver.
+        needs_files: a container cannot use the device without a device file.
+        subsystems: the subsystems of a container's device files; empty for all.
+        in_local_pool: a device at home in a node is offered by default.
+        slows_idle_link: the drivers slow down the link of an idle device to save power.
+        asks_the_driver: `edits` reads files of the driver, which may hang, so it runs in a thread. The other classes need
+            only the card; for them a thread would add a tenth to the duration of Prepare.
     """
 
     device_class: DeviceClass = DeviceClass.OTHER
@@ -64,23 +64,23 @@ class Generic:
     asks_the_driver: bool = False
 
     def for_composite(self, companions: Collection[model.Card]) -> "Generic":
-        """Return the class for a member of a composite; here the same.
+        """Return the class of a member of a composite; here the same class.
 
         Args:
-            companions: the other members that this node shows.
+            companions: the other members visible on this node.
         """
         del companions
         return self
 
     def missing_requirements(self, card: model.Card) -> str | None:
-        """Return the first thing that keeps the card from being ready, in a clause, or None. No I/O."""
+        """Return the first reason why the card is not ready, as a clause, or None. No I/O."""
         unassigned = model.describe_unassigned(card)
         if unassigned is not None:
             return unassigned
         missing = self.missing_of_function(card.first, card.device_nodes)
         if missing is not None:
             return missing
-        for function, offered in _others(card):
+        for function, offered in _other_functions(card):
             missing = offered.missing_of_function(function, function.device_nodes)
             if missing is not None:
                 return f"of its function {function.address} ({function.device_class}), {missing}"
@@ -90,7 +90,7 @@ class Generic:
     def missing_of_function(
         self, function: model.PciFunction, nodes: tuple[model.DeviceNode, ...]
     ) -> str | None:
-        """Return the first thing that keeps a function of this class from being ready, in a clause, or None. No I/O.
+        """Return the first reason why a function of this class is not ready, as a clause, or None. No I/O.
 
         Args:
             function: the function.
@@ -107,18 +107,18 @@ class Generic:
     async def initialise(
         self, kernel: kernel.Kernel, card: model.Card, said: parameters.DeviceParameters = parameters.NOTHING
     ) -> str | None:
-        """Go towards ready as far as the kernel lets it at once, and return what is still missing; None: ready.
+        """Bring the device as close to ready as the kernel allows now; return the next missing requirement, or None if ready.
 
-        A class may need more than its card shows (`missing_requirements`), so a device is ready only if this returns None. What was
-        done shows in the next `Card`. Here: ask the kernel for drivers of functions that have none.
+        A class may need more than its card shows (`missing_requirements`). A device is therefore ready only if this returns
+        None. The next `Card` shows the changes. Here: ask the kernel for drivers of functions without one.
 
         Args:
-            kernel: of the host.
+            kernel: the host's kernel.
             card: the device.
-            said: the parameters that hold before a container starts; an attachment names them with its claim.
+            said: the parameters in force before a container starts; an attachment names them with its claim.
 
         Raises:
-            errors.KernelRefused: the kernel will not; the message has the remedy.
+            errors.KernelRefused: the kernel refused; the message has the remedy.
         """
         del said
         missing = self.missing_requirements(card)
@@ -132,9 +132,9 @@ class Generic:
         return missing
 
     def current_users(self, host: Host, card: model.Card) -> tuple[str, ...]:
-        """Return the users of the device, each in a clause; an empty result is no proof (see `users`). Reads files.
+        """Return the users of the device, each as a clause. An empty result is no proof (see `users`). Reads files.
 
-        Here: open device files, and whatever else uses a disk.
+        Here: processes with open device files, and all users of a disk.
         """
         nodes = card.device_nodes
         wanted = users.of_nodes((*nodes, *driverfiles.find_nvidia(card, host)))
@@ -142,22 +142,22 @@ class Generic:
         return (*openers, *users.find_storage_users(host, nodes))
 
     def release_hints(self, card: model.Card) -> Mapping[str, str]:
-        """Return by program the remedy that closes the device, for programs that open all devices of a host; here none."""
+        """Return a remedy for each program that opens all devices of a host, by its name; here none."""
         del card
         return {}
 
     def pending_quiesce_step(self, host: Host, card: model.Card) -> str | None:
-        """Return the next thing that `quiesce` brings to rest, in a clause, or None. Reads files."""
+        """Return the next step of `quiesce`, as a clause, or None if none is pending. Reads files."""
         del host, card
         return None
 
     async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
-        """Take one step that brings the device to rest: while a step is pending, and once before a reset or an unbind.
+        """Take one step to bring the device to rest. Runs while a step is pending, and once before a reset or an unbind.
 
-        Here: as the classes of its other functions do, for the driver stops the device when it is unbound.
+        Here: let the classes of the card's other functions take their step; the driver stops the device at its unbind.
 
         Raises:
-            errors.KernelRefused: the kernel will not; the message has the remedy.
+            errors.KernelRefused: the kernel refused; the message has the remedy.
         """
         for other in _other_classes(card):
             if type(other).quiesce is not Generic.quiesce:
@@ -166,7 +166,7 @@ class Generic:
     def resets(self, card: model.Card) -> tuple[str, ...]:
         """Return the addresses of the functions to reset between two claims and before the device leaves the node. No I/O.
 
-        Here: all but bridges, and virtual functions, which go with their physical one.
+        Here: all functions except bridges and virtual functions. A virtual function is reset with its physical function.
         """
         return tuple(
             function.address
@@ -177,7 +177,8 @@ class Generic:
     def eraser(self, host: Host, card: model.Card) -> Eraser | None:
         """Return the eraser of the user's data, or None if the class has none. Reads files.
 
-        It needs the device's driver, and is called when the device is at rest. Here: the eraser of the card's other functions.
+        The eraser needs the device's driver, and runs when the device is at rest.
+        Here: the eraser of the card's other functions.
         """
         for other in _other_classes(card):
             if type(other).eraser is not Generic.eraser:
@@ -185,12 +186,12 @@ class Generic:
         return None
 
     def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
-        """Return what a container gets to use the device: never a device file of another one.
+        """Return the container's edits for the device, without any device file of another device.
 
-        Here: the device files of all functions, those that their drivers share, and the network interfaces.
+        Here: the device files of all functions, the files shared by their drivers, and the network interfaces.
         """
         nodes = (
-            *(described(node) for node in self._given_nodes(card)),
+            *(described(node) for node in self._container_nodes(card)),
             *(described(node) for node in driverfiles.find_nvidia(card, host)),
             *driverfiles.find_shared(card, host),
         )
@@ -202,9 +203,12 @@ class Generic:
             ),
         )
 
-    def _given_nodes(self, card: model.Card) -> Iterator[model.DeviceNode]:
-        """Return the functions' files, each once: of each function those of its own class's `subsystems`, if that is offered."""
-        own = {function.address: offered for function, offered in _others(card)}
+    def _container_nodes(self, card: model.Card) -> Iterator[model.DeviceNode]:
+        """Yield the functions' device files, each once.
+
+        A function of another offered class yields the files of that class's `subsystems`, any other those of this class.
+        """
+        own = {function.address: offered for function, offered in _other_functions(card)}
         seen = set()
         for function in card.functions:
             subsystems = own.get(function.address, self).subsystems
@@ -217,7 +221,7 @@ class Generic:
                 yield node
 
     def names(self, card: model.Card, host: Host) -> frozenset[str]:
-        """Return what its vendor's own CDI files may call it, in small letters. Reads files.
+        """Return the device's possible names in its vendor's own CDI files, in small letters. Reads files.
 
         Here: its PCI address.
         """
@@ -225,9 +229,9 @@ class Generic:
         return frozenset({card.address})
 
     def interfaces(self, card: model.Card) -> tuple[str, ...] | None:
-        """Return the network interfaces that a container gets, by their names on the host; None of a device without any.
+        """Return the container's network interfaces, by their names on the host, or None for a device without any.
 
-        Here: those of all functions.
+        Here: the interfaces of all functions.
         """
         return own_interfaces(card) or None
 
@@ -237,8 +241,8 @@ def own_interfaces(card: model.Card) -> tuple[str, ...]:
     return tuple(name for function in card.functions for name in function.net_interfaces)
 
 
-def _others(card: model.Card) -> Iterator[tuple[model.PciFunction, Generic]]:
-    """Return the card's physical functions that are of another offered class than the first, with that class."""
+def _other_functions(card: model.Card) -> Iterator[tuple[model.PciFunction, Generic]]:
+    """Yield the physical functions of another offered class than the first function's, each with its class."""
     for function in card.functions:
         offered = OFFERED.get(function.device_class)
         is_other = function.device_class is not card.first.device_class
@@ -247,11 +251,11 @@ def _others(card: model.Card) -> Iterator[tuple[model.PciFunction, Generic]]:
 
 
 def _other_classes(card: model.Card) -> tuple[Generic, ...]:
-    return tuple(dict.fromkeys(offered for _, offered in _others(card)))
+    return tuple(dict.fromkeys(offered for _, offered in _other_functions(card)))
 
 
 def described(node: model.DeviceNode) -> spec.DeviceNode:
-    """A device file as CDI describes it."""
+    """Return the CDI description of a device file."""
     kind = "b" if node.block else "c"
     return spec.DeviceNode(
         path=node.path, type=kind, major=node.major, minor=node.minor, permissions=spec.READ_WRITE

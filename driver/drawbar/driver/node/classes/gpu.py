@@ -1,7 +1,7 @@
 """GPUs.
 
-Nothing that the daemon does not own is stopped: a client of the GPU (`nvidia-persistenced`, an exporter) is named, and
-its owner has to end it. The device files of its driver are found by `driverfiles`.
+The node does not stop programs of other owners. It names a client of the GPU (`nvidia-persistenced`, an exporter), and
+the owner has to end it. `driverfiles` finds the device files of the GPU's driver.
 """
 
 import re
@@ -15,7 +15,7 @@ from drawbar.fabric.classes import DeviceClass
 
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", re.MULTILINE | re.IGNORECASE)
 _EXPORTER = "leave {address} out of its GPUs, or restart it when no pod has the GPU"
-# Of programs that have all GPUs of a host open, by the first 15 characters of their names.
+# For programs that open all GPUs of a host, by the first 15 characters of their names.
 _REMEDIES = {
     "nvidia-persiste": "run nvidia-smi -i {address} -pm 0",
     "nv-hostengine": _EXPORTER,
@@ -39,6 +39,6 @@ class Gpu(generic.Generic):
         return {name: remedy.format(address=card.address) for name, remedy in _REMEDIES.items()}
 
     def names(self, card: model.Card, host: Host) -> frozenset[str]:
-        """Its PCI address, and the UUID of NVIDIA's driver."""
+        """Return the card's PCI address and the UUIDs of NVIDIA's driver, in small letters."""
         uuids = (_UUID.search(information) for information in driverfiles.read_nvidia(card, host))
         return generic.Generic.names(self, card, host) | {match[1].lower() for match in uuids if match}

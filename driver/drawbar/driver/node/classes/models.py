@@ -1,9 +1,9 @@
-"""The class of a PCI function: by vendor, device ID and driver first, and by its class code last; pure.
+"""The class of a PCI function by its model: vendor, device ID and driver; its class code is the last resort. Pure.
 
-Boards of one kind carry several class codes: an AMD Instinct is a display controller
-or a processing accelerator, an FPGA is whatever its image says. `ROWS` is the one table of the exceptions, each with its
-source; `DRIVERS` are drivers that take one class of device alone. Bridges, NVMe controllers and CXL memory are known by
-their class code, whoever made them.
+Boards of one kind carry several class codes. An AMD Instinct is a display controller or a processing accelerator; an
+FPGA has the class code of its image. `ROWS` is the table of these exceptions, each with its source. `DRIVERS` lists
+drivers with devices of a single class. Bridges, NVMe controllers and CXL memory have reliable class codes, regardless of
+the vendor.
 """
 
 from collections.abc import Mapping
@@ -31,15 +31,15 @@ class Row:
     source: str
 
     def describes(self, class_code: str, device: int) -> bool:
-        """Return whether a function of this vendor with that class code and device ID is meant."""
+        """Return whether the row covers a function of its vendor with this class code and device ID."""
         is_device = not self.devices or device in self.devices
         return is_device and (not self.codes or class_code.startswith(self.codes))
 
 
 _COMPUTE = ("03", "0b40", "12")
-"""Display controllers, co-processors, processing accelerators."""
+"""Display controllers, co-processors and processing accelerators."""
 _ANY_IMAGE = ("00", "01", "02", "03", "05", "07", "08", "0b", "0d", "10", "11", "12", "ff")
-"""All but multimedia, bridges and buses: sound and CAN cards have an FPGA maker's vendor ID, too."""
+"""All codes except multimedia, bridges and buses: an FPGA maker's sound and CAN cards have its vendor ID, too."""
 
 ROWS = (
     Row(
@@ -130,27 +130,27 @@ DRIVERS: Mapping[str, DeviceClass] = {
     "cxl_pci": DeviceClass.CXL_MEMORY,
     "nvme": DeviceClass.NVME,
 }
-"""By driver the class of all devices that it takes."""
+"""The class of all devices of a driver, by the driver's name."""
 
 CERTAIN: Mapping[str, DeviceClass] = {
     **dict.fromkeys(("0600", "0604", "0609"), DeviceClass.BRIDGE),  # host bridge, PCI to PCI
     **dict.fromkeys(("010802", "010803"), DeviceClass.NVME),  # I/O controller, administrative controller
     "0502": DeviceClass.CXL_MEMORY,
 }
-"""By class code the class of a function, whoever made it."""
+"""The class of a function by its class code, for any vendor."""
 _BY_VENDOR: Mapping[int, tuple[Row, ...]] = {
     vendor: tuple(row for row in ROWS if row.vendor == vendor) for vendor in {row.vendor for row in ROWS}
 }
 
 
 def by_model(class_code: str, vendor: int, device: int, driver: str | None) -> DeviceClass | None:
-    """Return the class of a function by what is known of its model; None if its class code has to tell.
+    """Return the class of a function by its model, or None if only its class code can tell.
 
     Args:
         class_code: six hexadecimal digits: base class, subclass, programming interface.
         vendor: PCI vendor ID.
         device: PCI device ID.
-        driver: the kernel driver that is bound to it, if one is.
+        driver: the bound kernel driver, or None.
     """
     for end in (6, 4):
         if class_code[:end] in CERTAIN:

@@ -1,9 +1,9 @@
 """Network interfaces.
 
-An interface that is up, with an address, does not count as a user: an attached NIC is configured by the host's own
-network service as soon as it appears, and no process would ever take that down. Open device files (RDMA, vfio) count.
+An interface with an address that is up does not count as a user. The host's own network service configures an attached
+NIC at once, and no process would ever take it down. Open device files (RDMA, vfio) count.
 
-An interface moves into the container, and comes back to the host by itself when the pod's network namespace goes.
+An interface moves into the container. It returns to the host by itself when the pod's network namespace ends.
 """
 
 from dataclasses import dataclass
@@ -22,5 +22,5 @@ class Nic(generic.Generic):
     needs_driver: bool = True
 
     def interfaces(self, card: model.Card) -> tuple[str, ...]:
-        """Return all of them; without a driver a network card has none yet."""
+        """Return the interfaces of all functions; a network card without a driver has none yet."""
         return generic.own_interfaces(card)

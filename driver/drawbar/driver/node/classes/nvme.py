@@ -1,4 +1,4 @@
-"""NVMe disks: an exclusive look at each disk is what the kernel itself refuses while anything in it has the disk."""
+"""NVMe disks. The kernel refuses an exclusive open of a disk while a user inside the kernel has it."""
 
 import errno
 import functools
@@ -29,7 +29,7 @@ class Nvme(generic.Generic):
         """Flush the caches of the kernel and of the disk.
 
         Raises:
-            errors.KernelRefused: something in the kernel has the disk: a mount, md, dm, swap, ZFS, an NVMe target.
+            errors.KernelRefused: a user inside the kernel has the disk: a mount, md, dm, swap, ZFS, an NVMe target.
         """
         for node in card.device_nodes:
             if node.block:
@@ -37,12 +37,12 @@ class Nvme(generic.Generic):
                 await kernel.run(node.path, f"to flush {node.path}", functools.partial(_flush, path, node))
 
     def eraser(self, host: Host, card: model.Card) -> generic.Eraser | None:
-        """Return the sanitize or format of the disk (`nvme_erase`); None on a mocked host, whose disks keep no data."""
+        """Return the sanitize or format of the disk (`nvme_erase`), or None on a mocked host, whose disks keep no data."""
         if host.dev != _DEV:
             return None
         controller = next((node for node in card.device_nodes if _is_controller(node)), None)
         if controller is None:
-            return functools.partial(_without_controller, card)
+            return functools.partial(_refuse_without_controller, card)
         path = host.dev / controller.path.removeprefix("/dev/")
         serials = (each.serial for function in card.functions for each in function.nvme)
         return nvme_erase.eraser(path, controller, next(serials, None) or card.serial or "")
@@ -55,7 +55,7 @@ def _is_controller(node: model.DeviceNode) -> bool:
     return node.subsystem == "nvme" and not node.block
 
 
-def _without_controller(card: model.Card, report: generic.Report) -> None:
+def _refuse_without_controller(card: model.Card, report: generic.Report) -> None:
     del report
     driver = card.first.driver
     raise errors.NotCleaned(
@@ -66,10 +66,10 @@ def _without_controller(card: model.Card, report: generic.Report) -> None:
 
 def _flush(path: Path, node: model.DeviceNode) -> None:
     try:
-        # Exclusively: EBUSY while anything in the kernel has it, also what shows nowhere in sysfs or proc.
+        # An exclusive open fails with EBUSY for every user inside the kernel, even one that sysfs and proc do not show.
         descriptor = os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
     except FileNotFoundError:
-        return  # no host's /dev here; the driver writes out the caches too, when it is unbound in order
+        return  # without the host's /dev; the driver flushes the caches too, at a regular unbind
     except OSError as error:
         if error.errno != errno.EBUSY:
             log.warning("cannot open a disk to flush it: %s", error, extra={"path": node.path})
@@ -82,7 +82,7 @@ def _flush(path: Path, node: model.DeviceNode) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # No process has it open, so none waits for this data; a disk that is broken must come off all the same.
+        # No process has the disk open, so none waits for this data. A broken disk must be detachable as well.
         log.warning("a disk would not flush: %s", error, extra={"path": node.path})
     finally:
         os.close(descriptor)

@@ -1,12 +1,12 @@
-"""Makes an NVMe disk forget its user's data, through its controller's device file.
+"""Erase of an NVMe disk through its controller's device file.
 
-Sanitize is preferred, for it reaches everything on the medium and reports its progress: by a new key, by erasing blocks. A
-controller that has neither formats each namespace with a secure erase (by a new key where it can), in the format that it
-has; and one that can only sanitize by overwriting does that.
+Sanitize comes first, because it reaches the whole medium and reports its progress: by a new key, or by erasing blocks.
+A controller without these formats each namespace with a secure erase, by a new key if it can. The namespace keeps its
+format. A controller without Format NVM sanitizes by overwriting.
 
-Whoever had the disk had its controller too, and may have left it in any state: a sanitize under way is waited for, and a
-namespace that is not attached to this controller is a reason to refuse: a format does not reach it; and where the disk has
-more controllers it may be another host's, which a sanitize would erase, too.
+The previous user had the controller too, and may have left it in any state. The erase first waits for a sanitize in
+progress. It refuses a disk with an allocated namespace that is not attached to this controller. A format would miss it.
+On a disk with several controllers it may belong to another host, and a sanitize would erase that host's data.
 
 Source: NVM Express Base Specification 2.0: Identify, Sanitize, Format NVM, log page 81h; include/uapi/linux/nvme_ioctl.h.
 """
@@ -32,9 +32,9 @@ _STRUCT = struct.Struct("=BBHIIIQQII6III")  # struct nvme_passthru_cmd
 _PAGE_BYTES = 4096
 _QUICK_MS = 30_000
 LONGEST_SECONDS = 24 * 3600
-"""For a whole disk; overwriting takes the longest. Afterwards it has failed."""
+"""The limit for a whole disk; overwriting takes the longest. A longer erase counts as failed."""
 LOOK_SECONDS = 0.5
-"""Between two looks at a sanitize's progress."""
+"""The interval between two reads of a sanitize's progress."""
 
 
 class Opcode(enum.IntEnum):
@@ -47,7 +47,7 @@ class Opcode(enum.IntEnum):
 
 
 class Identify(enum.IntEnum):
-    """CNS of Identify."""
+    """Values of the CNS field of Identify."""
 
     NAMESPACE = 0x00
     CONTROLLER = 0x01
@@ -77,14 +77,14 @@ class Command:
     reads: bool = False
 
 
-# Of bytes. An array has its address, so that `ctypes` with its 0.4 MB is not imported.
+# An array of bytes knows its address, so `ctypes` (0.4 MB) is not imported.
 Page = array.array
 Submit = Callable[[int, Command, "Page[int] | None"], int]
-"""Sends a command to the controller behind a descriptor: its status, 0 for success. Raises OSError."""
+"""A function to send a command to the controller behind a descriptor; returns its status, 0 for success. Raises OSError."""
 
 
 def submit(descriptor: int, command: Command, data: "Page[int] | None") -> int:
-    """As `Submit`: to the kernel's NVMe driver."""
+    """Send a command to the kernel's NVMe driver and return its status, as `Submit` specifies."""
     address = data.buffer_info()[0] if data is not None else 0
     raw = bytearray(
         _STRUCT.pack(
@@ -98,24 +98,24 @@ def submit(descriptor: int, command: Command, data: "Page[int] | None") -> int:
 
 
 def eraser(path: Path, node: model.DeviceNode, serial: str, submit: Submit = submit) -> generic.Eraser:
-    """Return what erases the disk.
+    """Return a function to erase the disk.
 
     Args:
-        path: where this process finds the controller's device file.
-        node: that file as the kernel describes it.
-        serial: of the disk; another one is not touched.
-        submit: sends a command.
+        path: the controller's device file, as this process sees it.
+        node: the kernel's description of that file.
+        serial: the disk's serial number; a disk with another number is not erased.
+        submit: the function to send a command.
     """
 
     def erase(report: generic.Report) -> None:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
-            raise _refused(node.path, f"cannot open {path}: {os.strerror(error.errno or 0)}") from error
+            raise _refusal(node.path, f"cannot open {path}: {os.strerror(error.errno or 0)}") from error
         try:
             facts = os.fstat(descriptor)
             if not stat.S_ISCHR(facts.st_mode) or facts.st_rdev != os.makedev(node.major, node.minor):
-                raise _refused(node.path, f"{path} is another device by now")
+                raise _refusal(node.path, f"{path} is another device by now")
             _Disk(descriptor, node.path, submit).erase(serial, report)
         finally:
             os.close(descriptor)
@@ -133,11 +133,11 @@ class _Disk:
         self._ends = time.monotonic() + LONGEST_SECONDS
 
     def erase(self, serial: str, report: generic.Report) -> None:
-        """Choose the best way that the disk has, and go it to its end."""
+        """Erase the disk by the best method it supports."""
         about = self._identify(Identify.CONTROLLER)
         own = about[4:24].decode("ascii", errors="replace").strip()
         if model.canonical_serial(own) != model.canonical_serial(serial):
-            raise _refused(self._name, f"it has the serial number {own!r}, and {serial!r} is to be erased")
+            raise _refusal(self._name, f"it has the serial number {own!r}, and {serial!r} is to be erased")
         admitted, attributes = int.from_bytes(about[256:258], "little"), about[524]
         sanitizes = int.from_bytes(about[328:332], "little")
         quick = next((way for way in (_BY_KEY, _BY_BLOCK) if sanitizes & way), None)
@@ -151,37 +151,37 @@ class _Disk:
         elif sanitizes & _BY_OVERWRITING:
             self._sanitize(_BY_OVERWRITING, report)
         else:
-            raise _refused(
+            raise _refusal(
                 self._name,
                 "it can neither be sanitized nor formatted; set policy.clean of its Fabric to reset for disks "
                 "whose data the next user may read",
             )
 
     def _sanitize(self, way: int, report: generic.Report) -> None:
-        self._await(report)  # whoever had the disk may have begun one
+        self._await_sanitize(report)  # the previous user may have started one
         passes = _ONE_PASS if way == _BY_OVERWRITING else 0
         begin = Command(opcode=Opcode.SANITIZE, cdw10=_ACTIONS[way] | _UNRESTRICTED_EXIT | passes)
         self._send(begin, "sanitize")
-        state = self._await(report)
+        state = self._await_sanitize(report)
         if state == _FAILED:
-            raise _refused(
+            raise _refusal(
                 self._name,
                 "its sanitize failed half way; it is tried again, and if it fails again the disk is broken",
             )
 
-    def _await(self, report: generic.Report) -> int:
-        """Wait until no sanitize is under way; return how the last one ended."""
+    def _await_sanitize(self, report: generic.Report) -> int:
+        """Wait until no sanitize is in progress; return the state of the last one."""
         while True:
-            state, done = self._sanitizing()
+            state, done = self._read_sanitize_state()
             if state != _IN_PROGRESS:
                 return state
             if time.monotonic() > self._ends:
-                raise _refused(self._name, f"its sanitize did not end within {LONGEST_SECONDS // 3600} h")
+                raise _refusal(self._name, f"its sanitize did not end within {LONGEST_SECONDS // 3600} h")
             report(f"sanitizing {self._name}, {done // 10 * 10} % done")  # each change is a write
             time.sleep(LOOK_SECONDS)
 
-    def _sanitizing(self) -> tuple[int, int]:
-        """The state of the most recent sanitize, and its progress in percent."""
+    def _read_sanitize_state(self) -> tuple[int, int]:
+        """Return the state of the most recent sanitize, and its progress in percent."""
         dwords = 512 // 4 - 1
         page = array.array("B", bytes(512))
         ask = Command(
@@ -195,12 +195,15 @@ class _Disk:
         return state & 0b111, done * 100 // 65536
 
     def _refuse_hidden(self, admitted: int, *, is_shared: bool, reached: bool) -> None:
-        """Refuse a disk with namespaces that are not attached here, unless an erase reaches them and no other host can have them."""
+        """Raise NotCleaned if the disk has namespaces that are not attached to this controller.
+
+        They are allowed if an erase reaches them (`reached`) and the disk has no other controller.
+        """
         if not admitted & _NAMESPACE_MANAGEMENT or (reached and not is_shared):
             return
         hidden = set(self._namespaces(Identify.ALLOCATED)) - set(self._namespaces(Identify.ACTIVE))
         if hidden:
-            raise _refused(
+            raise _refusal(
                 self._name,
                 f"its namespace {min(hidden)} is not attached to this controller, so it would be missed, or is another host's; "
                 "delete it (nvme delete-ns) or attach it here",
@@ -232,7 +235,7 @@ class _Disk:
             self._send(command, f"format namespace {namespace}")
 
     def _namespaces(self, which: Identify) -> list[int]:
-        """The numbers of at most 1,024 namespaces: more than any disk has."""
+        """Return the namespace numbers of one Identify page: at most 1,024, more than any disk has."""
         page = self._identify(which)
         return [number for number in struct.unpack("<1024I", page) if number]
 
@@ -251,13 +254,13 @@ class _Disk:
         except OSError as error:
             number = error.errno or 0
             name = errno.errorcode.get(number, "no errno")
-            raise _refused(
+            raise _refusal(
                 self._name,
                 f"asked to {what}, the kernel answered {os.strerror(number)} ({name}); look at its log",
             ) from error
         if status:
-            raise _refused(self._name, f"asked to {what}, it answered with status {status:#06x}")
+            raise _refusal(self._name, f"asked to {what}, it answered with status {status:#06x}")
 
 
-def _refused(name: str, why: str) -> errors.NotCleaned:
+def _refusal(name: str, why: str) -> errors.NotCleaned:
     return errors.NotCleaned(f"{name} is not erased, so no other user gets it: {why}")

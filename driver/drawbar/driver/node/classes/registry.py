@@ -1,6 +1,6 @@
-"""The classes of device, and which of them a PCI function is.
+"""The registry of device classes; it maps a PCI function to its class.
 
-Class codes are those of the PCI Code and ID Assignment Specification. The model of a function counts for more (`models`).
+Class codes come from the PCI Code and ID Assignment Specification. The model of a function takes precedence (`models`).
 """
 
 import importlib
@@ -10,14 +10,14 @@ from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 
 
 def _load(device_class: str) -> generic.Generic:
-    """Return what the module of the class has under its name: `cxl_memory.CxlMemory` for `cxl-memory`."""
+    """Return an instance of the class, from the module of its name: `cxl_memory.CxlMemory` for `cxl-memory`."""
     module = importlib.import_module(f"{__package__}.{device_class.replace('-', '_')}")
     made: generic.Generic = getattr(module, device_class.title().replace("-", ""))()
     return made
 
 
 CLASSES = tuple(_load(listed) for listed in OFFERED_CLASSES if listed is not DeviceClass.OTHER)
-"""Every class but `other`: each row of `DeviceClass` has its module here."""
+"""Every offered class except `other`; each has a module in this package."""
 _OTHER = generic.Generic()
 _SHOWN = (
     generic.Generic(device_class=DeviceClass.BRIDGE, class_codes=("06",)),
@@ -29,18 +29,18 @@ _BY_CODE = {code: shown for shown in (*CLASSES, *_SHOWN) for code in shown.class
 
 
 def by_name(device_class: str) -> generic.Generic:
-    """Return what to do with a device of that class; an unknown class is treated as `other`."""
+    """Return the rules for the class of that name; an unknown class has those of `other`."""
     return _BY_NAME.get(device_class, _OTHER)
 
 
 def classify(class_code: int, vendor: int, device: int, driver: str | None = None) -> DeviceClass:
-    """Return the class of a function: by its model (`models`), else by its class code.
+    """Return the class of a function, from its model (`models`) or else from its class code.
 
     Args:
         class_code: 24 bits: base class, subclass, programming interface.
         vendor: PCI vendor ID.
         device: PCI device ID.
-        driver: the kernel driver that is bound to it, if one is.
+        driver: the bound kernel driver, or None.
     """
     digits = f"{class_code:06x}"
     by_model = models.by_model(digits, vendor, device, driver)

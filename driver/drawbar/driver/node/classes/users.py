@@ -1,9 +1,9 @@
-"""Who uses a device, in words that an operator can act on; `release.plan` waits for a single one.
+"""The users of a device, in words for an operator; `release.plan` waits until there are none.
 
-Processes that have a device file open are found in /proc, as `fuser` finds them. Only the links of /proc/PID/fd that lead to
-a device file are followed, so that a hung network file system elsewhere does not hold this up. Not seen: a mapping whose
-file was closed, and users inside the kernel. A block device is also used by mounts in any mount namespace, swap, md and dm,
-and file systems that span devices.
+Processes with an open device file are found in /proc, as `fuser` finds them. Only the links of /proc/PID/fd that lead to
+a device file are followed. A hung network file system elsewhere therefore does not block the search. Two kinds of user
+are not seen: a mapping after its file was closed, and users inside the kernel. A block device has further users: mounts
+in any mount namespace, swap, md and dm, and file systems on several devices.
 
 Source: proc(5) for fd, mountinfo and swaps; Documentation/filesystems/proc.rst; Documentation/ABI/stable/sysfs-block for
 `holders`.
@@ -23,11 +23,11 @@ SYSFS = Path("/sys")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """Where the host's kernel is looked at.
+    """The paths of the host's kernel interfaces.
 
     Attributes:
         sysfs: the sysfs tree.
-        proc: the proc file system, of the host's process namespace, or nothing is seen of other processes.
+        proc: the proc file system of the host's process namespace; in any other, the host's processes are invisible.
         dev: the host's device files.
     """
 
@@ -37,9 +37,10 @@ class Host:
 
     @classmethod
     def from_sysfs(cls, sysfs: Path) -> "Host":
-        """The host of that sysfs tree. A tree elsewhere than /sys is a mocked host's: processes and files lie beside it.
+        """Return the host of a sysfs tree.
 
-        Its device numbers mean other devices to the kernel that this process runs on.
+        A tree other than /sys is a mocked host's. Its processes and device files lie next to it, and its device numbers mean
+        other devices to the running kernel.
         """
         return (
             cls()
@@ -49,7 +50,7 @@ class Host:
 
 
 FOUND_MAX = 16
-"""Enough to say that a device is in use; the search ends here."""
+"""The search stops after this number of users: it is enough to show that a device is in use."""
 _INITIAL_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, include/linux/proc_ns.h
 _NO_REMEDIES: Mapping[str, str] = MappingProxyType({})
 _CONTAINER_INITS = frozenset({"pause", "tini", "catatonit", "dumb-init", "docker-init"})
@@ -57,7 +58,7 @@ _CONTAINER_INITS = frozenset({"pause", "tini", "catatonit", "dumb-init", "docker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """What tells a device file, wherever it lies and whatever it is called."""
+    """The identity of a device file, independent of its path and name."""
 
     block: bool
     major: int
@@ -65,19 +66,19 @@ class Numbers:
 
 
 def of_nodes(nodes: Iterable[model.DeviceNode]) -> dict[Numbers, str]:
-    """The paths of device files by their numbers."""
+    """Return the paths of device files by their numbers."""
     return {Numbers(block=node.block, major=node.major, minor=node.minor): node.path for node in nodes}
 
 
 def find_openers(
     proc: Path, wanted: Mapping[Numbers, str], remedies: Mapping[str, str] = _NO_REMEDIES
 ) -> tuple[str, ...]:
-    """The processes, ourselves apart, that have one of these open; at most `FOUND_MAX`.
+    """Return the other processes that have one of these files open, at most `FOUND_MAX`.
 
     Args:
         proc: the proc file system.
         wanted: the paths of the device files.
-        remedies: what makes a program close them, by its name as /proc/PID/comm has it: the first 15 characters.
+        remedies: a program's remedy to close them, by the first 15 characters of its name, as in /proc/PID/comm.
     """
     if not wanted:
         return ()
@@ -86,7 +87,7 @@ def find_openers(
     for pid in processes(proc):
         if pid == os.getpid():
             continue
-        for numbers in _opened(f"{proc}/{pid}/fd", wanted, names):
+        for numbers in _find_open(f"{proc}/{pid}/fd", wanted, names):
             path = wanted[numbers]
             name = files.text(f"{proc}/{pid}/comm") or "?"
             remedy = f": {remedies[name]}" if name in remedies else ""
@@ -99,19 +100,19 @@ def find_openers(
 def find_first_openers(
     proc: Path, wanted: Mapping[Numbers, str], ignored: Collection[str] = ()
 ) -> dict[Numbers, str]:
-    """Return for each file that another process has open the first such process.
+    """Return, for each file that another process has open, the first such process.
 
     Args:
         proc: the proc file system.
         wanted: the paths of the device files.
-        ignored: programs that do not count, as /proc/PID/comm has them.
+        ignored: the programs to ignore, by their names in /proc/PID/comm.
     """
     openers: dict[Numbers, str] = {}
     names = {path.rpartition("/")[2] for path in wanted.values()}
     for pid in processes(proc):
         if pid == os.getpid() or len(openers) == len(wanted):
             continue
-        for numbers in _opened(f"{proc}/{pid}/fd", wanted, names):
+        for numbers in _find_open(f"{proc}/{pid}/fd", wanted, names):
             name = files.text(f"{proc}/{pid}/comm") or "?"
             if name not in ignored:
                 openers.setdefault(numbers, f"pid {pid} ({name}) has {wanted[numbers]} open")
@@ -119,12 +120,12 @@ def find_first_openers(
 
 
 def processes(proc: Path) -> list[int]:
-    """The processes that can be seen, in order."""
+    """Return the visible processes, in order."""
     return sorted(int(name) for name in files.names(os.fspath(proc)) if name.isdecimal())
 
 
 def blindness(proc: Path) -> str | None:
-    """Why other processes of the host cannot be seen, with the remedy; None where they can."""
+    """Return why other processes of the host are invisible, with the remedy, or None if they are visible."""
     if files.link_target(f"{proc}/self/ns/pid") == _INITIAL_NAMESPACE:
         return None
     first = files.text(f"{proc}/1/comm")
@@ -135,8 +136,8 @@ def blindness(proc: Path) -> str | None:
     return None
 
 
-def _opened(folder: str, wanted: Mapping[Numbers, str], names: set[str]) -> Iterator[Numbers]:
-    """Yield the wanted files that are open there, each once."""
+def _find_open(folder: str, wanted: Mapping[Numbers, str], names: set[str]) -> Iterator[Numbers]:
+    """Yield each wanted file that is open in the folder, once."""
     seen = set()
     for name in files.names(folder):
         target = files.link_target(f"{folder}/{name}") or ""
@@ -165,9 +166,10 @@ _FIELDS_BEFORE_OPTIONS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A disk or a partition of it.
+    """A disk or one of its partitions.
 
     Attributes:
+        name: the kernel's name.
         number: `major:minor`.
         path: its directory in sysfs.
     """
@@ -178,7 +180,7 @@ class Volume:
 
 
 def find_storage_users(host: Host, nodes: Iterable[model.DeviceNode]) -> tuple[str, ...]:
-    """Everybody who uses these disks or their partitions; character devices are passed over."""
+    """Return the users of these disks and of their partitions; character devices are ignored."""
     volumes = tuple(volume for node in nodes if node.block for volume in _volumes(host, node))
     if not volumes:
         return ()
@@ -231,7 +233,7 @@ def _mounts(proc: Path, volumes: tuple[Volume, ...]) -> Iterator[str]:
 
 
 def _mount(line: str) -> tuple[str, str, str]:
-    """Device number, mount point and source of a line of mountinfo; a btrfs shows its disk by the source alone."""
+    """Return the device number, mount point and source of a line of mountinfo; a btrfs names its disk only as source."""
     before, _, after = line.partition(" - ")
     fields, rest = before.split(" "), after.split(" ")
     if len(fields) < _FIELDS_BEFORE_OPTIONS:

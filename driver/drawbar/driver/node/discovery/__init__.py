@@ -1,1 +1,1 @@
-"""Everything that this node has: read once from sysfs, then kept current by uevents."""
+"""The node's devices: read once from sysfs, then kept current by uevents."""

@@ -1,16 +1,16 @@
 """The devices of this node, kept current by uevents.
 
-Built once from sysfs, then one object at a time: an event makes what it is about be read again, and nothing else. Events
-that come close together are coalesced per object; lost events make everything be read again; and a slow audit finds what
-no event reported.
+The inventory is read once from sysfs and then updated object by object. An event causes a read of its own objects only.
+Events in quick succession are coalesced for each object. Lost events cause a read of everything. A slow audit finds
+changes without an event.
 
-Some of what an event leads to happens after it, and has no event: a slot loses its power after its functions have been
-removed (pciehp_ctrl.c, `remove_board`), the decoders of a region are freed after the region is gone. So what had an event
-is read again once it had time to settle.
+Some effects of an event come later, without an event of their own. A slot loses its power after its functions have been
+removed (pciehp_ctrl.c, `remove_board`). The decoders of a region are freed after the region is gone. Every object with an
+event is therefore read again after a settling time.
 
-Some identifiers appear after their card: Vital Product Data is read in threads of its own (`slowreads`), and its function is
-read again when the data has come. A driver that initialises its card later sends no event; who waits for such a card calls
-`refresh_lagging`.
+Some identifiers appear after their card. Vital Product Data is read in separate threads (`slowreads`), and its function
+is read again when the data has arrived. A driver that initialises its card later sends no event. To wait for such a card,
+call `refresh_lagging`.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ _DAY_SECONDS = 86_400.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tracking:
-    """What can be set.
+    """The settings of the tracking.
 
     Attributes:
-        coalesce_seconds: the shortest time between two readings that events cause; all events of a device within it
-            cost one reading. The first event after a pause is acted on at once.
-        audit_seconds: how often, give or take a fifth, everything is compared with the kernel, for changes that no
-            event told of; 0 never.
-        audit_share: how much of one processor core such a comparison may take, from above 0 to 1.
+        coalesce_seconds: the shortest time between two readings caused by events. All events of a device within it cause one
+            reading. The first event after a pause is handled at once.
+        audit_seconds: the interval between audits, give or take a fifth; an audit compares everything with the kernel, to
+            find changes without an event. 0 means never.
+        audit_share: the audit's share of one processor core, from above 0 to 1.
     """
 
     coalesce_seconds: float = 0.01
@@ -52,9 +52,9 @@ class Tracking:
 
 
 def problems(tracking: Tracking) -> list[str]:
-    """One sentence for each value that cannot be."""
+    """Return one sentence for each invalid value."""
     wrong = []
-    # Written so that they hold for no NaN.
+    # NaN fails each of these comparisons.
     if not 0 <= tracking.coalesce_seconds <= 1:
         wrong.append(f"coalesce_seconds is {tracking.coalesce_seconds}: give 0 to 1 second")
     if not (tracking.audit_seconds == 0 or 1 <= tracking.audit_seconds <= _DAY_SECONDS):
@@ -65,29 +65,27 @@ def problems(tracking: Tracking) -> list[str]:
 
 
 PAUSES_SECONDS = (0.5,)
-"""A hot-plug driver is through with a slot in a tenth of a second; one that takes longer is found by the audit."""
-_MOST = 4096  # beyond it nothing is remembered, and the audit finds what changed
+"""The settling times after an event. A hot-plug driver finishes with a slot in 0.1 s; the audit covers slower ones."""
+_MOST = 4096  # further items are ignored; the audit finds their changes
 
 _Item = TypeVar("_Item")
 
 
 class Settling(Generic[_Item]):
-    """Items that come due some time after they were last touched; knows no clock."""
+    """Items that come due some time after their last touch, without a clock of its own."""
 
     def __init__(self, pauses_seconds: Iterable[float] = PAUSES_SECONDS) -> None:
         self._queues: list[tuple[float, dict[_Item, float]]] = [(pause, {}) for pause in pauses_seconds]
 
     def touch(self, items: Iterable[_Item], now: float) -> None:
-        """These had an event; each comes due once for every pause, counted from its last event."""
+        """Schedule items with an event; each comes due once for every pause, counted from its last event."""
         for item in items:
             for pause, queue in self._queues:
                 if queue.pop(item, None) is not None or len(queue) < _MOST:
-                    queue[item] = (
-                        now + pause
-                    )  # behind all others, so that the first is always the next to come due
+                    queue[item] = now + pause  # at the end, so that the queue stays ordered by time
 
     def due(self, now: float) -> frozenset[_Item]:
-        """Return what has come due; each once for each pause."""
+        """Remove and return the items that are due."""
         due_now = set()
         for _, queue in self._queues:
             for item, moment in tuple(queue.items()):
@@ -98,21 +96,21 @@ class Settling(Generic[_Item]):
         return frozenset(due_now)
 
     def next(self) -> float | None:
-        """When the next item comes due."""
+        """Return the time of the next due item, or None."""
         return min((next(iter(queue.values())) for _, queue in self._queues if queue), default=None)
 
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 128  # objects read between two moments at which others may use the thread and the model
-_ROUNDS = 8  # what follows from what followed from an event; a tree that contradicts itself goes no further
+_AT_ONCE = 128  # objects in one read, before other tasks can use the thread and the model
+_ROUNDS = 8  # rounds of consequences of an event; this bounds the work on an inconsistent tree
 _NAMED_IN_LOG = 8
 
 
 class Devices:
-    """What this node has: read at first, then kept current by `follow`.
+    """The node's devices: read once, then kept current by `follow`.
 
-    Everything that asks is answered from memory. Whoever subscribed is called in the event loop after each change.
+    All queries are answered from memory. Subscribers are called in the event loop after each change.
     """
 
     def __init__(
@@ -124,19 +122,19 @@ class Devices:
         pauses_seconds: Sequence[float] = PAUSES_SECONDS,
         contained: containment.Containment | None = None,
     ) -> None:
-        """Empty until `read` is called.
+        """Start empty; call `read` to fill the inventory.
 
         Args:
             sysfs: the tree.
-            changed: called after each change, as `subscribe` does with more to say.
-            settings: how closely to follow.
-            pauses_seconds: how long after an event of a device to look at it again.
-            contained: keeps a subscriber that fails from the others; without it, its error is raised.
+            changed: called after each change, without the details that `subscribe` gives.
+            settings: the settings of the tracking.
+            pauses_seconds: the times to read a device again after its event.
+            contained: isolates the other subscribers from an error in one; without it, the error is raised.
         """
         self._callbacks: containment.Callbacks[Callable[[live.Changes], None]] = containment.Callbacks(
             contained or containment.Uncontained(), "hardware-changes"
         )
-        # By subscriber the changes that it failed to take over.
+        # By subscriber, the changes of its failed calls.
         self._pending: dict[Callable[[live.Changes], None], live.Changes] = {}
         self._is_followed = False
         self._sysfs = sysfs
@@ -154,39 +152,39 @@ class Devices:
         if changed is not None:
             self.subscribe(lambda _: changed())
         self.readings = 0
-        """How many objects were read one by one."""
+        """The number of objects read one by one."""
         self.audits = 0
-        """How often everything was compared with the kernel."""
+        """The number of comparisons of everything with the kernel."""
         self.missed = 0
-        """How many changes these comparisons found that no event had told of."""
+        """The number of changes without an event that these comparisons found."""
         self.losses = 0
-        """How often events were lost, so that the order in which devices came and went is not certain."""
+        """The number of times that events were lost; the order of arrivals and removals is then uncertain."""
 
-    # --- what there is ---
+    # --- queries ---
 
     @property
     def inventory(self) -> index.Inventory:
-        """Everything, as it is now; a value that does not change."""
+        """Return the current inventory, an immutable value."""
         return self._live.snapshot()
 
     @property
     def cards(self) -> tuple[model.Card, ...]:
-        """Every card, in order of address."""
+        """Return every card, in order of address."""
         return self.inventory.cards
 
     def card_at(self, address: str) -> model.Card | None:
-        """The card that the function at this address belongs to, or None."""
+        """Return the card of the function at this address, or None."""
         return self._live.card_of(address)
 
     def subscribe(self, changed: Callable[[live.Changes], None]) -> Callable[[], None]:
-        """Calls `changed` in the event loop after each change; the answer ends it."""
+        """Call `changed` in the event loop after each change; return a function to unsubscribe."""
         self._subscribers.append(changed)
         return lambda: self._subscribers.remove(changed)
 
-    # --- keeping it current ---
+    # --- updates ---
 
     async def read(self) -> None:
-        """Reads everything anew.
+        """Read everything again.
 
         Raises:
             errors.SysfsError: there is no sysfs tree.
@@ -195,60 +193,60 @@ class Devices:
             self._loop = asyncio.get_running_loop()
             fresh = await asyncio.to_thread(reader.read, self._sysfs, self._slow)
             changes = self._live.replace(fresh)
-        self._tell(changes)
+        self._notify(changes)
 
     async def refresh_slot(self, name: str) -> model.Slot | None:
-        """Reads one slot, which has no events of its own, as it is now; None if there is none of that name."""
+        """Read one slot again and return it, or None if there is none of that name; slots have no events of their own."""
         await self._refresh([reader.Subject(reader.Kind.SLOT, name)])
         return next((slot for slot in self.inventory.slots if slot.name == name), None)
 
     async def refresh(self, address: str) -> model.Card | None:
-        """Reads the function at this address as it is now, and answers its card; None if it is not there."""
+        """Read the function at this address again and return its card, or None if it is gone."""
         await self._refresh([reader.Subject(reader.Kind.FUNCTION, address)])
         return self.card_at(address)
 
     @property
     def is_lagging(self) -> bool:
-        """Whether there are functions whose drivers show identifiers later, without an event."""
+        """Return whether some functions' drivers will show identifiers later, without an event."""
         return bool(self._live.lagging)
 
     async def refresh_lagging(self) -> None:
-        """Reads the functions again whose drivers show identifiers later, without an event; at most `_AT_ONCE`."""
+        """Read the functions again whose drivers show identifiers later; at most `_AT_ONCE`."""
         lagging = sorted(self._live.lagging)[:_AT_ONCE]
         if lagging:
             await self._refresh(reader.Subject(reader.Kind.FUNCTION, address) for address in lagging)
 
     def _slow_read_finished(self, address: str) -> None:
-        """Has the function read again; called in another thread."""
+        """Schedule a read of the function; called in another thread."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._want, reader.Subject(reader.Kind.FUNCTION, address))
+                self._loop.call_soon_threadsafe(self._schedule, reader.Subject(reader.Kind.FUNCTION, address))
 
-    def _want(self, subject: reader.Subject) -> None:
+    def _schedule(self, subject: reader.Subject) -> None:
         self._due[subject] = None
         self._heard.set()
 
     async def follow(self, source: uevents.UeventSource) -> None:
-        """Applies events until cancelled, or until the source ends and everything it told of is applied.
+        """Apply events until cancelled, or until the source has ended and all its events are applied.
 
         Raises:
-            errors.UeventError: the source broke; inside an ExceptionGroup.
-            errors.SysfsError: the tree has gone; likewise.
+            errors.UeventError: the source failed; inside an ExceptionGroup.
+            errors.SysfsError: the tree is gone; inside an ExceptionGroup.
         """
         ended = asyncio.Event()
         if self._is_followed:
-            # An earlier run ended unexpectedly, and may not have read all that it had heard of.
+            # An earlier run ended unexpectedly and may have left events unread.
             self._everything = True
             self.losses += 1
         self._is_followed = True
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work(ended), name="inventory-refresh")
             audit = tasks.create_task(
-                _audit_for_ever(self, self._settings.audit_seconds), name="inventory-audit"
+                _audit_periodically(self, self._settings.audit_seconds), name="inventory-audit"
             )
             async for event in source.events():
                 self._hear(event)
-            # What was begun is read to its end: what follows from it would be lost.
+            # Let the current read finish, or its consequences would be lost.
             ended.set()
             self._heard.set()
             async with self._lock:
@@ -284,7 +282,7 @@ class Devices:
             await self._wait()
 
     async def _wait(self) -> None:
-        """Until an event was heard, or something has settled."""
+        """Wait until an event arrives or an item has settled."""
         moment = self._settling.next()
         try:
             async with asyncio.timeout(None if moment is None else max(0.0, moment - _now())):
@@ -293,7 +291,7 @@ class Devices:
             return
 
     async def _work_off(self) -> None:
-        """Applies what was heard so far, also while it is at it."""
+        """Apply all received events, including new ones that arrive meanwhile."""
         self._heard.clear()
         while self._everything or self._due:
             if self._everything:
@@ -308,7 +306,7 @@ class Devices:
     async def _refresh(
         self, wanted: Iterable[reader.Subject]
     ) -> tuple[live.Changes, frozenset[reader.Subject]]:
-        """Reads these, and what follows from them; answers what changed, and what followed."""
+        """Read these objects and their consequences; return the changes, and the consequences."""
         changes = live.Changes()
         todo = asked = frozenset(wanted)
         done: frozenset[reader.Subject] = frozenset()
@@ -323,16 +321,16 @@ class Devices:
                 self._slow.forget(address for address, each in observed.functions.items() if each is None)
                 changed, further = self._live.take(observed)
                 changes |= changed
-                # With other slots, functions that were read already may turn out to be in one.
+                # If the slots changed, the functions must be read again to find theirs.
                 done = done | todo if self._live.slot_names is names else frozenset()
                 todo = further - done
-        self._tell(changes)
+        self._notify(changes)
         return changes, done - asked
 
-    def _tell(self, changes: live.Changes) -> None:
+    def _notify(self, changes: live.Changes) -> None:
         if changes:
             for subscriber in tuple(self._subscribers):
-                # A change may be reported twice: the call that is made again takes over what the failed one has.
+                # A change may be reported twice: the next call includes the changes of a failed one.
                 pending = self._pending.pop(subscriber, live.Changes()) | changes
                 if not self._callbacks.call(subscriber, functools.partial(subscriber, pending)):
                     self._pending[subscriber] = pending
@@ -340,12 +338,12 @@ class Devices:
     # --- audit ---
 
     async def audit(self) -> live.Changes:
-        """Compares everything with the kernel, a little at a time; counts and answers what no event told of.
+        """Compare everything with the kernel, in small steps; count and return the changes that had no event.
 
-        A change whose event is still on its way is counted, too.
+        A change with an event still in transit counts, too.
 
         Raises:
-            errors.SysfsError: the tree has gone.
+            errors.SysfsError: the tree is gone.
         """
         listed = await asyncio.to_thread(reader.listing, self._root)
         missed = live.Changes()
@@ -361,7 +359,7 @@ class Devices:
         return missed
 
 
-async def _audit_for_ever(devices: Devices, pause_seconds: float) -> None:
+async def _audit_periodically(devices: Devices, pause_seconds: float) -> None:
     while pause_seconds:
         await asyncio.sleep(pause_seconds * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
         try:

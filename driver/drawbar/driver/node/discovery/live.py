@@ -1,10 +1,10 @@
-"""The inventory as it changes: one object at a time, each by what was read of it just now.
+"""The inventory in motion: each update replaces one object by its latest reading.
 
-`reader.read_subjects` reads and blocks, so it runs in a thread; `Live` holds what is known and reads nothing, so it belongs
-to the event loop. The two take turns: what was read of one object may show that others have changed, too, which have
-no events of their own, and `take` answers those.
+`reader.read_subjects` reads and blocks, so it runs in a thread. `Live` holds the known state and reads nothing, so it
+belongs to the event loop. The two alternate. The reading of one object may show changes of others that have no events of
+their own. `take` returns those objects.
 
-Invariant: once every object that changed has been read after its last change, `snapshot` equals a fresh read.
+Invariant: once every changed object has been read after its last change, `snapshot` equals a fresh read.
 """
 
 import dataclasses
@@ -18,13 +18,13 @@ from drawbar.fabric.classes import DeviceClass
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What differs from before.
+    """The difference from an earlier state.
 
     Attributes:
-        functions: addresses of the functions that changed, came or went, and of those on whose card something
-            changed: its slot, its memory devices, and what these are used for.
-        slots: names of the slots that changed, came or went.
-        objects: names of CXL objects and dax devices that changed, came or went.
+        functions: addresses of the functions that changed, appeared or disappeared, and of those with a change on their
+            card: its slot, its memory devices, and the use of these.
+        slots: names of the slots that changed, appeared or disappeared.
+        objects: names of CXL objects and dax devices that changed, appeared or disappeared.
     """
 
     functions: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ class Changes:
 
 
 class _Notes:
-    """What one turn finds out."""
+    """The results of one update."""
 
     def __init__(self) -> None:
         self.functions: set[str] = set()
@@ -51,7 +51,7 @@ class _Notes:
         self.objects: set[str] = set()
         self.further: set[Subject] = set()
         self.moved: set[str] = set()
-        """Addresses at which a slot appeared or ceased to be."""
+        """Addresses of slots that appeared, disappeared or moved."""
         self.memdevs: set[str] = set()
         """Addresses of functions whose memory devices changed."""
 
@@ -62,7 +62,7 @@ class _Notes:
 
 
 class Live:
-    """Everything that is known of the node's devices."""
+    """The known state of the node's devices."""
 
     def __init__(self) -> None:
         self._entries = index.Entries()
@@ -75,20 +75,20 @@ class Live:
 
     @property
     def lagging(self) -> frozenset[str]:
-        """The addresses of functions whose driver has not yet initialised them, so it shows identifiers later, without an event."""
+        """Return the addresses of functions not yet initialised by their driver, which shows identifiers later, without an event."""
         return frozenset(self._lagging)
 
     @property
     def slot_names(self) -> Mapping[str, str]:
-        """Names of slots by location; replaced and never changed, so any thread may read it."""
+        """Return names of slots by location; the mapping is replaced and never changed, so any thread may read it."""
         return self._slot_names
 
     def card_of(self, address: str) -> model.Card | None:
-        """As of `snapshot`, without making one."""
+        """Return the card of the function at this address, or None; makes no snapshot."""
         return self._entries.card_of(address)
 
     def snapshot(self) -> index.Inventory:
-        """What is known, as a value; the same one until something changes."""
+        """Return the known state as a value; the same value until something changes."""
         if self._snapshot is None:
             if self._topology is None:
                 self._topology = cxl.topology(self._cxl.values())
@@ -106,7 +106,7 @@ class Live:
         return self._snapshot
 
     def subjects(self) -> frozenset[Subject]:
-        """Every object that is known."""
+        """Return every known object."""
         return frozenset(
             (
                 *(Subject(Kind.SLOT, name) for name in self._entries.slots),
@@ -117,14 +117,14 @@ class Live:
         )
 
     def concerned(self, devpath: str) -> frozenset[Subject]:
-        """What to read after an event of the device in this directory: as `reader.subjects_of_event`, and its slot."""
+        """Return the objects to read after an event of the device in this directory, including its slot."""
         subjects = reader.subjects_of_event(devpath)
-        # Behind the path, so that a port's events concern the slot below it, too.
+        # With a path below the device, a port's event includes the slot below the port.
         name = pci.nearest_slot(f"{devpath}/", self._slot_names) if subjects else None
         return subjects | {Subject(Kind.SLOT, name)} if name is not None else subjects
 
     def replace(self, fresh: index.Inventory) -> Changes:
-        """Takes over a reading of everything; answers how it differs."""
+        """Replace the whole state by a fresh reading; return the changes."""
         notes = self._take(
             reader.Observation(
                 functions=dict.fromkeys(self._entries.functions)
@@ -137,10 +137,10 @@ class Live:
         return notes.changes()
 
     def take(self, observed: reader.Observation) -> tuple[Changes, frozenset[Subject]]:
-        """Takes over what was read; answers what changed by it, and what else is to be read because of it."""
+        """Apply a reading; return the changes, and further objects to read because of them."""
         notes = self._take(observed)
         if notes.moved:
-            notes.further.update(self._below(notes.moved))
+            notes.further.update(self._functions_in_slots(notes.moved))
         return notes.changes(), frozenset(notes.further)
 
     def _take(self, observed: reader.Observation) -> _Notes:
@@ -184,9 +184,9 @@ class Live:
             if each is not None and each.physical_function is not None:
                 notes.further.add(Subject(Kind.FUNCTION, each.physical_function))
             if each is not None and each.device_class is DeviceClass.BRIDGE:
-                notes.further.add(reader.SLOTS)  # a hot-plug driver may have taken it, or left it
+                notes.further.add(reader.SLOTS)  # a hot-plug driver may have bound or unbound it
                 device = address.rpartition(".")[0]
-                # Whether the address of a slot is that of ports depends on them.
+                # These decide whether a slot's address is that of ports.
                 notes.further.update(
                     Subject(Kind.SLOT, slot.name)
                     for slot in self._entries.slots.values()
@@ -208,8 +208,8 @@ class Live:
         if before is None or slot is None or before.location != slot.location:
             notes.moved |= {each.address for each in (before, slot) if each is not None}
 
-    def _below(self, addresses: set[str]) -> Iterable[Subject]:
-        """The functions that may be in a slot of one of these addresses; looks at all, for slots seldom change."""
+    def _functions_in_slots(self, addresses: set[str]) -> Iterable[Subject]:
+        """Yield the functions that may be in a slot at one of these addresses. It scans all functions; slots seldom change."""
         for function in self._entries.functions.values():
             devices = {
                 function.device_address,

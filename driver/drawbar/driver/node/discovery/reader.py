@@ -1,17 +1,16 @@
-"""Reads a sysfs tree: all of it, or single objects of it.
+"""The reader of a sysfs tree, as a whole or object by object.
 
-Needs no privilege and writes nothing. Everything blocks on file reads; a large host takes up to a second, so asyncio code
-calls it in a thread.
+It needs no privilege and writes nothing. All functions block on file reads, up to a second on a large host. Call them in
+a thread from asyncio code.
 
-A uevent reports that something happened, never what is true now: by the time it is read the device may have gone and come
-back. So an event only names objects (`Subject`), decided from its path alone, and an `Observation` is what is there now,
-and None for what is not. Some things change without an event of their own, and follow from the events of others: a slot's
-power and presence and the link of the bridge above it (a function came or went), the decoders of a region, the number of a
-port's committed decoders.
+A uevent reports a change, never the current state: when it arrives, the device may have gone and come back. An event
+therefore only names objects (`Subject`), from its path. An `Observation` holds their current state, or None for a missing
+object. Some changes have no event of their own. A slot's power and presence, and the link of the bridge above it, change
+with the functions. The decoders of a region and a port's number of committed decoders change with the region.
 
-Reading functions is the hot path of discovery: 10,000 are to be read in a second, so a function costs one `uevent` (which
-holds ids, class and driver; single files where it does not), one directory listing and only those further files that the
-listing shows, all opened relative to the directory.
+Reading functions is the hot path of discovery, with a target of 10,000 a second. A function costs one `uevent` with its
+ids, class and driver, or single files without them. It also costs one directory listing, and only those further files in
+the listing. All are opened relative to the directory.
 """
 
 import dataclasses
@@ -45,14 +44,14 @@ _DAX = re.compile(r"dax\d+\.\d+")
 _SUBSYSTEM = re.compile(r"/devices/virtual/nvme-subsystem/([^/]+)")
 
 
-_NO_DEVICE = 0xFFFF  # the id that configuration space answers where nothing answers
+_NO_DEVICE = 0xFFFF  # the id read from configuration space without a device
 _NO_CLASS = 0xFF0000  # "does not fit in any defined class"
 _LINES = re.compile(r"^(DRIVER|PCI_CLASS|PCI_ID|PCI_SUBSYS_ID)=(.*)$", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ids:
-    """The ids of a function, its class, and the driver that is bound to it."""
+    """The ids of a function, its class, and its bound driver."""
 
     class_code: int
     kind: DeviceClass
@@ -64,30 +63,33 @@ class Ids:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything answered."""
+        """Return whether the function answered."""
         return self.vendor != _NO_DEVICE
 
 
 def read_ids(directory: int) -> Ids:
-    """The ids of the function whose directory this descriptor is."""
-    said = dict(_LINES.findall(files.text("uevent", directory) or ""))
-    driver = said.get("DRIVER") or None
+    """Return the ids of the function with this open directory."""
+    properties = dict(_LINES.findall(files.text("uevent", directory) or ""))
+    driver = properties.get("DRIVER") or None
     ids = _from_uevent(
-        said.get("PCI_CLASS", ""), said.get("PCI_ID", ""), said.get("PCI_SUBSYS_ID", ""), driver
+        properties.get("PCI_CLASS", ""),
+        properties.get("PCI_ID", ""),
+        properties.get("PCI_SUBSYS_ID", ""),
+        driver,
     )
     return ids if ids is not None else _from_files(directory, driver or files.link_name("driver", directory))
 
 
-@functools.lru_cache(maxsize=1024)  # a host has thousands of functions, and far fewer kinds of them
+@functools.lru_cache(maxsize=1024)  # a host has thousands of functions of few kinds
 def _from_uevent(class_code: str, device: str, subsystem: str, driver: str | None) -> Ids | None:
-    """Ids as in `PCI_CLASS=10802`, `PCI_ID=1B36:0010`; None if one is no such thing."""
+    """Return the ids from texts such as `10802` and `1B36:0010`, or None if one has another form."""
     try:
         code = int(class_code, 16)
         ids = tuple(int(number, 16) for pair in (device, subsystem) for number in pair.split(":"))
         first, second, third, fourth = ids
     except ValueError:
         return None
-    return _made(code, (first, second), (third, fourth), driver)
+    return _make_ids(code, (first, second), (third, fourth), driver)
 
 
 def _from_files(directory: int, driver: str | None) -> Ids:
@@ -95,7 +97,7 @@ def _from_files(directory: int, driver: str | None) -> Ids:
     code, vendor, device, subsystem_vendor, subsystem_device = (
         files.number(name, directory) for name in names
     )
-    return _made(
+    return _make_ids(
         _NO_CLASS if code is None else code,
         (_NO_DEVICE if vendor is None else vendor, _NO_DEVICE if device is None else device),
         (subsystem_vendor, subsystem_device),
@@ -103,7 +105,7 @@ def _from_files(directory: int, driver: str | None) -> Ids:
     )
 
 
-def _made(
+def _make_ids(
     code: int, ids: tuple[int, int], subsystem: tuple[int | None, int | None], driver: str | None
 ) -> Ids:
     vendor, device = ids
@@ -120,10 +122,10 @@ def _made(
 
 _ROOT = re.compile(r"(?:^|/)(pci[0-9a-f]{4,8}:[0-9a-f]{2})(?:/|$)")
 _MEMDEV = re.compile(r"mem\d+")
-# A bridge's directory is not listed: its children are functions of their own, and these it may have.
+# A bridge's directory is not listed: its children are other functions. It may have these entries of interest.
 _BRIDGES_OWN = frozenset({"current_link_speed", "iommu_group"})
 _CHILDLESS = pci.Children()
-# Nor is that of a function to which no driver is bound, or one of those that make nothing there but these directories.
+# Nor is the directory of a function without a driver, or with a driver in `_BOUND_TO`, which lists the drivers' directories.
 _CORE = frozenset(
     {"config", "current_link_speed", "iommu_group", "physfn", "serial_number", "sriov_totalvfs", "vpd"}
 )
@@ -133,16 +135,16 @@ _BOUND_TO: dict[str | None, tuple[str, ...]] = {None: (), "pci-stub": (), "vfio-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a function is related to and its own directory does not say.
+    """A function's context outside its own directory.
 
     Attributes:
         slots: names by location.
         managers: directories of FPGA managers by the function's address.
-        partitions: those of GPUs.
-        groups: those of vfio.
+        partitions: the GPUs' partitions.
+        groups: the groups of vfio.
         proc: the host's proc file system.
-        slow: reads Vital Product Data; without it none is read.
-        nodes: NUMA nodes of physical functions by address, as far as their virtual ones have asked.
+        slow: the reader of Vital Product Data; None to skip it.
+        nodes: a cache of NUMA nodes of physical functions by address, for their virtual functions.
     """
 
     slots: Mapping[str, str]
@@ -154,17 +156,17 @@ class Surroundings:
     nodes: dict[str, int | None] = dataclasses.field(default_factory=dict)
 
 
-# Neither frozen nor with checks: one is made for every function that is read.
+# Neither frozen nor checked, for speed: every function read makes one.
 @dataclasses.dataclass(slots=True)
 class _Place:
     """A function's directory.
 
     Attributes:
         relative: its path below the root.
-        descriptor: of the directory.
-        ids: what its uevent says of it.
-        names: of everything in it that may be of interest.
-        directories: those of its directories that drivers make.
+        descriptor: an open descriptor of the directory.
+        ids: the ids from its uevent.
+        names: the names of its entries of interest.
+        directories: its subdirectories made by drivers.
     """
 
     root: str
@@ -181,7 +183,7 @@ class _Place:
 
 
 def _read_at(root: str, address: str, around: Surroundings) -> model.PciFunction | None:
-    """The function at `address` (`domain:bus:device.function`) of the tree at `root`, or None if it is not there."""
+    """Return the function at `address` (`domain:bus:device.function`) of the tree at `root`, or None if it is gone."""
     link = files.link_target(f"{root}/bus/pci/devices/{address}")
     if link is None:
         return None
@@ -200,16 +202,16 @@ def _read_at(root: str, address: str, around: Surroundings) -> model.PciFunction
 
 
 def _entries(descriptor: int, ids: Ids) -> tuple[frozenset[str], tuple[str, ...]]:
-    """What may be of interest in the directory, and which of it are directories that drivers make.
+    """Return the directory's entries of interest, and the subdirectories among them that drivers make.
 
-    There is nothing if it is gone. A listing is dearer than all the rest.
+    Both are empty if the directory is gone. A listing costs more than all other reads.
     """
     if ids.kind is DeviceClass.BRIDGE:
         return _BRIDGES_OWN, ()
     if ids.is_known and ids.driver in _BOUND_TO:
         return _CORE, _BOUND_TO[ids.driver]
     names = files.listing(descriptor)
-    # The kernel is not asked about those that never are directories.
+    # Entries of the PCI core need no further check.
     return names, tuple(
         sorted(name for name in names - model.CORE_ENTRIES if files.is_directory(name, descriptor))
     )
@@ -246,7 +248,7 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         driver=ids.driver,
         numa_node=_numa_node(descriptor, owner, around.nodes),
         pcie_root=_root_complex(place.relative),
-        # A virtual function's link is its physical one's, and its own registers say nothing (9.3.5.7).
+        # A virtual function has its physical one's link; its own registers are undefined (9.3.5.7).
         link=pci.read_link(descriptor) if physical and "current_link_speed" in names else pci.NO_LINK,
         serial=_class_serial(place, controllers) or dsn,
         dsn=dsn,
@@ -262,7 +264,7 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         fpga_managers=pci.read_fpga_managers(place.root, around.managers[place.address])
         if place.address in around.managers
         else (),
-        # A driver refuses a function whose BARs it needs and does not find; vfio takes any.
+        # A driver refuses a function without the BARs it needs; vfio accepts any.
         unassigned_bars=_unassigned_bars(descriptor)
         if physical and not bridge and ids.driver in _TAKES_ANY
         else (),
@@ -313,11 +315,11 @@ def _device_nodes(
     group: int | None,
     below: tuple[model.DeviceNode, ...],
 ) -> tuple[tuple[model.DeviceNode, ...], str | None]:
-    """Return the function's device files, those elsewhere in the tree among them, and its `defect`."""
+    """Return the function's device files, including those elsewhere in the tree, and its `defect`."""
     if driver == partitions.DRIVER and partitions.MODE_FILE in place.names:
         mode = files.text(partitions.MODE_FILE, place.descriptor)
-        given = around.partitions.find(place.address, mode, below)
-        return (*below, *given.nodes), given.defect
+        partitioned = around.partitions.find(place.address, mode, below)
+        return (*below, *partitioned.nodes), partitioned.defect
     if vfio.is_driver(driver):
         shown = around.groups.find_node(group) if group is not None else None
         nodes = below if shown is None else (*below, shown)
@@ -326,9 +328,9 @@ def _device_nodes(
 
 
 def _has_ari(place: _Place, owner: str | None) -> bool:
-    """Whether the function, or its physical one, has a device number that is a part of its function number.
+    """Return whether the device number of the function, or of its physical one, is a part of its function number.
 
-    Only endpoints below a port can: on the bus of a root complex, and of device 0, the question does not arise.
+    This requires an endpoint below a port: not on the bus of a root complex, and not on device 0.
     """
     device = (owner or place.address).rpartition(".")[0]
     if device.endswith(":00") or place.relative.rpartition("/")[0].rpartition("/")[2].startswith("pci"):
@@ -355,7 +357,7 @@ def _device_serial_number(descriptor: int) -> tuple[int | None, bool]:
 
 
 def _class_serial(place: _Place, controllers: tuple[model.NvmeController, ...]) -> str | None:
-    """The serial that the class's own driver shows."""
+    """Return the serial from the class's own driver, or None."""
     for controller in controllers:
         if controller.serial:
             return controller.serial
@@ -368,7 +370,7 @@ def _class_serial(place: _Place, controllers: tuple[model.NvmeController, ...]) 
 
 
 def _numa_node(descriptor: int, owner: str | None, by_owner: dict[str, int | None]) -> int | None:
-    """A virtual function is where its physical one is, and there may be hundreds of them."""
+    """Return the NUMA node; a virtual function has its physical one's, read once for up to hundreds of them."""
     if owner is None:
         return files.node_number(files.number("numa_node", descriptor))
     if owner not in by_owner:
@@ -387,7 +389,7 @@ def _sriov(descriptor: int) -> model.Sriov | None:
 
 
 def _virtual_functions(descriptor: int, count: int) -> Iterator[str]:
-    """They are numbered without a gap; where one is missing, the count was never true, or is no longer."""
+    """Yield the addresses of the virtual functions, up to the first gap: the count may be outdated."""
     for number in range(count):
         name = files.link_name(f"virtfn{number}", descriptor)
         if name is None:
@@ -398,9 +400,9 @@ def _virtual_functions(descriptor: int, count: int) -> Iterator[str]:
 def _slot(
     relative: str, physical_function: str | None, by_location: Mapping[str, str], *, ari: bool
 ) -> str | None:
-    """The nearest slot on the way up: a card may hold a switch with functions behind it.
+    """Return the name of the nearest slot above, or None; a card may hold a switch with functions behind it.
 
-    A virtual function can have a device number of its own and then sits where its physical function does.
+    A virtual function may have another device number, but it is in its physical function's slot.
     """
     if not by_location:
         return None
@@ -409,23 +411,23 @@ def _slot(
 
 
 class Kind(enum.Enum):
-    """The kinds of object that are read one at a time."""
+    """The kinds of objects with separate reads."""
 
     FUNCTION = "function"
     SLOT = "slot"
     SLOTS = "slots"
-    """Which slots there are; without a name."""
+    """The list of slots; without a name."""
     CXL = "cxl"
     DAX = "dax"
     NVME_SUBSYSTEM = "nvme-subsystem"
-    """Disks with several paths, which hang below none of their functions."""
+    """Disks with several paths; in sysfs they are below none of their functions."""
     PARTITIONS = "partitions"
-    """The partitions of all GPUs, which hang below none of their functions; without a name."""
+    """The partitions of all GPUs; in sysfs they are below none of their functions. Without a name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
-    """One object by its name: an address, or the name of its directory."""
+    """An object by its name: an address, or the name of its directory."""
 
     kind: Kind
     name: str = ""
@@ -435,15 +437,15 @@ SLOTS = Subject(Kind.SLOTS)
 
 
 def addresses_of_path(devpath: str) -> tuple[str, ...]:
-    """The functions on the way to a device, the nearest last."""
+    """Return the functions on the path to a device, the nearest last."""
     return tuple(part for part in devpath.split("/") if pci.ADDRESS.fullmatch(part))
 
 
 def subjects_of_event(devpath: str) -> frozenset[Subject]:
-    """What is to be read again after an event of the device in this directory; empty if it is no business of ours.
+    """Return the objects to read after an event of the device in this directory; empty for other events.
 
     Args:
-        devpath: below the sysfs root, with a leading slash.
+        devpath: its path below the sysfs root, with a leading slash.
     """
     if match := _SLOT.fullmatch(devpath):
         return frozenset({SLOTS, Subject(Kind.SLOT, match[1])})
@@ -457,7 +459,7 @@ def subjects_of_event(devpath: str) -> frozenset[Subject]:
     if on_the_way and parts[-1] == on_the_way[-1]:
         subjects |= {
             Subject(Kind.FUNCTION, address) for address in on_the_way[-2:-1]
-        }  # its link, and the buses behind it
+        }  # the bridge above, for its link and its buses
     subjects |= {Subject(Kind.CXL, part) for part in parts if _CXL.fullmatch(part)}
     subjects |= {Subject(Kind.DAX, part) for part in parts if _DAX.fullmatch(part)}
     return frozenset(subjects)
@@ -467,13 +469,13 @@ SYSFS = Path("/sys")
 
 
 def read(sysfs: Path = SYSFS, slow: slowreads.SlowReads | None = None) -> index.Inventory:
-    """Everything that the tree shows.
+    """Return the inventory of the tree.
 
     A host without PCI (a container, a small virtual machine) has an empty inventory.
 
     Args:
-        sysfs: the tree; the proc file system is that of `users.Host.from_sysfs`.
-        slow: reads Vital Product Data; without it none is read.
+        sysfs: the tree; its proc file system is that of `users.Host.from_sysfs`.
+        slow: the reader of Vital Product Data; None to skip it.
 
     Raises:
         SysfsError: there is no readable sysfs tree at `sysfs`.
@@ -498,7 +500,7 @@ def read(sysfs: Path = SYSFS, slow: slowreads.SlowReads | None = None) -> index.
 
 
 def read_function(sysfs: Path, address: str) -> model.PciFunction | None:
-    """One function, or None if it is not there; reads nothing of the other functions."""
+    """Return one function, or None if there is none; reads nothing of other functions."""
     if not pci.ADDRESS.fullmatch(address):
         return None
     root = os.fspath(sysfs)
@@ -508,7 +510,7 @@ def read_function(sysfs: Path, address: str) -> model.PciFunction | None:
 def surroundings(
     root: str, slots: tuple[model.Slot, ...], slow: slowreads.SlowReads | None = None
 ) -> Surroundings:
-    """What every function is related to, with the slots as they are known."""
+    """Return the context of every function, with the known slots."""
     return Surroundings(
         slots=pci.slot_locations(slots),
         managers=pci.fpga_manager_paths(root),
@@ -524,7 +526,7 @@ def _proc(root: str) -> str:
 
 
 def addresses(root: str) -> list[str]:
-    """The addresses of all functions, in order.
+    """Return the addresses of all functions, in order.
 
     Raises:
         SysfsError: there is no readable sysfs tree.
@@ -545,12 +547,12 @@ def addresses(root: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What was read, by name or address.
+    """The result of a read, by name or address.
 
     Attributes:
-        slot_names: all slots there are; None if that was not read.
-        objects: on the CXL bus.
-        behind: functions whose device files are elsewhere, and of these something was heard.
+        slot_names: the names of all slots; None if not read.
+        objects: the objects on the CXL bus.
+        behind: functions with device files elsewhere, and with an event of these.
     """
 
     functions: Mapping[str, model.PciFunction | None] = dataclasses.field(default_factory=dict)
@@ -567,13 +569,13 @@ def read_subjects(
     slots: Mapping[str, str],
     slow: slowreads.SlowReads | None = None,
 ) -> Observation:
-    """Reads these objects.
+    """Return the current state of these objects.
 
     Args:
-        root: of the sysfs tree.
-        wanted: what to read.
+        root: the root of the sysfs tree.
+        wanted: the objects to read.
         slots: names of slots by location.
-        slow: as of `read`.
+        slow: the reader of Vital Product Data; None to skip it.
     """
     names: dict[Kind, list[str]] = {kind: [] for kind in Kind}
     for subject in wanted:
@@ -600,7 +602,7 @@ def read_subjects(
 
 
 def listing(root: str) -> frozenset[Subject]:
-    """Every object that the tree lists, of all kinds, without reading any.
+    """Return every object in the tree, of all kinds, without reading any.
 
     Raises:
         SysfsError: there is no readable sysfs tree.

@@ -1,8 +1,8 @@
-"""Reads that may take seconds or never end: Vital Product Data, and the files of NVIDIA's driver.
+"""Reads of unlimited duration: Vital Product Data, and the files of NVIDIA's driver.
 
-Each read has a daemon thread of its own, which nothing waits for longer than `PATIENCE_SECONDS`, so a device that does
-not answer delays neither the inventory nor the end of the process. At most `THREADS_MAX` threads exist, those that hang
-included; further reads wait until one has ended. Vital Product Data is read once per arrival of a function.
+Each read runs in a daemon thread. The inventory waits for it at most `PATIENCE_SECONDS`, and the end of the process not at
+all. A hanging device therefore delays neither. At most `THREADS_MAX` threads run, including hanging ones. Further reads
+wait for a free thread. Vital Product Data is read once for each arrival of a function.
 """
 
 import os
@@ -18,7 +18,7 @@ from drawbar.driver.node.inventory.model import Silence
 
 THREADS_MAX = 8
 PATIENCE_SECONDS = 0.25
-"""How long a reading of the inventory waits for a file of a driver."""
+"""The longest wait of an inventory read for a driver's file."""
 REMEMBERED_MAX = 4096
 _TEXT_BYTES = 4096
 
@@ -27,7 +27,7 @@ PENDING = Vpd(fields={}, silence=Silence.VPD_SLOW)
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A function since it arrived: its directory has another inode when it arrives again."""
+    """A function since its arrival; its directory has a new inode after each arrival."""
 
     address: str
     inode: int
@@ -43,7 +43,7 @@ class _Read:
 
 
 class _Threads:
-    """Threads that work off a queue, and end when it is empty."""
+    """Threads for a queue of work; each ends when the queue is empty."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -52,7 +52,7 @@ class _Threads:
         self._running = 0
 
     def start(self, work: Callable[[], None]) -> bool:
-        """Do the work in a thread, at once or when one is free; return whether there was room to remember it."""
+        """Start the work in a thread, or queue it for one; return False if the queue is full."""
         with self._lock:
             if self._running >= self._most:
                 if len(self._waiting) >= REMEMBERED_MAX:
@@ -74,7 +74,7 @@ class _Threads:
 
 
 class SlowReads:
-    """The reads that are under way, and the answers of those that ended; safe to use from several threads."""
+    """The current reads, and the results of finished ones. Thread-safe."""
 
     def __init__(
         self,
@@ -86,9 +86,9 @@ class SlowReads:
         """Start no thread yet.
 
         Args:
-            finished: called in the reading thread with the address of a function whose data is read.
-            threads_max: how many reads of either sort may be under way at once.
-            remembered_max: of how many functions the data is read.
+            finished: called in the reading thread, with the address of a function after its data is read.
+            threads_max: the maximum number of concurrent reads of each sort.
+            remembered_max: the maximum number of functions with data.
         """
         self._remembered_max = remembered_max
         self._finished = finished
@@ -98,7 +98,7 @@ class SlowReads:
         self._vital_threads, self._text_threads = _Threads(threads_max), _Threads(threads_max)
 
     def vital(self, arrival: Arrival, path: str) -> Vpd:
-        """Return the Vital Product Data in the file at `path` as far as it is read; never waits."""
+        """Return the Vital Product Data from the file at `path`, or `PENDING` until it is read; never wait."""
         with self._lock:
             read = self._vital.get(arrival)
             if read is None and len(self._vital) < self._remembered_max:
@@ -108,24 +108,24 @@ class SlowReads:
         return read.vital if read is not None and read.done.is_set() else PENDING
 
     def text(self, path: str) -> str | None:
-        """Return the text of a file, or None where it cannot be read or does not come in time."""
+        """Return the text of a file, or None if it cannot be read or does not arrive in time."""
         fresh = _Read()
         with self._lock:
             if path in self._texts or not self._text_threads.start(lambda: self._read_text(fresh, path)):
-                # An earlier read of it hangs.
+                # An earlier read of this file hangs, or the queue is full.
                 return None
             self._texts[path] = fresh
         return fresh.text if fresh.done.wait(PATIENCE_SECONDS) else None
 
     def pending(self) -> frozenset[str]:
-        """Return the addresses of the functions whose data is not yet read."""
+        """Return the addresses of functions with unread data."""
         with self._lock:
             return frozenset(
                 arrival.address for arrival, read in self._vital.items() if not read.done.is_set()
             )
 
     def wait(self, seconds: float) -> None:
-        """Wait until the data of all functions is read, at most so long."""
+        """Wait until the data of all functions is read, or until the time is up."""
         with self._lock:
             reads = tuple(self._vital.values())
         deadline = time.monotonic() + seconds
@@ -133,7 +133,7 @@ class SlowReads:
             read.done.wait(max(0.0, deadline - time.monotonic()))
 
     def forget(self, addresses: Iterable[str]) -> None:
-        """Forget the functions at these addresses: what is there from now on has arrived anew."""
+        """Forget the functions at these addresses: the next function at each is a new arrival."""
         gone = frozenset(addresses)
         with self._lock:
             self._vital = {

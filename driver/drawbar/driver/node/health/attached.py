@@ -1,9 +1,9 @@
-"""Which of this node's fabric devices are watched: those that were reported visible, until they are given back.
+"""The watched devices among this node's fabric devices: from the report that they are visible until their release.
 
-A device whose attachment is being deleted is not watched: it is about to go, and that is no surprise. One that was
-visible and is not any more stays watched, for its disappearance is to be reported.
+A device with an attachment in deletion is not watched, because its disappearance is expected. Any other device stays
+watched after it disappears, so that this is reported.
 
-A change of a verdict becomes an Event on the claim that has the device.
+A change of a verdict becomes an Event on the device's claim.
 """
 
 from collections.abc import Callable
@@ -16,25 +16,25 @@ from drawbar.driver.node.inventory import model
 
 
 class Recorder(Protocol):
-    """Where Events go; as `kube.events.Recorder`: bounded, and never waits."""
+    """A recorder of Events, such as `kube.events.Recorder`: bounded, and never blocking."""
 
     def normal(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
-        """Something went as it should."""
+        """Record a success."""
         ...
 
     def warning(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
-        """Something needs attention."""
+        """Record a problem."""
         ...
 
 
 class AttachedDevices:
-    """Keeps a monitor's list in step with the attachments.
+    """The monitor's list of devices, kept in step with the attachments.
 
     Args:
         watching: the monitor.
-        recorder: of Events.
-        card: the card of an attachment as the inventory has it now, None while it is not there.
-        acting: whether this instance of the daemon sends the Events; of two, one does.
+        recorder: records Events.
+        card: returns the inventory's current card of an attachment, or None while it is absent.
+        acting: whether this instance of the daemon sends the Events; only one of two does.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class AttachedDevices:
     def changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
-        """An attachment of this node was added, changed or deleted; a callback of a reflector."""
+        """Apply a change of an attachment of this node; a callback of a reflector."""
         if old is not None and (new is None or new.deleting or new.metadata.uid != old.metadata.uid):
             self._drop(key(old))
         if new is None or new.deleting:
@@ -95,5 +95,5 @@ class AttachedDevices:
 
 
 def key(attachment: attachments.DeviceAttachment) -> verdicts.Key:
-    """The device of an attachment by its DRA name."""
+    """Return the attachment's device by its DRA name."""
     return verdicts.Key(pool=attachment.spec.pool, device=attachment.spec.device)

@@ -1,11 +1,13 @@
-"""Judges a device's health from one sample after the other. Pure: the same samples give the same verdicts.
+"""The judgement of a device's health from a series of samples. Pure: the same samples give the same verdicts.
 
-Invariants: there is a taint only for a finding that was seen, that lasted as long as its rule asks and that has not
-stayed away for its recovery time since; every taint is lifted once the samples have shown nothing for
-`recovery_max_seconds`; a sample that says nothing of a finding neither raises nor lifts it.
+Invariants:
 
-Time is what passes between samples, and at most two intervals of it count: a clock that jumps, or a host that slept,
-neither makes a finding last nor proves that it is over.
+- A taint needs a finding that has lasted its rule's hold-down time and has not been absent for its recovery time since.
+- Every taint is lifted once the samples have shown nothing for `recovery_max_seconds`.
+- A sample without information about a finding neither raises nor lifts it.
+
+Between two samples at most two intervals count. A clock that jumps, or a host that slept, therefore neither prolongs a
+finding nor ends it.
 """
 
 from collections.abc import Mapping
@@ -19,7 +21,7 @@ from drawbar.driver.node.health.rules.rule import Evidence, HealthRule, Look, Ru
 from drawbar.driver.node.health.samples import Gone, Reading, Sample, Stuck
 
 MESSAGE_CHARS = 1024
-# A finding that is waited for is looked at again when it may have lasted long enough, but not all the time.
+# The shortest pause before the next sample of a finding in its hold-down time.
 LOOK_AGAIN_LEAST_SECONDS = 0.5
 DOUBLINGS_MAX = 16
 _ALL = frozenset(NAMES)
@@ -28,10 +30,11 @@ _EFFECTS = (verdicts.Effect.NO_EXECUTE, verdicts.Effect.NO_SCHEDULE, verdicts.Ef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What a sample shows; a finding in neither is not there.
+    """The findings of one sample; a finding in neither field is absent.
 
     Attributes:
-        unknown: findings of which the sample says nothing.
+        present: the evidence by finding.
+        unknown: findings without information in the sample.
     """
 
     present: Mapping[str, Evidence]
@@ -40,13 +43,13 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What the next sample is compared with.
+    """The state for the next sample's comparison.
 
     Attributes:
-        seen: the device was there at some time.
-        absent_seconds: for how long the kernel has not shown it.
-        address: where it was last; empty while it was never seen.
-        by_rule: what each rule remembers.
+        seen: the device was present at some time.
+        absent_seconds: the time since the kernel last showed it.
+        address: its last address; empty if it was never seen.
+        by_rule: the state of each rule.
     """
 
     seen: bool = False
@@ -58,29 +61,29 @@ class Memory:
 def observe(
     memory: Memory, sample: Sample, elapsed_seconds: float, policy: Policy
 ) -> tuple[Memory, Observed]:
-    """Return what to remember of the sample, and what it shows.
+    """Return the state to remember of the sample, and its findings.
 
     Args:
-        memory: of the samples before.
-        sample: the new one.
-        elapsed_seconds: since the last sample, 0 and more.
+        memory: the state after the earlier samples.
+        sample: the new sample.
+        elapsed_seconds: the time since the last sample, 0 or more.
         policy: its thresholds.
     """
     match sample:
         case Gone():
-            return _gone(memory, elapsed_seconds, policy)
+            return _observe_absence(memory, elapsed_seconds, policy)
         case Stuck(seconds=seconds):
             message = f"{memory.address or 'the device'}: reading its state did not end within {seconds:g} s"
-            return memory, _only(presence.NOT_ANSWERING, message)
+            return memory, _single_finding(presence.NOT_ANSWERING, message)
         case Reading():
-            return _reading(memory, sample, elapsed_seconds, policy)
+            return _observe_reading(memory, sample, elapsed_seconds, policy)
         case _:
             assert_never(sample)
 
 
-def _gone(memory: Memory, elapsed: float, policy: Policy) -> tuple[Memory, Observed]:
+def _observe_absence(memory: Memory, elapsed: float, policy: Policy) -> tuple[Memory, Observed]:
     absent = memory.absent_seconds + elapsed
-    # What comes back has a driver that has not bound yet.
+    # The driver of a returning device is not yet bound, so most state is dropped.
     kept = {
         rule.name: rule.keep(memory.by_rule[rule.name])
         for rule in RULES
@@ -91,20 +94,22 @@ def _gone(memory: Memory, elapsed: float, policy: Policy) -> tuple[Memory, Obser
         message = (
             f"{memory.address} disappeared from the bus while it was attached; look at its link and power"
         )
-        return after, _only(presence.LOST, message)
+        return after, _single_finding(presence.LOST, message)
     if absent >= policy.arrival_seconds:
-        return after, _only(
+        return after, _single_finding(
             presence.LOST,
             f"the device has not appeared within {policy.arrival_seconds:g} s; look at its link",
         )
     return after, Observed(present={}, unknown=_ALL)
 
 
-def _only(rule: HealthRule, message: str) -> Observed:
+def _single_finding(rule: HealthRule, message: str) -> Observed:
     return Observed(present={rule.name: Evidence(message=message)}, unknown=_ALL - {rule.name})
 
 
-def _reading(memory: Memory, reading: Reading, elapsed: float, policy: Policy) -> tuple[Memory, Observed]:
+def _observe_reading(
+    memory: Memory, reading: Reading, elapsed: float, policy: Policy
+) -> tuple[Memory, Observed]:
     present: dict[str, Evidence] = {}
     unknown: set[str] = set()
     by_rule: dict[str, Any] = {}
@@ -127,11 +132,11 @@ class Track:
     """The course of one finding.
 
     Attributes:
-        evidence: as it was when the finding came; kept, so that counting on changes no verdict.
+        evidence: the evidence at its start, kept so that further errors do not change the verdict.
         raised: it is part of the verdict.
-        present_seconds: how long it has lasted, until it is raised.
-        clean_seconds: how long it has stayed away.
-        relapses: how often it was lifted before.
+        present_seconds: its duration, until it is raised.
+        clean_seconds: the time since it was last present.
+        relapses: the number of times it was lifted.
     """
 
     evidence: Evidence
@@ -143,12 +148,12 @@ class Track:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What is known of a device from earlier samples; begins empty.
+    """The knowledge about a device from earlier samples; empty at first.
 
     Attributes:
-        at: when the last sample was taken, on the caller's clock in seconds.
-        memory: what the next sample is compared with.
-        tracks: the findings that are there, are waited for, or are remembered.
+        at: the time of the last sample, on the caller's clock in seconds.
+        memory: the state for the next sample's comparison.
+        tracks: the findings that are raised, in their hold-down time, or remembered.
     """
 
     at: float | None = None
@@ -157,13 +162,13 @@ class History:
 
 
 def judge(history: History, sample: Sample, now: float, policy: Policy) -> tuple[History, verdicts.Verdict]:
-    """The verdict after one more sample.
+    """Return the history and the verdict after one more sample.
 
     Args:
-        history: what this function gave for the sample before; `History()` at first.
-        sample: how the device is.
+        history: this function's result for the sample before; `History()` at first.
+        sample: the new sample.
         now: seconds on any clock.
-        policy: what counts, and what follows.
+        policy: the thresholds and consequences.
     """
     elapsed = max(0.0, now - history.at) if history.at is not None else 0.0
     memory, observed = observe(history.memory, sample, elapsed, policy)
@@ -180,7 +185,7 @@ def judge(history: History, sample: Sample, now: float, policy: Policy) -> tuple
 
 
 def look_again_seconds(history: History, policy: Policy) -> float:
-    """When the next sample is due: after an interval, or when a finding will have lasted long enough."""
+    """Return the seconds until the next sample: an interval, or less if a finding's hold-down time ends sooner."""
     waits = [
         policy.rules.for_finding(finding).hold_down_seconds - track.present_seconds
         for finding, track in history.tracks.items()
@@ -192,21 +197,21 @@ def look_again_seconds(history: History, policy: Policy) -> float:
 def _advance(
     finding: str, track: Track | None, observed: Observed, step: float, policy: Policy
 ) -> Track | None:
-    """The finding's course after a sample; None when there is nothing to remember."""
+    """Return the finding's course after a sample, or None if there is nothing to remember."""
     evidence = observed.present.get(finding)
     if evidence is not None:
-        return _present(track, evidence, step, policy.rules.for_finding(finding))
+        return _track_present(track, evidence, step, policy.rules.for_finding(finding))
     if track is None:
         return None
-    return _undecided(track) if finding in observed.unknown else _absent(track, step, policy)
+    return _track_unknown(track) if finding in observed.unknown else _track_absent(track, step, policy)
 
 
-def _present(track: Track | None, evidence: Evidence, step: float, rule: Rule) -> Track:
+def _track_present(track: Track | None, evidence: Evidence, step: float, rule: Rule) -> Track:
     if track is None:
         return Track(evidence=evidence, raised=rule.hold_down_seconds <= 0)
-    # A finding in another state is reported as it is now; one that merely persists, as it was.
-    shown = track.evidence if track.evidence.value == evidence.value and _goes_on(track) else evidence
-    lasted = track.present_seconds + step if _goes_on(track) else 0.0
+    # A finding in a new state gets the new evidence; one that persists keeps the old.
+    shown = track.evidence if track.evidence.value == evidence.value and _is_unbroken(track) else evidence
+    lasted = track.present_seconds + step if _is_unbroken(track) else 0.0
     return replace(
         track,
         evidence=shown,
@@ -216,24 +221,24 @@ def _present(track: Track | None, evidence: Evidence, step: float, rule: Rule) -
     )
 
 
-def _goes_on(track: Track) -> bool:
-    """Whether the finding has been there all the time: it is raised, or the last sample showed it."""
+def _is_unbroken(track: Track) -> bool:
+    """Return whether the finding was present without a break: it is raised, or the last sample showed it."""
     return track.raised or track.clean_seconds == 0.0
 
 
-def _undecided(track: Track) -> Track | None:
-    """The sample says nothing of the finding: what is raised stays, what was waited for begins anew."""
+def _track_unknown(track: Track) -> Track | None:
+    """Return the course after a sample without information: a raised finding stays, a hold-down time starts again."""
     if track.raised:
         return track
     return replace(track, present_seconds=0.0) if track.relapses else None
 
 
-def _absent(track: Track, step: float, policy: Policy) -> Track | None:
+def _track_absent(track: Track, step: float, policy: Policy) -> Track | None:
     clean = track.clean_seconds + step
     if track.raised:
         if clean < _recovery_seconds(track, policy):
             return replace(track, clean_seconds=clean)
-        # From here on it is only remembered, as a finding that relapses.
+        # It is now only remembered, to detect a relapse.
         return replace(
             track, raised=False, present_seconds=0.0, clean_seconds=clean, relapses=track.relapses + 1
         )

@@ -1,11 +1,11 @@
-"""Monitors the health of the devices that are watched, and keeps the verdict on each.
+"""The monitor of the watched devices' health; it keeps a verdict on each.
 
-Each device is read on an interval with jitter, and soon after an event of it. A read happens in a thread of its own and
-has a deadline: one that hangs (a driver that waits for dead hardware) costs its thread and nothing else, and its device
-is not read again before it has ended.
+Each device is read at an interval with jitter, and soon after one of its events. Every read has a thread and a deadline. A
+read hangs if a driver waits for dead hardware. This costs one thread, and its device is not read again until that read
+ends.
 
-Nothing is stored. After a restart every verdict is Unknown until the device has been read once, the counters of that
-reading are the base line, and findings have to last anew; what stands on the API server stands until then.
+Nothing is stored. After a restart every verdict is Unknown until the device's first read. The counters of that reading
+are the base line, and the duration of findings starts again. Until then the state on the API server stays.
 """
 
 import asyncio
@@ -29,22 +29,22 @@ Supplier = Callable[[], model.Card | None]
 Read = Callable[[model.Card], samples.Sample]
 
 WATCHED_MAX = 1024
-# Devices that are read at the same time: one that hangs until its deadline leaves the others their turn.
+# The number of concurrent reads: a hanging one must not delay all others until its deadline.
 WORKERS = 2
-# Devices with hanging reads at most: each has a thread.
+# The maximum number of hanging reads, each with a thread.
 HANGING_MAX = 16
-# An event of a device makes it be read again at most so often.
+# The shortest time between two reads of a device caused by events.
 EVENT_GAP_SECONDS = 1.0
 JITTER = 0.1
 
 
 @dataclass(slots=True, kw_only=True)
 class _Watched:
-    """One device.
+    """One watched device.
 
     Attributes:
-        addresses: of its functions when it was last read; none if it was absent.
-        looked_at: when that was, on the event loop's clock.
+        addresses: its functions' addresses at the last read; none if it was absent.
+        looked_at: the time of that read, on the event loop's clock.
     """
 
     supplier: Supplier
@@ -55,14 +55,14 @@ class _Watched:
 
 
 class Monitor:
-    """Implements `verdicts.Verdicts`. `run` reads and judges; everything else is called in the event loop.
+    """The health monitor; implements `verdicts.Verdicts`. `run` reads and judges; call everything else in the event loop.
 
     Args:
         read: reads a card in a thread, as `readings.read` does.
         rules: the health policy.
-        clock: seconds that pass, for the judgement.
+        clock: the time in seconds, for the judgement.
         jitter: spreads the reads.
-        contained: keeps an unexpected error of one device from the others; without it, that is raised.
+        contained: isolates other devices from an unexpected error of one; without it, the error is raised.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Monitor:
         self._hanging: dict[verdicts.Key, threading.Thread] = {}
 
     def watch(self, key: verdicts.Key, supplier: Supplier) -> None:
-        """Watches a device from now on. Watching one that is watched changes its supplier alone.
+        """Start to watch a device; for a watched device, only replace its supplier.
 
         Args:
             key: its DRA name.
-            supplier: the card as the inventory has it now, None while it is not there; must not block.
+            supplier: returns the inventory's current card, or None while it is absent; must not block.
         """
         watched = self._watched.get(key)
         if watched is not None:
@@ -105,17 +105,17 @@ class Monitor:
         self._queue.add(key)
 
     def unwatch(self, key: verdicts.Key) -> None:
-        """Forgets a device: its verdict is Unknown, and its next watch begins anew."""
+        """Forget a device: its verdict becomes Unknown, and its next watch starts from the beginning."""
         watched = self._watched.pop(key, None)
         if watched is not None and watched.verdict != verdicts.UNKNOWN:
             self._notify(key)
 
     def changed(self, addresses: Collection[str] | None = None) -> None:
-        """Read the devices of these functions soon, or all of them for None."""
+        """Read the devices of these functions soon, or all devices if None."""
         now = asyncio.get_running_loop().time()
         gap = min(EVENT_GAP_SECONDS, self._policy.interval_seconds)
         for key, watched in self._watched.items():
-            # One that was not there may be what came.
+            # A device absent so far may be the one that arrived.
             concerned = (
                 addresses is None or not watched.addresses or not watched.addresses.isdisjoint(addresses)
             )
@@ -123,16 +123,16 @@ class Monitor:
                 self._queue.add_after(key, max(0.0, watched.looked_at + gap - now))
 
     def verdict(self, key: verdicts.Key) -> verdicts.Verdict:
-        """The verdict on a device; `UNKNOWN` for one that is not watched."""
+        """Return the verdict on a device; `UNKNOWN` if it is not watched."""
         watched = self._watched.get(key)
         return watched.verdict if watched is not None else verdicts.UNKNOWN
 
     def all(self) -> Mapping[verdicts.Key, verdicts.Verdict]:
-        """Every watched device."""
+        """Return the verdict on every watched device."""
         return {key: watched.verdict for key, watched in self._watched.items()}
 
     def subscribe(self, changed: Callable[[verdicts.Key], None]) -> Callable[[], None]:
-        """Calls `changed` in the event loop whenever a verdict changes; the answer ends it."""
+        """Call `changed` in the event loop after each change of a verdict; return a function to unsubscribe."""
         self._subscribers.append(changed)
 
         def end() -> None:
@@ -148,7 +148,7 @@ class Monitor:
             )
 
     async def run(self) -> None:
-        """Reads and judges until cancelled."""
+        """Read and judge until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for number in range(WORKERS):
@@ -165,7 +165,7 @@ class Monitor:
             self._callbacks.close()
 
     async def _judge(self, key: verdicts.Key) -> float | None:
-        """Judge one device; return the seconds until it is to be judged again, or None for one that is not watched."""
+        """Judge one device; return the seconds until the next time, or None if it is not watched."""
         watched = self._watched.get(key)
         if watched is None:
             return None
@@ -187,14 +187,14 @@ class Monitor:
         return pause * self._jitter.uniform(1.0, 1.0 + JITTER)
 
     async def _sample(self, key: verdicts.Key, card: model.Card) -> samples.Sample:
-        """Reads the card in a thread; one that does not end in time is left behind."""
+        """Read the card in a thread; if the read does not end in time, return `Stuck` and leave the thread to itself."""
         limit = self._policy.read_timeout_seconds
         self._hanging = {key: thread for key, thread in self._hanging.items() if thread.is_alive()}
         if key in self._hanging or len(self._hanging) >= HANGING_MAX:
             return samples.Stuck(seconds=limit)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[samples.Sample] = loop.create_future()
-        # A daemon thread: one that hangs must not keep the process from ending, as a pool's would.
+        # A hanging daemon thread does not prevent the end of the process; a pool's thread would.
         thread = threading.Thread(
             target=_answer, args=(self._read, card, loop, answer), name=f"health {card.address}", daemon=True
         )
@@ -214,7 +214,7 @@ def _answer(
     failure: Exception | None = None
     try:
         sample = read(card)
-    except Exception as error:  # noqa: BLE001 - not swallowed: whoever waits gets it
+    except Exception as error:  # noqa: BLE001 - not swallowed: the waiting task gets it
         failure = error
 
     def give() -> None:
@@ -225,7 +225,7 @@ def _answer(
         elif sample is not None:
             answer.set_result(sample)
 
-    # The loop may have ended while this read hung.
+    # The loop may have ended during this read.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(give)
 

@@ -1,7 +1,7 @@
-"""What counts as ill, for how long, and what follows from it: the health policy, as configured; pure.
+"""The health policy: the findings, their hold-down times, and their consequences. Pure.
 
-The defaults are careful: only what makes a device useless or loses data keeps claims away from it, and only a device
-that is gone takes pods off it. `docs/health.md` has the table.
+The defaults are careful. Only a finding that makes a device useless or loses data keeps claims away. Only the loss of a
+device evicts its pods. `docs/health.md` has the table.
 """
 
 import dataclasses
@@ -33,19 +33,19 @@ RULES: tuple[HealthRule, ...] = (
     link.SLOW,
     errors.CORRECTABLE,
 )
-"""Everything that can be wrong; the worst first, which is the order in which findings are listed."""
+"""All findings, the worst first; findings are listed in this order."""
 NAMES = tuple(rule.name for rule in RULES)
 FILES = tuple(sorted({name for rule in RULES for name in rule.files}))
-"""What is read for rules below a card's first function."""
+"""The files to read for the rules, below a card's first function."""
 
 
 class _Rules:
-    """What follows from each finding, in a field of the finding's name."""
+    """The consequences of each finding, in a field of the finding's name."""
 
     __slots__ = ()
 
     def for_finding(self, finding: str) -> Rule:
-        """Return what follows from a finding."""
+        """Return the consequences of a finding."""
         return _RULE_OF[finding](self)
 
 
@@ -56,10 +56,10 @@ _RULE_OF: Mapping[str, Callable[[_Rules], Rule]] = {
 if TYPE_CHECKING:
 
     class Rules(_Rules):
-        """Its fields are those of `RULES`, each a `Rule`."""
+        """The fields are those of `RULES`, each a `Rule`."""
 
 else:
-    # A name that is there twice is refused here, so at the start.
+    # This refuses a duplicate name, at import time.
     Rules = dataclasses.make_dataclass(
         "Rules",
         [(rule.field, Rule, dataclasses.field(default=rule.default)) for rule in RULES],
@@ -76,24 +76,24 @@ class Policy(Thresholds):
     """The health policy.
 
     Attributes:
-        interval_seconds: between two looks at a device; one more follows an event of the device.
-        read_timeout_seconds: how long reading a device may take before it counts as not answering.
-        arrival_seconds: how long a device may be away after the daemon's start before it is lost.
-        fatal_per_hour: so many fatal errors within an hour are a finding.
-        nonfatal_per_hour: so many uncorrectable errors that are not fatal.
-        correctable_per_minute: so many corrected errors within a minute.
-        recovery_seconds: how long a finding must stay away before its taint is lifted. Each relapse doubles it.
-        recovery_max_seconds: the longest it gets; after so long without a relapse, the relapses are forgotten.
-        ignored: findings that are not looked for.
-        slow_link_expected: classes whose drivers slow an idle device's link down to save power.
-        rules: what follows from each finding.
+        interval_seconds: the time between two reads of a device; an event of the device causes a further read.
+        read_timeout_seconds: the time limit of a read, after which the device counts as not answering.
+        arrival_seconds: the time for a device to appear after the daemon's start, before it counts as lost.
+        fatal_per_hour: the number of fatal errors within an hour that makes a finding.
+        nonfatal_per_hour: the number of uncorrectable non-fatal errors within an hour that makes a finding.
+        correctable_per_minute: the number of corrected errors within a minute that makes a finding.
+        recovery_seconds: the time without a finding before its taint is lifted. Each relapse doubles it.
+        recovery_max_seconds: the maximum after relapses; also the time without a relapse after which they are forgotten.
+        ignored: findings to ignore.
+        slow_link_expected: classes whose drivers slow down the link of an idle device to save power.
+        rules: the consequences of each finding.
     """
 
     rules: Rules = dataclasses.field(default_factory=Rules)
 
 
 def problems(policy: Policy) -> list[str]:
-    """One sentence for each value that cannot be; empty when all is well."""
+    """Return one sentence for each invalid value."""
     return [
         *_seconds(policy),
         *(
@@ -119,7 +119,7 @@ def problems(policy: Policy) -> list[str]:
 
 
 def _seconds(policy: Policy) -> list[str]:
-    # Written so that they hold for no NaN.
+    # NaN fails each of these comparisons.
     wrong = [
         f"{name} {value} is not a number of seconds from {least:g} to {SECONDS_MAX:g}"
         for name, value, least in (

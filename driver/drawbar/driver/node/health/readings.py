@@ -1,7 +1,7 @@
-"""Reads the health of one card from sysfs. No privilege is needed and nothing is written; each file may be missing.
+"""The reading of one card's health from sysfs. It needs no privilege and writes nothing; each file may be missing.
 
-Nothing here wakes a sleeping device: configuration space and link are left alone while the kernel shows it in
-a low-power state, since reading them would power it up.
+It never wakes a sleeping device. While the kernel shows a low-power state, configuration space and link are not read,
+because a read would power the device up.
 
 Sources: Documentation/ABI/testing/sysfs-bus-pci (power_state, link), sysfs-bus-pci-devices-aer_stats, sysfs-bus-cxl
 (security/state, decoders_committed); drivers/nvme/host/sysfs.c (state).
@@ -27,20 +27,20 @@ T = TypeVar("T", int, float)
 
 
 def read(sysfs: Path, card: model.Card) -> samples.Sample:
-    """How a card is now. Blocks on file reads, and for ever where a driver does.
+    """Return the current health reading of a card. Blocks on file reads, and indefinitely if a driver hangs.
 
     Args:
-        sysfs: where sysfs is.
-        card: as the inventory knows it; only its paths, its class and its memory devices count.
+        sysfs: the path of sysfs.
+        card: the inventory's card; only its paths, classes, addresses and memory devices are used.
     """
     root = os.fspath(sysfs)
     first = f"{root}/{card.first.path}"
-    # One listing tells "gone" from "has no such file", and which reads can be left out.
+    # One listing separates "gone" from "no such file", and shows which reads to skip.
     names = {entry.name for entry in files.entries(first)}
     if not names:
         return samples.Gone()
-    top = _top(card)
-    above = _above(top)
+    top = _find_top(card)
+    above = _port_above(top)
     asleep = files.text(first + "/power_state") in _ASLEEP
     physical = [function for function in card.functions if function.physical_function is None]
     port = f"{root}/{above}" if above is not None else None
@@ -63,17 +63,17 @@ def read(sysfs: Path, card: model.Card) -> samples.Sample:
 
 
 def _files(path: str) -> dict[str, str]:
-    """The files that rules name, as far as they are there."""
+    """Return the contents of the files named by rules, without missing ones."""
     texts = ((name, files.text(f"{path}/{name}")) for name in policy.FILES)
     return {name: text for name, text in texts if text is not None}
 
 
-@functools.lru_cache(maxsize=64)  # nearly all files of a host say the same: nothing counted
+@functools.lru_cache(maxsize=64)  # nearly all files of a host have the same content: no errors
 def counters(text: str) -> Counters | None:
-    """What a file of error counters says; None for one that says nothing.
+    """Return the contents of a file of error counters, or None if it has none.
 
-    A line is a name, which may have spaces, and a number. The total counts reports, of which one can name several
-    errors; where it is missing the errors are added up.
+    A line is a name, which may have spaces, and a number. The total counts reports, and one report can name several errors.
+    Without a total it is the sum of the errors.
     """
     total, kinds, understood = None, {}, False
     for line in text.splitlines():
@@ -95,7 +95,7 @@ def _log(path: str) -> ErrorLog | None:
     for severity in Severity:
         text = files.text(f"{path}/aer_dev_{severity}")
         if text is None:
-            # The three come together or, without the capability, not at all.
+            # All three files exist, or, without the capability, none.
             return None
         if (counted := counters(text)) is not None:
             by_severity[severity] = counted
@@ -103,7 +103,7 @@ def _log(path: str) -> ErrorLog | None:
 
 
 def _messages(port: str) -> ErrorLog | None:
-    """Return the messages that a root port received; None for any other port."""
+    """Return the error messages received by a root port, or None for any other port."""
     by_severity = {}
     for severity, name in _MESSAGES.items():
         amount = files.number(f"{port}/{name}")
@@ -117,8 +117,8 @@ def _error_log(path: str, by_severity: Mapping[Severity, Counters]) -> ErrorLog 
     return ErrorLog(place=path.rpartition("/")[2], counters=by_severity) if by_severity else None
 
 
-def _top(card: model.Card) -> model.PciFunction:
-    """The function of the card that its slot's link ends at: a card may hold a switch."""
+def _find_top(card: model.Card) -> model.PciFunction:
+    """Return the card's function at the end of its slot's link: a card may hold a switch."""
     by_path = {function.path: function for function in card.functions}
     top = card.first
     while (above := by_path.get(top.path.rpartition("/")[0])) is not None:
@@ -126,14 +126,14 @@ def _top(card: model.Card) -> model.PciFunction:
     return top
 
 
-def _above(function: model.PciFunction) -> str | None:
-    """The directory of the port above a function; None directly below a root complex."""
+def _port_above(function: model.PciFunction) -> str | None:
+    """Return the directory of the port above a function, or None directly below a root complex."""
     path = function.path.rpartition("/")[0]
     return path if pci.ADDRESS.fullmatch(path.rpartition("/")[2]) else None
 
 
 def _link(path: str, port: str | None) -> samples.Link | None:
-    """The link as it runs, and the most that both ends can do; None while it is down or where there is none."""
+    """Return the current link and the most that both ends support, or None if it is down or absent."""
     if port is None:
         return None
     speed, width = _speed(path, "current"), _width(path, "current")
@@ -142,8 +142,8 @@ def _link(path: str, port: str | None) -> samples.Link | None:
     return samples.Link(
         speed_gts=speed,
         width=width,
-        most_gts=_least(_speed(path, "max"), _speed(port, "max")),
-        most_width=_least(_width(path, "max"), _width(port, "max")),
+        most_gts=_minimum(_speed(path, "max"), _speed(port, "max")),
+        most_width=_minimum(_width(path, "max"), _width(port, "max")),
     )
 
 
@@ -155,9 +155,9 @@ def _width(path: str, which: str) -> int | None:
     return pci.link_width(files.number(f"{path}/{which}_link_width"))
 
 
-def _least(first: T | None, other: T | None) -> T | None:
-    given = [value for value in (first, other) if value is not None]
-    return min(given) if given else None
+def _minimum(first: T | None, other: T | None) -> T | None:
+    values = [value for value in (first, other) if value is not None]
+    return min(values) if values else None
 
 
 def _nvme(path: str) -> dict[str, str]:
@@ -172,21 +172,21 @@ def _memdevs(root: str, card: model.Card) -> Iterator[samples.Memdev]:
             name=memdev.name,
             driver=files.link_name(path + "/driver"),
             security=files.text(path + "/security/state") or None,
-            committed=_committed(root, memdev.name),
+            committed=_count_committed(root, memdev.name),
         )
 
 
-def _committed(root: str, memdev: str) -> int | None:
-    """How many decoders of the memory device's endpoint map memory."""
+def _count_committed(root: str, memdev: str) -> int | None:
+    """Return the number of the memory device's endpoint decoders that map memory, or None if sysfs does not show it."""
     bus = f"{root}/bus/cxl/devices"
     for name in files.names(bus):
         if name.startswith("endpoint") and files.link_name(f"{bus}/{name}/uport") == memdev:
             committed = files.number(f"{bus}/{name}/decoders_committed")
-            return _with_region(f"{bus}/{name}") if committed is None else committed
+            return _count_with_region(f"{bus}/{name}") if committed is None else committed
     return None
 
 
-def _with_region(endpoint: str) -> int:
-    """The decoders that belong to a region, for kernels before 6.7."""
+def _count_with_region(endpoint: str) -> int:
+    """Return the number of decoders with a region, for kernels before 6.7."""
     decoders = (name for name in files.names(endpoint) if name.startswith("decoder"))
     return sum(bool(files.text(f"{endpoint}/{name}/region")) for name in decoders)

@@ -1,4 +1,4 @@
-"""What is read of a device to judge its health, as values; pure."""
+"""Readings of a device for the judgement of its health, as values. Pure."""
 
 import enum
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 class Severity(enum.StrEnum):
-    """How bad a PCI Express error is; the value is the suffix of the counters' file."""
+    """The severity of a PCI Express error; the value is the suffix of the counters' file."""
 
     CORRECTABLE = "correctable"
     NONFATAL = "nonfatal"
@@ -18,8 +18,8 @@ class Counters:
     """Errors of one severity since the kernel began to count.
 
     Attributes:
-        total: how many times one or more of them were reported.
-        kinds: those that there were, by the kernel's name, which differs between kernels.
+        total: the number of reports, each of one or more errors.
+        kinds: the number of errors by the kernel's name for the kind, which differs between kernels; never 0.
     """
 
     total: int = 0
@@ -28,11 +28,11 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorLog:
-    """What one function or port counted.
+    """The error counters of one function or port.
 
     Attributes:
         place: its PCI address.
-        counters: by severity; a severity that the kernel does not count here is not in it.
+        counters: by severity, without those that the kernel does not count here.
     """
 
     place: str
@@ -44,10 +44,10 @@ class Link:
     """The link between a card and the port above it, while it is up.
 
     Attributes:
-        speed_gts: as it runs now, per lane.
-        width: lanes that it runs on now.
-        most_gts: the fastest that both ends can; None where the kernel does not report it.
-        most_width: the most lanes that both ends have.
+        speed_gts: the current speed, per lane.
+        width: the current number of lanes.
+        most_gts: the highest speed that both ends support; None if the kernel does not show it.
+        most_width: the most lanes that both ends have; None if the kernel does not show it.
     """
 
     speed_gts: float
@@ -62,9 +62,9 @@ class Memdev:
 
     Attributes:
         name: such as `mem0`.
-        driver: the driver of the memory device itself, `cxl_mem` where its endpoint is usable.
-        security: the state of its media, where the kernel reports it.
-        committed: how many of its endpoint's decoders map memory; None where the kernel does not report it.
+        driver: the driver of the memory device itself, `cxl_mem` if its endpoint is usable.
+        security: the state of its media; None if the kernel does not show it.
+        committed: the number of its endpoint's committed decoders; None if the kernel does not show it.
     """
 
     name: str
@@ -75,20 +75,20 @@ class Memdev:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What was read of a device that is there.
+    """The reading of a present device.
 
     Attributes:
-        address: of its first function.
-        device_class: as the inventory classifies it.
-        driver: bound to its first function; None where none is.
-        asleep: the kernel has put it into a low-power state, so its link says nothing and must not be woken.
-        silent: addresses of functions whose configuration space answers all ones.
-        logs: what its functions and the port above it counted.
-        messages: of errors of everything below it, counted by that port if it is a root port; by severity.
-        link: None where there is none, and while it is down or the device asleep.
+        address: its first function's address.
+        device_class: its class in the inventory.
+        driver: its first function's driver; None if none is bound.
+        asleep: it is in a low-power state, so its link says nothing and must not be woken.
+        silent: addresses of functions whose configuration space returns all ones.
+        logs: the error counters of its functions and of the port above it.
+        messages: the error messages from everything below that port, by severity; only for a root port.
+        link: its link; None if there is none, it is down, or the device is asleep.
         nvme: states of its NVMe controllers by name.
         memdevs: its CXL memory devices.
-        files: what the files that rules name say, by name; none of a device that sleeps.
+        files: the contents of the files named by rules, by name; empty while it is asleep.
     """
 
     address: str
@@ -106,15 +106,15 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
-    """The kernel does not show the device."""
+    """The device is absent from the kernel's view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stuck:
-    """A read of the device has not ended.
+    """A read of the device did not end in time.
 
     Attributes:
-        seconds: how long it was given.
+        seconds: the time limit.
     """
 
     seconds: float

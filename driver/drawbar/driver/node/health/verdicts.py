@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Status(enum.StrEnum):
-    """As the kubelet shows it to users (`v1.DRAResourceHealth`) and as DeviceAttachments record it."""
+    """The health for users (`v1.DRAResourceHealth`) and in DeviceAttachments."""
 
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"
@@ -15,7 +15,7 @@ class Status(enum.StrEnum):
 
 
 class Effect(enum.StrEnum):
-    """What a taint does; KEP-5055."""
+    """The effect of a taint; KEP-5055."""
 
     NONE = "None"
     NO_SCHEDULE = "NoSchedule"
@@ -36,7 +36,7 @@ class Taint:
 
     Attributes:
         key: one of `policy.NAMES`, without the driver's name: `link-narrow`.
-        message: what was found, in one sentence.
+        message: the finding, in one sentence.
     """
 
     key: str
@@ -47,11 +47,11 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How one device is.
+    """The health of one device.
 
     Attributes:
-        message: why, in at most 1,024 characters; empty where nothing was found.
-        taints: what the policy wants, worst first. A healthy device has none but of effect None, for information.
+        message: the reasons, in at most 1,024 characters; empty without findings.
+        taints: the policy's taints, worst first; those of a healthy device have the effect None, for information.
     """
 
     status: Status
@@ -63,16 +63,16 @@ UNKNOWN = Verdict(status=Status.UNKNOWN)
 
 
 class Verdicts(Protocol):
-    """The verdicts, as the health stream, the local pool and the attachments read them."""
+    """The verdicts, for the health stream, the local pool and the attachments."""
 
     def verdict(self, key: Key) -> Verdict:
-        """The verdict on a device; `UNKNOWN` for one that is not watched."""
+        """Return the verdict on a device; `UNKNOWN` if it is not watched."""
         ...
 
     def all(self) -> Mapping[Key, Verdict]:
-        """Every watched device."""
+        """Return the verdict on every watched device."""
         ...
 
     def subscribe(self, changed: Callable[[Key], None]) -> Callable[[], None]:
-        """Calls `changed` in the event loop whenever a verdict changes; the answer ends it."""
+        """Call `changed` in the event loop after each change of a verdict; return a function to unsubscribe."""
         ...

@@ -1,1 +1,1 @@
-"""The node's PCI and CXL devices as values, and how each of them is read from sysfs, without privilege."""
+"""The node's PCI and CXL devices as values, and their unprivileged reading from sysfs."""

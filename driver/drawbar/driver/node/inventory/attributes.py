@@ -1,9 +1,9 @@
-"""What a card is, as attributes by which claims select devices; pure. `docs/attributes.md` explains each one.
+"""A card's attributes, for selection by claims. Pure. `docs/attributes.md` explains each one.
 
-Limits are those of ResourceSlices (`resource.k8s.io/v1` validation): at most 32 attributes and capacities of a device, names
-of at most 32 characters behind the domain, texts of at most 64. A text that is longer is left out, for a cut one would
-select other devices. What changes while a device is in use (the link as it runs, states) is no attribute: claims do not
-select by it, and each change would be a write.
+The limits are those of ResourceSlices (`resource.k8s.io/v1` validation). A device has at most 32 attributes and
+capacities, a name at most 32 characters after the domain, a text at most 64. A longer text is omitted, because a cut one
+would select other devices. States that change during use, such as the current link, are no attributes. Claims do not
+select by them, and each change would cost a write.
 """
 
 import re
@@ -20,20 +20,20 @@ _STANDARD_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 Version = attributes.Version
 Value = attributes.Value
-"""A string, an int or a bool of a card; no firmware is numbered as semver asks, so versions come from fabrics alone."""
+"""A string, int, bool or version. A card's own firmware is no semantic version, so only fabrics give versions."""
 
 
 def from_card(card: model.Card) -> dict[str, Value]:
-    """Everything that is known of a card, by name; what the kernel does not say is left out."""
+    """Return all known attributes of a card, by name."""
     values = _standard(card.first) | _own(card) | _memory(card)
     return {name: value for name, value in values.items() if value is not None and fits(value)}
 
 
 def _standard(first: model.PciFunction) -> dict[str, Value | None]:
-    """Attributes that all drivers name alike, so that devices of two drivers can be asked to be close."""
+    """Return the attributes with a standard name, so that a claim can ask for devices of two drivers close to each other."""
     return {
         PCIE_ROOT: first.pcie_root,
-        # The standard has no room for domains of five digits, which are those behind a VMD.
+        # The standard excludes domains of five digits, which VMD uses.
         PCI_BUS_ID: first.address if _STANDARD_ADDRESS.fullmatch(first.address) else None,
         NUMA_NODE: first.numa_node,
     }
@@ -79,7 +79,7 @@ def _hexadecimal(number: int | None) -> str | None:
 
 
 def fits(value: Value) -> bool:
-    """Return whether the API server takes the value."""
+    """Return whether the API server accepts the value."""
     if isinstance(value, attributes.Version):
         return 0 < len(value.text) <= MOST_BYTES
     if isinstance(value, str):

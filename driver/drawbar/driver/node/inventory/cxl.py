@@ -1,8 +1,8 @@
-"""CXL memory devices, ports, decoders, regions and dax devices, and what belongs together on the CXL bus.
+"""CXL memory devices, ports, decoders, regions and dax devices, and their relations.
 
-They are listed in `/sys/bus/cxl/devices` and `/sys/bus/dax/devices`, which are absent where the kernel has no such driver
-loaded. A region is carved out of the decoders of all ports between the root and its memory devices, and none of these has
-an event when that happens; nor has a port when one of its decoders is committed.
+They are listed in `/sys/bus/cxl/devices` and `/sys/bus/dax/devices`. Without the kernel's driver these are absent. A
+region takes decoders of all ports between the root and its memory devices. The kernel sends no event for these changes,
+and none for a port with a newly committed decoder.
 
 Source: Documentation/ABI/testing/sysfs-bus-cxl and sysfs-bus-dax.
 """
@@ -18,12 +18,12 @@ _PORT_KINDS = {"root": "root", "port": "switch", "endpoint": "endpoint"}
 _ORDER = ("mem", *_PORT_KINDS, "decoder", "region")
 
 Object = model.Memdev | model.Port | model.Decoder | model.Region
-"""Anything on the CXL bus that is read."""
+"""An object on the CXL bus."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Everything on the CXL bus, in order of name."""
+    """All objects on the CXL bus, in order of name."""
 
     memdevs: tuple[model.Memdev, ...] = ()
     ports: tuple[model.Port, ...] = ()
@@ -32,17 +32,17 @@ class Topology:
 
 
 def read(root: str) -> Topology:
-    """Reads the whole CXL bus of the tree at `root`; what vanishes meanwhile is left out."""
+    """Return the whole CXL bus of the tree at `root`, without objects that disappear meanwhile."""
     return topology(cxl_object for name in names(root) if (cxl_object := read_one(root, name)) is not None)
 
 
 def names(root: str) -> list[str]:
-    """The names of the objects of interest on the CXL bus."""
+    """Return the names of the known kinds of objects on the CXL bus."""
     return [name for name in files.names(f"{root}/bus/cxl/devices") if _NAME.fullmatch(name)]
 
 
 def topology(objects: Iterable[Object]) -> Topology:
-    """These objects, each kind in order of name."""
+    """Return these objects as a topology, each kind in order of name."""
     ordered = sorted(objects, key=lambda each: order(each.name))
     return Topology(
         memdevs=tuple(each for each in ordered if isinstance(each, model.Memdev)),
@@ -53,7 +53,7 @@ def topology(objects: Iterable[Object]) -> Topology:
 
 
 def read_one(root: str, name: str) -> Object | None:
-    """The object of this name, or None if there is none."""
+    """Return the object of this name, or None if there is none."""
     match = _NAME.fullmatch(name)
     link = files.link_target(f"{root}/bus/cxl/devices/{name}")
     if match is None or link is None:
@@ -71,7 +71,7 @@ def read_one(root: str, name: str) -> Object | None:
 
 
 def order(name: str) -> tuple[int, int, int]:
-    """Sorts names by kind, then by number: mem2 before mem10, root before port."""
+    """Return a sort key for names, by kind and then by number: mem2 before mem10, root before port."""
     match = _NAME.fullmatch(name)
     if match is None:
         return len(_ORDER), 0, 0
@@ -153,31 +153,31 @@ def _targets(value: str | None) -> tuple[int, ...]:
 
 
 def related(each: Object, by_name: Mapping[str, Object]) -> frozenset[str]:
-    """The names of objects that may have changed together with this one.
+    """Return the names of objects that may have changed together with this one.
 
     Args:
-        each: as it is or was.
+        each: its present or former state.
         by_name: every object by name.
     """
     match each:
         case model.Region():
-            return frozenset(_decoders(each, by_name)) | _upwards(each, by_name)
+            return frozenset(_decoders(each, by_name)) | _ports_above(each, by_name)
         case model.Decoder():
-            regions = {other.name for other in by_name.values() if _is_of(other, each)}
+            regions = {other.name for other in by_name.values() if _has_decoder(other, each)}
             return frozenset(regions | ({each.port} if each.port is not None else set()))
         case _:
             return frozenset()
 
 
 def functions_of(each: Object, by_name: Mapping[str, Object]) -> frozenset[str]:
-    """The addresses of the functions whose memory this object is about."""
+    """Return the addresses of the functions with this object's memory."""
     match each:
         case model.Memdev():
             return frozenset({each.pci_address} if each.pci_address is not None else ())
         case model.Region():
-            return frozenset(_behind(each.targets, by_name))
+            return frozenset(_functions_behind(each.targets, by_name))
         case model.Decoder():
-            return frozenset(_behind((each.name,), by_name))
+            return frozenset(_functions_behind((each.name,), by_name))
         case model.Port():
             memdev = by_name.get(each.uport or "")
             return functions_of(memdev, by_name) if isinstance(memdev, model.Memdev) else frozenset()
@@ -190,10 +190,10 @@ def _decoders(region: model.Region, by_name: Mapping[str, Object]) -> Iterable[s
             yield other.name
 
 
-def _upwards(region: model.Region, by_name: Mapping[str, Object]) -> set[str]:
-    """Return the ports above the region's memory, and their decoders; all of them where a memory device is gone.
+def _ports_above(region: model.Region, by_name: Mapping[str, Object]) -> set[str]:
+    """Return the ports above the region's memory and their decoders; all ports and decoders if a memory device is gone.
 
-    The kernel keeps a region that lost its memory device, and the decoders above it stay set, without its targets.
+    The kernel keeps a region that lost its memory device. The decoders above it stay set, but without its targets.
     """
     targets = [by_name.get(target) for target in region.targets]
     decoders = [target for target in targets if isinstance(target, model.Decoder)]
@@ -212,12 +212,12 @@ def _upwards(region: model.Region, by_name: Mapping[str, Object]) -> set[str]:
     return ports | above
 
 
-def _is_of(other: Object, decoder: model.Decoder) -> bool:
-    """Whether `other` is a region that the decoder belongs to."""
+def _has_decoder(other: Object, decoder: model.Decoder) -> bool:
+    """Return whether `other` is a region with this decoder."""
     return isinstance(other, model.Region) and (other.name == decoder.region or decoder.name in other.targets)
 
 
-def _behind(decoders: Iterable[str], by_name: Mapping[str, Object]) -> set[str]:
+def _functions_behind(decoders: Iterable[str], by_name: Mapping[str, Object]) -> set[str]:
     addresses: set[str] = set()
     for name in decoders:
         decoder = by_name.get(name)
@@ -233,12 +233,12 @@ _REGION = re.compile(r"region\d+")
 
 
 def dax_names(root: str) -> list[str]:
-    """Of all dax devices."""
+    """Return the names of all dax devices."""
     return [name for name in files.names(f"{root}/{_DAX_FOLDER}") if _DAX_NAME.fullmatch(name)]
 
 
 def read_dax(root: str, name: str) -> model.DaxDevice | None:
-    """The dax device of this name, or None if there is none."""
+    """Return the dax device of this name, or None if there is none."""
     link = files.link_target(f"{root}/{_DAX_FOLDER}/{name}")
     if link is None or not _DAX_NAME.fullmatch(name):
         return None
@@ -258,6 +258,6 @@ def read_dax(root: str, name: str) -> model.DaxDevice | None:
 
 
 def dax_order(name: str) -> tuple[int, int]:
-    """Sorts names by their numbers."""
+    """Return a sort key for names, by their numbers."""
     match = _DAX_NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else (0, 0)

@@ -1,7 +1,7 @@
-"""Reads of single sysfs files, each of which may be absent, racing with a removal, or nonsense.
+"""Reads of single sysfs files, which may be absent, disappear during the read, or hold nonsense.
 
-Every function answers None instead of raising: a device that vanishes while it is read, a driver that
-answers EIO or EINVAL and a value that is not a number are ordinary on a live kernel.
+No function raises for such a file; each has an empty result, mostly None. Three cases are ordinary on a live kernel: a
+device disappears during the read, a driver answers EIO or EINVAL, or a value is not a number.
 """
 
 import os
@@ -16,11 +16,11 @@ _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 
 def text(path: str, directory: int | None = None) -> str | None:
-    """The file's content without surrounding white space, or None if it cannot be read.
+    """Return the file's content without surrounding white space, or None if it cannot be read.
 
     Args:
-        path: the file; relative to `directory`, if that is given.
-        directory: a descriptor, which spares the kernel the way from the root for each of many files.
+        path: the file; relative to `directory`, if given.
+        directory: a descriptor, which saves the kernel the lookup from the root for each file.
     """
     try:
         descriptor = os.open(path, _FILE, dir_fd=directory)
@@ -35,7 +35,7 @@ def text(path: str, directory: int | None = None) -> str | None:
 
 
 def head(path: str, length: int, directory: int | None = None) -> bytes:
-    """The first bytes of a file, as many as the kernel shows, or none; arguments as of `text`."""
+    """Return the first bytes of a file, up to `length`; none if it cannot be read. Arguments as for `text`."""
     try:
         descriptor = os.open(path, _FILE, dir_fd=directory)
     except OSError:
@@ -49,12 +49,12 @@ def head(path: str, length: int, directory: int | None = None) -> bytes:
 
 
 def number(path: str, directory: int | None = None) -> int | None:
-    """The file's content as an integer (decimal, or hexadecimal after 0x), or None; arguments as of `text`."""
+    """Return the file's content as an integer (decimal, or hexadecimal after 0x), or None. Arguments as for `text`."""
     return parse_number(text(path, directory))
 
 
 def open_directory(path: str) -> int | None:
-    """A descriptor of a directory for `text` and the others, for the caller to close; None if there is none."""
+    """Return a descriptor of a directory, to be closed by the caller, or None if there is none."""
     try:
         return os.open(path, _DIRECTORY)
     except OSError:
@@ -62,7 +62,7 @@ def open_directory(path: str) -> int | None:
 
 
 def parse_number(value: str | None) -> int | None:
-    """An integer as sysfs writes it, or None where it wrote something else."""
+    """Return an integer in sysfs notation, or None for any other text."""
     if not value:
         return None
     try:
@@ -72,12 +72,12 @@ def parse_number(value: str | None) -> int | None:
 
 
 def pairs(content: str) -> dict[str, str]:
-    """The KEY=VALUE lines of a `uevent` file."""
+    """Return the KEY=VALUE lines of a `uevent` file."""
     return dict([line.split("=", 1) for line in content.split("\n") if "=" in line])
 
 
 def link_target(path: str, directory: int | None = None) -> str | None:
-    """What a symbolic link says, or None; arguments as of `text`."""
+    """Return the text of a symbolic link, or None. Arguments as for `text`."""
     try:
         return os.readlink(path, dir_fd=directory)
     except OSError:
@@ -85,13 +85,13 @@ def link_target(path: str, directory: int | None = None) -> str | None:
 
 
 def link_name(path: str, directory: int | None = None) -> str | None:
-    """The last component of what a symbolic link points to, or None; arguments as of `text`."""
+    """Return the last component of a symbolic link's target, or None. Arguments as for `text`."""
     target = link_target(path, directory)
     return target.rpartition("/")[2] if target is not None else None
 
 
 def listing(directory: int) -> frozenset[str]:
-    """The names of everything in the directory of this descriptor; empty if it cannot be listed."""
+    """Return the names of all entries of an open directory; empty if it cannot be listed."""
     try:
         return frozenset(os.listdir(directory))
     except OSError:
@@ -99,7 +99,7 @@ def listing(directory: int) -> frozenset[str]:
 
 
 def is_directory(path: str, directory: int) -> bool:
-    """Whether this is a directory itself, and no link to one; arguments as of `text`."""
+    """Return whether this is a directory, and no link to one. Arguments as for `text`."""
     try:
         return stat.S_ISDIR(os.stat(path, dir_fd=directory, follow_symlinks=False).st_mode)
     except OSError:
@@ -107,7 +107,7 @@ def is_directory(path: str, directory: int) -> bool:
 
 
 def is_there(path: str, directory: int) -> bool:
-    """Return whether there is a file of this name; arguments as of `text`."""
+    """Return whether there is a file of this name. Arguments as for `text`."""
     try:
         os.stat(path, dir_fd=directory)
     except OSError:
@@ -116,17 +116,17 @@ def is_there(path: str, directory: int) -> bool:
 
 
 def inode(directory: int) -> int:
-    """Return the inode number of the directory of this descriptor; sysfs gives one to no second directory."""
+    """Return the inode number of an open directory; no two directories in sysfs share one."""
     return os.fstat(directory).st_ino
 
 
 def names(path: str) -> list[str]:
-    """The directory's entries, sorted; empty if it cannot be listed."""
+    """Return the names of a directory's entries, sorted; empty if it cannot be listed."""
     return sorted(entry.name for entry in entries(path))
 
 
 def entries(path: str | int) -> list[os.DirEntry[str]]:
-    """The entries of a directory or its descriptor, with their types, in no order; empty if it cannot be listed."""
+    """Return the entries of a directory or its descriptor, with their types, unordered; empty if it cannot be listed."""
     try:
         with os.scandir(path) as listing:
             return list(listing)
@@ -135,21 +135,21 @@ def entries(path: str | int) -> list[os.DirEntry[str]]:
 
 
 def below_root(link: str) -> str:
-    """A link like `../../../devices/x` as a path below the root of sysfs: `devices/x`."""
+    """Return a link such as `../../../devices/x` as a path below the root of sysfs: `devices/x`."""
     return link.lstrip("./")
 
 
 def node_number(value: int | None) -> int | None:
-    """A NUMA node, or None: the kernel writes -1 for "no affinity known"."""
+    """Return a NUMA node, or None for -1, the kernel's value for "no affinity known"."""
     return value if value is not None and value >= 0 else None
 
 
 def lines(path: str, undecodable: str = "replace") -> list[str]:
-    """The lines of a table of /proc, of at most 8 MiB; none if it cannot be read.
+    """Return the lines of a table of /proc, of at most 8 MiB; none if it cannot be read.
 
     Args:
-        path: of the table.
-        undecodable: what becomes of bytes that are not UTF-8, as of `bytes.decode`.
+        path: the table's path.
+        undecodable: the treatment of bytes that are not UTF-8, as for `bytes.decode`.
     """
     try:
         with open(path, "rb") as content:  # noqa: PTH123 - as everywhere in this package, paths are str
@@ -159,5 +159,5 @@ def lines(path: str, undecodable: str = "replace") -> list[str]:
 
 
 def unescaped(content: str) -> str:
-    """A field of such a table without the octal escapes that the kernel writes for blanks; proc(5)."""
+    """Return a field of such a table, with the kernel's octal escapes for blanks decoded; proc(5)."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), content)

@@ -1,7 +1,7 @@
-"""The identifiers that the kernel and a function's driver show of a PCI function, each of its kind.
+"""The identifiers of a PCI function, as the kernel and the function's driver show them.
 
-Only files that the listing of the function's directory shows are read, and every value is what `witnesses.identifier` makes
-of the text: a placeholder, a text with control characters and a text of a megabyte give no identifier.
+Only files in the listing of the function's directory are read. `witnesses.identifier` makes each value of a text. A
+placeholder, a text with control characters and a text of a megabyte give no identifier.
 
 Sources: Documentation/ABI/testing/sysfs-bus-pci (`serial_number`, the Device Serial Number since Linux 6.18),
 sysfs-class-net, sysfs-driver-habanalabs, sysfs-driver-intel-m10-bmc, sysfs-bus-cxl; Documentation/gpu/amdgpu
@@ -30,7 +30,7 @@ _GPU_UUID = re.compile(r"^GPU UUID:\s*(\S+)\s*$", re.MULTILINE)
 _UUID_OF_TIME = re.compile(r"[0-9a-f]{12}(?:1[0-9a-f]|[0-9a-f]{2}1)", re.IGNORECASE)
 # A port of another function or of a subfunction (include/net/devlink.h), such as `pf0vf3` and `c1pf0sf88`.
 _REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+(?:vf|sf)\d+")
-# NVM Express Base Specification 4.7: with a point in the date, it is the kernel's own, of a device that has none.
+# NVM Express Base Specification 4.7: with a dot in the date, the kernel made it for a device without one.
 _KERNELS_NQN = "nqn.2014.08.org.nvmexpress:"
 _MELLANOX = 0x15B3
 _UUID_DIGITS, _MAC_DIGITS = 32, 12
@@ -43,11 +43,11 @@ _IS_PERMANENT = "0"  # NET_ADDR_PERM (include/uapi/linux/netdevice.h)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vpd:
-    """The answer of a read of Vital Product Data.
+    """The result of a read of Vital Product Data.
 
     Attributes:
         fields: by their two letters.
-        silence: why there are none yet.
+        silence: the reason for missing fields.
     """
 
     fields: Mapping[str, str]
@@ -57,20 +57,20 @@ class Vpd:
 NO_VPD = Vpd(fields={})
 
 
-# Neither frozen nor with checks: one is made for every function that is read.
+# Neither frozen nor checked, for speed: every function read makes one.
 @dataclass(slots=True)
 class Place:
     """The directory of a physical function that is no bridge.
 
     Attributes:
-        path: the directory's.
-        descriptor: of the directory.
-        names: of everything in it that may be of interest.
-        directories: those of its directories that drivers make.
-        dsn: the Device Serial Number of configuration space.
+        path: the directory's path.
+        descriptor: an open descriptor of the directory.
+        names: the names of its entries of interest.
+        directories: its subdirectories made by drivers.
+        dsn: the Device Serial Number from configuration space.
         dsn_hidden: this process may not read it.
-        information: returns the text of NVIDIA's driver about the function; None where it did not come in time.
-        vpd: returns the Vital Product Data, as far as it is read; the argument is true if the function is identified.
+        information: returns the text of NVIDIA's driver about the function, or None if it did not come in time.
+        vpd: returns the Vital Product Data read so far; the argument is true if the function is identified.
     """
 
     path: str
@@ -87,15 +87,15 @@ class Place:
 
 
 Shown = tuple[tuple[Identifier, ...], tuple[tuple[Kind, Silence], ...]]
-"""The identifiers, and the kinds that a read did not give."""
+"""The identifiers, and the kinds missing from a read with their reasons."""
 NOTHING: Shown = ((), ())
 _Text = tuple[Kind, str | None, str]
-"""A kind, a file's text, and the source."""
+"""A kind, a file's text, and the file's name."""
 
 
 def read(place: Place) -> Shown:
-    """Return the identifiers of a function; reads its files."""
-    texts = list(_own(place))
+    """Return the identifiers of a function. Reads its files."""
+    texts = list(_own_texts(place))
     unread: list[tuple[Kind, Silence]] = []
     if place.driver == "nvidia" and place.device_class is DeviceClass.GPU:
         text = _gpu_uuid(place.information())
@@ -115,10 +115,10 @@ def read(place: Place) -> Shown:
 
 
 def _identifiers(texts: Iterable[_Text]) -> tuple[Identifier, ...]:
-    """Return what the texts identify, each value of a kind once."""
+    """Return the identifiers in the texts, each value of a kind once."""
     made: dict[tuple[Kind, str], Identifier] = {}
     for kind, text, source in texts:
-        # The replacement character stands for bytes that are no text.
+        # The replacement character marks bytes that are not UTF-8.
         if text and len(text) <= witnesses.VALUE_MAX and "\ufffd" not in text:
             each = witnesses.identifier(kind, text, source)
             if each is not None:
@@ -126,13 +126,13 @@ def _identifiers(texts: Iterable[_Text]) -> tuple[Identifier, ...]:
     return tuple(itertools.islice(made.values(), witnesses.IDENTIFIERS_MAX))
 
 
-def _own(place: Place) -> Iterator[_Text]:
-    """Yield what the function's own files say."""
+def _own_texts(place: Place) -> Iterator[_Text]:
+    """Yield the texts of the function's own files."""
     if place.dsn is not None:
         yield Kind.PCIE_DSN, place.dsn, "config"
     is_amd = place.driver == "amdgpu"
     if "serial_number" in place.names and (is_amd or place.dsn_hidden):
-        # Two files of one name: the kernel's Device Serial Number, and the serial number of AMD's board.
+        # Two files share this name: the kernel's Device Serial Number, and the serial number of AMD's board.
         text = files.text("serial_number", place.descriptor)
         is_dsn = text is not None and _DASHED.fullmatch(text) is not None
         if is_dsn or is_amd:
@@ -154,7 +154,7 @@ _FolderReader = Callable[[Place, str], Iterator[_Text]]
 
 
 def _folder_reader(name: str, driver: str | None) -> _FolderReader | None:
-    """Return what reads the directory of this name below a function."""
+    """Return the reader for the directory of this name below a function, or None."""
     if (reader := _FOLDERS.get(name)) is not None:
         return reader
     if driver == "habanalabs" and name in ("habanalabs", "accel"):
@@ -169,24 +169,24 @@ def _folder_reader(name: str, driver: str | None) -> _FolderReader | None:
 
 
 def _nvme(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _named(place, folder, pci.NVME_CONTROLLER):
+    for name in _list_names(place, folder, pci.NVME_CONTROLLER):
         yield _text(place, Kind.NVME_SERIAL, f"{folder}/{name}/serial")
         kind, nqn, source = _text(place, Kind.NVME_NQN, f"{folder}/{name}/subsysnqn")
         if nqn is not None and not nqn.startswith(_KERNELS_NQN):
             yield kind, nqn, source
-        for namespace in _named(place, f"{folder}/{name}", _NAMESPACE):
+        for namespace in _list_names(place, f"{folder}/{name}", _NAMESPACE):
             below = f"{folder}/{name}/{namespace}"
             shown = frozenset(files.names(f"{place.path}/{below}"))
             if "wwid" in shown:
-                yield from _worldwide(_text(place, Kind.EUI64, f"{below}/wwid"))
+                yield from _wwid_texts(_text(place, Kind.EUI64, f"{below}/wwid"))
             if "eui" in shown:
                 yield _text(place, Kind.EUI64, f"{below}/eui")
             if "nguid" in shown:
                 yield _text(place, Kind.NGUID, f"{below}/nguid")
 
 
-def _worldwide(text: _Text) -> Iterator[_Text]:
-    """Yield the identifier of a `wwid`; those that begin with `uuid.`, `nvme.` and `t10.` are of no kind."""
+def _wwid_texts(text: _Text) -> Iterator[_Text]:
+    """Yield the identifiers of a `wwid`; those with the prefixes `uuid.`, `nvme.` and `t10.` have no kind."""
     _, value, source = text
     if value is not None and value.startswith("eui."):
         yield Kind.EUI64, value, source
@@ -194,7 +194,7 @@ def _worldwide(text: _Text) -> Iterator[_Text]:
 
 
 def _net(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _named(place, folder):
+    for name in _list_names(place, folder):
         below = f"{folder}/{name}"
         if files.text(f"{below}/addr_assign_type", place.descriptor) != _IS_PERMANENT:
             continue
@@ -208,7 +208,7 @@ def _virtio(place: Place, folder: str) -> Iterator[_Text]:
 
 
 def _infiniband(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _named(place, folder):
+    for name in _list_names(place, folder):
         yield _text(place, Kind.NODE_GUID, f"{folder}/{name}/node_guid")
 
 
@@ -217,18 +217,18 @@ def _memdev(place: Place, folder: str) -> Iterator[_Text]:
 
 
 def _habanalabs(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _named(place, folder):
+    for name in _list_names(place, folder):
         yield _fuse_version(place, f"{folder}/{name}/fuse_ver")
 
 
 def _fuse_version(place: Place, path: str) -> _Text:
     text = files.text(path, place.descriptor)
-    # A placeholder is none behind the name either.
+    # A placeholder stays a placeholder after the prefix.
     return Kind.VENDOR, f"fuse-ver={text}" if text and witnesses.normal(Kind.SERIAL, text) else None, path
 
 
 def _xmc(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _named(place, folder):
+    for name in _list_names(place, folder):
         if name == "serial_num":
             yield _text(place, Kind.BOARD_SERIAL, f"{folder}/{name}")
         elif name.startswith("mac_addr"):
@@ -236,20 +236,20 @@ def _xmc(place: Place, folder: str) -> Iterator[_Text]:
 
 
 def _board_controller(place: Place, folder: str) -> Iterator[_Text]:
-    """Yield the addresses of an Intel card; its board controller is some directories below the function."""
+    """Yield the MAC addresses of an Intel card; its board controller is some directories below the function."""
     budget = itertools.count()
     for path, names in _folders(place, folder, _DEPTH_MAX, budget):
         if "mac_address" in names:
             text = files.text(f"{path}/mac_address", place.descriptor) or ""
             count = files.number(f"{path}/mac_count", place.descriptor) or 1
             source = f"{path.rpartition('/')[2]}/mac_address"
-            yield from ((Kind.MAC, each, source) for each in _consecutive(text, count))
+            yield from ((Kind.MAC, each, source) for each in _consecutive_macs(text, count))
 
 
 def _folders(
     place: Place, folder: str, levels: int, budget: Iterator[int]
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield a directory and those below it, each with the names of its files."""
+    """Yield a directory and its subdirectories, each with the names of its files."""
     if next(budget) >= _FOLDERS_MAX:
         return
     entries = files.entries(f"{place.path}/{folder}")
@@ -260,7 +260,7 @@ def _folders(
             yield from _folders(place, f"{folder}/{name}", levels - 1, budget)
 
 
-def _consecutive(address: str, count: int) -> Iterator[str]:
+def _consecutive_macs(address: str, count: int) -> Iterator[str]:
     first = witnesses.normal(Kind.MAC, address)
     if first:
         number = int(first.replace(":", ""), 16)
@@ -273,7 +273,7 @@ def _vital(fields: Mapping[str, str], vendor: int) -> Iterator[_Text]:
     yield Kind.PART_NUMBER, fields.get("PN"), "vpd PN"
     digits = fields.get("V3", "").replace("-", "")
     if vendor == _MELLANOX and len(digits) == _UUID_DIGITS and _UUID_OF_TIME.match(digits):
-        # A UUID of version 1 ends in the card's first address, whichever way its other bytes are ordered.
+        # A UUID of version 1 ends in the card's first MAC address, in any order of its other bytes.
         yield Kind.MAC, digits[-_MAC_DIGITS:], "vpd V3"
 
 
@@ -289,7 +289,7 @@ def _text(place: Place, kind: Kind, path: str) -> _Text:
     return kind, files.text(path, place.descriptor), path
 
 
-def _named(place: Place, folder: str, pattern: re.Pattern[str] | None = None) -> list[str]:
-    """Return the names in a directory of the function that have this form."""
+def _list_names(place: Place, folder: str, pattern: re.Pattern[str] | None = None) -> list[str]:
+    """Return the names in a directory of the function that match the pattern."""
     listed = files.names(os.path.join(place.path, folder))  # noqa: PTH118 - as everywhere in this package, paths are str
     return [name for name in listed if pattern is None or pattern.fullmatch(name)][:_ENTRIES_MAX]

@@ -1,8 +1,8 @@
-"""The inventory of a node's PCI and CXL devices as one value, and how functions are found in it; pure.
+"""The inventory of a node's PCI and CXL devices as one value, and the search for functions in it. Pure.
 
-An `Inventory` is a snapshot: it never changes. Its `Index` finds functions by address, serial or card without looking at
-all of them. `Entries` is what an index is made from, and changes one function at a time, so that a hot-plug event costs
-little on a host with thousands of functions.
+An `Inventory` is an immutable snapshot. Its `Index` finds functions by address, serial or card without a scan. `Entries`
+builds an index, and changes one function at a time. A hot-plug event is therefore cheap on a host with thousands of
+functions.
 """
 
 import bisect
@@ -27,18 +27,18 @@ from drawbar.fabric.classes import DeviceClass
 
 _Item = TypeVar("_Item")
 Key = str | int | tuple[witnesses.Kind, str]
-"""What a function is looked up by."""
+"""A key to look up functions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """Where the functions of one snapshot are.
+    """The lookup tables of one snapshot.
 
     Attributes:
         functions: by address.
-        addresses: by serial, as canonical text and as the numbers that the text can mean; and by identifier, as its kind and
-            value, including those that follow from others (`recognition.expanded`).
-        groups: cards by `cards.group`.
+        addresses: by serial, as canonical text and as each number it can mean; and by the kind and value of an identifier,
+            including derived identifiers (`recognition.expanded`).
+        groups: cards by `model.card_group`.
         ordered: every card, in order of address.
     """
 
@@ -48,17 +48,17 @@ class Index:
     ordered: tuple[model.Card, ...]
 
     def card_of(self, address: str) -> model.Card | None:
-        """The card of the function at this address, or None."""
+        """Return the card of the function at this address, or None."""
         function = self.functions.get(address)
         return None if function is None else self.groups.get(model.card_group(function))
 
     def cards_with(self, kind: witnesses.Kind, value: str) -> tuple[model.Card, ...]:
-        """Return the cards with a function that shows this identifier, or one that it follows from."""
+        """Return the cards with this identifier, or with one that implies it."""
         shown = (self.card_of(address) for address in self.addresses.get((kind, value), ()))
         return tuple({card.address: card for card in shown if card is not None}.values())
 
     def by_serial(self, serial: str) -> tuple[model.PciFunction, ...]:
-        """Functions whose serial is written just so, then those that have it in another notation."""
+        """Return the functions with exactly this serial, then those with the same serial in another notation."""
         wanted = model.canonical_serial(serial)
         if not wanted:
             return ()
@@ -71,11 +71,11 @@ class Index:
 
 
 class Entries:
-    """The functions by everything that one may ask for; `slots` and `memdevs` are what cards show of others.
+    """A mutable index of functions, slots and memory devices; after a change of `slots` or `memdevs` call `touch`.
 
     Attributes:
-        slots: by name, and in order of it.
-        memdevs: by the address of their function. Whoever changes one of these two calls `touch`.
+        slots: by name, in order of name.
+        memdevs: by the address of their function.
     """
 
     def __init__(self) -> None:
@@ -91,25 +91,25 @@ class Entries:
 
     @property
     def functions(self) -> Mapping[str, model.PciFunction]:
-        """By address, in no order."""
+        """Return the functions by address, unordered."""
         return self._functions
 
     def ordered(self) -> tuple[model.PciFunction, ...]:
-        """Every function, in order of address."""
+        """Return every function, in order of address."""
         return tuple(self._ordered.items)
 
     def card_of(self, address: str) -> model.Card | None:
-        """The card of the function at this address, or None."""
+        """Return the card of the function at this address, or None."""
         self._regroup()
         function = self._functions.get(address)
         return None if function is None else self._groups.get(model.card_group(function))
 
     def members(self, group: str) -> frozenset[str]:
-        """The addresses of the functions of one card."""
+        """Return the addresses of the functions of one card."""
         return self._members.get(group, frozenset())
 
     def put(self, address: str, function: model.PciFunction | None) -> None:
-        """The function at this address is now this one, or gone."""
+        """Replace the function at this address, or remove it if `function` is None."""
         before = self._functions.get(address)
         if before is not None:
             self._forget(before)
@@ -121,11 +121,11 @@ class Entries:
             self._learn(function)
 
     def touch(self, group: str) -> None:
-        """Something about a card has changed that is not in its functions."""
+        """Mark a card as changed, for changes outside its functions."""
         self._stale.add(group)
 
     def index(self) -> Index:
-        """The index as it is now."""
+        """Return the current index."""
         self._regroup()
         return Index(
             functions=self._functions.copy(),
@@ -157,8 +157,8 @@ class Entries:
         self._stale.add(group)
 
     def _regroup(self) -> None:
-        """Makes the cards anew whose functions changed, or something else that they show."""
-        # All the old ones go before any new one comes: a card that changed its group has its address in both.
+        """Rebuild the changed cards."""
+        # Remove all old cards first: a card that changed its group has the same address in both.
         for group in self._stale:
             before = self._groups.pop(group, None)
             if before is not None:
@@ -175,7 +175,7 @@ class Entries:
 
 
 class _Ordered(Generic[_Item]):
-    """Items in order of their keys, each key once; `items` is ready at any time."""
+    """Items in order of their keys, each key once; `items` is always sorted."""
 
     def __init__(self) -> None:
         self.items: list[_Item] = []
@@ -194,7 +194,7 @@ class _Ordered(Generic[_Item]):
 def build(
     functions: Iterable[model.PciFunction], slots: Iterable[model.Slot], memdevs: Iterable[model.Memdev]
 ) -> Index:
-    """The index of a snapshot that has none yet."""
+    """Return the index of these functions, slots and memory devices."""
     entries = Entries()
     entries.slots = {slot.name: slot for slot in slots}
     entries.memdevs = by_function(memdevs)
@@ -204,7 +204,7 @@ def build(
 
 
 def by_function(memdevs: Iterable[model.Memdev]) -> dict[str, tuple[model.Memdev, ...]]:
-    """Memory devices by the address of their function."""
+    """Return memory devices by the address of their function."""
     by_address: dict[str, tuple[model.Memdev, ...]] = {}
     for memdev in memdevs:
         if memdev.pci_address is not None:
@@ -213,9 +213,9 @@ def by_function(memdevs: Iterable[model.Memdev]) -> dict[str, tuple[model.Memdev
 
 
 def _keys(function: model.PciFunction) -> frozenset[Key]:
-    """Everything by which a function may be looked up, except its address.
+    """Return all keys of a function except its address.
 
-    A number is meant only where numbers are serials: `4660` is a CXL device's 0x1234, and no NVMe disk's.
+    Numbers count only for serials that are numbers: `4660` is a CXL device's 0x1234, and never an NVMe disk's.
     """
     keys: set[Key] = {model.canonical_serial(text) for text in (function.serial, function.dsn) if text}
     if function.dsn:
@@ -227,13 +227,13 @@ def _keys(function: model.PciFunction) -> frozenset[Key]:
     return frozenset(key for key in keys if key != "")
 
 
-# Without slots, for `cached_property` keeps its answer in the instance's dictionary.
+# Without slots, because `cached_property` stores its result in the instance's dictionary.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """Everything that was read, in order of address or name.
+    """All devices of one reading, in order of address or name.
 
     Attributes:
-        prebuilt: the index of just these functions, if there is one already.
+        prebuilt: the index of exactly these functions, if there is one already.
     """
 
     functions: tuple[PciFunction, ...]
@@ -247,19 +247,19 @@ class Inventory:
 
     @property
     def cards(self) -> tuple[Card, ...]:
-        """Every card, in order of the address of its first function; those of nothing but bridges, too."""
+        """Return every card, in order of the address of its first function, including cards with bridges only."""
         return self._index.ordered
 
     def card_of(self, address: str) -> Card | None:
-        """The card that the function at this address belongs to, or None."""
+        """Return the card of the function at this address, or None."""
         return self._index.card_of(address)
 
     def by_address(self, address: str) -> PciFunction | None:
-        """The function at an address, or None."""
+        """Return the function at an address, or None."""
         return self._index.functions.get(address)
 
     def cards_with(self, kind: witnesses.Kind, value: str) -> tuple[Card, ...]:
-        """Return the cards that show this identifier, or one that it follows from; see `Card.identifiers`."""
+        """Return the cards with this identifier, or with one that implies it; see `Card.identifiers`."""
         cards = {card.address: card for card in self._index.cards_with(kind, value)}
         for memdev in self.memdevs if kind is witnesses.Kind.PCIE_DSN else ():
             card = self.card_of(memdev.pci_address or "")
@@ -268,16 +268,16 @@ class Inventory:
         return tuple(cards.values())
 
     def by_serial(self, serial: str) -> PciFunction | None:
-        """The function with this serial, or None.
+        """Return the function with this serial, or None.
 
-        NVMe serials match without regard to case and padding, CXL serials and Device Serial Numbers by
-        number, in any notation. Of several functions the one with the lowest address counts, so of a
-        card with several functions it is function 0; `all_by_serial` shows whether there are more.
+        NVMe serials match regardless of case and padding, CXL serials and Device Serial Numbers by number, in any notation. Of
+        several functions, one with exactly this notation comes first, then the lowest address. For a card with several
+        functions this is function 0. `all_by_serial` returns all of them.
         """
         return next(iter(self.all_by_serial(serial)), None)
 
     def all_by_serial(self, serial: str) -> tuple[PciFunction, ...]:
-        """Every function with this serial: the functions of one card, or two cards that claim the same."""
+        """Return every function with this serial: the functions of one card, or of two cards with the same serial."""
         return self._index.by_serial(serial)
 
     @functools.cached_property

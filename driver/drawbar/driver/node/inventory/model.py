@@ -1,17 +1,22 @@
-"""What the kernel shows of a node's PCI and CXL devices, as values; pure.
+"""Values for a node's PCI and CXL devices, as the kernel shows them. Pure.
 
-`None` always means "the kernel does not say": the file is absent, unreadable or held nonsense. Sizes are bytes, link
+`None` always means that the kernel does not say: the file is absent, unreadable or implausible. Sizes are bytes, link
 speeds GT/s per lane, widths lanes.
 
-**Cards.** A card is what comes and goes together, so what a fabric calls a device. Together belong, in this order: a
-virtual function and its physical one; everything in or below one hot-plug slot, so also a card with a switch of its own;
-and the functions of one multi-function device, of which one with ARI has up to 256 on all device numbers of its bus. Functions
-below a slot that is itself below another slot belong to the nearer one: an enclosure in a slot has slots of its own. A root
-port belongs to the host, never to a card.
+**Cards.** The functions of a card appear and disappear together, so a card is a fabric's device. The rules for grouping,
+in this order:
 
-**Serial numbers.** The kernel writes an NVMe serial as padded text, a CXL memory device's as `0x1234`, and shows the PCIe
-Device Serial Number only in configuration space. A fabric manager writes the same 64-bit number as
-`00-00-00-00-00-00-12-34`, with colons, in decimal, or as a GCXLID with `:<LD-ID>` behind.
+- A virtual function belongs to its physical function.
+- All functions in or below one hot-plug slot belong together, even with a switch on the card. Below nested slots the
+  nearer one counts, because an enclosure in a slot has slots of its own.
+- The functions of one multi-function device belong together. With ARI a device has up to 256 functions, on all device
+  numbers of its bus.
+
+A root port belongs to the host, never to a card.
+
+**Serial numbers.** The kernel writes an NVMe serial as padded text and a CXL memory device's as `0x1234`. It shows the
+PCIe Device Serial Number only in configuration space. A fabric manager writes the same 64-bit number as
+`00-00-00-00-00-00-12-34`, with colons, in decimal, or as a GCXLID with a final `:<LD-ID>`.
 """
 
 import dataclasses
@@ -28,22 +33,22 @@ _BEYOND = 1 << 64
 
 
 def dashed_serial(number: int) -> str:
-    """A 64-bit number as eight pairs of hexadecimal digits, most significant first."""
+    """Return a 64-bit number as eight pairs of hexadecimal digits, most significant first."""
     return number.to_bytes(8, "big").hex("-")
 
 
 def plausible_serial(number: int | None) -> int | None:
-    """A serial number of 64 bits, or None: a device that was never given one says 0, and a broken one anything."""
+    """Return the number if it is a possible 64-bit serial number, or None. A device without one shows 0, a broken one anything."""
     return number if number and 0 < number < _BEYOND else None
 
 
 def canonical_serial(serial: str) -> str:
-    """What two notations of one textual serial have in common: case and padding do not count."""
+    """Return a textual serial in a notation for comparison, without padding and in small letters."""
     return serial.strip().casefold()
 
 
 def serial_numbers(serial: str) -> frozenset[int]:
-    """Every 64-bit number that this notation can mean; several if sixteen digits could be either base."""
+    """Return every 64-bit number that this notation can mean: several if sixteen digits fit both bases."""
     value = canonical_serial(serial)
     if pairs := _PAIRS.fullmatch(value):
         return frozenset({int(re.sub("[-:]", "", pairs[1]), 16)})
@@ -59,10 +64,10 @@ def serial_numbers(serial: str) -> frozenset[int]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNode:
-    """A file in /dev that a driver of a function offers.
+    """A device file in /dev of a function's driver.
 
     Attributes:
-        path: where devtmpfs puts it, e.g. `/dev/nvme0n1`.
+        path: its path in devtmpfs, e.g. `/dev/nvme0n1`.
         block: a block device; a character device otherwise.
         subsystem: the kernel's subsystem, e.g. `nvme`, `block`, `drm`, `accel`, `cxl`.
     """
@@ -76,7 +81,7 @@ class DeviceNode:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A PCIe link as it runs now, and as it could run at most."""
+    """The current and the maximum speed and width of a PCIe link."""
 
     speed_gts: float | None = None
     width: int | None = None
@@ -86,7 +91,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sriov:
-    """The virtual functions of a physical function: how many it can have, has, and which they are."""
+    """The virtual functions of a physical function: their maximum number, their current number and their addresses."""
 
     total_vfs: int
     num_vfs: int
@@ -95,7 +100,7 @@ class Sriov:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NvmeController:
-    """A controller that the nvme driver made: `/sys/class/nvme/nvmeN`.
+    """A controller of the nvme driver: `/sys/class/nvme/nvmeN`.
 
     Attributes:
         state: `live`, `resetting`, `connecting`, `deleting`, `dead`, ... (drivers/nvme/host/core.c).
@@ -110,12 +115,12 @@ class NvmeController:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FpgaManager:
-    """What loads bitstreams into an FPGA: Documentation/ABI/testing/sysfs-class-fpga-manager.
+    """The loader of an FPGA's bitstreams: Documentation/ABI/testing/sysfs-class-fpga-manager.
 
     Attributes:
         name: `fpgaN`.
         path: its directory below the sysfs root.
-        title: what its driver calls itself.
+        title: its driver's name for itself.
         state: `operating`, `unknown`, `write error`, ...
     """
 
@@ -126,14 +131,14 @@ class FpgaManager:
 
 
 class Silence(enum.StrEnum):
-    """Why the kernel shows no identifier of a kind that it may still show."""
+    """The reason why the kernel does not yet show an identifier of some kind."""
 
     DRIVER_NOT_BOUND = "driver-not-bound"
-    """The driver that shows it is not bound to the function."""
+    """The driver for this identifier is not bound to the function."""
     NOT_INITIALISED = "not-initialised"
     """The driver is bound and has not yet initialised the device."""
     NO_PRIVILEGE = "no-privilege"
-    """This process may not read it."""
+    """This process lacks the privilege to read it."""
     VPD_SLOW = "vpd-slow"
     """The device has not yet answered the read of its Vital Product Data."""
 
@@ -146,25 +151,23 @@ class PciFunction:
         address: `domain:bus:device.function`.
         path: its directory below the sysfs root, beginning with `devices/`.
         class_code: 24 bits: base class, subclass, programming interface.
-        pcie_root: the root complex it hangs from, e.g. `pci0000:00`.
+        pcie_root: the root complex above it, e.g. `pci0000:00`.
         serial: the NVMe controller's or CXL memory device's serial, else the Device Serial Number.
-        dsn: the PCIe Device Serial Number as eight dashed pairs; shared by all functions of a card. Not of bridges
-            and virtual functions, which are no cards.
-        dsn_hidden: it may have a `dsn`, which this process has no privilege to read.
-        slot: the name of the hot-plug slot it sits in or below.
-        link: of a virtual function it is that of its physical one, and not told again.
-        sriov: for a physical function that can have virtual ones.
-        physical_function: for a virtual function, the address of the one it belongs to.
-        secondary_bus: the number of the bus behind it, if it is a bridge to one.
-        nvme: the controllers that the nvme driver made of it; one, or none while it is not bound.
-        fpga_managers: what can load bitstreams into it, at any depth below it.
-        unassigned_bars: the numbers of its memory BARs that the kernel gave no address; looked for only while no driver, or
-            vfio, has the function.
-        identifiers: the numbers that the kernel and the function's driver show of it, each of its kind; of bridges and
-            virtual functions none.
-        unread: the kinds of identifiers that a read did not give, each with the reason; see `silences.silences`.
+        dsn: the PCIe Device Serial Number as eight dashed pairs; shared by all functions of a card. None for bridges and
+            virtual functions, because they are no cards.
+        dsn_hidden: it may have a `dsn`, but this process lacks the privilege to read it.
+        slot: the name of the hot-plug slot at or above it.
+        link: its link; empty for a virtual function, which has the link of its physical function.
+        sriov: the virtual functions of a physical function; None if it cannot have any.
+        physical_function: the address of a virtual function's physical function.
+        secondary_bus: the number of the bus behind a bridge.
+        nvme: the nvme driver's controllers: one, or none while it is not bound.
+        fpga_managers: the loaders of its bitstreams, at any depth below it.
+        unassigned_bars: the numbers of its memory BARs without an address; read only if no driver, or vfio, is bound.
+        identifiers: the identifiers shown by the kernel and the function's driver; none for bridges and virtual functions.
+        unread: the kinds of identifiers missing from a read, each with the reason; see `silences.silences`.
         ari: its device number is a part of its function number (Alternative Routing-ID Interpretation); not of device 0.
-        defect: the device file that its driver should offer and the kernel does not show, in a clause with the remedy.
+        defect: its driver's missing device file, as a clause with the remedy.
     """
 
     address: str
@@ -199,14 +202,14 @@ class PciFunction:
 
     @property
     def is_root_port(self) -> bool:
-        """Whether it is a bridge on the bus of a root complex."""
+        """Return whether it is a bridge on the bus of a root complex."""
         return self.secondary_bus is not None and self.path.rpartition("/")[0].rpartition("/")[2].startswith(
             "pci"
         )
 
     @property
     def device_address(self) -> str:
-        """The address without function of the device that it, or its physical function, is a function of."""
+        """Return the address, without a function number, of the function's device. A virtual function has its physical one's."""
         device = (self.physical_function or self.address).rpartition(".")[0]
         return f"{device[:-2]}00" if self.ari else device
 
@@ -215,12 +218,12 @@ class PciFunction:
 class Slot:
     """A hot-plug slot: Documentation/ABI/testing/sysfs-bus-pci, `/sys/bus/pci/slots`.
 
-    `present` without `powered` is an ordinary state: a card is in and waits for power.
+    `present` without `powered` is an ordinary state: a card in the slot waits for power.
 
     Attributes:
-        address: `domain:bus:device`: of the device in the slot, or of the ports above it, where firmware names the slot.
-        port: the address of the port that leads to the slot, where `address` is that of ports.
-        is_ambiguous: `address` is that of several ports, and nothing tells which one leads to the slot.
+        address: `domain:bus:device` of the device in the slot, or of the ports above it if firmware names the slot.
+        port: the address of the port above the slot, if `address` is that of ports.
+        is_ambiguous: `address` is that of several ports, and none of them can be identified as the slot's.
     """
 
     name: str
@@ -235,7 +238,7 @@ class Slot:
 
     @property
     def location(self) -> str | None:
-        """The address of the device in the slot, or of the port above it; only the latter has a function. None if unknown."""
+        """Return the address of the device in the slot, or of the port above it with its function number; None if unknown."""
         return None if self.is_ambiguous else self.port or self.address
 
 
@@ -260,7 +263,7 @@ class Port:
 
     Attributes:
         kind: `root`, `switch` or `endpoint`.
-        uport: the last component of the device above it: a memdev, a PCI function, an ACPI device.
+        uport: the name of the device above it: a memdev, a PCI function, an ACPI device.
         parent: the port above, None for a root.
     """
 
@@ -274,7 +277,7 @@ class Port:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
-    """An HDM decoder of a CXL port; `start` is None for readers without privilege."""
+    """An HDM decoder of a CXL port; `start` is None for unprivileged readers."""
 
     name: str
     path: str
@@ -313,10 +316,10 @@ class DaxDevice:
     """A range of memory as one device (`daxN.M`): Documentation/ABI/testing/sysfs-bus-dax.
 
     Attributes:
-        region: the CXL region that it is made of; None for memory that the firmware set apart.
-        driver: `kmem` while it serves as system memory, `device_dax` while programs map it.
-        target_node: the NUMA node that its memory has, or will have once online.
-        align_bytes: what mappings of it must be aligned to.
+        region: its CXL region; None for memory reserved by firmware.
+        driver: `kmem` for system memory, `device_dax` for mapping by programs.
+        target_node: the NUMA node of its memory, now or once it is online.
+        align_bytes: the alignment required of its mappings.
     """
 
     name: str
@@ -331,12 +334,12 @@ class DaxDevice:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """The functions that come and go together, so what a fabric calls a device.
+    """The PCI functions of one device, which appear and disappear together.
 
     Attributes:
-        functions: the first is what the card is known by: one that computes (a GPU, an accelerator, an FPGA), where it has
-            some. Bridges come last and virtual functions after physical ones; otherwise they are in order of address.
-        slot: the hot-plug slot that it sits in, as it is now; None where its port has none.
+        functions: the first one represents the card: a GPU, an accelerator or an FPGA, if the card has one. Virtual functions
+            follow physical ones, and bridges come last; the rest is in order of address.
+        slot: the current state of its hot-plug slot, or None if it is in none.
         memdevs: the CXL memory devices of its functions.
     """
 
@@ -346,24 +349,24 @@ class Card:
 
     @property
     def first(self) -> PciFunction:
-        """The function that the card is known by: physical, and no bridge where it has others."""
+        """Return the function that represents the card: physical, and no bridge if the card has other functions."""
         return self.functions[0]
 
     @property
     def address(self) -> str:
-        """PCI address of the first function."""
+        """Return the PCI address of the first function."""
         return self.first.address
 
     @property
     def device_class(self) -> DeviceClass:
-        """What the first function is; `BRIDGE` for a card of nothing but bridges."""
+        """Return the class of the first function; `BRIDGE` for a card with bridges only."""
         return self.first.device_class
 
     @property
     def serial(self) -> str | None:
-        """The serial number that tells this card from others, if it has one.
+        """Return the serial number of the card, or None.
 
-        Whether its driver is bound or not, a CXL device has one number; it is written as a Device Serial Number is.
+        A CXL device has the same number with and without its driver, in the notation of a Device Serial Number.
         """
         for function in self.functions:
             text = function.serial
@@ -376,7 +379,7 @@ class Card:
 
     @property
     def identifiers(self) -> tuple[witnesses.Identifier, ...]:
-        """The identifiers of all functions and memory devices, each value of a kind once."""
+        """Return the identifiers of all functions and memory devices, each value of a kind once."""
         listed = [each for function in self.bare.functions for each in function.identifiers]
         for memdev in self.memdevs:
             number = "" if memdev.serial is None else f"{memdev.serial:#x}"
@@ -389,21 +392,21 @@ class Card:
 
     @property
     def bare(self) -> "Card":
-        """The card without its virtual functions; a virtual function that is a device by itself stays."""
+        """Return the card without its virtual functions; a virtual function that is a device by itself stays."""
         addresses = {function.address for function in self.functions}
         own = tuple(function for function in self.functions if function.physical_function not in addresses)
         return self if len(own) == len(self.functions) else dataclasses.replace(self, functions=own)
 
     @property
     def unassigned_bars(self) -> tuple[tuple[str, int], ...]:
-        """The memory BARs of its functions without an address, each by the function's address and its number."""
+        """Return the memory BARs without an address, each as its function's address and its number."""
         return tuple(
             (function.address, number) for function in self.functions for number in function.unassigned_bars
         )
 
     @property
     def device_nodes(self) -> tuple[DeviceNode, ...]:
-        """The device files of all functions."""
+        """Return the device files of all functions."""
         return tuple(node for function in self.functions for node in function.device_nodes)
 
 
@@ -411,7 +414,7 @@ _BARS_NAMED = 4
 
 
 def describe_unassigned(card: Card) -> str | None:
-    """Return in a clause which memory BARs of a card have no address, and what to do; None if all have one."""
+    """Return which memory BARs of a card have no address, as a clause with the remedy, or None if all have one."""
     unassigned = card.unassigned_bars
     if not unassigned:
         return None
@@ -424,21 +427,21 @@ def describe_unassigned(card: Card) -> str | None:
 
 
 def card_group(function: PciFunction) -> str:
-    """Return the key that the functions of one card have in common: their slot, or the address of their device."""
+    """Return the common key of the functions of one card: their slot, or the address of their device."""
     if function.slot is not None:
         return slot_group(function.slot)
     return f"port {function.address}" if function.is_root_port else function.device_address
 
 
 def slot_group(name: str) -> str:
-    """The group of what sits in the slot of this name."""
+    """Return the key of the functions in the slot of this name."""
     return f"slot {name}"
 
 
 def make_card(
     functions: Iterable[PciFunction], slots: Mapping[str, Slot], memdevs: Mapping[str, tuple[Memdev, ...]]
 ) -> Card:
-    """The card of functions that belong to one `group`.
+    """Return the card of functions with one `card_group`.
 
     Args:
         functions: one or more.
@@ -455,7 +458,7 @@ def make_card(
 
 
 def address_order(address: str) -> tuple[int, str]:
-    """Sorts addresses: domains of five digits come after those of four."""
+    """Return a sort key for addresses: domains of five digits come after those of four."""
     return len(address), address
 
 
@@ -481,4 +484,4 @@ sriov_vf_total_msix subordinate_bus_number subsystem subsystem_device subsystem_
 _CORE_FOLDERS = "link msi_irqs pci_bus pools power wakeup"
 
 CORE_ENTRIES = frozenset(_CORE_FILES.split()) | frozenset(_CORE_FOLDERS.split())
-"""Names that need no second look (drivers/pci/pci-sysfs.c, pcie/aer.c, pcie/aspm.c, iov.c; links among them)."""
+"""Entries of the PCI core, which need no further read (drivers/pci/pci-sysfs.c, pcie/aer.c, pcie/aspm.c, iov.c; also links)."""

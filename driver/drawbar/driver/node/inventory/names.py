@@ -1,8 +1,8 @@
-"""Names in words for PCI ids, from the pci.ids database.
+"""Names for PCI ids, from the pci.ids database.
 
-The system's own database is used if there is one, because an administrator keeps it current; otherwise
-the copy in the `pypci-ng` package. One pass over the file finds just the ids asked for: the daemons
-never load it, and `drawbar discover` keeps a few names instead of 40,000.
+The system's own database takes precedence, because an administrator keeps it current. The fallback is the copy in the
+`pypci-ng` package. One pass over the file finds the requested ids. The daemons never load it, and `drawbar discover`
+keeps a few names instead of 40,000.
 
 Format (https://pci-ids.ucw.cz/): `vvvv  name`, tab `dddd  name`, two tabs `ssss dddd  name`; classes as
 `C cc  name`, tab `ss  name`, two tabs `pp  name`.
@@ -20,7 +20,7 @@ SYSTEM_DATABASES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """The names found, by id; subsystems by all four ids, classes by the 8, 16 or 24 bits they name."""
+    """The names found, by id. Subsystems have all four ids as key, classes the first two or four digits of their code."""
 
     vendors: Mapping[int, str] = dataclasses.field(default_factory=dict)
     devices: Mapping[tuple[int, int], str] = dataclasses.field(default_factory=dict)
@@ -28,15 +28,15 @@ class Names:
     classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def vendor(self, function: model.PciFunction) -> str | None:
-        """Who made the chip."""
+        """Return the name of the chip's vendor, or None."""
         return self.vendors.get(function.vendor)
 
     def device(self, function: model.PciFunction) -> str | None:
-        """What the chip is."""
+        """Return the name of the chip, or None."""
         return self.devices.get((function.vendor, function.device))
 
     def subsystem(self, function: model.PciFunction) -> str | None:
-        """What the card is; its maker's name if the card itself is not listed."""
+        """Return the name of the card, or its vendor's name if the card is not listed, or None."""
         vendor, device = function.subsystem_vendor, function.subsystem_device
         if vendor is None or device is None:
             return None
@@ -45,13 +45,13 @@ class Names:
         )
 
     def class_name(self, class_code: int) -> str | None:
-        """The class in words: of the subclass if it is listed, else of the base class."""
+        """Return the name of the subclass, or of the base class if the subclass is not listed, or None."""
         code = f"{class_code:06x}"
         return self.classes.get(code[:4]) or self.classes.get(code[:2])
 
 
 def find_database(candidates: Iterable[Path] = SYSTEM_DATABASES) -> Path | None:
-    """The first candidate that exists, else the packaged database, else None."""
+    """Return the first existing candidate, or the packaged database, or None."""
     for path in candidates:
         if path.is_file():
             return path
@@ -63,7 +63,7 @@ def find_database(candidates: Iterable[Path] = SYSTEM_DATABASES) -> Path | None:
 
 
 def load(functions: Collection[model.PciFunction], database: Path | None) -> Names:
-    """The names of these functions; none at all if there is no readable database."""
+    """Return the names for these functions; none without a readable database."""
     if database is None:
         return Names()
     try:
@@ -74,7 +74,7 @@ def load(functions: Collection[model.PciFunction], database: Path | None) -> Nam
 
 
 def look_up(lines: Iterable[str], functions: Collection[model.PciFunction]) -> Names:
-    """The names of these functions in the lines of a pci.ids file."""
+    """Return the names for these functions from the lines of a pci.ids file."""
     vendors: dict[int, str] = {}
     devices: dict[tuple[int, int], str] = {}
     subsystems: dict[tuple[int, int, int, int], str] = {}
@@ -110,7 +110,7 @@ def look_up(lines: Iterable[str], functions: Collection[model.PciFunction]) -> N
 
 
 def _hexadecimal(digits: str) -> int:
-    """The number, or -1, which no id is."""
+    """Return the number, or -1, which is no id."""
     try:
         return int(digits, 16)
     except ValueError:

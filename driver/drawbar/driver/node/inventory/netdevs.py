@@ -1,8 +1,7 @@
-"""Network interfaces with their addresses and state, over rtnetlink: sysfs knows no addresses.
+"""Network interfaces with their addresses and state, over rtnetlink; sysfs has no addresses.
 
-`pyroute2` costs 13 MB once it is imported, so that happens at the first question only, and whoever asks does so only
-where a NIC is. What is answered is of the network namespace that this process is in, which need not be the one of the
-sysfs tree: what that shows and this does not is not known to be free.
+`pyroute2` needs 13 MB, so it is imported at the first call, and callers call only for a NIC. All answers are about this
+process's network namespace, which may differ from the sysfs tree's. An interface that only sysfs shows counts as in use.
 """
 
 import contextlib
@@ -14,7 +13,7 @@ from typing import Any
 from drawbar.driver.node import errors
 
 ELSEWHERE = ("192.0.2.1", "2001:db8::1")
-"""For documentation (RFC 5737, RFC 3849), so that only a default route leads there."""
+"""Addresses reserved for documentation (RFC 5737, RFC 3849); only a default route leads to them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +23,11 @@ class Netdev:
     Attributes:
         hardware_address: such as `02:00:00:00:00:01`.
         mtu_bytes: the largest packet.
-        up: whether an administrator set it up, be there a link or not.
+        up: an administrator set it up, with or without a link.
         state: `UP`, `DOWN`, `LOWERLAYERDOWN`, `UNKNOWN`, ... (RFC 2863).
-        master: the name of the bridge or bond that it is part of.
-        above: the names of those that stand on it, such as `eth0.100` of a VLAN.
-        is_way_out: the host's packets to anywhere else leave by it.
+        master: the name of its bridge or bond.
+        above: the names of the interfaces above it, such as `eth0.100` of a VLAN.
+        is_way_out: the host's default route leads through it.
         addresses: IPv4 and IPv6 with their prefix lengths, such as `192.0.2.2/24`.
     """
 
@@ -44,7 +43,7 @@ class Netdev:
 
     @property
     def use(self) -> str | None:
-        """What the host uses it for, as the end of a sentence; a link-local address alone is no use."""
+        """Return the host's use of it, as the end of a sentence, or None; a link-local address is no use."""
         for address in self.addresses:
             if not ipaddress.ip_interface(address).is_link_local:
                 return f"has the address {address}"
@@ -56,7 +55,7 @@ class Netdev:
 
 
 def read() -> dict[str, Netdev]:
-    """Every interface of this network namespace, by name; blocks for some milliseconds.
+    """Return every interface of this network namespace, by name. Blocks for some milliseconds.
 
     Raises:
         NetlinkError: the kernel does not answer.
@@ -74,14 +73,14 @@ def read() -> dict[str, Netdev]:
     names = {link["index"]: str(link.get_attr("IFLA_IFNAME")) for link in links}
     by_index: dict[int, list[str]] = {}
     for address in addresses:
-        # Of a tunnel's two ends the local one is ours.
+        # For a tunnel, the local end is this host's address.
         ours = address.get_attr("IFA_LOCAL") or address.get_attr("IFA_ADDRESS")
         if ours is not None:
             by_index.setdefault(address["index"], []).append(f"{ours}/{address['prefixlen']}")
     above: dict[int, list[str]] = {}
     for link in links:
         below = link.get_attr("IFLA_LINK")
-        # The other end of a pair in another namespace has a number of that one.
+        # A pair's other end in another namespace has an index of that namespace.
         if below is not None and below != link["index"] and link.get_attr("IFLA_LINK_NETNSID") is None:
             above.setdefault(below, []).append(names[link["index"]])
     return {
@@ -94,12 +93,12 @@ def read() -> dict[str, Netdev]:
 
 
 def _ways_out(route: Any) -> set[int]:
-    """The indexes of the interfaces by which packets to addresses leave that no network has: one question, however many routes."""
+    """Return the indexes of the interfaces with a default route. The number of routes does not affect the cost."""
     import pyroute2
 
     indexes = set()
     for destination in ELSEWHERE:
-        # Without a route to it the kernel refuses the question.
+        # The kernel refuses the request if it has no route.
         with contextlib.suppress(pyroute2.NetlinkError):
             for answer in route.route("get", dst=destination):
                 indexes.add(answer.get_attr("RTA_OIF"))
@@ -108,7 +107,7 @@ def _ways_out(route: Any) -> set[int]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionLink:
-    """What a network card does for a virtual function; None for what it does by itself."""
+    """A network card's settings for a virtual function; None leaves a setting to the card."""
 
     hardware_address: str | None = None
     vlan: int | None = None
@@ -117,7 +116,7 @@ class FunctionLink:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What is set, by the names that `pyroute2` has for it."""
+        """Return the given settings, by the names of `pyroute2`."""
         settings = {
             "mac": self.hardware_address,
             "vlan": self.vlan,
@@ -128,14 +127,14 @@ class FunctionLink:
 
 
 def set_up_functions(interface: str, links: Mapping[int, FunctionLink]) -> None:
-    """Set an interface up, and through it virtual functions of its physical function; blocks for some milliseconds.
+    """Set an interface up, and configure virtual functions of its physical function. Blocks for some milliseconds.
 
     Args:
         interface: its name.
-        links: by number of a virtual function.
+        links: the settings, by the number of the virtual function.
 
     Raises:
-        KernelRefused: the card's driver does not do it, or the interface is not here.
+        KernelRefused: the card's driver refused, or the interface is in another namespace.
     """
     import pyroute2
 
@@ -148,7 +147,7 @@ def set_up_functions(interface: str, links: Mapping[int, FunctionLink]) -> None:
                 )
             route.link("set", index=indexes[0], state="up")
             for number, link in links.items():
-                # Each by itself: a driver may refuse one setting, and which one is to be known.
+                # One setting at a time, so that the error can name the refused one.
                 for what, value in link.settings.items():
                     try:
                         route.link(
@@ -169,9 +168,9 @@ def set_up_functions(interface: str, links: Mapping[int, FunctionLink]) -> None:
 
 
 def held(interfaces: Collection[str]) -> dict[str, str] | None:
-    """Of these interfaces those that must not be taken away, with the reason; None if that is unknown.
+    """Return the interfaces that are in use, with the reason, or None if that is unknown.
 
-    One that this namespace does not have is held by whoever has it.
+    An interface outside this network namespace counts as in use.
     """
     try:
         netdevs = read()
@@ -181,7 +180,7 @@ def held(interfaces: Collection[str]) -> dict[str, str] | None:
 
 
 def judged(interfaces: Collection[str], netdevs: Mapping[str, Netdev]) -> dict[str, str]:
-    """As `held`, of what is known."""
+    """Return the interfaces that are in use, as `held` does, from known interfaces."""
     uses = {}
     for name in interfaces:
         netdev = netdevs.get(name)

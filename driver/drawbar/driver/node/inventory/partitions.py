@@ -1,9 +1,9 @@
-"""The device files of an AMD GPU's partitions, which hang below platform devices and not below the GPU.
+"""The device files of an AMD GPU's partitions. In sysfs they are below platform devices, not below the GPU.
 
-Partition 0 has the files of the PCI function. The driver makes a platform device `amdgpu_xcp` for each further one
-(drivers/gpu/drm/amd/amdxcp), with nothing in it that names the GPU. The topology of KFD tells which partitions are of one GPU
-(`/sys/class/kfd/kfd/topology/nodes`, drivers/gpu/drm/amd/amdkfd/kfd_topology.c): its nodes have the GPU's domain, bus and
-device, and each the minor number of its render node. Their function number may be that of the partition.
+Partition 0 has the files of the PCI function. For each further partition the driver makes a platform device `amdgpu_xcp`
+(drivers/gpu/drm/amd/amdxcp), without any reference to the GPU. The topology of KFD shows the partitions of each GPU
+(`/sys/class/kfd/kfd/topology/nodes`, drivers/gpu/drm/amd/amdkfd/kfd_topology.c). Its nodes have the GPU's domain, bus and
+device, and the minor number of the partition's render node. Their function number may be the partition's.
 """
 
 import dataclasses
@@ -16,11 +16,11 @@ from drawbar.driver.node.inventory import files, model, pci
 DRIVER = "amdgpu"
 MODE_FILE = "current_compute_partition"
 EVENTS = re.compile(r"/devices/(?:platform|faux)/amdgpu_xcp[._]\d+(?:/|$)")
-"""The directories whose events tell of partitions that come and go."""
+"""The directories with events about new and removed partitions."""
 _PARTITION = re.compile(r"amdgpu_xcp[._]\d+")
 _WHOLE = "SPX"
 _COUNTS = {"DPX": 2, "TPX": 3, "QPX": 4}
-"""The partitions of each mode; the count of CPX depends on the GPU."""
+"""The number of partitions in each mode; for CPX it depends on the GPU."""
 _DEVICES = "bus/pci/devices"
 _TOPOLOGY = "class/kfd/kfd/topology/nodes"
 
@@ -30,7 +30,7 @@ class Given:
     """The partitions of one GPU.
 
     Attributes:
-        nodes: the device files of all partitions but the first.
+        nodes: the device files of all partitions except the first.
         defect: see `model.PciFunction`.
     """
 
@@ -42,7 +42,7 @@ NONE = Given()
 
 
 class Partitions:
-    """The partitions of the tree at `root`; what several GPUs need of it is read once."""
+    """The partitions of the tree at `root`. Data for several GPUs is read once."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -51,7 +51,7 @@ class Partitions:
         """Return the partitions of the GPU at this address.
 
         Args:
-            address: of its function.
+            address: the address of its function.
             mode: the text of its `MODE_FILE`.
             own: the device files of the function.
         """
@@ -71,16 +71,16 @@ class Partitions:
         return Given(nodes=tuple(nodes), defect=_defect(mode, shown, expected) if shown < expected else None)
 
     def _is_sole(self, address: str) -> bool:
-        """Whether no other GPU of this driver is partitioned."""
-        beside = (name for name in files.names(f"{self._root}/{_DEVICES}") if name != address)
+        """Return whether no other GPU of this driver is partitioned."""
+        others = (name for name in files.names(f"{self._root}/{_DEVICES}") if name != address)
         return not any(
             (files.text(f"{self._root}/{_DEVICES}/{name}/{MODE_FILE}") or _WHOLE).upper() != _WHOLE
-            for name in beside
+            for name in others
         )
 
     @functools.cached_property
     def _nodes(self) -> Mapping[int, tuple[model.DeviceNode, ...]]:
-        """The device files of each partition, by the minor number of its render node."""
+        """Return the device files of each partition, by the minor number of its render node."""
         by_partition: dict[str, list[model.DeviceNode]] = {}
         for name in files.names(f"{self._root}/class/drm"):
             target = files.link_target(f"{self._root}/class/drm/{name}") or ""
@@ -94,26 +94,27 @@ class Partitions:
 
     @functools.cached_property
     def _minors(self) -> Mapping[str, frozenset[int]]:
-        """The minor numbers of render nodes by `domain:bus:device` of their GPU."""
+        """Return the minor numbers of render nodes, by `domain:bus:device` of their GPU."""
         by_device: dict[str, frozenset[int]] = {}
         for name in files.names(f"{self._root}/{_TOPOLOGY}"):
-            said = dict(
+            properties = dict(
                 line.split(" ", 1)
                 for line in (files.text(f"{self._root}/{_TOPOLOGY}/{name}/properties") or "").splitlines()
                 if " " in line
             )
             minor, location, domain = (
-                files.parse_number(said.get(key)) for key in ("drm_render_minor", "location_id", "domain")
+                files.parse_number(properties.get(key))
+                for key in ("drm_render_minor", "location_id", "domain")
             )
             if minor and location is not None and minor > 0:
-                # The high bits may be the number of the partition.
+                # The function bits may hold the partition's number.
                 device = f"{domain or 0:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
                 by_device[device] = by_device.get(device, frozenset()) | {minor}
         return by_device
 
 
 def functions(root: str) -> frozenset[str]:
-    """Return the addresses of the functions that the driver has."""
+    """Return the addresses of the functions bound to the driver."""
     return frozenset(
         name for name in files.names(f"{root}/bus/pci/drivers/{DRIVER}") if pci.ADDRESS.fullmatch(name)
     )

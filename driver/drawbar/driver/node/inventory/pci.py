@@ -1,33 +1,34 @@
-"""What sysfs shows of one PCI function and its slot, each read by a function of its own.
+"""Readers for a PCI function and its slot in sysfs, one for each aspect.
 
-**Device nodes and network interfaces.** The walk is generic: a directory whose `uevent` names a DEVNAME is a device node,
-whatever its subsystem. It goes three levels deep (nvme/nvme0/nvme0n1 is the deepest of interest) and stays out of
-directories that are known to hold only attributes.
+**Device nodes and network interfaces.** The walk is generic: a directory whose `uevent` names a DEVNAME is a device node
+of any subsystem. It goes three levels deep (nvme/nvme0/nvme0n1 is the deepest of interest). It skips directories that
+hold only attributes.
 
-**Device Serial Number.** PCI Express Base Specification, 7.9.3: extended capability 0x0003 holds a 64-bit number that is
-unique to the card (all functions of one card show the same). Extended capabilities start at 256; an unprivileged reader
-gets only the first 64 bytes, which looks like the end of the file. The list is walked with small reads: each dword is a
-real access to the device, and 4,096 bytes of them would take a millisecond per function.
+**Device Serial Number.** PCI Express Base Specification, 7.9.3: extended capability 0x0003 holds a 64-bit number, unique
+to the card and the same for all its functions. Extended capabilities start at 256. An unprivileged reader gets only the
+first 64 bytes, as if the file ended there. The list is read in small pieces. Each dword is a real access to the device,
+and 4,096 bytes would take a millisecond for each function.
 
-**Links.** `current_link_speed` says `16.0 GT/s PCIe`, `8 GT/s` on old kernels and `Unknown` where the link is down; widths
-of a link that is down come out as 0, 63 or 255 (all ones, cut).
+**Links.** `current_link_speed` says `16.0 GT/s PCIe`, `8 GT/s` on old kernels and `Unknown` for a link that is down. The
+width of such a link is 0, 63 or 255 (all ones, cut).
 
-**Network interfaces.** A function's folder `net` also has interfaces that are not the function's own: representors of other
-functions' ports, which are named by a port of a PCI function (Documentation/networking/devlink/devlink-port.rst,
-`phys_port_name`), and interfaces that stand on another one (`iflink`, `lower_*`), such as a VLAN or a partition of InfiniBand.
-A subfunction (`mlx5_core.sf.4`) is a device of its own.
+**Network interfaces.** A function's folder `net` also has interfaces of other devices. Representors stand for other
+functions' ports, and have the name of a function's port (Documentation/networking/devlink/devlink-port.rst,
+`phys_port_name`). Others lie on top of another interface (`iflink`, `lower_*`), such as a VLAN or a partition of
+InfiniBand. A subfunction (`mlx5_core.sf.4`) is a device of its own.
 
-**Slots.** Which files a slot has depends on what its port can do; without a hot-plug driver there are no slots. `address` has no
-function. A hot-plug driver's slot has the address of the device in it. A slot that firmware numbers (`_SUN`,
-drivers/acpi/pci_slot.c) may have that of the port above it, and then it is the address of all ports of that device. The number
-in the slot's name tells the port: `firmware_node/sun`, the physical slot number of its Slot Capabilities (PCI Express Base
-Specification, 7.5.3.9), or its `label`. In a name such as `1-2` only the first number is the firmware's; the kernel adds the second
-one in order of discovery (drivers/pci/slot.c).
+**Slots.** The files of a slot depend on its port's capabilities; without a hot-plug driver there are no slots. `address`
+has no function number. For a hot-plug driver's slot it is the address of the device in the slot. For a slot numbered by
+firmware (`_SUN`, drivers/acpi/pci_slot.c) it may be the address of the device with the port above the slot. All ports of
+that device share this address. The number in the slot's name identifies the port, by one of three files:
+`firmware_node/sun`, the physical slot number of its Slot Capabilities (PCI Express Base Specification, 7.5.3.9), or its
+`label`. In a name such as `1-2` only the first number comes from firmware; the kernel adds the second one in order of
+discovery (drivers/pci/slot.c).
 
-**NVMe controllers** (drivers/nvme/host), and the disks that several of them lead to.
+**NVMe controllers** (drivers/nvme/host), and disks with several controllers.
 
-**FPGA managers** (Documentation/ABI/testing/sysfs-class-fpga-manager). Their class lists them all; on a DFL card a manager
-is six directories below its function, too deep to walk to.
+**FPGA managers** (Documentation/ABI/testing/sysfs-class-fpga-manager). Their class lists all of them. On a DFL card a
+manager is six directories below its function, too deep for the walk.
 """
 
 import dataclasses
@@ -39,7 +40,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from drawbar.driver.node.inventory import files, model
 
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-"""A PCI address as sysfs writes it; domains behind a VMD have five digits or more."""
+"""A PCI address in sysfs notation; domains behind a VMD have five digits or more."""
 _SLOT_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}")
 
 _LEVELS = 3
@@ -57,14 +58,14 @@ ATTRIBUTES_ONLY = frozenset(
         "wakeup",
     ]
 )
-# Below these there are partitions, connectors and the like, and no further files that a container needs.
+# Below these are partitions and connectors, but no further device files for a container.
 _LEAVES = frozenset({"drm", "accel", "nvme-generic", "cxl"})
-_FLAT = frozenset({"vfio-dev"})  # their devices have nothing below them
+_FLAT = frozenset({"vfio-dev"})  # nothing of interest below its devices
 # Directories of a class are no devices themselves (drivers/base/core.c, class_dir_create_and_add).
 _CLASSES = frozenset({"accel", "drm", "infiniband", "infiniband_verbs", "nvme", "vfio-dev"})
 _MULTIPATH_LEG = re.compile(r"nvme(\d+)c\d+n(\d+)")
 _SUBFUNCTION = re.compile(r".+\.sf\.\d+")
-# Of a physical port the kernel makes "p0", "p0s1" or "n1"; of a port of a function "pf0vf1", "c1pf0sf3", or "p0pf0vf1".
+# A physical port is named "p0", "p0s1" or "n1"; a function's port "pf0vf1", "c1pf0sf3", or "p0pf0vf1".
 _ABOVE_FOLDERS = frozenset({"bonding", "bridge", "brif"})
 _REPRESENTOR = re.compile(r"(?:c\d+)?(?:p\d+)?pf\d+")
 
@@ -78,7 +79,7 @@ class Children:
 
 
 def read_children(root: str, path: str, directories: Iterable[str]) -> Children:
-    """Walks the named directories in the function's directory `path`; `root` is where sysfs is."""
+    """Return the device nodes and interfaces in the named subdirectories of the function's directory `path`."""
     nodes: list[model.DeviceNode] = []
     interfaces: list[str] = []
     for name in directories:
@@ -95,7 +96,7 @@ def read_children(root: str, path: str, directories: Iterable[str]) -> Children:
 
 
 def device_node(path: str) -> model.DeviceNode | None:
-    """The device node of the directory `path`, or None if it has none."""
+    """Return the device node of the directory `path`, or None if it has none."""
     content = files.text(path + "/uevent")
     if content is None or "DEVNAME=" not in content:
         return None
@@ -121,7 +122,7 @@ def _device_numbers(path: str, properties: dict[str, str]) -> tuple[int, int] | 
 
 
 def _walk(root: str, path: str, name: str, levels: int) -> Iterator[model.DeviceNode | str]:
-    """Device nodes, and the names of network interfaces, in and below one directory."""
+    """Yield the device nodes, and the names of network interfaces, in and below one directory."""
     if name == "net":
         yield from (
             entry.name
@@ -145,7 +146,7 @@ def _walk(root: str, path: str, name: str, levels: int) -> Iterator[model.Device
 
 
 def _multipath_head(root: str, leg: re.Match[str]) -> Iterator[model.DeviceNode]:
-    """The disk that a hidden path nvme<subsystem>c<controller>n<head> leads to (drivers/nvme/host/multipath.c)."""
+    """Yield the files of the disk behind a hidden path nvme<subsystem>c<controller>n<head> (drivers/nvme/host/multipath.c)."""
     for kind, prefix in (("block", "nvme"), ("nvme-generic", "ng")):
         if (node := device_node(f"{root}/class/{kind}/{prefix}{leg[1]}n{leg[2]}")) is not None:
             yield node
@@ -156,12 +157,12 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_another_device(name: str) -> bool:
-    """The functions behind a bridge, a port's own services (`0000:00:03.0:pcie001`), and subfunctions."""
+    """Return whether this is a function behind a bridge, a port's service (`0000:00:03.0:pcie001`), or a subfunction."""
     return ADDRESS.match(name) is not None or _SUBFUNCTION.fullmatch(name) is not None
 
 
 def _is_own_interface(path: str) -> bool:
-    """Return whether the network interface in this directory is that of the function below which it is."""
+    """Return whether the network interface in this directory belongs to the function above it."""
     if _REPRESENTOR.match(files.text(path + "/phys_port_name") or ""):
         return False
     link = files.text(path + "/iflink")
@@ -176,22 +177,22 @@ def _is_own_interface(path: str) -> bool:
 _EXTENDED_START = 0x100
 _SPACE_BYTES = 4096
 _CAPABILITY_DSN = 0x0003
-_MOST_CAPABILITIES = (_SPACE_BYTES - _EXTENDED_START) // 8  # a list that is longer runs in a circle
-_ALL_ONES = 0xFFFF_FFFF  # what a device that has gone answers
+_MOST_CAPABILITIES = (_SPACE_BYTES - _EXTENDED_START) // 8  # a longer list is a loop
+_ALL_ONES = 0xFFFF_FFFF  # the answer of a removed device
 
 ReadConfigSpace = Callable[[int, int], bytes]
-"""Takes a length and an offset in bytes, as `os.pread` does after its descriptor."""
+"""A function of a length and an offset in bytes, like `os.pread` after its descriptor."""
 
 
 class ConfigSpaceHidden(Exception):
-    """Configuration space beyond 64 bytes is not shown to this process."""
+    """This process may read only the first 64 bytes of configuration space."""
 
 
 def read_serial_number(directory: int) -> int | None:
-    """The Device Serial Number of the function whose directory this descriptor is, or None if it has none.
+    """Return the Device Serial Number of the function with this open directory, or None if it has none.
 
     Raises:
-        Hidden: the process lacks the privilege (CAP_SYS_ADMIN) to see it.
+        ConfigSpaceHidden: the process lacks the privilege (CAP_SYS_ADMIN) to read it.
     """
     try:
         descriptor = os.open("config", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
@@ -210,14 +211,14 @@ def read_serial_number(directory: int) -> int | None:
 
 
 def find_serial_number(read: ReadConfigSpace, size: Callable[[], int]) -> int | None:
-    """Walks the extended capabilities.
+    """Return the Device Serial Number from the list of extended capabilities, or None if it has none.
 
     Args:
-        read: reads configuration space; answers fewer bytes than asked for where it ends.
-        size: answers the bytes of configuration space that the function has, 4,096 if it is PCI Express.
+        read: reads configuration space; returns fewer bytes at its end.
+        size: returns the bytes of the function's configuration space, 4,096 for PCI Express.
 
     Raises:
-        Hidden: the function has extended space, and `read` ends before it.
+        ConfigSpaceHidden: the function has extended space, but `read` ends before it.
     """
     offset = _EXTENDED_START
     for _ in range(_MOST_CAPABILITIES):
@@ -236,7 +237,7 @@ def find_serial_number(read: ReadConfigSpace, size: Callable[[], int]) -> int | 
 
 
 def _plausible_number(number: int) -> int | None:
-    """Boards that were never given a number carry zeros or ones."""
+    """Return the number, or None for zeros or ones, which boards without a number have."""
     return None if number in (0, 0xFFFF_FFFF_FFFF_FFFF) else number
 
 
@@ -244,10 +245,10 @@ _ID_BYTES = 4  # vendor and device
 
 
 def is_silent(path: str) -> bool:
-    """Whether the function in the directory `path` answers nothing but ones, as one does whose link is down.
+    """Return whether the function in the directory `path` answers with ones only, as it does when its link is down.
 
     Source: PCI Express Base Specification, 2.3.2; no function has the vendor id 0xffff. A virtual function has no
-    configuration space of its own and always answers ones, so ask its physical one.
+    configuration space of its own and always answers ones. Call this for its physical function instead.
     """
     try:
         descriptor = os.open(path + "/config", os.O_RDONLY | os.O_CLOEXEC)
@@ -266,11 +267,11 @@ _HIGHEST_SPEED_GTS = 256.0  # PCIe 8.0
 
 
 NO_LINK = model.Link()
-"""Of a function that has none, or does not say."""
+"""The link of a function that has or shows none."""
 
 
 def read_link(directory: int) -> model.Link:
-    """The link of the function whose directory this descriptor is."""
+    """Return the link of the function with this open directory."""
     return _link(
         files.text("current_link_speed", directory),
         files.text("current_link_width", directory),
@@ -290,7 +291,7 @@ def _link(now: str | None, lanes: str | None, fastest: str | None, most: str | N
 
 
 def link_speed(value: str | None) -> float | None:
-    """GT/s, or None for `Unknown`, for conventional PCI's MHz and for anything else."""
+    """Return GT/s, or None for `Unknown`, for conventional PCI's MHz and for any other text."""
     if not value:
         return None
     amount, _, unit = value.partition(" ")
@@ -304,7 +305,7 @@ def link_speed(value: str | None) -> float | None:
 
 
 def link_width(value: int | None) -> int | None:
-    """Lanes, or None for a number of lanes that no link has."""
+    """Return the lanes, or None for an impossible number of lanes."""
     return value if value in _WIDTHS else None
 
 
@@ -312,22 +313,22 @@ _SLOTS = "bus/pci/slots"
 
 
 def read_slots(root: str, functions: Collection[str] | None = None) -> tuple[model.Slot, ...]:
-    """Every slot, in order of name; arguments as of `read_slot`."""
+    """Return every slot, in order of name. Arguments as for `read_slot`."""
     listed = (read_slot(root, name, functions) for name in slot_names(root))
     return ordered_slots(slot for slot in listed if slot is not None)
 
 
 def slot_names(root: str) -> list[str]:
-    """The names of the slots, in no order that means anything."""
+    """Return the names of the slots, in no meaningful order."""
     return files.names(f"{root}/{_SLOTS}")
 
 
 def read_slot(root: str, name: str, functions: Collection[str] | None = None) -> model.Slot | None:
-    """The slot of this name, or None if there is none, or none that says where it is.
+    """Return the slot of this name, or None if there is none or its address is unknown.
 
     Args:
-        root: of the sysfs tree.
-        name: of the slot.
+        root: the root of the sysfs tree.
+        name: the slot's name.
         functions: the addresses of all functions, if they are listed already.
     """
     path = f"{root}/{_SLOTS}/{name}"
@@ -357,9 +358,10 @@ _LAST_NUMBER = re.compile(r"slot\W*0*(\d+)|0*(\d+)\W*$", re.IGNORECASE)
 
 
 def _ports_at(root: str, address: str, functions: Collection[str] | None) -> tuple[str, ...]:
-    """Return the functions of the device at this address that are ports above a slot; none if it sits in a slot itself.
+    """Return the functions at this address that are ports above a slot; none if the device itself sits in a slot.
 
-    Below a root port sits a device, below that, if it is a switch, its ports, and so on: so every other level may be a port.
+    Levels alternate: below a root port is a device; if it is a switch, its ports are below it. So every other level may be a
+    port.
     """
     ports = []
     for function in _FUNCTIONS:
@@ -375,7 +377,7 @@ def _ports_at(root: str, address: str, functions: Collection[str] | None) -> tup
 
 
 def _levels(link: str) -> int:
-    """Return how many functions there are from the root complex to the function that the link leads to, with that."""
+    """Return the number of functions on the path from the root complex to the link's function, including both ends."""
     levels = 0
     for part in reversed(link.split("/")):
         if not ADDRESS.fullmatch(part):
@@ -390,29 +392,29 @@ def _class_code(path: str) -> str:
 
 
 def _port_of_slot(root: str, name: str, ports: tuple[str, ...]) -> str | None:
-    """Return the port that leads to the slot of this name; None if nothing tells, or there is none."""
+    """Return the port above the slot of this name, or None if it cannot be identified."""
     if len(ports) == 1:
         return ports[0]
     match = _NAME_NUMBER.search(name)
     number = int(match[1]) if match else None
-    for tells in (_tells_by_firmware, _tells_by_capability, _tells_by_label):
-        matching = [port for port in ports if tells(f"{root}/bus/pci/devices/{port}", name, number)]
+    for matches in (_matches_firmware, _matches_capability, _matches_label):
+        matching = [port for port in ports if matches(f"{root}/bus/pci/devices/{port}", name, number)]
         if len(matching) == 1:
             return matching[0]
     return None
 
 
-def _tells_by_firmware(path: str, name: str, number: int | None) -> bool:
+def _matches_firmware(path: str, name: str, number: int | None) -> bool:
     del name
     return number is not None and files.number(path + "/firmware_node/sun") == number
 
 
-def _tells_by_capability(path: str, name: str, number: int | None) -> bool:
+def _matches_capability(path: str, name: str, number: int | None) -> bool:
     del name
     return number is not None and read_port(path).slot_number == number
 
 
-def _tells_by_label(path: str, name: str, number: int | None) -> bool:
+def _matches_label(path: str, name: str, number: int | None) -> bool:
     label = files.text(path + "/label") or ""
     match = _LAST_NUMBER.search(label)
     return label.casefold() == name.casefold() or (
@@ -425,7 +427,8 @@ class PortCapability:
     """The PCI Express capability of a bridge.
 
     Attributes:
-        kind: device/port type: 4 root port, 5 upstream and 6 downstream port of a switch; None without privilege, and without one.
+        kind: device/port type: 4 root port, 5 upstream and 6 downstream port of a switch; None without the capability or
+            without privilege.
         slot_number: the physical slot number of the slot below; None without one.
     """
 
@@ -442,7 +445,7 @@ _ABOVE_SLOTS = frozenset({4, 6, 8})
 
 
 def read_port(path: str) -> PortCapability:
-    """Read the PCI Express capability of the bridge in this directory."""
+    """Return the PCI Express capability of the bridge in this directory; empty if it cannot be read."""
     try:
         descriptor = os.open(path + "/config", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -456,7 +459,7 @@ def read_port(path: str) -> PortCapability:
 
 
 def find_port(space: bytes) -> PortCapability:
-    """Find the PCI Express capability in the first 256 bytes of configuration space, of which there may be fewer."""
+    """Return the PCI Express capability from the first 256 bytes of configuration space, or from fewer."""
     pointer = space[_FIRST_CAPABILITY] & 0xFC if len(space) > _FIRST_CAPABILITY else 0
     for _ in range(_HEADER_BYTES // 4):
         if not _LEAST_CAPABILITY <= pointer <= len(space) - 4:
@@ -471,22 +474,22 @@ def find_port(space: bytes) -> PortCapability:
 
 
 def ordered_slots(slots: Iterable[model.Slot]) -> tuple[model.Slot, ...]:
-    """By name: slot 10 comes after slot 9, and names that are no numbers (`2-1`) come last."""
-    return tuple(sorted(slots, key=_by_name))
+    """Return the slots by name: slot 10 comes after slot 9, and names that are not numbers (`2-1`) come last."""
+    return tuple(sorted(slots, key=_name_order))
 
 
 def slot_locations(slots: Iterable[model.Slot]) -> dict[str, str]:
-    """Return slot names by `model.Slot.location`; of two slots that claim one location the first counts."""
+    """Return slot names by `model.Slot.location`; of two slots at one location the first counts."""
     return {slot.location: slot.name for slot in reversed(ordered_slots(slots)) if slot.location is not None}
 
 
 def nearest_slot(path: str, by_location: Mapping[str, str], *, ari: bool = False) -> str | None:
-    """Return the slot that the device in this directory sits in: the nearest on the way up.
+    """Return the name of the nearest slot at or above the device in this directory, or None.
 
     Args:
         path: a directory of a function, or below one. A port itself does not sit in the slot below it.
         by_location: see `slot_locations`.
-        ari: the function of that directory is one with ARI: it is of device 0, whatever its address says.
+        ari: the function has ARI, so its device number is 0 regardless of its address.
     """
     *above, last = path.split("/")
     device = last.rpartition(".")[0]
@@ -501,11 +504,11 @@ def nearest_slot(path: str, by_location: Mapping[str, str], *, ari: bool = False
 
 
 def flag(value: int | None) -> bool | None:
-    """0 or 1 as a truth value; None stays None."""
+    """Return 0 or 1 as a truth value; None stays None."""
     return None if value is None else value != 0
 
 
-def _by_name(slot: model.Slot) -> tuple[int, str]:
+def _name_order(slot: model.Slot) -> tuple[int, str]:
     return (int(slot.name), "") if slot.name.isdecimal() else (1 << 32, slot.name)
 
 
@@ -513,32 +516,33 @@ NVME_CONTROLLER = re.compile(r"nvme\d+")
 _SUBSYSTEMS = "devices/virtual/nvme-subsystem"
 _TEXT_MAX = 64  # the longest, a model, has 40 bytes (NVM Express Base Specification, Identify Controller)
 _NOWHERE = frozenset({"(efault)", "(null)"})
-"""What the kernel writes for a text that is not there (lib/vsprintf.c). A controller that has not been asked yet who it is
-answers so for a moment, Linux 6.1 does."""
+"""The kernel's texts for a missing string (lib/vsprintf.c). Linux 6.1 shows one for a moment, until it has identified the
+controller.
+"""
 
 
 def read_nvme(path: str) -> tuple[model.NvmeController, ...]:
-    """The controllers of the function in this directory."""
+    """Return the controllers of the function in this directory."""
     return tuple(
         model.NvmeController(
             name=name,
             state=files.text(f"{path}/nvme/{name}/state") or None,
-            model=_told(f"{path}/nvme/{name}/model"),
-            firmware=_told(f"{path}/nvme/{name}/firmware_rev"),
-            serial=_told(f"{path}/nvme/{name}/serial"),
+            model=_read_text(f"{path}/nvme/{name}/model"),
+            firmware=_read_text(f"{path}/nvme/{name}/firmware_rev"),
+            serial=_read_text(f"{path}/nvme/{name}/serial"),
         )
         for name in files.names(path + "/nvme")
         if NVME_CONTROLLER.fullmatch(name)
     )
 
 
-def _told(path: str) -> str | None:
+def _read_text(path: str) -> str | None:
     said = files.text(path)
     return said if said and said not in _NOWHERE and len(said) <= _TEXT_MAX else None
 
 
 def functions_of_subsystem(root: str, subsystem: str) -> frozenset[str]:
-    """The functions whose controllers lead to the disks of an NVMe subsystem."""
+    """Return the functions with a controller of an NVMe subsystem."""
     path = f"{root}/{_SUBSYSTEMS}/{subsystem}"
     addresses = set()
     for name in files.names(path):
@@ -549,7 +553,7 @@ def functions_of_subsystem(root: str, subsystem: str) -> frozenset[str]:
 
 
 def fpga_manager_paths(root: str) -> dict[str, tuple[str, ...]]:
-    """The directories of all FPGA managers, below the root, by the function that they are nearest to."""
+    """Return the directories of all FPGA managers below the root, by the nearest function above each."""
     managers: dict[str, tuple[str, ...]] = {}
     for name in files.names(f"{root}/class/fpga_manager"):
         relative = files.below_root(files.link_target(f"{root}/class/fpga_manager/{name}") or "")
@@ -560,7 +564,7 @@ def fpga_manager_paths(root: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_fpga_managers(root: str, managers: Iterable[str]) -> tuple[model.FpgaManager, ...]:
-    """The managers in these directories."""
+    """Return the managers in these directories."""
     return tuple(
         model.FpgaManager(
             name=relative.rpartition("/")[2],

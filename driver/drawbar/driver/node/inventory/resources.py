@@ -1,9 +1,9 @@
-"""Address ranges of PCI functions and bridges, as the kernel shows them in the file `resource`; pure.
+"""Address ranges of PCI functions and bridges, from their file `resource`. Pure.
 
-Each line of `resource` is start, end and flags (drivers/pci/pci-sysfs.c, `resource_show`): six BARs, the ROM, six BARs of
-virtual functions where the kernel supports them, and for a bridge four windows. A BAR without an address shows one of two
-forms. The kernel keeps its size and sets a flag, or it clears the whole line (drivers/pci/setup-bus.c, `reset_resource`).
-A cleared line also means that the function has no such BAR, so configuration space decides.
+Each line of `resource` is start, end and flags (drivers/pci/pci-sysfs.c, `resource_show`). There are six BARs, the ROM,
+six BARs of virtual functions if the kernel supports them, and four windows of a bridge. A BAR without an address has one
+of two forms. The kernel keeps its size and sets a flag, or it clears the whole line (drivers/pci/setup-bus.c,
+`reset_resource`). A cleared line also means that the function has no such BAR. Configuration space then decides.
 
 I/O ranges and ROMs do not count: drivers work without them, and few hosts have enough I/O space.
 
@@ -18,7 +18,7 @@ _MEMORY, _IS_64_BIT = 0x200, 0x100000
 _UNSET, _DISABLED = 0x2000_0000, 0x1000_0000
 _BARS = 6
 _BAR_LINES = (7, 13)
-"""Lines of a function without and with those of virtual functions; a bridge has four more."""
+"""The lines of a function without and with the BARs of virtual functions; a bridge has four more."""
 _WINDOWS = 4
 HEADER_BYTES, _HEADER_TYPE, _FIRST_BAR = 64, 0x0E, 0x10
 _FUNCTION_HEADER = 0
@@ -36,33 +36,33 @@ class Range:
 
     @property
     def size(self) -> int:
-        """Its bytes; 0 without an address."""
+        """Return its size in bytes; 0 without an address."""
         return self.end - self.start + 1 if self.is_assigned else 0
 
     @property
     def is_assigned(self) -> bool:
-        """Whether it has an address."""
+        """Return whether it has an address."""
         return not self.flags & (_UNSET | _DISABLED) and 0 < self.start <= self.end
 
     @property
     def is_memory(self) -> bool:
-        """Whether it is a range of memory, and none of I/O ports."""
+        """Return whether it is a range of memory, not of I/O ports."""
         return bool(self.flags & _MEMORY)
 
     @property
     def is_cleared(self) -> bool:
-        """Whether the line says nothing."""
+        """Return whether the line is all zeros."""
         return self == Range()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """The memory behind a bridge, in bytes.
+    """The memory windows of a bridge, in bytes.
 
     Attributes:
-        memory: not prefetchable, below 4 GiB.
-        prefetchable: the other.
-        is_64_bit: the prefetchable one can be anywhere.
+        memory: the size of the window that is not prefetchable, below 4 GiB.
+        prefetchable: the size of the prefetchable window.
+        is_64_bit: the prefetchable window can have any address.
     """
 
     memory: int = 0
@@ -71,7 +71,7 @@ class Windows:
 
 
 def parse(text: str | None) -> tuple[Range, ...]:
-    """Return the lines of a `resource` file; none of a text that is no such file."""
+    """Return the lines of a `resource` file; none if the text has another form."""
     lines = (text or "").strip().split("\n")
     if len(lines) > max(_BAR_LINES) + _WINDOWS:
         return ()
@@ -86,7 +86,7 @@ def parse(text: str | None) -> tuple[Range, ...]:
 
 
 def windows(lines: tuple[Range, ...]) -> Windows | None:
-    """Return the windows of a bridge; None if these are not a bridge's lines."""
+    """Return the windows of a bridge, or None if these are not a bridge's lines."""
     if len(lines) - _WINDOWS not in _BAR_LINES:
         return None
     _, memory, prefetchable, _ = lines[-_WINDOWS:]
@@ -101,8 +101,8 @@ def unassigned_bars(lines: tuple[Range, ...], header: bytes) -> tuple[int, ...]:
     """Return the numbers of a function's memory BARs without an address.
 
     Args:
-        lines: of its `resource` file.
-        header: the first 64 bytes of its configuration space, as many as could be read.
+        lines: the lines of its `resource` file.
+        header: the readable part of the first 64 bytes of its configuration space.
     """
     if len(lines) < _BARS:
         return ()
@@ -115,9 +115,9 @@ def unassigned_bars(lines: tuple[Range, ...], header: bytes) -> tuple[int, ...]:
 
 
 def memory_bars(header: bytes) -> frozenset[int]:
-    """Return the numbers of the memory BARs that the registers of a function show.
+    """Return the numbers of the memory BARs visible in a function's registers.
 
-    A register of zeros tells nothing: the function has no such BAR, or one of 32 bits without an address.
+    A register of zeros is ambiguous: the function has no such BAR, or a 32-bit BAR without an address.
     """
     if len(header) < HEADER_BYTES or header[_HEADER_TYPE] & 0x7F != _FUNCTION_HEADER:
         return frozenset()

@@ -1,8 +1,8 @@
-"""The identifiers that a function does not show and may still show, each kind with the reason; pure.
+"""The identifiers that a function may show later, each kind with the reason. Pure.
 
-A card without a common identifier is recognised by weaker signs, such as its arrival, so the reasons decide if the node looks
-again: a driver is bound, a GPU is initialised and Vital Product Data is read after the card has arrived. A kind that the card
-has no way to show is not listed.
+A card without a common identifier is recognised by weaker signs, such as its arrival. The reasons decide whether the node
+reads the card again. After a card's arrival its driver is bound, a GPU is initialised, and Vital Product Data is read. A
+kind that the card can never show is not listed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,17 +15,17 @@ from drawbar.fabric.witnesses import Kind
 _GUEST_DRIVERS = frozenset(
     {None, "vfio-pci", "pci-stub", "pciback", "xen-pciback", "uio_pci_generic", "igb_uio"}
 )
-"""Drivers that show nothing of a function but the function."""
+"""Drivers without any further identifiers of a function."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rule:
-    """The kinds that drivers show of a class of functions.
+    """The kinds of identifiers that drivers show for a class of functions.
 
     Attributes:
-        vendor: of the function; None for all.
-        drivers: one of them has to be bound; empty for any but a guest's.
-        can_lag: a function that is bound and shows nothing at all is not yet initialised.
+        vendor: the function's vendor; None for all.
+        drivers: one of these must be bound; empty for any driver except a guest's.
+        can_lag: a bound function that shows nothing is not yet initialised.
     """
 
     device_class: DeviceClass
@@ -54,7 +54,7 @@ _RULES = (
         vendor=0x10DE,
         kinds=frozenset({Kind.GPU_UUID}),
         drivers=frozenset({"nvidia"}),
-        # `PciFunction.unread` has it: the driver shows the GPU before it has initialised it.
+        # The driver shows the GPU before it has initialised it; `PciFunction.unread` has the reason.
         can_lag=False,
     ),
     _Rule(
@@ -91,11 +91,11 @@ _RULES = (
 
 
 def silences(function: PciFunction) -> Mapping[Kind, Silence]:
-    """Return the kinds that the function may still show, each with the reason why it does not."""
+    """Return the kinds that the function may show later, each with the reason."""
     if function.device_class is DeviceClass.BRIDGE or function.physical_function is not None:
         return {}
     shown = {each.kind for each in function.identifiers}
-    # The reason of a read that was tried is the more exact one.
+    # The reason from an attempted read is more exact.
     reasons = {
         kind: silence for kind, silence in (*_unshown(function), *function.unread) if kind not in shown
     }
@@ -105,9 +105,9 @@ def silences(function: PciFunction) -> Mapping[Kind, Silence]:
 
 
 def pending(function: PciFunction) -> frozenset[Kind]:
-    """Return the kinds that the function may show soon by itself: no driver is bound yet, or a read or a driver is still at work.
+    """Return the kinds that the function may show soon: it waits for a driver to be bound, a read, or its driver's work.
 
-    A kernel binds no driver to a function whose memory has no addresses, and takes no driver away from a function.
+    The kernel binds no driver to a function whose memory has no addresses, and never unbinds one by itself.
     """
     can_bind = function.driver is None and not function.unassigned_bars
     passing = {Silence.NOT_INITIALISED, Silence.VPD_SLOW, *((Silence.DRIVER_NOT_BOUND,) if can_bind else ())}
@@ -115,7 +115,7 @@ def pending(function: PciFunction) -> frozenset[Kind]:
 
 
 def is_lagging(function: PciFunction) -> bool:
-    """Return whether identifiers can appear without an event, because the function's driver has not yet initialised it."""
+    """Return whether identifiers can appear without an event, because the driver has not yet initialised the function."""
     return Silence.NOT_INITIALISED in silences(function).values()
 
 
@@ -130,7 +130,7 @@ def _unshown(function: PciFunction) -> Iterator[tuple[Kind, Silence]]:
 
 
 def _is_starting(function: PciFunction) -> bool:
-    """Return whether the driver is bound and has not yet made all that it makes."""
+    """Return whether the bound driver has not yet made its controllers, files or interfaces."""
     if function.device_class is DeviceClass.NVME:
         return not function.nvme or any(not controller.serial for controller in function.nvme)
     return not (function.device_nodes or function.net_interfaces)

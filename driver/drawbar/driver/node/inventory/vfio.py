@@ -1,7 +1,7 @@
-"""The device files by which vfio hands a function on, as the kernel shows them; none is named by a number of ours.
+"""The device files of vfio, as the kernel shows them. The driver never computes a name or number of such a file.
 
-A group's file is called by its number, or `noiommu-` and its number where there is no IOMMU
-(drivers/vfio/group.c, vfio_group_create). With iommufd a function has a file of its own, too, below `vfio-dev`.
+A group's file is called by its number, or `noiommu-` and its number without an IOMMU (drivers/vfio/group.c,
+vfio_group_create). With iommufd a function also has a file of its own below `vfio-dev`.
 """
 
 import functools
@@ -17,18 +17,18 @@ _DRIVER = re.compile(r"(?:.+[-_])?vfio[-_]pci")
 
 @functools.lru_cache(maxsize=256)  # a host has thousands of functions, and few drivers
 def is_driver(name: str | None) -> bool:
-    """Return whether this driver hands functions on: `vfio-pci`, or a vendor's variant such as `mlx5_vfio_pci`."""
+    """Return whether this driver passes functions on: `vfio-pci`, or a vendor's variant such as `mlx5_vfio_pci`."""
     return name is not None and _DRIVER.fullmatch(name) is not None
 
 
 class Groups:
-    """The groups of the tree at `root`; which there are is read once."""
+    """The groups of the tree at `root`, listed once."""
 
     def __init__(self, root: str) -> None:
         self._folder = f"{root}/class/vfio"
 
     def find_node(self, group: int) -> model.DeviceNode | None:
-        """Return the file of an IOMMU group; None if the kernel shows none."""
+        """Return the file of an IOMMU group, or None if the kernel shows none."""
         for name in (f"noiommu-{group}", str(group)):
             node = pci.device_node(f"{self._folder}/{name}") if name in self._names else None
             if node is not None:
@@ -41,11 +41,11 @@ class Groups:
 
 
 def defect(driver: str, group: int | None, nodes: tuple[model.DeviceNode, ...]) -> str | None:
-    """Return why the function cannot be handed on, in a clause; None if it can.
+    """Return why the function cannot be passed on, as a clause, or None if it can.
 
     Args:
-        driver: the function's.
-        group: the number of its IOMMU group, if it has one.
+        driver: the function's driver.
+        group: the number of its IOMMU group, or None.
         nodes: its device files and its group's.
     """
     if any(node.subsystem in SUBSYSTEMS for node in nodes):

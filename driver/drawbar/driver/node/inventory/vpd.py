@@ -1,8 +1,8 @@
-"""Vital Product Data of a PCI function: which functions may be asked for it, and what it means; pure.
+"""Vital Product Data of a PCI function: the choice of functions to read, and the parsing of their data. Pure.
 
-The data is a list of resources: a name, then a read-only part with fields of two characters such as `PN` (part number)
-and `SN` (serial number), then a writable part, then an end tag. Each dword is an access that a device may take 125 ms to
-answer, so only the read-only part is read.
+The data is a list of resources: a name, a read-only part, a writable part, and an end tag. The read-only part has fields
+with names of two characters, such as `PN` (part number) and `SN` (serial number). A device may take 125 ms to answer the
+read of one dword, so the writable part is not read.
 
 Source: PCI Local Bus Specification 3.0, appendix I; drivers/pci/vpd.c, whose quirks list devices that hang.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from drawbar.fabric.classes import DeviceClass
 
 READ_BYTES_MAX = 4096
-"""The most bytes of a read-only part; real ones have a few hundred."""
+"""The maximum size of a read-only part; real ones have a few hundred bytes."""
 _RESOURCES_MAX = 8
 _NAME, _READ_ONLY = 0x82, 0x90
 _LARGE = 0x80
@@ -26,14 +26,14 @@ _BLOCKED_VENDORS = frozenset({_LSI, _ATTANSIC})
 _BLOCKED_DEVICES = frozenset({(_ANNAPURNA, 0x0031)})
 
 ReadBytes = Callable[[int, int], bytes]
-"""Takes a length and an offset, as `os.pread` does after its descriptor."""
+"""A function of a length and an offset, like `os.pread` after its descriptor."""
 
 
 def is_worthwhile(device_class: DeviceClass, vendor: int, device: int, *, is_identified: bool) -> bool:
     """Return whether to read the data of a physical function.
 
     Args:
-        device_class: the function's.
+        device_class: the function's class.
         vendor: the PCI vendor id.
         device: the PCI device id.
         is_identified: another source shows a number of the card.
@@ -44,10 +44,10 @@ def is_worthwhile(device_class: DeviceClass, vendor: int, device: int, *, is_ide
 
 
 def read_fields(read: ReadBytes) -> Mapping[str, str]:
-    """Return the fields of the read-only part without padding; none where the data has another form.
+    """Return the fields of the read-only part without padding; none if the data has another form.
 
     Raises:
-        OSError: as `read` does.
+        OSError: `read` failed.
     """
     offset = 0
     for _ in range(_RESOURCES_MAX):
@@ -75,7 +75,7 @@ def _fields(data: bytes) -> dict[str, str]:
         try:
             name, text = data[offset : offset + 2].decode("ascii"), data[start:end].decode("ascii")
         except UnicodeDecodeError:
-            pass  # RV has a checksum, and a device that does not answer has ones
+            pass  # RV holds a checksum, and an unresponsive device returns ones
         else:
             fields.setdefault(name, text.strip("\0 "))
         offset = end

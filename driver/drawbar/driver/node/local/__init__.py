@@ -1,1 +1,1 @@
-"""The local pool: the devices that are built into this node, published under the node's name."""
+"""The local pool: the devices built into this node, published under the node's name."""

@@ -1,18 +1,18 @@
-"""Which devices of a node another driver, a device plugin or a process of the host has; pure.
+"""The devices of a node that another driver, a device plugin or a process of the host has. Pure.
 
-A device of the node is offered only if no other component offers it. Two signs are taken at their first sight: a ResourceSlice of
-another driver with the device, and a registered resource of a device plugin for cards of its kind. A process that has a file
-of it open is taken at once for a device that is not offered yet, and after a while for one that is: monitors open devices
-for a moment.
+A device of the node is offered only if no other component offers it. Two signs count at once: the device in a
+ResourceSlice of another driver, and a registered resource of a device plugin for its kind of card. A process with an open
+file of the device counts at once if the device is not offered yet. If it is offered, the process counts after a while:
+monitors open devices for a moment.
 
 Invariants, over any sequence of observations:
 
-- while another driver or a plugin has a device, it is left out;
-- a device that was left out is offered again only after its last sign has been gone for a quiet time: a driver that is
-  updated, and a kubelet that starts, take their slices away for a while;
-- a device that is offered is not withdrawn for a process that had it open for less than `OPEN_SECONDS`.
+- While another driver or a plugin has a device, it is left out.
+- A left-out device is offered again only after its last sign has been gone for a quiet time. A driver in an update, and a
+  starting kubelet, remove their slices for a while.
+- A process with an offered device open for less than `OPEN_SECONDS` does not withdraw the device.
 
-What a claim holds is not judged here: it stays offered.
+Devices in use by a claim are not judged here: they stay offered.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,17 +23,18 @@ from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import residents
 
 OPEN_SECONDS = 30.0
-"""For so long a process must have an offered device open, and for so long none may have one that is offered anew."""
+"""The time a process must have an offered device open to count, and the time without one before a device is offered again."""
 DEVICES_MAX = 1024
-"""Devices without a sign now that are remembered; a node has fewer slots."""
+"""The maximum number of remembered devices without a current sign; a node has fewer slots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """What shows that another component has a device.
+    """A sign that another component has a device.
 
     Attributes:
-        reason: in one sentence.
+        why: the kind of component.
+        reason: the sign, in one sentence.
     """
 
     why: leftout.Why
@@ -42,12 +43,12 @@ class Sign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What the API server shows of the other components of this node.
+    """The other components of this node, as the API server shows them.
 
     Attributes:
         offered: the devices of other drivers.
-        resources: extended resources that device plugins have registered.
-        incomplete: why not all slices are here; empty where they are.
+        resources: extended resources registered by device plugins.
+        incomplete: why some slices are missing; empty if none are.
     """
 
     offered: tuple[otherslices.Offered, ...] = ()
@@ -60,9 +61,9 @@ class Memory:
     """The last sign of a device.
 
     Attributes:
-        since: when the unbroken run of this sign began; times are seconds of one clock.
-        until: the end of the quiet time after all signs up to now.
-        left_out: the device was left out then.
+        since: the start of the unbroken run of this sign; times are seconds of one clock.
+        until: the end of the quiet time after all signs so far.
+        left_out: the device was left out at that time.
     """
 
     sign: Sign
@@ -73,12 +74,12 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is left out.
+    """The left-out devices.
 
     Attributes:
-        left_out: by the device's name.
-        memories: for the next decision.
-        again_seconds: when time alone may change it; None: never.
+        left_out: the signs, by the device's name.
+        memories: the input of the next decision.
+        again_seconds: the seconds until time alone may change the decision; None: never.
     """
 
     left_out: Mapping[str, Sign] = field(default_factory=dict)
@@ -91,7 +92,7 @@ def find_offers(
 ) -> tuple[otherslices.Offered, ...]:
     """Return the devices of other drivers that are this card, or with `whole` a part of it."""
     addresses = {function.address for function in card.functions}
-    # A virtual function goes with its physical one.
+    # An offer of the physical function includes its virtual functions.
     addresses |= {function.physical_function for function in card.functions if function.physical_function}
     identifiers = [each for function in card.functions for each in function.identifiers]
     return tuple(
@@ -105,13 +106,13 @@ def find_sign(
     configured: Iterable[deviceplugins.Row] = (),
     openers: Mapping[str, str] | None = None,
 ) -> Sign | None:
-    """Return what shows that another component has the device; None where nothing does.
+    """Return the sign that another component has the device, or None.
 
     Args:
         resident: the device.
         seen: see `Seen`.
         configured: the administrator's rows for extended resources.
-        openers: by the address of a card the process that has it open.
+        openers: the process that has a card open, by the card's address.
     """
     for device in find_offers(resident.card, seen.offered, whole=not resident.is_virtual):
         reason = f"driver {device.driver} offers it as device {device.name} of pool {device.pool}"
@@ -132,7 +133,7 @@ def find_sign(
 
 
 def unknown_resources(seen: Seen, configured: Iterable[deviceplugins.Row]) -> tuple[str, ...]:
-    """Return the extended resources of which no row has the cards."""
+    """Return the extended resources without a row for their cards."""
     rows = tuple(configured)
     return tuple(sorted(name for name in seen.resources if deviceplugins.find_cards(name, rows) is None))
 
@@ -145,17 +146,17 @@ def decide(
     *,
     quiet_seconds: float,
 ) -> Decision:
-    """Return the devices that are left out now.
+    """Return the devices to leave out now.
 
     Args:
-        signs: the devices that another component has, as it is seen now.
-        memories: of the decision before.
+        signs: the current signs, by the device's name.
+        memories: the last decision's memories.
         offered: names of devices that are offered now.
-        now: seconds of a clock that only goes forward.
-        quiet_seconds: how long after the last sign of a driver or plugin a device stays left out.
+        now: seconds of a monotonic clock.
+        quiet_seconds: the time to leave a device out after the last sign of a driver or plugin.
     """
     fresh = {
-        name: _renewed(sign, memories.get(name), name in offered, now, quiet_seconds)
+        name: _renew(sign, memories.get(name), name in offered, now, quiet_seconds)
         for name, sign in signs.items()
     }
     old = {
@@ -169,7 +170,7 @@ def decide(
     ends += [memory.since + OPEN_SECONDS for memory in kept.values() if not memory.left_out]
     return Decision(
         left_out={
-            name: memory.sign if name in fresh else _past(memory)
+            name: memory.sign if name in fresh else _past_sign(memory)
             for name, memory in kept.items()
             if memory.left_out
         },
@@ -186,19 +187,19 @@ def _is_among(card: model.Card, cards: tuple[deviceplugins.Cards, ...] | None) -
     )
 
 
-def _renewed(sign: Sign, before: Memory | None, is_offered: bool, now: float, quiet_seconds: float) -> Memory:
-    # Two short looks at a device are by different processes.
+def _renew(sign: Sign, before: Memory | None, is_offered: bool, now: float, quiet_seconds: float) -> Memory:
+    # Two short accesses by different processes are different signs, so their times do not add up.
     since = before.since if before is not None and before.sign == sign else now
     is_process = sign.why is leftout.Why.PROCESS
     until = now + (min(OPEN_SECONDS, quiet_seconds) if is_process else quiet_seconds)
     if before is not None and before.left_out:
         return Memory(sign=sign, since=since, until=max(until, before.until), left_out=True)
-    # Of an offered device, a process that only looks at it is gone the next time.
+    # A process that opens an offered device only briefly is gone at the next check.
     left_out = not (is_process and is_offered) or now - since >= OPEN_SECONDS
     return Memory(sign=sign, since=since, until=until, left_out=left_out)
 
 
-def _past(memory: Memory) -> Sign:
+def _past_sign(memory: Memory) -> Sign:
     reason = (
         f"until a moment ago, {memory.sign.reason}; it is offered once that has not been seen for a while"
     )

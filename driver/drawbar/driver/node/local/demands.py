@@ -1,10 +1,11 @@
-"""The demands of claims for a node's own devices, each as the DeviceAttachment that a fabric's device would have; pure.
+"""The demands of claims for a node's own devices, each in the form of a DeviceAttachment. Pure.
 
-A device that lives in its node has no DeviceAttachment in the API server. The node makes one of the claim's allocation and
-of the mark of its last use, which lies on the node's disk. So one plan makes fabric devices and local devices ready.
+A device built into its node has no DeviceAttachment in the API server. The node derives one from the claim's allocation
+and from the mark of the device's last use, a file on the node's disk. One plan can therefore prepare fabric devices and
+local devices.
 
-Invariant: the value is `Attached` from the beginning, and `Visible` only if the mark shows that the device was made ready for this
-very allocation in this boot.
+Invariant: the attachment is always `Attached`. It is `Visible` only if the mark shows that the device was made ready for
+this very allocation in this boot.
 
 Source: KEP-5007, user story 1.
 """
@@ -29,22 +30,22 @@ from drawbar.driver.node.local import residents
 from drawbar.fabric.classes import DeviceClass
 
 NAME_PREFIX = "local/"
-"""No object of the API server has such a name."""
+"""No object of the API server has a name with this prefix."""
 _ATTACHED = meta.Condition(type=attachments.ATTACHED, status="True")
 _VISIBLE = meta.Condition(type=attachments.VISIBLE, status="True", reason=reasons.DEVICE_READY)
 
 
 class Mark(meta.Struct, frozen=True):
-    """The last use of a device, as it is written on the node's disk.
+    """The last use of a device, as stored on the node's disk.
 
     Attributes:
-        uid: of the claim; empty where it is not known.
+        uid: the claim's uid; empty if unknown.
         over: the claim, or its allocation, is gone.
-        allocation_timestamp: of the claim's allocation; empty where it is not known.
-        boot_id: of the kernel under which the device was made ready for the claim; empty before it is.
-        pci_address: of the device then.
-        drain: makes others let go of the device after the claim.
-        clean_up: cleans the device after the claim.
+        allocation_timestamp: the time of the claim's allocation; empty if unknown.
+        boot_id: the boot in which the device was made ready for the claim; empty before that.
+        pci_address: the device's address at that time.
+        drain: the hook to end other uses of the device after the claim.
+        clean_up: the hook to clean the device after the claim.
         makes_functions: virtual functions were made for the claim.
     """
 
@@ -62,7 +63,7 @@ class Mark(meta.Struct, frozen=True):
     makes_functions: bool = False
 
     def is_of(self, uid: str | None, allocation_timestamp: str | None) -> bool:
-        """Whether it is of this allocation; a timestamp that is not known is of any."""
+        """Return whether it belongs to this allocation; an unknown timestamp matches any."""
         timestamps = {self.allocation_timestamp, allocation_timestamp} - {"", None}
         return self.uid == uid and len(timestamps) < 2
 
@@ -72,10 +73,10 @@ class Demand:
     """A claim's demand for a device of this node.
 
     Attributes:
-        claim: with the parameters that hold before a container starts.
-        allocation_timestamp: of its allocation; empty where the allocation has none.
-        unfit: why the claim's parameters cannot be obeyed.
-        needs_work: its parameters ask for work before a container starts.
+        claim: the claim, with the parameters in force before a container starts.
+        allocation_timestamp: the time of its allocation; empty if the allocation has none.
+        unfit: why the claim's parameters cannot be applied.
+        needs_work: its parameters require work before a container starts.
         is_awaited: the scheduler waits for the device's conditions.
         loads_own: the claim, not its class, names the bitstream.
     """
@@ -93,17 +94,17 @@ class Demand:
 
     @property
     def is_followed(self) -> bool:
-        """Whether the node has anything to do, or to report."""
+        """Return whether the node has any work or report for it."""
         return self.is_awaited or self.needs_work
 
     @property
     def user(self) -> tuple[str, str]:
-        """The allocation that it is of: the claim's uid and the timestamp."""
+        """Return its allocation: the claim's uid and the timestamp."""
         return self.claim.uid, self.allocation_timestamp
 
 
 def asks(said: parameters.DeviceParameters) -> bool:
-    """Return whether the parameters ask for anything that happens before a container starts."""
+    """Return whether the parameters require any work before a container starts."""
     return bool(
         said.initialise.hook is not None
         or said.fpga.bitstream is not None
@@ -113,7 +114,7 @@ def asks(said: parameters.DeviceParameters) -> bool:
 
 
 def of_claim(claim: claims.ResourceClaim | None, driver: str, node_name: str) -> tuple[Demand, ...]:
-    """Return the demands of a claim for this node's own devices. Shares, admin access and the null device need nothing."""
+    """Return a claim's demands for this node's own devices. Shares, admin access and the null device need no work."""
     allocation = claim.status.allocation if claim is not None else None
     if claim is None or allocation is None:
         return ()
@@ -150,13 +151,13 @@ def of_claim(claim: claims.ResourceClaim | None, driver: str, node_name: str) ->
 def attachment(
     demand: Demand, mark: Mark | None, boot_id: str, *, serial: str = ""
 ) -> attachments.DeviceAttachment:
-    """Return the demand as an attachment, with the status that the mark shows.
+    """Return the demand as an attachment, with the status from the mark.
 
     Args:
-        demand: of the claim.
-        mark: of the device's last use; None without one.
-        boot_id: of the running kernel.
-        serial: of the device, for messages.
+        demand: the claim's demand.
+        mark: the device's last use; None without one.
+        boot_id: the running kernel's boot id.
+        serial: the device's serial number, for messages.
     """
     device_class = residents.class_of(demand.device) or DeviceClass.OTHER
     value = attachments.DeviceAttachment(
@@ -193,7 +194,7 @@ def attachment(
 
 
 def begun(demand: Demand) -> Mark:
-    """Return the mark of a device that is about to be made ready."""
+    """Return the mark of a device before it is made ready."""
     claim = demand.claim
     return Mark(
         pool=demand.pool,
@@ -215,7 +216,7 @@ def is_failed(value: attachments.DeviceAttachment) -> bool:
 
 
 def marked(mark: Mark, card: model.Card) -> attachments.DeviceAttachment:
-    """Return the device of a mark as an attachment, for the hooks that treat it."""
+    """Return the device of a mark as an attachment, for the hooks to treat it."""
     demand = Demand(
         pool=mark.pool,
         device=mark.device,

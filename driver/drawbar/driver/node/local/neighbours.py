@@ -1,11 +1,11 @@
-"""What the other drivers, device plugins and processes of this node have, as the local pool and the attachments ask for it.
+"""The other drivers, device plugins and processes with devices of this node, for the local pool and the attachments.
 
-Other drivers' ResourceSlices are watched with the field selector `spec.nodeName`, so a node sees its own alone. At most
-`SLICES_MAX` are kept; if there are more, no device is offered that may be in one of the rest. Extended resources are read
-from the Node, only while a device is to be offered that a device plugin may have, and at most once in `NODE_SECONDS`: the
-daemon has no permission to watch Nodes.
+Other drivers' ResourceSlices are watched with the field selector `spec.nodeName`, so a node sees only its own. At most
+`SLICES_MAX` are kept. If there are more, devices that may be in one of the others are not offered. Extended resources are
+read from the Node, because the daemon may not watch Nodes. This happens only if a device is to be offered that a device
+plugin may have, and at most once in `NODE_SECONDS`.
 
-The devices that are left out are in `left-out.json` in the driver's directory at the kubelet. At the next start they stay
+The left-out devices are stored in `left-out.json` in the driver's directory at the kubelet. At the next start they stay
 left out for the quiet time: after a reboot of the node, a vendor's driver may start later than this daemon.
 """
 
@@ -37,9 +37,9 @@ class Neighbours:
     """The other components of this node.
 
     Attributes:
-        left_out: the devices that are left to them.
-        again_seconds: when the next look is due, if nothing changes before; None: never.
-        conflicts: by the name of a device that a claim holds here, what shows that another component has it, too.
+        left_out: the devices left to them.
+        again_seconds: the seconds until the next check if nothing changes before; None: never.
+        conflicts: signs that another component has a device in use by a claim here, by the device's name.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Neighbours:
             keep=self._has_room,
             contained=contained,
         )
-        # Two drivers that leave devices to each other must not take them up at the same time again and again.
+        # Two drivers that leave devices to each other must not keep taking them back at the same moment.
         self._quiet_seconds = wanted.quiet_seconds * (jitter or random.Random()).uniform(1.0, QUIET_JITTER)  # noqa: S311
         self._slices.report_unreadable(lambda _old, _new: changed())
         self._names: set[str] = set()
@@ -95,12 +95,12 @@ class Neighbours:
 
     @property
     def worker(self) -> str:
-        """The name of the watch among the workers of the daemon."""
+        """Return the name of the watch among the daemon's workers."""
         return self._slices.worker
 
     @property
     def synced(self) -> asyncio.Event:
-        """Set once the slices of the other drivers are here."""
+        """Return an event that is set once the other drivers' slices are here."""
         return self._slices.synced
 
     def offered(self) -> tuple[otherslices.Offered, ...]:
@@ -110,7 +110,7 @@ class Neighbours:
         return self._offered
 
     def count_left_out(self) -> dict[str, float]:
-        """Return the number of devices that are left out, by `leftout.Why`."""
+        """Return the number of left-out devices, by `leftout.Why`."""
         counted = Counter(each.why for each in self.left_out)
         return {str(why): float(counted[why]) for why in leftout.Why}
 
@@ -121,7 +121,7 @@ class Neighbours:
             while True:
                 await self._overflows.wait()
                 await self._room.wait()
-                # Some were passed over for want of room.
+                # Some slices were skipped for lack of room.
                 self._overflows.clear()
                 await self._slices.renew()
                 self._changed()
@@ -129,11 +129,11 @@ class Neighbours:
     async def judge(
         self, candidates: Collection[residents.Resident], held: Collection[str], offered: Collection[str]
     ) -> Mapping[str, str]:
-        """Return why a device is left to another component, by its name. A device that a claim holds never is.
+        """Return why a device is left to another component, by its name. A device in use by a claim is never left out.
 
         Args:
-            candidates: what would be offered.
-            held: names of the devices that a claim holds here.
+            candidates: the devices to offer otherwise.
+            held: names of the devices in use by a claim here.
             offered: names of the devices that are offered now.
 
         Raises:
@@ -225,7 +225,7 @@ class Neighbours:
     async def _report(
         self, left: Mapping[str, coexistence.Sign], conflicts: Mapping[str, coexistence.Sign]
     ) -> None:
-        """Show what is new: in the file, as Events on the Node, and in the log."""
+        """Report the news: in the file, as Events on the Node, and in the log."""
         listed = tuple(
             leftout.LeftOut(device=name, why=sign.why, reason=sign.reason)
             for name, sign in sorted(left.items())
@@ -237,7 +237,7 @@ class Neighbours:
             await self._emit(
                 reasons.DEVICES_LEFT_TO_OTHERS,
                 False,
-                f"{self._driver} does not offer {_first(fresh)}; {PAGE} has the settings",
+                f"{self._driver} does not offer {_summarise(fresh)}; {PAGE} has the settings",
             )
         for name in sorted(twice.keys() - self.conflicts.keys()):
             message = (
@@ -258,7 +258,7 @@ class Neighbours:
         record(self._node_name, self._node_uid, reason=reason, message=message)
 
     def _recall(self) -> dict[str, coexistence.Memory]:
-        """Return the devices that were left out before this start, as if they had been seen just now."""
+        """Return the devices left out before this start, as if seen just now."""
         now = self._clock()
         until = now + self._quiet_seconds
         try:
@@ -291,7 +291,7 @@ class Neighbours:
             )
 
 
-def _first(listed: Collection[leftout.LeftOut]) -> str:
+def _summarise(listed: Collection[leftout.LeftOut]) -> str:
     first, *rest = listed
     more = f", nor {len(rest)} more devices" if rest else ""
     return f"{first.device}, since {first.reason}{more}"

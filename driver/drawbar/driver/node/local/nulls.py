@@ -1,11 +1,11 @@
-"""The null device: what a request gets that can do without a device, as the last alternative of its `firstAvailable`.
+"""The null device, for a request that works without a device: the last alternative of its `firstAvailable`.
 
-It has no function on a bus, no health, no binding conditions and no attachment. Its container gets one variable,
-`DRAWBAR_<REQUEST>=none`, and nothing else. Each node publishes it in its own pool, so that it is offered only where a node
-daemon can prepare it; a pool for all nodes would send pods to nodes without one.
+It has no function on a bus, no health, no binding conditions and no attachment. Its container gets only one variable,
+`DRAWBAR_<REQUEST>=none`. Each node publishes it in its own pool, so that only nodes with a node daemon offer it. A pool
+for all nodes would send pods to nodes without one.
 
-Where the API server keeps `allowMultipleAllocations` (gate DRAConsumableCapacity), it is one device without capacities,
-which any number of claims share. Where it drops that, the node has a number of copies instead, one for each claim.
+If the API server keeps `allowMultipleAllocations` (gate DRAConsumableCapacity), it is one device without capacities,
+shared by any number of claims. Otherwise the node has several copies, one for each claim.
 
 Source: KEP-5075 (consumable capacity), KEP-4816 (prioritised alternatives), KEP-3063 ("Optional resources").
 """
@@ -20,21 +20,21 @@ from drawbar.driver.node import edits
 from drawbar.driver.node.local import plan
 from drawbar.driver.slices import encoding
 
-# What selectors find it by. Every device has the attribute, so a selector of another class is false for it, and no error.
+# The value for selectors. Every device has the attribute, so selectors for other classes are false for it, not errors.
 CLASS = "none"
 VALUE = "none"
 COPIES_MAX = 48
-"""Leaves room beside them in a slice of 64 devices."""
+"""Leaves room for other devices in a slice of 64 devices."""
 _COPY = re.compile(r"none-[1-9][0-9]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NullDevice:
-    """Whether a request may go without a device.
+    """The settings of the null device.
 
     Attributes:
         enabled: offer the null device on this node.
-        copies: how many claims at a time may go without on this node where the API server cannot share a device.
+        copies: the maximum number of concurrent claims without a device on this node if the API server cannot share one.
     """
 
     enabled: bool = False
@@ -42,28 +42,28 @@ class NullDevice:
 
 
 def problems(settings: NullDevice) -> list[str]:
-    """One sentence for each wrong value."""
+    """Return one sentence for each invalid value."""
     if 1 <= settings.copies <= COPIES_MAX:
         return []
     return [f"copies {settings.copies} is not a number from 1 to {COPIES_MAX}"]
 
 
 def is_null(device: str) -> bool:
-    """Whether a device of a node's own pool with this name is the null device, or a copy of it."""
+    """Return whether a device of a node's own pool with this name is the null device or one of its copies."""
     return device == nodepools.NULL_DEVICE or is_copy(device)
 
 
 def is_copy(device: str) -> bool:
-    """Whether it is one of several copies, by such a name."""
+    """Return whether this is the name of one of several copies."""
     return _COPY.fullmatch(device) is not None
 
 
 def offers(settings: NullDevice, *, shared: bool) -> tuple[plan.Offer, ...]:
-    """What a node publishes.
+    """Return the null devices to publish.
 
     Args:
         settings: the configuration.
-        shared: whether this API server lets many claims have one device.
+        shared: whether this API server lets many claims share one device.
     """
     if not settings.enabled:
         return ()
@@ -90,15 +90,15 @@ def shortage(settings: NullDevice, node_name: str) -> str:
 
 
 def label(requests: Iterable[str]) -> str:
-    """Return its CDI name behind the claim's uid: a container gets the variables of its own requests alone.
+    """Return its CDI name after the claim's uid: a container gets only the variables of its own requests.
 
-    No device's name has a dot, so it is never taken for a device.
+    No device's name has a dot, so this name never collides with a device.
     """
     return ".".join((nodepools.NULL_DEVICE, *requests))
 
 
 def content(claim_uid: str, requests: tuple[str, ...]) -> spec.Device:
-    """What a container gets instead of a device."""
+    """Return the container's edits instead of a device."""
     return spec.Device(
         name=f"{claim_uid}-{label(requests)}",
         edits=spec.ContainerEdits(env=tuple(f"{variable(request)}={VALUE}" for request in requests)),
@@ -106,10 +106,10 @@ def content(claim_uid: str, requests: tuple[str, ...]) -> spec.Device:
 
 
 def variable(request: str) -> str:
-    """`DRAWBAR_<REQUEST>`; what no variable's name may have becomes `_`."""
+    """Return `DRAWBAR_<REQUEST>`, with `_` for characters that no variable's name may have."""
     return "DRAWBAR_" + edits.ENVIRONMENT_SAFE.sub("_", request.upper())
 
 
 def is_here(pool: str, device: str, node_name: str) -> bool:
-    """Whether it is the null device of this node."""
+    """Return whether this is the null device of this node."""
     return is_null(device) and nodepools.is_pool(pool, node_name)

@@ -1,7 +1,7 @@
-"""The processes of the host that have files of the node's devices open.
+"""The processes of the host with open files of the node's devices.
 
-A file that stands for a whole driver, such as /dev/kfd, shows nothing about one device. Neither do the monitors of the
-vendors, which keep each device open for as long as they run.
+A file of a whole driver, such as /dev/kfd, proves nothing about one device. Neither do the vendors' monitors, which keep
+each device open all the time.
 
 A host without any process in its /proc is a mocked one. A daemon that sees only its own pod cannot tell, so each of its
 devices with a file counts as open.
@@ -27,7 +27,7 @@ MONITORS = frozenset(
         "smartd",
     }
 )
-"""By the first 15 characters of their names, as /proc/PID/comm has them."""
+"""The monitors, by the first 15 characters of their names, as in /proc/PID/comm."""
 _OF_DRIVERS = frozenset(
     {
         "/dev/kfd",
@@ -42,7 +42,7 @@ _OF_DRIVERS = frozenset(
 
 
 def find_openers(host: users.Host, cards: Iterable[model.Card]) -> dict[str, str]:
-    """Return by the address of a card the process that has it open, in words; cards that none has open are absent."""
+    """Return the process that has a card open, or why that is unknown, by the card's address; other cards are absent."""
     by_card = {
         card.address: users.of_nodes(node for node in card.device_nodes if node.path not in _OF_DRIVERS)
         for card in cards

@@ -1,13 +1,14 @@
-"""The writes that publish a node's own devices; pure.
+"""The writes to publish a node's own devices. Pure.
 
-Invariants, beside those of `slices.plan`:
+Invariants, in addition to those of `slices.plan`:
 
-- one slice per pool, so a taint is one write in place, no generation changes, and no pool is ever incomplete;
-- a device never changes its pool while it is published or remembered, wherever others come and go: a claim names both;
-- a taint keeps its `timeAdded` while it stays the same, also across a wipe by the kubelet: tolerations count from it;
-- a pool without a device is published only while devices are left to other components, which its annotation names;
-- where the API server does not keep taints, a device that others should be kept from is not published at all;
-- slices of pools that are not this node's are never touched.
+- Each pool has one slice. A taint is therefore one write in place, no generation changes, and no pool is ever incomplete.
+- A device never changes its pool while it is published or remembered, because a claim names both.
+- An unchanged taint keeps its `timeAdded`, also after the kubelet has deleted the slices, because tolerations count from
+  it.
+- A pool without devices is published only while devices are left to other components; its annotation names them.
+- If the API server does not keep taints, a device with a repelling taint is not published.
+- Slices of pools of other nodes are never changed.
 
 Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for taints.
 """
@@ -28,13 +29,13 @@ from drawbar.driver.slices import plan as slice_plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A device as it should be published.
+    """A device to publish.
 
     Attributes:
-        device: without taints.
-        taints: what its health asks for, worst first; None while that is not known, and what is published stands.
-        pool: where it must be, if a claim holds it there.
-        has_health: whether it can be ill, so that its health is watched.
+        device: the device, without taints.
+        taints: its taints for its health, worst first; None while unknown, to keep the published ones.
+        pool: the pool named by a claim that uses it; empty for any.
+        has_health: whether its health is watched.
     """
 
     device: slices.Device
@@ -48,15 +49,14 @@ class Observed:
     """The input of the plan.
 
     Attributes:
-        owner: the Node object, which the slices go with.
-        offers: names are unique.
-        published: the slices of this driver and node, of whatever pool.
-        remembered: what was published before, as far as it is known: slices that were wiped since.
+        owner: the Node object, with which the slices are deleted.
+        offers: the devices to publish, with unique names.
+        published: the slices of this driver and node, in any pool.
+        remembered: the formerly published slices, as far as known, including deleted ones.
         keeps_taints: whether this API server keeps taints of devices.
-        informs: whether it takes taints of effect None; one without that effect refuses the whole slice.
-        left_out: the devices that are left to other components, for the annotation of the node's first slice.
-        keeps_conditions: whether it keeps binding conditions of devices. Without them a pod waits on its node until its device is
-            ready.
+        informs: whether it accepts taints of effect None; without this effect it refuses the whole slice.
+        left_out: the devices left to other components, for the annotation of the node's first slice.
+        keeps_conditions: whether it keeps binding conditions of devices; without them a pod waits for its device on the node.
     """
 
     driver: str
@@ -72,7 +72,7 @@ class Observed:
 
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, ...]:
-    """Return the writes that publish what should be."""
+    """Return the writes to reach the desired slices."""
     ours = [each for each in observed.published if nodepools.is_pool(each.spec.pool.name, observed.node_name)]
     actual = _actual(observed, ours)
     form = encoding.Encoding.PER_DEVICE if observed.keeps_taints else encoding.Encoding.WITHDRAWN
@@ -80,7 +80,7 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, 
     first, note = nodepools.pool(observed.node_name), leftout.encode(observed.left_out)
     desired = _desired(observed, tuple(actual.values()), now)
     if note:
-        # Also without a device of its own, the pool shows what is left to others.
+        # The first pool carries the note, even without devices.
         desired.setdefault(first, [])
     for pool, devices in desired.items():
         content = encoding.encode(form, devices, informs=observed.informs)
@@ -103,7 +103,7 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, 
 
 
 def keys(observed: Observed) -> frozenset[verdicts.Key]:
-    """Every offer that has a health by the name and pool that it has or would have, published or not."""
+    """Return every offer with a health by its name and pool, published or not."""
     watched = {offer.device.name for offer in observed.offers if offer.has_health}
     return frozenset(
         verdicts.Key(pool=pool, device=name)
@@ -113,7 +113,10 @@ def keys(observed: Observed) -> frozenset[verdicts.Key]:
 
 
 def homes(observed: Observed, published: Iterable[slices.ResourceSlice]) -> dict[str, str]:
-    """The pool of each offer by its name: where a claim has it, where it is or was published, else the first with room."""
+    """Return the pool of each offer by its name.
+
+    It is the pool named by a claim, else the present or former pool, else the first one with room.
+    """
     pools = {
         device.name: listed.spec.pool.name
         for listed in (*observed.remembered, *published)
@@ -132,7 +135,7 @@ def homes(observed: Observed, published: Iterable[slices.ResourceSlice]) -> dict
 
 
 def _actual(observed: Observed, ours: list[slices.ResourceSlice]) -> Mapping[str, slices.ResourceSlice]:
-    """Each pool's slice; of several, which make the pool invalid, the one of the name that the pool gives it."""
+    """Return each pool's slice; of several, which make the pool invalid, the one with the pool's proper name."""
     by_pool: dict[str, slices.ResourceSlice] = {}
     for listed in sorted(ours, key=lambda listed: listed.metadata.name):
         pool = listed.spec.pool.name

@@ -1,11 +1,11 @@
-"""The node's own devices, for all that deal with them: the publisher, Prepare, and the health monitor.
+"""The node's own devices, for the publisher, Prepare, and the health monitor.
 
-Nothing is kept but what is being watched: which devices there are follows from the inventory, the attachments, the claims
-held here and the configuration, and is worked out anew each time.
+The pool stores no list of devices. It derives them each time from the inventory, the attachments, the claims on this
+node and the configuration. It remembers only watched devices, earlier results of the selector, and logged refusals.
 
-What the host itself uses (mounts, swap and holders of a disk, addresses of a network interface) is not offered. What cannot
-be seen counts as used: a node daemon that sees only its own pod's processes does not see the host's mounts, so it offers
-no disk.
+Devices in use by the host are not offered: a disk with mounts, swap or holders, a network interface with an address. An
+unknown use counts as use. A node daemon that sees only its own pod's processes does not see the host's mounts, so it
+offers no disk.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from drawbar.driver.node.local import nulls, plan, residents
 from drawbar.driver.node.treatment import plan as treatment_plan
 from drawbar.fabric.classes import DeviceClass
 
-# Of these interfaces those that must not be taken away, with the reason; None: unknown. `inventory.netdevs.held`.
+# Returns the interfaces in use, with the reason, or None if that is unknown; `inventory.netdevs.held`.
 Interfaces = Callable[[Collection[str]], dict[str, str] | None]
 
 
 def is_needed(cards: Iterable[model.Card]) -> bool:
-    """Whether there is a disk or a network interface to look at; most nodes offer neither."""
+    """Return whether a card has a disk or a network interface to check; most nodes offer neither."""
     return any(
         function.net_interfaces or any(node.block for node in function.device_nodes)
         for card in cards
@@ -41,18 +41,20 @@ def is_needed(cards: Iterable[model.Card]) -> bool:
 
 
 def used_by_host(host: users.Host, cards: Iterable[model.Card], interfaces: Interfaces) -> dict[str, str]:
-    """By the address of a card what the host uses it for; a card that it does not use is absent."""
+    """Return the host's use of each card, or why that is unknown, by the card's address; unused cards are absent."""
     uses: dict[str, str] = {}
     listed = tuple(cards)
     names = {name for card in listed for function in card.functions for name in function.net_interfaces}
     if names:
-        _network(listed, interfaces(names), uses)
+        _mark_interfaces(listed, interfaces(names), uses)
     if any(node.block for card in listed for node in card.device_nodes):
-        _disks(host, listed, uses)
+        _mark_disks(host, listed, uses)
     return uses
 
 
-def _network(cards: tuple[model.Card, ...], held: dict[str, str] | None, uses: dict[str, str]) -> None:
+def _mark_interfaces(
+    cards: tuple[model.Card, ...], held: dict[str, str] | None, uses: dict[str, str]
+) -> None:
     for card in cards:
         names = [name for function in card.functions for name in function.net_interfaces]
         if names and held is None:
@@ -62,7 +64,7 @@ def _network(cards: tuple[model.Card, ...], held: dict[str, str] | None, uses: d
                 uses[card.address] = f"network interface {name} {held[name]}"
 
 
-def _disks(host: users.Host, cards: tuple[model.Card, ...], uses: dict[str, str]) -> None:
+def _mark_disks(host: users.Host, cards: tuple[model.Card, ...], uses: dict[str, str]) -> None:
     blind = users.blindness(host.proc)
     for card in cards:
         nodes = [node for node in card.device_nodes if node.block]
@@ -79,11 +81,11 @@ def _disks(host: users.Host, cards: tuple[model.Card, ...], uses: dict[str, str]
 def published(
     resident: residents.Resident, attachment: attachments.DeviceAttachment | None = None
 ) -> slices.Device:
-    """The device with everything a claim can select it by, and without taints.
+    """Return the device with all attributes and capacities for selection, without taints.
 
     Args:
         resident: the device.
-        attachment: of the card that it is a virtual function of, where a fabric attached that.
+        attachment: the attachment of a virtual function's card, if a fabric attached it.
     """
     amount = memory_bytes(resident)
     values = attributes.from_card(resident.card)
@@ -98,7 +100,7 @@ def published(
 
 
 def held_back(device: slices.Device, driver: str) -> slices.Device:
-    """Return the device with the conditions for which the scheduler waits before it binds a pod."""
+    """Return the device with binding conditions: the scheduler waits for them before it binds a pod."""
     return msgspec.structs.replace(
         device,
         binds_to_node=True,
@@ -108,7 +110,7 @@ def held_back(device: slices.Device, driver: str) -> slices.Device:
 
 
 def memory_bytes(resident: residents.Resident) -> int:
-    """The memory of its CXL memory devices; 0 where the kernel does not say."""
+    """Return the memory of its CXL memory devices; 0 if the kernel does not show it."""
     return sum((memdev.ram_bytes or 0) + (memdev.pmem_bytes or 0) for memdev in resident.card.memdevs)
 
 
@@ -117,24 +119,24 @@ log = logging.getLogger(__name__)
 LEAVING = verdicts.Taint(
     key=taints.RELEASING.key, value=taints.RELEASING.value, effect=verdicts.Effect.NO_SCHEDULE
 )
-"""Of a virtual function that a claim has while its card is being detached: no other claim gets it after that one."""
+"""The taint of a virtual function in use while its card is being detached: no further claim gets it."""
 REFUSED_MAX = 256
-"""Devices whose reason is remembered so that it is said once; more say it again."""
+"""The number of refused devices whose reason is remembered and logged once; further ones are logged each time."""
 
 
 class Health(Protocol):
-    """The part of the health monitor that this needs; `health.monitor.Monitor`."""
+    """The used part of the health monitor; `health.monitor.Monitor`."""
 
     def verdict(self, key: verdicts.Key) -> verdicts.Verdict:
-        """The verdict on a device."""
+        """Return the verdict on a device."""
         ...
 
     def watch(self, key: verdicts.Key, supplier: Callable[[], model.Card | None]) -> None:
-        """Watches a device from now on."""
+        """Start to watch a device."""
         ...
 
     def unwatch(self, key: verdicts.Key) -> None:
-        """Forgets a device."""
+        """Stop watching a device."""
         ...
 
 
@@ -143,40 +145,40 @@ def _extra(name: str) -> dict[str, object]:
 
 
 class Neighbours(Protocol):
-    """The part of `neighbours.Neighbours` that this needs."""
+    """The used part of `neighbours.Neighbours`."""
 
     async def judge(
         self, candidates: Collection[residents.Resident], held: Collection[str], offered: Collection[str]
     ) -> Mapping[str, str]:
-        """Return why a device is left to another component, by its name."""
+        """Return why a device is left to another component, by the device's name."""
         ...
 
     @property
     def left_out(self) -> tuple[leftout.LeftOut, ...]:
-        """The devices that the last judgement left to them."""
+        """Return the devices that the last judgement left to other components."""
         ...
 
     @property
     def again_seconds(self) -> float | None:
-        """When the next judgement is due; None: never."""
+        """Return the seconds until the next judgement; None: never."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Where the pool learns what it works from; each is asked anew every time.
+    """The sources of the pool, asked again for each survey.
 
     Attributes:
-        inventory: what the kernel shows now.
-        attached: the DeviceAttachments of this node.
-        held: pool and name of each device that a claim holds on this node; a pool that is not recorded is empty.
+        inventory: returns the current inventory.
+        attached: returns the DeviceAttachments of this node.
+        held: returns pool and name of each device in use by a claim on this node; an unrecorded pool is empty.
         interfaces: see `Interfaces`.
-        unclean: the taint of a device that is not clean yet, by name.
-        failed: the taint of a device that did not become ready for a claim, by name.
-        held_back: called when a device is offered whose pods are bound only when it is ready.
-        host: where the host's mounts are looked at.
-        boot_id: of this kernel.
-        neighbours: the other components that offer devices of this node; None: there is none.
+        unclean: returns the taint of a device that is not clean yet, by name.
+        failed: returns the taint of a device that did not become ready for a claim, by name.
+        held_back: called for each offered device with binding conditions.
+        host: the paths to look for the host's mounts.
+        boot_id: the running kernel's boot id.
+        neighbours: the other components that offer devices of this node, or None.
     """
 
     inventory: Callable[[], index.Inventory]
@@ -192,7 +194,7 @@ class Surroundings:
 
 
 class _Residents:
-    """The residents by class, as of one inventory: a snapshot never changes, and is the same until something does."""
+    """The residents by class, cached for one inventory: a snapshot never changes, and a change makes a new one."""
 
     def __init__(self, inventory: Callable[[], index.Inventory]) -> None:
         self._inventory = inventory
@@ -214,7 +216,7 @@ class _Residents:
         return self._residents[device_class]
 
     def _group(self, snapshot: index.Inventory) -> None:
-        """Sort the cards by class. A class whose cards are all the same as before keeps its residents."""
+        """Sort the cards by class. A class with the same cards as before keeps its residents."""
         before, self._cards = self._cards, {}
         for card in snapshot.cards:
             self._cards.setdefault(card.functions[0].device_class, []).append(card)
@@ -247,7 +249,7 @@ class LocalPool:
         self._contained = contained or containment.Uncontained()
         self._driver = driver
         self._evaluator = evaluator or evaluation.Inline()
-        # By name what a device showed, and why the selector does not take it; None where it does.
+        # By name, the judged device, and why the selector rejects it, or None if it does not.
         self._judged: dict[str, tuple[slices.Device | None, str | None]] = {}
         self._node_name = node_name
         self._wanted = wanted
@@ -258,13 +260,13 @@ class LocalPool:
         self._residents = _Residents(surroundings.inventory)
 
     def owns(self, pool: str) -> bool:
-        """Whether devices of that pool live here."""
+        """Return whether that pool is one of this node."""
         return nodepools.is_pool(pool, self._node_name)
 
     def card(self, pool: str, device: str) -> model.Card | None:
-        """The device as it is now, offered or not; None while it is not here, or for what a fabric brought.
+        """Return the device's current card, offered or not, or None if it is not here or belongs to a fabric.
 
-        A virtual function of a card that is attached by hand, or lent by its claim, is this node's.
+        A virtual function belongs to this node if its card is lent (`residents.lender`).
         """
         resident = self._residents.find(device) if self.owns(pool) else None
         if resident is None:
@@ -275,12 +277,12 @@ class LocalPool:
         return None if problem is not None else resident.card
 
     def lender(self, pool: str, device: str) -> attachments.DeviceAttachment | None:
-        """Return the attachment of the card that the device is a virtual function of; None of any other device."""
+        """Return the attachment that lends a virtual function's card, or None for any other device."""
         resident = self._residents.find(device) if self.owns(pool) else None
         return self._lender(resident) if resident is not None else None
 
     def virtual_functions(self, attachment: attachments.DeviceAttachment) -> frozenset[str]:
-        """Return the names of the virtual functions that the attachment's card has on this node, offered or not."""
+        """Return the names of the virtual functions of the attachment's card on this node, offered or not."""
         listed = (resident for each in DeviceClass for resident in self._residents.of_class(each).values())
         return residents.virtual_functions(listed, attachment, self._around.boot_id)
 
@@ -292,29 +294,29 @@ class LocalPool:
         return residents.lender(resident, self._around.attached(), self._driver, self._around.boot_id)
 
     def device_class(self, pool: str, device: str) -> str:
-        """One of `drawbar.fabric.classes.DeviceClass`; `other` for a device that is not here."""
+        """Return one of `drawbar.fabric.classes.DeviceClass`; `other` for a device that is not here."""
         card = self.card(pool, device)
         return card.first.device_class.value if card is not None else "other"
 
     async def survey(self, published_slices: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
-        """What should be published now.
+        """Return the devices to publish now.
 
         Args:
-            published_slices: what is or was published. A device of it that a claim holds stays although it has vanished: with a
-                taint the claim's pod can be evicted, without the device it never would be.
+            published_slices: the present and former slices. A device in use by a claim stays in them after it has disappeared:
+                with a taint the claim's pod can be evicted, without the device it never would be.
         """
         candidates = self._candidates()
-        # Read once: for each device and pool anew, it would be most of what a survey costs.
+        # Read once: a read for each device and pool would dominate the cost of a survey.
         held = frozenset(self._around.held())
         pools = {
             device: pool or nodepools.pool(self._node_name)
             for pool, device in held
             if not pool or self.owns(pool)
         }
-        # What a claim holds is in use by that claim: it need not be looked at.
+        # A device in use by a claim needs no check for the host's use.
         cards = tuple(candidate.card for candidate in candidates if candidate.name not in pools)
-        busy = await self._busy(cards)
-        # Of a device that cannot be described, the others are offered all the same.
+        busy = await self._find_busy(cards)
+        # A device that cannot be described must not prevent the offer of the others.
         devices: dict[str, slices.Device] = {}
         for candidate in candidates:
             with self._contained.attempt(
@@ -322,7 +324,7 @@ class LocalPool:
             ):
                 devices[candidate.name] = published(candidate, self._lender(candidate))
         candidates = tuple(candidate for candidate in candidates if candidate.name in devices)
-        await self._judge(devices)
+        await self._evaluate_selector(devices)
         chosen = residents.choose(
             candidates,
             self._wanted,
@@ -339,8 +341,8 @@ class LocalPool:
         if self._around.neighbours is not None:
             offered = {device.name for each in published_slices for device in each.spec.devices}
             elsewhere = await self._around.neighbours.judge(chosen.offered, pools.keys(), offered)
-        self._say({**chosen.refused, **elsewhere})
-        lost = self._lost(published_slices, held)
+        self._log_refused({**chosen.refused, **elsewhere})
+        lost = self._lost_offers(published_slices, held)
         return lost + tuple(
             plan.Offer(
                 device=self._with_conditions(candidate, devices[candidate.name]),
@@ -353,18 +355,18 @@ class LocalPool:
 
     @property
     def left_out(self) -> tuple[leftout.LeftOut, ...]:
-        """The devices that the last survey left to other components of the node."""
+        """Return the devices that the last survey left to other components of the node."""
         neighbours = self._around.neighbours
         return neighbours.left_out if neighbours is not None else ()
 
     @property
     def again_seconds(self) -> float | None:
-        """When the next survey is due, if nothing changes before; None: never."""
+        """Return the seconds until the next survey if nothing changes before; None: never."""
         neighbours = self._around.neighbours
         return neighbours.again_seconds if neighbours is not None else None
 
     def watch(self, keys: frozenset[verdicts.Key]) -> None:
-        """Has the health of just these devices of the pool watched."""
+        """Watch the health of exactly these devices of the pool."""
         watched = frozenset(self._watched.values())
         if self._health is None or keys == watched:
             return
@@ -375,19 +377,19 @@ class LocalPool:
         self._watched = {key.device: key for key in keys}
 
     def _with_conditions(self, resident: residents.Resident, device: slices.Device) -> slices.Device:
-        # What a fabric's attachment lends is as ready as that.
+        # A lent virtual function is ready together with its card's attachment.
         is_own = self._lender(resident) is None
         if not is_own or resident.card.first.device_class.value not in self._wanted.bind_when_ready:
             return device
         self._around.held_back()
         return held_back(device, self._driver)
 
-    async def _busy(self, cards: tuple[model.Card, ...]) -> Mapping[str, str]:
+    async def _find_busy(self, cards: tuple[model.Card, ...]) -> Mapping[str, str]:
         if not is_needed(cards):
             return {}
         return await asyncio.to_thread(used_by_host, self._around.host, cards, self._around.interfaces)
 
-    def _lost(
+    def _lost_offers(
         self, published_slices: tuple[slices.ResourceSlice, ...], held: frozenset[tuple[str, str]]
     ) -> tuple[plan.Offer, ...]:
         return tuple(
@@ -409,8 +411,8 @@ class LocalPool:
         classes = [offered for offered in DeviceClass if offered.value in self._wanted.classes]
         return tuple(resident for each in classes for resident in self._residents.of_class(each).values())
 
-    async def _judge(self, devices: Mapping[str, slices.Device]) -> None:
-        """Has the selector evaluated for each device that shows something else than when it was evaluated last."""
+    async def _evaluate_selector(self, devices: Mapping[str, slices.Device]) -> None:
+        """Evaluate the selector for each device that changed since its last evaluation."""
         if not self._wanted.selector:
             return
         self._judged = {
@@ -424,7 +426,7 @@ class LocalPool:
         outcome = await self._evaluator.evaluate(self._wanted.selector, self._driver, fresh)
         answers = outcome.answers or [evaluation.Answer(fault=outcome.fault)] * len(fresh)
         for device, answer in zip(fresh, answers, strict=True):
-            # What may come to something else is asked again the next time.
+            # A provisional answer is not remembered, so that the next survey asks again.
             shown = device if outcome.again_seconds is None else None
             self._judged[device.name] = shown, _mismatch(answer)
 
@@ -442,7 +444,7 @@ class LocalPool:
         verdict = self._health.verdict(key) if key is not None else verdicts.UNKNOWN
         return None if verdict.status is verdicts.Status.UNKNOWN and not verdict.taints else verdict.taints
 
-    def _say(self, refused: Mapping[str, str]) -> None:
+    def _log_refused(self, refused: Mapping[str, str]) -> None:
         for name, reason in refused.items():
             if self._refused.get(name) != reason:
                 log.info("device is not offered: %s", reason, extra={"device": name})

@@ -1,13 +1,13 @@
-"""Publishes the node's own pools, one write per action of `plan`.
+"""The publisher of the node's own pools, with one write for each action of `plan`.
 
-The kubelet deletes every slice of its node when it starts, and a driver's when its last plugin has been gone for 30 s:
-a deletion is answered at once, and again and again after growing pauses, should another instance of ours with another
-configuration delete what this one publishes. Every few minutes the slices are listed anew, past our own copy of them:
-publishers that trusted their watch alone have lost slices for good (kubernetes/kubernetes#140011).
+The kubelet deletes every slice of its node at its start, and a driver's slices 30 s after its last plugin has gone. The
+first deletion is undone at once. Repeated deletions are undone after growing pauses, in case another instance with
+another configuration keeps deleting these slices. Every few minutes the slices are listed from the API server, bypassing
+the local copy. Publishers that relied only on their watch have lost slices for good (kubernetes/kubernetes#140011).
 
-A write is compared with what the API server stored. What it dropped is adopted, said once, and asked for again at the
-next full round with a dry run: the gate may have been turned on since. Where the null device is offered, that is asked
-before the first write, too, so a start leaves its copies as they are.
+The result of a write is compared with the request. Fields dropped by the API server are remembered and logged once. The
+next full round probes them again with a dry run, because the gate may have been enabled since. If the null device is
+offered, this probe also precedes the first write. A restart therefore leaves its copies unchanged.
 """
 
 import asyncio
@@ -33,22 +33,22 @@ log = logging.getLogger(__name__)
 
 RESYNC_SECONDS = 300.0
 RESYNC_JITTER = 0.2
-# What changes together is written together: the functions of a card, all slices that a kubelet wipes.
+# Changes in quick succession are written together: the functions of a card, or all slices deleted by a kubelet.
 SETTLE_SECONDS = 0.02
 FAILED_FIRST_SECONDS = 0.2
 FAILED_MAX_SECONDS = 60.0
 DISTURBED_FIRST_SECONDS = 0.5
 DISTURBED_MAX_SECONDS = 30.0
-# A kubelet wipes once per start; more often than this is another client that disagrees.
+# A kubelet deletes slices once per start. More frequent deletions come from another client.
 CALM_SECONDS = 60.0
 
 
 class Pace:
-    """The pauses of one publisher; times are seconds of a clock that only goes forward.
+    """The pauses of one publisher; times are seconds of a monotonic clock.
 
-    A failed round is made again after a pause that grows with the failures in a row. A change by another writer, such as
-    the wipe of a kubelet that starts, is answered at once; if it happens again soon after, then after a growing pause: two
-    writers who disagree must not chase each other.
+    A failed round is repeated after a pause that grows with consecutive failures. The first change by another writer, such as
+    the deletion by a starting kubelet, is undone at once. Further changes soon after are undone after growing pauses, so that
+    two writers that disagree do not chase each other.
     """
 
     def __init__(self, *, jitter: random.Random) -> None:
@@ -61,15 +61,15 @@ class Pace:
         self._counted_at = float("-inf")
 
     def succeeded(self) -> None:
-        """A round went through."""
+        """Note a successful round."""
         self._failures.reset()
 
     def failed(self) -> float:
-        """A round failed; gives the pause in seconds."""
+        """Note a failed round; return the pause in seconds."""
         return self._failures.failed()
 
     def disturbed(self, now: float) -> None:
-        """Another client deleted or changed a slice of ours. What happens together counts once; what goes on, again."""
+        """Note that another client deleted or changed a slice; changes in quick succession count once."""
         if now - self._disturbed_at > CALM_SECONDS:
             self._disturbances.reset()
             self._pause, self._counted_at = 0.0, now
@@ -78,11 +78,11 @@ class Pace:
         self._disturbed_at = now
 
     def disturbed_pause(self, now: float) -> float:
-        """Seconds to wait before it is written again; none after the first time in a long while."""
+        """Return the seconds to wait before the next write; 0 after the first disturbance in a long while."""
         return self._pause if now - self._disturbed_at <= CALM_SECONDS else 0.0
 
 
-# With these dropped, something else is published.
+# If the API server drops one of these, the plan changes.
 _DECISIVE = frozenset({"taints", encoding.SHARING}) | encoding.CONDITIONS
 _INFORMATION = "taints of effect None"
 
@@ -92,29 +92,29 @@ def _monotonic() -> float:
 
 
 class Devices(Protocol):
-    """What is published; `pool.LocalPool`."""
+    """The source of the devices to publish; `pool.LocalPool`."""
 
     async def survey(self, published_slices: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
-        """Return what should be published now; `published_slices` is what is or was published."""
+        """Return the devices to publish now; `published_slices` are the present and former slices."""
         ...
 
     def watch(self, keys: frozenset[verdicts.Key]) -> None:
-        """Have the health of just these devices watched."""
+        """Watch the health of exactly these devices."""
         ...
 
     @property
     def left_out(self) -> tuple[leftout.LeftOut, ...]:
-        """The devices that the last survey left to other components."""
+        """Return the devices that the last survey left to other components."""
         ...
 
     @property
     def again_seconds(self) -> float | None:
-        """When the next survey is due, if nothing changes before; None: never."""
+        """Return the seconds until the next survey if nothing changes before; None: never."""
         ...
 
 
 class Publisher:
-    """The one writer of the pools of this node."""
+    """The single writer of this node's pools."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Publisher:
         self._dropped: frozenset[str] = frozenset()
         self._writing = ""
         self._holds_back = False
-        # By pool what was written last, and the version that it had then.
+        # By pool, the last written content and its resource version.
         self._settled: dict[str, tuple[slices.SliceSpec, dict[str, str], str]] = {}
         self._foreign: frozenset[str] = frozenset()
         self._fields = f"spec.driver={driver},spec.nodeName={node_name}"
@@ -155,7 +155,7 @@ class Publisher:
             api,
             kinds.SLICE,
             into=slices.ResourceSlice,
-            changed=self._seen,
+            changed=self._slice_changed,
             fields=self._fields,
             contained=self._contained,
             recorder=recorder,
@@ -166,7 +166,7 @@ class Publisher:
         self._refused = ""
 
     def count_unreadable(self) -> dict[str, float]:
-        """Return the number of the node's slices that cannot be read, by the plural of their kind."""
+        """Return the number of the node's unreadable slices, by the plural of their kind."""
         return mirror.count_unreadable((self._published,))
 
     def _unreadable_changed(
@@ -177,12 +177,12 @@ class Publisher:
 
     @property
     def dropped_fields(self) -> tuple[str, ...]:
-        """What the API server does not take or keep of a device, as far as it was tried."""
+        """Return the device fields that the API server rejects or drops, as far as known."""
         return tuple(sorted(self._dropped))
 
     @property
     def published(self) -> tuple[slices.ResourceSlice, ...]:
-        """The pools as they are."""
+        """Return this node's pools, as they are now."""
         return tuple(
             published_slice
             for published_slice in self._published
@@ -190,11 +190,11 @@ class Publisher:
         )
 
     def changed(self) -> None:
-        """Look again soon: the inventory, an attachment, or what claims hold has changed."""
+        """Survey again soon, after a change of the inventory, an attachment, or the devices in use by claims."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Publish until cancelled; what is published then stays."""
+        """Publish until cancelled; the published slices then stay."""
         async with asyncio.TaskGroup() as tasks:
             self._contained.start(tasks, self._published.worker, self._published.run)
             self._contained.start(tasks, "local-pool", self._publish)
@@ -208,7 +208,7 @@ class Publisher:
             try:
                 with attempt:
                     if not is_asked:
-                        await self._ask()
+                        await self._probe_fields()
                         is_asked = True
                     if loop.time() >= resync_at:
                         await self._relist()
@@ -227,7 +227,7 @@ class Publisher:
             await self._wait(pause)
 
     async def _wait(self, seconds: float) -> None:
-        """Until something changed, or for so long; then what else changes with it has a moment to do so."""
+        """Wait until something changes or the time is up; after a change, wait a moment longer for related changes."""
         try:
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._wake.wait()
@@ -238,13 +238,13 @@ class Publisher:
         )
 
     async def _round(self) -> None:
-        """One look at what should be there and at what is, and the writes between them."""
+        """Compare the desired with the published slices, and write the difference."""
         remembered = tuple(self._remembered.values())
         nothing = nulls.offers(self._null, shared=encoding.SHARING not in self._dropped)
         offers = (*await self._devices.survey(remembered), *nothing)
         self._holds_back = any(offer.device.binding_conditions for offer in offers)
         published = tuple(self._published)
-        self._say_foreign(published)
+        self._report_foreign(published)
         left_out = self._devices.left_out
         if not offers and not left_out and not self.published:
             self._devices.watch(frozenset())
@@ -261,7 +261,7 @@ class Publisher:
             left_out=left_out,
             keeps_conditions=encoding.CONDITIONS.isdisjoint(self._dropped),
         )
-        # Also what is not published for its health's sake: it is to come back.
+        # This includes devices withdrawn for their health, so that they can return.
         self._devices.watch(plan.keys(observed))
         writes = [
             action for action in plan.plan(observed, self._time_of_day()) if not self._is_settled(action)
@@ -274,14 +274,14 @@ class Publisher:
             try:
                 dropped = await self._write(action)
             except retries.OF_ONE_SLICE as error:
-                # A refused slice delays itself, and no other one.
+                # A refused slice does not delay the others.
                 self._retries.refuse(action, before, error)
                 if self._retries.is_over:
                     break
                 continue
             self._retries.accept(action)
             if dropped:
-                # Decided for an API server that keeps more than this one does.
+                # The plan assumed fields that this API server drops.
                 self._wake.set()
                 return
         self._report_refused(self._retries.message())
@@ -289,13 +289,13 @@ class Publisher:
             raise self._retries.stale
 
     async def _write(self, action: slice_plan.Write) -> bool:
-        """Carry out a write; return whether the API server was found to drop what decides."""
+        """Carry out a write; return whether the API server turned out to drop a field that changes the plan."""
         self._writing = action.slice.metadata.name
         try:
             stored = await self._writer.write(action)
-            dropped = stored is not None and self._take(action.slice, stored)
+            dropped = stored is not None and self._note_result(action.slice, stored)
         except kube_errors.Invalid as error:
-            # Releases up to 1.34 do not know the effect None.
+            # Kubernetes releases up to 1.34 reject the effect None.
             if isinstance(action, slice_plan.Delete) or not encoding.informs(action.slice.spec):
                 raise
             log.info("taints of effect None are not taken, so they are left out: %s", error)
@@ -308,7 +308,7 @@ class Publisher:
         return dropped
 
     def _report_refused(self, message: str) -> None:
-        """Log which slices are refused, and emit an Event on the Node, once for each news of that."""
+        """Log the refused slices and emit an Event on the Node, once for each new message."""
         if message and message != self._refused and self._owner is not None:
             log.warning("%s", message)
             self._recorder.node_warning(
@@ -316,10 +316,10 @@ class Publisher:
             )
         self._refused = message
 
-    def _take(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> bool:
-        """Note what became of a write; return whether the API server was found to drop what decides."""
+    def _note_result(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> bool:
+        """Note the result of a write; return whether the API server turned out to drop a field that changes the plan."""
         if self._published.get(stored.metadata.name) != stored:
-            # Another client wrote after us, and the watch reported it first.
+            # Another client wrote later, and the watch reported that first.
             self._wake.set()
         self._settled[wanted.spec.pool.name] = (
             wanted.spec,
@@ -329,7 +329,7 @@ class Publisher:
         return self._adopt(encoding.lost(wanted.spec, stored.spec))
 
     def _is_settled(self, action: slice_plan.Write) -> bool:
-        """Whether just this was written before, and the API server made of it what is there now."""
+        """Return whether exactly this was written before, with the present slice as its result."""
         wanted = action.slice
         settled = self._settled.get(wanted.spec.pool.name)
         return isinstance(action, slice_plan.Replace) and settled == (
@@ -347,7 +347,7 @@ class Publisher:
                 "conditions a pod waits for its device on the node",
                 extra={"fields": ",".join(sorted(fresh))},
             )
-        # Where there are copies, an instance before this one has said so.
+        # If copies exist, an earlier instance has reported this.
         names = (device.name for each in self.published for device in each.spec.devices)
         is_news = encoding.SHARING in fresh and not any(map(nulls.is_copy, names))
         if is_news and self._owner is not None:
@@ -367,25 +367,25 @@ class Publisher:
         return self._owner
 
     async def _relist(self) -> None:
-        """Lists past our own copy, and asks again for what was dropped."""
+        """List the slices from the API server into the local copy, and probe dropped fields again."""
         listing = await self._api.list_all(kinds.SLICE, into=slices.ResourceSlice, fields=self._fields)
-        there = {listed.metadata.uid for listed in listing.items}
-        there |= {left.metadata.uid for left in listing.unreadable}
+        listed_uids = {listed.metadata.uid for listed in listing.items}
+        listed_uids |= {left.metadata.uid for left in listing.unreadable}
         for former in tuple(self._published):
-            if former.metadata.uid not in there:
+            if former.metadata.uid not in listed_uids:
                 self._published.unlearn(former)
         for listed in listing.items:
             self._published.learn(listed)
         self._settled.clear()
         if _DECISIVE & self._dropped:
-            await self._ask()
+            await self._probe_fields()
         else:
             self._dropped = frozenset()
 
-    async def _ask(self) -> None:
-        """Finds out what the API server drops, without a write."""
+    async def _probe_fields(self) -> None:
+        """Find out which fields the API server drops, without a write."""
         if self._null.enabled:
-            # Gets an Event, should it be short of null devices.
+            # The Node is needed for an Event about a shortage of null devices.
             await self._node()
         fields = await slice_publisher.probe_node(
             self._api,
@@ -397,8 +397,8 @@ class Publisher:
         self._dropped &= fields
         self._adopt(fields)
 
-    def _seen(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
-        """A slice changed: by a write of ours that is going on, or by another client."""
+    def _slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
+        """Handle a change of a slice, by this publisher's current write or by another client."""
         changed = new or old
         if changed is None or not nodepools.is_pool(changed.spec.pool.name, self._node_name):
             return
@@ -409,11 +409,11 @@ class Publisher:
         if old is not None:
             self._pace.disturbed(asyncio.get_running_loop().time())
         if new is None:
-            # Perhaps because the Node is gone and there is another of its name: the slices go with it.
+            # The Node may have been replaced by another of the same name; its slices are deleted with it.
             self._owner = None
         self._wake.set()
 
-    def _say_foreign(self, published: tuple[slices.ResourceSlice, ...]) -> None:
+    def _report_foreign(self, published: tuple[slices.ResourceSlice, ...]) -> None:
         names = {published_slice.metadata.name for published_slice in published}
         foreign = frozenset(names - {published_slice.metadata.name for published_slice in self.published})
         if foreign - self._foreign:
@@ -425,12 +425,12 @@ class Publisher:
 
 
 def _next_resync(seconds: float, jitter: random.Random) -> float:
-    """Return when to list next, in the loop's time."""
+    """Return the time of the next list, on the loop's clock."""
     return asyncio.get_running_loop().time() + seconds * jitter.uniform(1.0, 1.0 + RESYNC_JITTER)
 
 
 async def say_conflicts(cdi_dir: Path, driver: str) -> None:
-    """Logs where a file that is not ours names a device of ours."""
+    """Log each device of this driver that another CDI file names, too."""
     try:
         listed = await asyncio.to_thread(conflicts, cdi_dir, driver)
     except cdi_errors.CdiError as error:
@@ -441,10 +441,10 @@ async def say_conflicts(cdi_dir: Path, driver: str) -> None:
 
 
 def conflicts(cdi_dir: Path, driver: str) -> list[files.Conflict]:
-    """Every device of our files that another file names, too. Reads all of them, so call it in a thread.
+    """Return every device of this driver's CDI files that another file names, too. Reads all files, so call it in a thread.
 
     Raises:
-        cdi.errors.CdiError: one of our files, or the directory, cannot be read.
+        cdi.errors.CdiError: one of the driver's files, or the directory, cannot be read.
     """
     listed: list[files.Conflict] = []
     for owner in sorted(files.owners(cdi_dir, driver)):

@@ -1,19 +1,19 @@
-"""The devices that are built into a node: their names, and which of them are offered; pure.
+"""The devices built into a node: their names, and the choice of those to offer. Pure.
 
-A device is named after its serial number where it has one that no other card of the node claims, else after its PCI
-address: `gpu-48-b0-2d-00-00-00-00-01`, `fpga-0000-65-00-0`. A claim may outlive a reboot, and addresses move when a card
-is added; serial numbers do not. A virtual function is named after its card and its number among its kind.
+A device is named after its serial number if no other card of the node has the same, otherwise after its PCI address:
+`gpu-48-b0-2d-00-00-00-00-01`, `fpga-0000-65-00-0`. A claim may outlive a reboot. Addresses change when a card is added;
+serial numbers do not. The name of a virtual function is that of its card with its number.
 
-Invariants, whatever is configured:
+Invariants, for any configuration:
 
-- nothing that a fabric brought, or may have brought, is offered: what an attachment of this node means, and what sits in
-  a hot-plug slot that the configuration does not claim for the node; except the virtual functions of a card that is
-  attached by hand, or for a claim whose class has them offered (`lender`), which are here alone;
-- nothing that the host lives on is offered: a disk that the host uses, a network interface with an address, a bridge,
-  the screen of a management controller. A device that a claim holds here stays offered, for its claim is who uses it;
-- a card is offered whole, or as its virtual functions, never both.
+- No fabric device is offered, not even a possible one. These are the devices of this node's attachments, and devices in a
+  hot-plug slot that the configuration does not assign to the node. The exception is a lent card (`lender`): attached by
+  hand, or for a claim whose class offers its virtual functions. These virtual functions are offered.
+- No device that the host needs is offered: a disk in use, a network interface with an address, a bridge, the screen of a
+  management controller. A device in use by a claim here stays offered, because the claim is its user.
+- A card is offered as a whole or as its virtual functions, never both.
 
-Each refused device comes with the reason, for operators ask why their device is not offered.
+Each refused device has a reason, because operators ask for it.
 
 Source: `resource.k8s.io/v1` Device.name (a DNS label), ResourcePool.name (DNS subdomains joined by `/`).
 """
@@ -31,51 +31,51 @@ from drawbar.driver.api import attachments, deviceplugins
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 
-# GPUs, accelerators and FPGAs have drivers and device plugins of their vendors, which an installation must not disturb.
+# GPUs, accelerators and FPGAs have vendors' drivers and device plugins, which an installation must not disturb.
 DEFAULT_CLASSES = ("cxl-memory",)
 QUIET_MAX_SECONDS = 86_400.0
 CLAIMS_LOAD = ("fpga",)
-"""Classes of which any claim may ask that a device is made ready for it."""
-# Chipset parts, USB controllers and whatever else has no class of ours.
+"""Classes whose claims may ask for work on the device first, such as the load of a bitstream."""
+# Chipset parts, USB controllers and all other devices without a class.
 NEEDS_SELECTOR = DeviceClass.OTHER
 
 
 class Clean(enum.StrEnum):
-    """What is done about the traces of a device's user before another one gets it."""
+    """The treatment of a device between two users."""
 
     BY_CLASS = "by-class"
     """Disks are erased, and each function is reset."""
     NONE = "none"
-    """Nothing."""
+    """No treatment."""
     RESET = "reset"
     """Each function is reset."""
     ERASE = "erase"
-    """The user's data are erased where the class has a way to, and each function is reset."""
+    """The user's data are erased if the class can, and each function is reset."""
 
     @property
     def way(self) -> attachments.Clean | None:
-        """The same as a DeviceAttachment has it."""
+        """Return the value for a DeviceAttachment, or None for `by-class`."""
         return None if self is Clean.BY_CLASS else attachments.Clean(self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which devices of a node are in its own pool.
+    """The choice of devices in the node's own pool.
 
     Attributes:
-        enabled: whether there is a local pool at all.
-        classes: the classes of device that are offered.
+        enabled: whether there is a local pool.
+        classes: the offered classes of device.
         selector: a CEL expression over `device`, as in a DeviceClass; only devices for which it is true are offered.
-        slots: names of hot-plug slots, or patterns such as `*`, in which devices of this node sit. What sits in any
-            other hot-plug slot is taken for a fabric's.
-        virtual_functions: offer the virtual functions of a device that has some, each by itself, in its place.
-        clean: what is done about the traces of a claim on a device, before another claim gets it.
+        slots: names of hot-plug slots for this node's devices, or patterns such as `*`. A device in any other hot-plug slot
+            counts as a fabric's.
+        virtual_functions: offer a device's virtual functions, each by itself, instead of the device.
+        clean: the treatment of a device after a claim, before another claim gets it.
         bind_when_ready: the classes of device whose pods are bound to the node only when the device is ready.
         despite_others: names of devices, or patterns such as `gpu-*`, that are offered even if another driver, a device
             plugin or a process of the host has them.
-        plugin_resources: cards that stand behind further extended resources, as `example.com/*=nic`, `x.io/fec=0x8086`,
+        plugin_resources: the cards behind further extended resources, as `example.com/*=nic`, `x.io/fec=0x8086`,
             `x.io/fec=0x8086:accelerator` or `x.io/y=none`.
-        quiet_seconds: how long after another driver or a device plugin last had a device it is offered.
+        quiet_seconds: the time before a device is offered after another driver or a device plugin last had it.
     """
 
     enabled: bool = True
@@ -94,16 +94,16 @@ class Selection:
         return self.enabled and self.virtual_functions and device_class in self.classes
 
     def is_offered_anyway(self, name: str) -> bool:
-        """Whether the device is offered whatever other components have it."""
+        """Return whether the device is offered even if other components have it."""
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.despite_others)
 
     def has_slot(self, name: str) -> bool:
-        """Whether devices in that hot-plug slot are this node's."""
+        """Return whether devices in that hot-plug slot belong to this node."""
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.slots)
 
 
 def problems(settings: Selection) -> list[str]:
-    """One sentence for each wrong value."""
+    """Return one sentence for each invalid value."""
     offered = [offered_class.value for offered_class in OFFERED_CLASSES]
     wrong = [
         f"the local pool has no class of device {name!r}: choose of {', '.join(offered)}"
@@ -118,7 +118,7 @@ def problems(settings: Selection) -> list[str]:
         wrong.append("the local pool has no class of device: name some, or turn it off")
     parsed = map(deviceplugins.parse, settings.plugin_resources)
     wrong += [f"the local pool's pluginResources: {fault}" for fault in parsed if isinstance(fault, str)]
-    # Written so that it holds for no NaN.
+    # NaN fails this comparison.
     if not 0 <= settings.quiet_seconds <= QUIET_MAX_SECONDS:
         wrong.append(
             f"the local pool's quietSeconds {settings.quiet_seconds} is not a number of seconds from 0 to {QUIET_MAX_SECONDS:g}"
@@ -137,12 +137,12 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
-    """Something of this node that can be given out as one device.
+    """A device of this node, for one claim at a time.
 
     Attributes:
         name: its DRA name.
-        card: its functions; of a virtual function, that one alone.
-        whole: the card that it is, or is a part of.
+        card: its functions; only the one function for a virtual function.
+        whole: its whole card.
     """
 
     name: str
@@ -151,14 +151,14 @@ class Resident:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether it is a virtual function."""
+        """Return whether it is a virtual function."""
         return self.card.first.physical_function is not None
 
 
 def residents(cards: Iterable[model.Card]) -> tuple[Resident, ...]:
-    """Every card, and every virtual function of it, under the name it would have; names are unique.
+    """Return every card and each of its virtual functions, under unique names.
 
-    A name begins with the class and depends on the cards of that class alone, so those of other classes may be left out.
+    A name begins with the class and depends only on the cards of that class, so cards of other classes may be omitted.
     """
     named = [
         (card, f"{card.first.device_class}-{model.canonical_serial(serial(card) or '')}") for card in cards
@@ -169,12 +169,12 @@ def residents(cards: Iterable[model.Card]) -> tuple[Resident, ...]:
         by_address = f"{card.first.device_class}-{card.address}"
         name = label(by_address if by_serial.endswith("-") or claimed[by_serial] > 1 else by_serial)
         listed.append(Resident(name=name, card=card, whole=card))
-        listed += _virtual(card, name)
-    return _distinct(listed)
+        listed += _virtual_residents(card, name)
+    return _make_distinct(listed)
 
 
 def serial(card: model.Card) -> str | None:
-    """The serial number that tells a card, if it has one."""
+    """Return the card's serial number, or None."""
     texts = [
         (function.serial or function.dsn, function.device_class)
         for function in card.functions
@@ -182,7 +182,7 @@ def serial(card: model.Card) -> str | None:
     ]
     for text, device_class in texts:
         if text:
-            # Whether its driver is bound or not, a CXL device has one number; it is written as the Device Serial Number.
+            # A CXL device has the same number with and without its driver, in the notation of the Device Serial Number.
             numbers = model.serial_numbers(text) if device_class is DeviceClass.CXL_MEMORY else ()
             return model.dashed_serial(min(numbers)) if len(numbers) == 1 else text
     return next(
@@ -191,9 +191,9 @@ def serial(card: model.Card) -> str | None:
 
 
 def label(text: str) -> str:
-    """A DNS label for any text that is equal only for equal texts, but for case and what separates."""
+    """Return a DNS label for any text; two texts share a label only if they differ in case and separators alone."""
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    # Only separators may have changed: anything else, or a cut, is distinguished by a hash of the whole.
+    # If more than separators and case changed, or the text is cut, a hash of the whole text keeps labels distinct.
     if (
         len(plain) <= LABEL_CHARS
         and _LABEL.fullmatch(plain)
@@ -205,17 +205,17 @@ def label(text: str) -> str:
 
 
 def class_of(name: str) -> DeviceClass | None:
-    """The class of the devices that can have that name; None for a name that none of ours has."""
+    """Return the class of devices with such a name, or None if the name has another form."""
     matching = [listed for listed in DeviceClass if name.startswith(f"{listed}-")]
     return matching[0] if matching else None
 
 
 def resource_slice(driver: str, pool_name: str) -> str:
-    """The one name a pool's slice can have, so that no second one makes the pool invalid."""
+    """Return the only possible name of a pool's slice, so that no second slice makes the pool invalid."""
     return f"{label(pool_name.partition('/')[0])}-{_hash(f'{driver}/{pool_name}')}"
 
 
-def _virtual(card: model.Card, name: str) -> Iterable[Resident]:
+def _virtual_residents(card: model.Card, name: str) -> Iterable[Resident]:
     numbers: Mapping[str, int] = {
         address: number
         for function in card.functions
@@ -234,8 +234,11 @@ def _virtual(card: model.Card, name: str) -> Iterable[Resident]:
         )
 
 
-def _distinct(listed: list[Resident]) -> tuple[Resident, ...]:
-    """Name devices by their address that would share a name, such as those of serials that differ in separators alone."""
+def _make_distinct(listed: list[Resident]) -> tuple[Resident, ...]:
+    """Return the devices with unique names; those that share a name are named after their addresses.
+
+    Serials that differ only in separators give the same name.
+    """
     counted = collections.Counter(resident.name for resident in listed)
     return tuple(
         resident
@@ -253,7 +256,7 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_CHARS]
 
 
-# Displays of management controllers and hypervisors: of class "display", and no GPU. By vendor and device; None is all.
+# Displays of management controllers and hypervisors, of class "display" but no GPUs. By vendor and device; None means all.
 SCREENS = frozenset(
     {
         (0x1A03, None),  # ASPEED
@@ -272,14 +275,14 @@ SCREENS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """The state of the node besides its cards.
+    """The state of the node apart from its cards.
 
     Attributes:
-        attached: the DeviceAttachments of this node, those that are being deleted among them.
-        driver: whose attachments lend the virtual functions of their cards.
-        boot_id: of this kernel; a PCI address in an attachment counts for the boot that saw it.
-        held: names of devices that a claim holds on this node.
-        busy: by the address of a card, what the host itself uses it for; cards that were not looked at are absent.
+        attached: the DeviceAttachments of this node, including those in deletion.
+        driver: the driver whose attachments lend virtual functions.
+        boot_id: the running kernel's boot id; a PCI address in an attachment is valid only for its boot.
+        held: names of devices in use by a claim on this node.
+        busy: the host's use of a card, by the card's address; unchecked cards are absent.
     """
 
     attached: tuple[attachments.DeviceAttachment, ...] = ()
@@ -291,10 +294,10 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What is offered, and why the other devices of the chosen classes are not.
+    """The offered devices, and the refused devices of the chosen classes.
 
     Attributes:
-        refused: by name.
+        refused: the reasons, by name.
     """
 
     offered: tuple[Resident, ...]
@@ -307,13 +310,13 @@ def choose(
     situation: Situation,
     mismatch: Callable[[Resident], str | None],
 ) -> Choice:
-    """Judges every candidate.
+    """Return the offered and the refused candidates.
 
     Args:
         listed: the candidates.
         wanted: the configuration.
-        situation: the rest of the node.
-        mismatch: why the selector does not want a device; None where it does, or where there is none.
+        situation: the state of the node.
+        mismatch: returns why the selector rejects a device, or None if it does not or there is none.
     """
     offered, refused = [], {}
     for resident in listed:
@@ -336,19 +339,19 @@ def _reason(resident: Resident, wanted: Selection, situation: Situation) -> str 
     if first.device_class is DeviceClass.NVME and not first.nvme:
         return "its serial number is not known, since the nvme driver is not bound to it"
     return (
-        _partition(resident, wanted)
-        or _belongs(resident, wanted, situation)
+        _partition_problem(resident, wanted)
+        or _ownership_problem(resident, wanted, situation)
         or (None if resident.name in situation.held else situation.busy.get(resident.card.address))
     )
 
 
-def _belongs(resident: Resident, wanted: Selection, situation: Situation) -> str | None:
-    """Why it is not this node's to give out, if so."""
+def _ownership_problem(resident: Resident, wanted: Selection, situation: Situation) -> str | None:
+    """Return why the device is not this node's to offer, or None."""
     attachment = lender(resident, situation.attached, situation.driver, situation.boot_id)
     if attachment is None:
         return (
             of_fabric(resident.whole, situation.attached, situation.boot_id)
-            or _perhaps_of_fabric(resident, situation)
+            or _possible_attachment(resident, situation)
             or _foreign_slot(resident.whole, wanted)
         )
     if attachment.deleting and resident.name not in situation.held:
@@ -358,7 +361,7 @@ def _belongs(resident: Resident, wanted: Selection, situation: Situation) -> str
     return None
 
 
-def _partition(resident: Resident, wanted: Selection) -> str | None:
+def _partition_problem(resident: Resident, wanted: Selection) -> str | None:
     parts = any(function.physical_function is not None for function in resident.whole.functions)
     if resident.is_virtual and not wanted.virtual_functions:
         return "it is a virtual function, and these are not offered"
@@ -368,7 +371,7 @@ def _partition(resident: Resident, wanted: Selection) -> str | None:
 
 
 def marks(attachment: attachments.DeviceAttachment | None) -> tuple[object, ...] | None:
-    """Return all that tells which card an attachment means, or may mean, and lends; None without an attachment."""
+    """Return everything in an attachment that affects which card it means and lends; None without an attachment."""
     if attachment is None:
         return None
     node = attachment.status.node
@@ -379,7 +382,7 @@ def marks(attachment: attachments.DeviceAttachment | None) -> tuple[object, ...]
 
 
 def of_fabric(card: model.Card, attached: Iterable[attachments.DeviceAttachment], boot_id: str) -> str | None:
-    """Why the card is what a fabric attached; None for any other."""
+    """Return why the card belongs to a fabric, or None."""
     for attachment in attached:
         if _means(attachment, card, boot_id):
             return f"attachment {attachment.metadata.name} shows that it belongs to fabric {attachment.spec.fabric}"
@@ -389,9 +392,9 @@ def of_fabric(card: model.Card, attached: Iterable[attachments.DeviceAttachment]
 def lender(
     resident: Resident, attached: Iterable[attachments.DeviceAttachment], driver: str, boot_id: str
 ) -> attachments.DeviceAttachment | None:
-    """Return the attachment that lends the card whose virtual function this is; None of anything else.
+    """Return the attachment that lends the virtual function's card, or None for any other device.
 
-    The card must be visible on this node since it booted, and of one attachment alone, of that driver.
+    The card must have been visible on this node since its boot, and belong to exactly one attachment, of that driver.
     """
     if not resident.is_virtual:
         return None
@@ -406,7 +409,7 @@ def lender(
 def virtual_functions(
     listed: Iterable[Resident], attachment: attachments.DeviceAttachment, boot_id: str
 ) -> frozenset[str]:
-    """Return the names of the virtual functions of the card that the attachment means."""
+    """Return the names of the virtual functions of the attachment's card."""
     return frozenset(
         resident.name
         for resident in listed
@@ -424,8 +427,11 @@ def _means(attachment: attachments.DeviceAttachment, card: model.Card, boot_id: 
     return card.first.slot in _slots(attachment)
 
 
-def _perhaps_of_fabric(resident: Resident, situation: Situation) -> str | None:
-    """Of an attached device that nothing tells apart, any of its kind may be the one that is on its way."""
+def _possible_attachment(resident: Resident, situation: Situation) -> str | None:
+    """Return why the device may be a fabric's, or None.
+
+    An attachment without any identifier may mean any device of its kind.
+    """
     kind = f"{resident.whole.first.vendor:04x}:{resident.whole.first.device:04x}"
     for attachment in situation.attached if resident.name not in situation.held else ():
         identity, node = attachment.identity, attachment.status.node
@@ -437,8 +443,12 @@ def _perhaps_of_fabric(resident: Resident, situation: Situation) -> str | None:
 
 def _slots(attachment: attachments.DeviceAttachment) -> frozenset[str]:
     node, connection = attachment.status.node, attachment.status.connection
-    said = {attachment.identity.slot, connection.slot if connection else "", node.slot if node else ""}
-    return frozenset(said - {""})
+    slots = {
+        attachment.identity.slot,
+        connection.slot if connection else "",
+        node.slot if node else "",
+    }
+    return frozenset(slots - {""})
 
 
 def _has_serial(card: model.Card, text: str) -> bool:

@@ -1,1 +1,1 @@
-"""What an administrator needs of the node daemon: metrics, probes and checks at the start."""
+"""The node daemon's interface for administrators: metrics, probes and checks at the start."""

@@ -1,8 +1,9 @@
-"""What this process may do on this host, and what it lacks there, checked before the daemon starts.
+"""The privileges and mounts of this process on its host, checked before the daemon starts.
 
-Without some of it the daemon is of no use, and does not start; without the rest something will not work, and that is
-logged. All is listed at once, each with the capability, the mount or the field of the pod that is missing. A mocked tree
-needs no privilege, so only the host itself is asked for capabilities. Nothing is tried: facts are read from /proc.
+Without some of these the daemon would be useless, and it does not start. Without the others some functions fail, which is
+logged. One message lists all of them, each with the missing capability, mount or pod field. A mocked tree needs no
+privilege, so capabilities are checked only on the host itself. The checks change nothing: they read /proc and
+permissions, and open a netlink socket.
 
 Sources: capabilities(7), proc(5) (`status`, `mountinfo`), namespaces(7); the inode numbers of the first namespaces are
 fixed by include/uapi/linux/nsfs.h (`*_NS_INIT_INO`).
@@ -21,13 +22,13 @@ from drawbar.driver.node import errors, settings, uevents
 from drawbar.driver.node.inventory import files
 
 PROC = Path("/proc")
-# By the name of its namespace file the inode number of the first one.
+# The inode number of the first namespace of each kind, by the name of its file.
 FIRST_NAMESPACES = {"user": 0xEFFFFFFD, "pid": 0xEFFFFFFC}
 NETLINK_KOBJECT_UEVENT = 15
 
 
 class Capability(enum.IntEnum):
-    """The capabilities that Drawbar has a use for, by their bit (include/uapi/linux/capability.h)."""
+    """The capabilities that Drawbar uses, by their bit (include/uapi/linux/capability.h)."""
 
     CAP_DAC_OVERRIDE = 1
     CAP_DAC_READ_SEARCH = 2
@@ -37,7 +38,7 @@ class Capability(enum.IntEnum):
 
 
 class Access(enum.Enum):
-    """Whether files can be made at a place."""
+    """Whether files can be created in a directory."""
 
     FINE = enum.auto()
     READ_ONLY = enum.auto()
@@ -47,12 +48,12 @@ class Access(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A directory that is to be written.
+    """A directory to be written.
 
     Attributes:
-        existing: the part of the path that exists.
-        source: where in its filesystem the mount that holds it begins; empty if that is not known.
-        mount: the mount point that holds it.
+        existing: the existing part of the path.
+        source: the root of its mount within the filesystem; empty if unknown.
+        mount: its mount point; empty if unknown.
     """
 
     path: Path
@@ -64,13 +65,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The process on its host.
+    """The state of the process on its host.
 
     Attributes:
-        capabilities: of those known here, the ones in effect; None where /proc does not tell.
-        first_namespaces: by `user` and `pid` whether the process is in the host's own; None where that is not known.
-        boot_id: whether the kernel shows it.
-        sysfs: whether there is a PCI bus in it, and whether it can be written.
+        capabilities: the effective ones among those listed here; None if /proc does not show them.
+        first_namespaces: by `user` and `pid`, whether the process is in the host's own namespace; None if unknown.
+        boot_id: whether the kernel's boot id is readable.
+        sysfs_readable: whether sysfs has a readable PCI bus.
+        sysfs: the PCI bus in sysfs, as a place to write.
+        directories: the directories to be written.
         uevents: why the kernel's uevents cannot be received; None if they can.
     """
 
@@ -84,7 +87,7 @@ class Facts:
 
 
 def facts(directories: tuple[Path, ...], sysfs: Path, *, proc: Path = PROC) -> Facts:
-    """Looks at everything. Blocking; raises nothing, since what cannot be seen is a fact too."""
+    """Return all facts. Blocking; never raises, because an unreadable fact is a fact too."""
     mounts = tuple(_mounts(proc))
     return Facts(
         capabilities=_capabilities(proc),
@@ -119,10 +122,10 @@ def _place(path: Path, mounts: tuple[tuple[str, str], ...]) -> Place:
         for ancestor in (path, *path.parents)
         if os.path.lexists(ancestor) or ancestor == ancestor.parent
     )
-    # Mount points have no links in them, and /var/run often is one.
+    # Mount points contain no symbolic links, but /var/run often is one.
     real = Path(os.path.realpath(existing))
     holding = [(source, mount) for source, mount in mounts if real.is_relative_to(mount)]
-    # The longest, and of several on top of each other the last.
+    # The longest mount point; of several mounts on it, the last.
     source, mount = max(
         reversed(holding), key=lambda source_and_mount: len(source_and_mount[1]), default=("", "")
     )
@@ -151,7 +154,7 @@ def _uevents() -> str | None:
 
 
 def _mounts(proc: Path) -> Iterator[tuple[str, str]]:
-    """Of each mount where in its filesystem it begins, and where it is."""
+    """Yield each mount's root within its filesystem, and its mount point."""
     for line in files.lines(f"{proc}/self/mountinfo", "surrogateescape"):
         fields = line.split(" ")
         if len(fields) > 5:
@@ -160,11 +163,11 @@ def _mounts(proc: Path) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What is missing, in sentences.
+    """The missing privileges and mounts, in sentences.
 
     Attributes:
-        fatal: the daemon would be of no use.
-        warnings: what will not work.
+        fatal: without these the daemon would be useless.
+        warnings: without these some functions fail.
     """
 
     fatal: tuple[str, ...]
@@ -172,11 +175,11 @@ class Findings:
 
 
 def judged(facts: Facts, *, on_host: bool, in_pod: bool) -> Findings:
-    """What is missing.
+    """Return the missing privileges and mounts.
 
     Args:
-        facts: what was seen.
-        on_host: the kernel's own devices and uevents are meant, not a mocked tree.
+        facts: the facts of this process.
+        on_host: the daemon uses the kernel's own devices and uevents, not a mocked tree.
         in_pod: the directories must be mounts of the host's.
     """
     fatal = [*_directories(facts.directories), *_sources(facts, on_host=on_host)]
@@ -226,7 +229,7 @@ def _mount_warnings(places: Sequence[Place]) -> Iterator[str]:
     for place in places:
         if place.mount == "/":
             yield f"{place.path} is in the container's own filesystem; mount the host's (hostPath) at the same path"
-        # A filesystem of the host may itself be mounted somewhere, or begin below its root; one end must fit.
+        # The host may mount the filesystem below its root, or the mount may show only a part; one path must end with the other.
         elif place.mount and not _same(place.source, place.mount):
             yield (
                 f"{place.mount} shows {place.source} of the host; mount it at the same path, since the kubelet and the "
@@ -248,7 +251,7 @@ def _privileges(facts: Facts) -> Iterator[str]:
         Capability.CAP_NET_ADMIN: "a burst of uevents overflows the usual buffer, and then everything is read again",
         Capability.CAP_SYS_PTRACE: "who has a device open cannot be seen, so a device in use may be released",
     }
-    # The first of the two includes the second.
+    # CAP_DAC_OVERRIDE includes CAP_DAC_READ_SEARCH.
     if lacking >= {Capability.CAP_DAC_OVERRIDE, Capability.CAP_DAC_READ_SEARCH}:
         consequences[Capability.CAP_DAC_READ_SEARCH] = (
             "who of other users has a device open cannot be seen, so a device in use may be released"
@@ -276,10 +279,10 @@ log = logging.getLogger(__name__)
 
 
 async def check(options: settings.Settings) -> None:
-    """Warns of what will not work.
+    """Log a warning for each function that will fail.
 
     Raises:
-        errors.Unprivileged: the daemon would be of no use; the message lists all that is missing.
+        errors.Unprivileged: the daemon would be useless; the message lists everything missing.
     """
     directories = (options.kubelet_dir / "plugins_registry", options.data_dir, options.cdi_dir)
     seen = await asyncio.to_thread(facts, directories, options.sysfs)

@@ -1,8 +1,8 @@
-"""Everything an administrator sees of one daemon: metrics, probes, and the instruments that feed them.
+"""One daemon's metrics, probes, and instruments.
 
-The daemon hands its parts through here (`client`, `uevents`, `preparation`) and gets them back with instruments on them,
-each of which stands in for what it wraps. Times are taken from a monotonic clock that is an argument, so tests choose them.
-`docs/metrics.md` explains each metric.
+The daemon passes its parts through here (`client`, `uevents`, `preparation`) and gets them back wrapped in instruments
+with the same interface. The monotonic clock is an argument, so that tests control the time. `docs/metrics.md` explains
+each metric.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from drawbar.driver.operation import address as http_address
 from drawbar.driver.operation import exposition, readiness, server
 
 PREFIX = "drawbar_node_"
-# A kubelet waits 45 s for an answer; a claim whose devices are there takes milliseconds.
+# A kubelet waits 45 s for an answer; a claim with ready devices takes milliseconds.
 CLAIM_BUCKETS_SECONDS = (
     0.001,
     0.002,
@@ -84,7 +84,7 @@ class Metrics(exposition.Exposition):
         self.slice_writes = self.counter("slice_writes", "Writes of this node's ResourceSlices.", "result")
 
     def request_done(self, verb: str, resource: str, result: str) -> None:
-        """See `exposition.Exposition.request_done`; writes of slices have a number of their own."""
+        """Count a request, as `exposition.Exposition.request_done` does, and count writes of slices separately."""
         super().request_done(verb, resource, result)
         if resource == kinds.SLICE.plural and verb in ("POST", "PUT", "PATCH", "DELETE"):
             self.slice_writes.labels(result).inc()
@@ -93,15 +93,15 @@ class Metrics(exposition.Exposition):
 T = TypeVar("T")
 Clock = Callable[[], float]
 
-# Of how many devices the last event is kept: more than a host has slots for.
+# The number of devices with a remembered last event, more than a host has slots for.
 DEVICES_LIMIT = 1024
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 class TimedPreparation:
-    """Counts and times what the kubelet asks for; implements `servicers.Preparation`.
+    """A `servicers.Preparation` that counts and times the kubelet's calls.
 
-    An unexpected error is answered as one of this claim, which the kubelet tries again; `recorder` shows it on the claim.
+    An unexpected error becomes an error of its claim, and the kubelet tries again; `recorder` shows it on the claim.
     """
 
     def __init__(
@@ -117,16 +117,16 @@ class TimedPreparation:
         self._clock = clock
 
     async def prepare(self, claim: servicers.ClaimName) -> tuple[servicers.Prepared, ...]:
-        """See `servicers.Preparation`."""
-        with self._measured("prepare"):
+        """Prepare the claim, as `servicers.Preparation` specifies."""
+        with self._measure("prepare"):
             attempt = self._attempt(claim)
             with attempt:
                 return await self._inner.prepare(claim)
             raise node_errors.NodeError(attempt.failure)
 
     async def unprepare(self, claim: servicers.ClaimName) -> None:
-        """See `servicers.Preparation`."""
-        with self._measured("unprepare"):
+        """Unprepare the claim, as `servicers.Preparation` specifies."""
+        with self._measure("unprepare"):
             attempt = self._attempt(claim)
             with attempt:
                 await self._inner.unprepare(claim)
@@ -149,8 +149,8 @@ class TimedPreparation:
         )
 
     @contextlib.contextmanager
-    def _measured(self, operation: str) -> Iterator[None]:
-        # A call that the kubelet gave up, or a bug: neither of them has a reason of its own.
+    def _measure(self, operation: str) -> Iterator[None]:
+        # The result of a call that the kubelet cancelled, or of a bug; neither has a reason.
         began, result = self._clock(), "Aborted"
         with self._metrics.claims_in_flight.labels(operation).track_inprogress():
             try:
@@ -165,7 +165,7 @@ class TimedPreparation:
 
 
 class CountedUevents:
-    """Counts events and keeps when each device had its last one; implements `uevents.UeventSource`."""
+    """A `uevents.UeventSource` that counts events and remembers each device's last one."""
 
     def __init__(self, inner: uevents.UeventSource, measured: Metrics, clock: Clock = time.monotonic) -> None:
         self._inner = inner
@@ -174,7 +174,7 @@ class CountedUevents:
         self._last: OrderedDict[str, float] = OrderedDict()
 
     async def events(self) -> AsyncIterator[uevents.Uevent | uevents.Overflow]:
-        """See `uevents.UeventSource`."""
+        """Yield the events, as `uevents.UeventSource` specifies."""
         async for event in self._inner.events():
             if isinstance(event, uevents.Overflow):
                 self._metrics.overflows.inc()
@@ -184,7 +184,7 @@ class CountedUevents:
             yield event
 
     def since(self, address: str) -> float | None:
-        """Seconds since the last event of the function or of anything below it; None if it had none."""
+        """Return the seconds since the last event of the function or anything below it, or None if there was none."""
         at = self._last.get(address)
         return None if at is None else self._clock() - at
 
@@ -197,14 +197,14 @@ class CountedUevents:
                 self._last.popitem(last=False)
 
 
-# lib/kobject_uevent.c; what else a sender writes must not become a label.
+# lib/kobject_uevent.c; other texts from a sender must not become labels.
 _ACTIONS = frozenset({"add", "remove", "change", "move", "online", "offline", "bind", "unbind"})
 
 
 class AttachmentMeter:
-    """Reads from the changes of attachments how long things took and what failed.
+    """A meter of durations and failures, from the changes of attachments.
 
-    What the API server tells back counts, so a duration has the way there and back in it.
+    It counts changes reported by the API server, so a duration includes the round trip.
     """
 
     def __init__(
@@ -213,13 +213,13 @@ class AttachmentMeter:
         self._metrics = measured
         self._since_event = since_event
         self._clock = clock
-        # By uid since when an attachment is being released; what is gone is forgotten.
+        # The start of each attachment's release, by uid, until the attachment is gone.
         self._releasing: dict[str, float] = {}
 
     def changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
-        """Call it with every change; `old` is None for what was there before the daemon."""
+        """Note a change of an attachment; `old` is None for one from before the daemon's start."""
         if new is None:
             if old is not None:
                 self._releasing.pop(old.metadata.uid, None)
@@ -252,21 +252,23 @@ class AttachmentMeter:
 
 
 def phases(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
-    """How many attachments are in each phase."""
-    return _counted(attachment.status.phase or "Pending" for attachment in listed)
+    """Return the number of attachments in each phase."""
+    return _count(attachment.status.phase or "Pending" for attachment in listed)
 
 
 def blocked(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
-    """How many attachments cannot be released now, by reason."""
-    said = (
+    """Return the number of attachments that cannot be released now, by reason."""
+    conditions = (
         meta.find(attachment.status.conditions, attachments.RELEASED)
         for attachment in listed
         if attachment.deleting
     )
-    return _counted(condition.reason for condition in said if condition is not None and not condition.is_true)
+    return _count(
+        condition.reason for condition in conditions if condition is not None and not condition.is_true
+    )
 
 
-def _counted(values: Iterable[str]) -> dict[str, float]:
+def _count(values: Iterable[str]) -> dict[str, float]:
     counts: dict[str, float] = {}
     for value in values:
         counts[value] = counts.get(value, 0.0) + 1.0
@@ -274,14 +276,14 @@ def _counted(values: Iterable[str]) -> dict[str, float]:
 
 
 class Audited(Protocol):
-    """What `devices.Devices` counts."""
+    """The counters of `devices.Devices`."""
 
     audits: int
     missed: int
 
 
 class Instrumentation:
-    """Metrics, probes and their instruments."""
+    """The daemon's metrics, probes and instruments."""
 
     def __init__(self, options: settings.Settings) -> None:
         self._options = options
@@ -309,7 +311,7 @@ class Instrumentation:
             "Whether the kubelet has registered the driver.",
             lambda: {"": float(self.registered.reached)},
         )
-        # No condition of readiness: the other instance ends only after this one is ready.
+        # Not a condition of readiness, because the other instance ends only after this one is ready.
         self.metrics.watch(
             "acting",
             "Whether this instance acts on the node's devices; of several, one does.",
@@ -319,27 +321,27 @@ class Instrumentation:
             "ready", "Whether /readyz answers 200.", lambda: {"": float(not self.readiness.missing())}
         )
 
-    # Parts with instruments on them.
+    # Instrumented parts.
 
     def client(self, api: client.Client) -> client.Client:
-        """The client, counting its requests."""
+        """Return the client with its requests counted."""
         return api.counted(self.metrics.request_done)
 
     def uevents(self, source: uevents.UeventSource) -> uevents.UeventSource:
-        """The source of events, counting them."""
+        """Return the source with its events counted."""
         self._uevents = CountedUevents(source, self.metrics)
         return self._uevents
 
     def preparation(
         self, preparation: servicers.Preparation, recorder: events.Recorder | None = None
     ) -> servicers.Preparation:
-        """What stands behind the DRA service, timed."""
+        """Return the preparation with its calls counted and timed."""
         return TimedPreparation(preparation, self.metrics, recorder=recorder)
 
-    # What is to be seen at any moment.
+    # Gauges of the current state.
 
     def watch_attachments(self, listed: Iterable[attachments.DeviceAttachment]) -> None:
-        """Shows this node's attachments."""
+        """Export the numbers of this node's attachments."""
         watch = self.metrics.watch
         watch("attachments", "Attachments of this node.", lambda: phases(listed), label="phase")
         watch(
@@ -350,7 +352,7 @@ class Instrumentation:
         )
 
     def watch_devices(self, devices: Audited) -> None:
-        """Shows what the audits of the inventory found."""
+        """Export the results of the inventory's audits."""
         watch = self.metrics.watch
         watch(
             "audits",
@@ -363,13 +365,13 @@ class Instrumentation:
         )
 
     def watch_prepared(self, prepared: Callable[[], int]) -> None:
-        """Shows how many devices claims have on this node."""
+        """Export the number of devices prepared for claims on this node."""
         self.metrics.watch(
             "prepared_devices", "Devices that are handed to claims.", lambda: {"": float(prepared())}
         )
 
     def watch_verdicts(self, judged: verdicts.Verdicts) -> None:
-        """Shows how the devices are."""
+        """Export the number of devices by health."""
         self.metrics.watch(
             "devices",
             "Devices that are watched, by their health.",
@@ -378,7 +380,7 @@ class Instrumentation:
         )
 
     def watch_neighbours(self, left_out: Callable[[], dict[str, float]], twice: Callable[[], int]) -> None:
-        """Show which devices other components have, and which have two offers."""
+        """Export the numbers of devices left to other components, and of devices offered twice."""
         watch = self.metrics.watch
         watch(
             "left_out_devices",
@@ -393,7 +395,7 @@ class Instrumentation:
         )
 
     def watch_unreadable(self, counted: Callable[[], dict[str, float]]) -> None:
-        """Shows how many objects of the API server cannot be read."""
+        """Export the number of unreadable objects of the API server."""
         self.metrics.watch(
             "unreadable_objects",
             "Objects that are left out, since they cannot be read.",
@@ -402,7 +404,7 @@ class Instrumentation:
         )
 
     def watch_queue(self, waiting: Callable[[], int], dropped_events: Callable[[], int]) -> None:
-        """Shows how much work waits, and how many Events of Kubernetes were not sent."""
+        """Export the length of the work queue, and the number of Kubernetes Events that were not sent."""
         watch = self.metrics.watch
         watch("queue_length", "Attachments that wait to be looked at.", lambda: {"": float(waiting())})
         watch(
@@ -414,10 +416,10 @@ class Instrumentation:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Answers probes while the context lasts; the kubelet's directory must be there.
+        """Answer probes while the context lasts; the kubelet's directory must exist.
 
         Raises:
-            http_address.AddressError: the address cannot be listened on.
+            http_address.AddressError: the daemon cannot listen on the address.
         """
         options = self._options
         try:

@@ -1,4 +1,4 @@
-"""The services of kubelets of before 1.32, thin over the same `Preparation`, with the same CDI devices in the answer.
+"""The services of kubelets before 1.32, on top of the same `Preparation` and with the same CDI devices.
 
 | kubelet | service | claims in a call | what it passes | what it wants |
 |---|---|---|---|---|
@@ -6,10 +6,10 @@
 | 1.28 to 1.30 | `v1alpha3.Node` | a pod's | the handle | CDI names |
 | 1.31 | `v1alpha3.Node` | a pod's | | devices |
 
-The two that share a name are distinguished by the claim: our controller gives every allocation a handle where there are
-handles. In a call for one claim what is wrong is the status of the call. It is NOT_FOUND for a claim that is not, or not
-any more, as the first draft of KEP-3063 asks; but to unprepare such a claim is a success, since that draft wants every
-call idempotent, and a kubelet would try for ever.
+The claim distinguishes the two services of one name: for kubelets with handles, our controller gives every allocation
+one. In a call for one claim, an error is the status of the call. It is NOT_FOUND for a claim that does not exist, as the
+first draft of KEP-3063 asks. Unprepare of such a claim succeeds, because that draft wants every call idempotent, and a
+kubelet would retry without end.
 
 Source: `k8s.io/kubelet/pkg/apis/dra/v1alpha2` and `v1alpha3` (1.30) and `v1alpha4` (1.31, whose package is `v1alpha3`);
 KEP-3063, first draft, "NodePrepareResource Errors".
@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 
 
 class ServiceV1Alpha2(dra_v1alpha2_grpc.NodeServicer):
-    """`v1alpha2.Node`, kubelet 1.27: one claim in a call, which gives up after 10 s."""
+    """`v1alpha2.Node`, kubelet 1.27: one claim in a call, with a time limit of 10 s."""
 
     def __init__(self, preparation: servicers.Preparation) -> None:
         self._preparation = preparation
 
     async def NodePrepareResource(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
-        """Prepares the claim."""
+        """Prepare the claim and return its CDI names, or abort the call with the error's status."""
         remaining = context.time_remaining()
         claim = servicers.ClaimName(
             namespace=request.namespace,
@@ -57,7 +57,7 @@ class ServiceV1Alpha2(dra_v1alpha2_grpc.NodeServicer):
         return dra_v1alpha2.NodePrepareResourceResponse(cdi_devices=[device.cdi_id for device in devices])
 
     async def NodeUnprepareResource(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
-        """Unprepares the claim."""
+        """Unprepare the claim, or abort the call with the error's status."""
         claim = servicers.ClaimName(
             namespace=request.namespace, name=request.claim_name, uid=request.claim_uid
         )
@@ -76,13 +76,13 @@ class ServiceV1Alpha3(servicers.BatchService, dra_v1alpha3_grpc.NodeServicer):
     messages = dra_v1alpha3
 
     def named(self, claim: Any) -> servicers.ClaimName:
-        """With its handle, if it has one."""
+        """Return the claim's name, with its handle if it has one."""
         return servicers.ClaimName(
             namespace=claim.namespace, name=claim.name, uid=claim.uid, handle=claim.resource_handle or None
         )
 
     def answer(self, claim: servicers.ClaimName, device: servicers.Prepared) -> bytes:
-        """One entry of field 1: a CDI name for a claim with a handle, else a message."""
+        """Return one entry of field 1: a CDI name for a claim with a handle, otherwise a message."""
         if claim.handle is not None:
             return device.cdi_id.encode()
         message: bytes = super().answer(claim, device).SerializeToString()
@@ -90,7 +90,7 @@ class ServiceV1Alpha3(servicers.BatchService, dra_v1alpha3_grpc.NodeServicer):
 
 
 def add_services(server: grpc.aio.Server, preparation: servicers.Preparation) -> None:
-    """Adds all of them to a server that listens already, or will."""
+    """Add all classic services to a server, before or after it starts to listen."""
     dra_v1alpha2_grpc.add_NodeServicer_to_server(ServiceV1Alpha2(preparation), server)
     dra_v1alpha3_grpc.add_NodeServicer_to_server(ServiceV1Alpha3(preparation), server)
 

@@ -1,8 +1,8 @@
-"""Tells the kubelet how the devices are, which shows it in the status of the pods that use them.
+"""The health service: the kubelet shows the health of devices in the status of their pods.
 
-A stream says the full list at once, again on every change, and again every 10 s, since the kubelet trusts nothing for
-longer than the timeout that it got. The kubelet has one stream for each registered instance; more than a few are refused, so
-that no client makes the daemon write to thousands. The streams end when the service stops.
+A stream sends the full list at once, after every change, and every 10 s. The kubelet trusts no health for longer than the
+timeout in the list. It has one stream for each registered instance. More than a few are refused, so that no client makes
+the daemon write to thousands. The streams end when the service stops.
 
 Source: `k8s.io/kubelet/pkg/apis/dra-health/v1` (kubelet 1.37 and later) and `v1alpha1` (1.34 and later), whose messages
 have the same fields.
@@ -25,7 +25,7 @@ from drawbar.proto.kubelet.drahealth.v1alpha1 import api_pb2_grpc as health_v1al
 
 STREAMS_LIMIT = 8
 REPEAT_SECONDS = 10.0
-# Three lists may get lost before a device is unknown to the kubelet.
+# A device becomes Unknown to the kubelet after three lost lists.
 TIMEOUT_SECONDS = 30
 MESSAGE_LIMIT_CHARS = 1024
 
@@ -46,7 +46,7 @@ class Streams:
         self._closed = False
 
     def close(self) -> None:
-        """Ends every stream; new ones end at once."""
+        """End every stream; new ones end at once."""
         self._closed = True
         for changed in self._open:
             changed.set()
@@ -54,7 +54,7 @@ class Streams:
     async def lists(
         self, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """The fields of every device's `DeviceHealth`, again and again."""
+        """Yield the fields of every device's `DeviceHealth`, at once, after each change and at intervals."""
         if len(self._open) >= STREAMS_LIMIT:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, f"there are {STREAMS_LIMIT} health streams already"
@@ -93,7 +93,7 @@ class Streams:
 
 
 class _Service:
-    """Both versions of the service; they differ in their names."""
+    """The service in both versions, which differ only in their names."""
 
     messages: Any
 
@@ -101,7 +101,7 @@ class _Service:
         self._streams = streams
 
     async def NodeWatchResources(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802 - gRPC's name
-        """Streams the health of all devices until the kubelet goes or the service stops."""
+        """Yield the health of all devices until the kubelet disconnects or the service stops."""
         del request
         async with contextlib.aclosing(self._streams.lists(context)) as lists:
             async for devices in lists:
@@ -117,12 +117,12 @@ class ServiceV1(_Service, health_v1_grpc.DRAResourceHealthServicer):
 
 
 class ServiceV1Alpha1(_Service, health_v1alpha1_grpc.DRAResourceHealthServicer):
-    """`v1alpha1.DRAResourceHealth`, kubelet 1.34 and later; 1.36 opens it unasked."""
+    """`v1alpha1.DRAResourceHealth`, kubelet 1.34 and later; 1.36 opens it by default."""
 
     messages = health_v1alpha1
 
 
 def add_services(server: grpc.aio.Server, streams: Streams) -> None:
-    """Adds both versions of the health service."""
+    """Add both versions of the health service."""
     health_v1_grpc.add_DRAResourceHealthServicer_to_server(ServiceV1(streams), server)
     health_v1alpha1_grpc.add_DRAResourceHealthServicer_to_server(ServiceV1Alpha1(streams), server)

@@ -1,7 +1,7 @@
-"""Serving the kubelet for as long as a block lasts.
+"""The servers for the kubelet, active while a context lasts.
 
-The service listens before the registration socket appears, since the kubelet dials at once; on the way out the
-registration goes first, so that the kubelet sends nothing more.
+The service listens before the registration socket appears, because the kubelet dials at once. At the end the registration
+stops first, so that the kubelet sends no further calls.
 """
 
 import logging
@@ -16,13 +16,13 @@ from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.plugin import classic, health, servicers, sockets
 
 log = logging.getLogger(__name__)
-# Bytes that are no message are answered with an error; a traceback for each would fill the log.
+# Malformed messages are answered with an error; a traceback for each would fill the log.
 logging.getLogger("grpc._cython.cygrpc").addFilter(
     lambda record: not (record.exc_info and isinstance(record.exc_info[1], message.DecodeError))
 )
 
 STOP_GRACE_SECONDS = 2.0
-# Of the service a kubelet has a call open for each pod that starts, and each may wait for a device.
+# The kubelet keeps a call open for each starting pod, and each call may wait for a device.
 CALLS_LIMIT = 1024
 REGISTRATION_CALLS_LIMIT = 16
 
@@ -35,13 +35,13 @@ async def serving(
     judged: verdicts.Verdicts,
     registered: Callable[[bool], None] | None = None,
 ) -> AsyncIterator[None]:
-    """Both servers listen once entered.
+    """Serve the kubelet while the context lasts; both servers listen once it is entered.
 
     Args:
         driver: the DRA driver's name.
-        where: to listen.
-        preparation: what stands behind the DRA service.
-        judged: what stands behind the health service.
+        where: the paths of the sockets.
+        preparation: the implementation of the DRA service.
+        judged: the verdicts for the health service.
         registered: called with whether the kubelet registered the driver.
 
     Raises:
@@ -64,14 +64,14 @@ async def serving(
         yield
     finally:
         await registrar.stop(STOP_GRACE_SECONDS)
-        # A stream has no end of its own, and would use up the grace period.
+        # A stream has no natural end, and would use up the grace period.
         streams.close()
         await service.stop(STOP_GRACE_SECONDS)
 
 
 @contextmanager
 def _owner_only() -> Iterator[None]:
-    """Files made meanwhile belong to the owner alone: these sockets hand out hardware."""
+    """Restrict files made while the context lasts to their owner: these sockets give access to hardware."""
     mask = os.umask(0o077)
     try:
         yield

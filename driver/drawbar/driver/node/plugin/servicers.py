@@ -1,8 +1,7 @@
-"""The gRPC services the kubelet calls, thin over `Preparation`.
+"""The gRPC services for the kubelet, a thin layer over `Preparation`.
 
-Every claim the kubelet asked for gets an entry in the answer: what is wrong with one claim stands in its entry, so
-the others start. Source: `k8s.io/kubelet/pkg/apis/dra/v1` and `v1beta1` (the messages have the same fields),
-`pluginregistration/v1`.
+Every claim of a request has an entry in the answer. An error of one claim is in its own entry, so that the others start.
+Source: `k8s.io/kubelet/pkg/apis/dra/v1` and `v1beta1` (the messages have the same fields), `pluginregistration/v1`.
 """
 
 import asyncio
@@ -28,8 +27,8 @@ from drawbar.proto.kubelet.pluginregistration.v1 import api_pb2_grpc as registra
 
 log = logging.getLogger(__name__)
 
-# A kubelet takes the first that it knows, of each of the two services. One of before 1.32 knows no services: it looks for
-# the highest version 1.x, and tries which of the services in `classic` there are.
+# A kubelet uses the first known version of each of the two services. Kubelets before 1.32 know none of them: they take
+# the highest version 1.x, and try each of the services in `classic`.
 SUPPORTED_VERSIONS = (
     "v1.DRAPlugin",
     "v1beta1.DRAPlugin",
@@ -47,11 +46,11 @@ REASON_LIMIT_CHARS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimName:
-    """A claim as the kubelet names it.
+    """A claim in the kubelet's terms.
 
     Attributes:
-        handle: what our controller wrote into the allocation, from a kubelet that passes that (up to 1.30); else None.
-        answer_by: when the kubelet gives up, in the loop's time, where that is sooner than after 45 s.
+        handle: our controller's text in the allocation, from kubelets that pass it (up to 1.30); else None.
+        answer_by: the kubelet's deadline in the loop's time, if shorter than 45 s.
     """
 
     namespace: str
@@ -62,21 +61,21 @@ class ClaimName:
 
     @property
     def extra(self) -> dict[str, object]:
-        """The claim for the log, whatever the caller sent as its name."""
-        return {"claim": _shown(self.name, NAME_LIMIT_CHARS), "uid": _shown(self.uid, UID_LIMIT_CHARS)}
+        """Return the claim's name and uid for the log, shortened and on one line."""
+        return {"claim": _one_line(self.name, NAME_LIMIT_CHARS), "uid": _one_line(self.uid, UID_LIMIT_CHARS)}
 
     def check(self) -> None:
-        """Refuse what no API server calls a claim, before it is looked up, recorded or reported.
+        """Refuse names that no claim can have, before the claim is looked up, recorded or reported.
 
         Raises:
-            errors.PrepareError: there can be no such claim.
+            errors.PrepareError: no claim can have this name.
         """
         names = (self.namespace, self.name)
         if all(len(name) <= NAME_LIMIT_CHARS and drivers.SUBDOMAIN.fullmatch(name) for name in names) and (
             0 < len(self.uid) <= UID_LIMIT_CHARS
         ):
             return
-        where = f"{_shown(self.namespace, 63)}/{_shown(self.name, 63)} of uid {_shown(self.uid, 63)}"
+        where = f"{_one_line(self.namespace, 63)}/{_one_line(self.name, 63)} of uid {_one_line(self.uid, 63)}"
         raise errors.PrepareError(
             f"there can be no claim {where}: that is no name of Kubernetes; the caller is no kubelet",
             reason=reasons.CLAIM_GONE,
@@ -88,9 +87,9 @@ class Prepared:
     """One device for the container runtime.
 
     Attributes:
-        requests: of the claim; none means all of them.
-        share_id: which share of a device that several claims use; only v1 can say it.
-        vendor_id: the same device by its vendor's own CDI files, where a class wants them used.
+        requests: the claim's requests for it; empty means all of them.
+        share_id: the claim's share of a shared device; only v1 has this field.
+        vendor_id: the same device in its vendor's own CDI files, if a class uses these.
     """
 
     requests: tuple[str, ...]
@@ -102,15 +101,15 @@ class Prepared:
 
     @property
     def cdi_ids(self) -> list[str]:
-        """All that the container runtime is to resolve."""
+        """Return all CDI ids for the container runtime."""
         return [self.cdi_id] if self.vendor_id is None else [self.cdi_id, self.vendor_id]
 
 
 class Preparation(Protocol):
-    """What stands behind the service. Both calls are idempotent and may take until the kubelet's 45 s deadline."""
+    """The implementation behind the service. Both calls are idempotent and may take until the kubelet's 45 s deadline."""
 
     async def prepare(self, claim: ClaimName) -> tuple[Prepared, ...]:
-        """The devices of the claim, ready for a container.
+        """Return the devices of the claim, ready for a container.
 
         Raises:
             errors.NodeError: this claim cannot be prepared now.
@@ -118,7 +117,7 @@ class Preparation(Protocol):
         ...
 
     async def unprepare(self, claim: ClaimName) -> None:
-        """Takes the claim's devices from containers. An unknown claim is success.
+        """Take the claim's devices from containers. An unknown claim is a success.
 
         Raises:
             errors.NodeError: this claim cannot be unprepared now.
@@ -127,7 +126,7 @@ class Preparation(Protocol):
 
 
 class Registration(registration_grpc.RegistrationServicer):
-    """Tells the kubelet where the DRA service is."""
+    """The registration service: the kubelet learns the DRA service's path from it."""
 
     def __init__(self, driver: str, endpoint: Path, report: Callable[[bool], None] | None = None) -> None:
         # `report` is called with whether the kubelet registered the driver.
@@ -136,7 +135,7 @@ class Registration(registration_grpc.RegistrationServicer):
         self._report = report
 
     async def GetInfo(self, request: Any, context: Any) -> registration.PluginInfo:  # noqa: N802 - gRPC's name
-        """Who we are, what we speak, and where."""
+        """Return the driver's name, its versions and its service's path."""
         del request, context
         return registration.PluginInfo(
             type="DRAPlugin",
@@ -148,20 +147,20 @@ class Registration(registration_grpc.RegistrationServicer):
     async def NotifyRegistrationStatus(  # noqa: N802 - gRPC's name
         self, request: registration.RegistrationStatus, context: Any
     ) -> registration.RegistrationStatusResponse:
-        """The kubelet's verdict. The answer is always OK: an error would make it deregister us again."""
+        """Log and report the kubelet's verdict. Always return OK: after an error the kubelet would deregister the driver."""
         del context
         if self._report is not None:
             self._report(request.plugin_registered)
         if request.plugin_registered:
             log.info("the kubelet registered the driver", extra={"driver": self._driver})
         else:
-            reason = _shown(request.error, REASON_LIMIT_CHARS)
+            reason = _one_line(request.error, REASON_LIMIT_CHARS)
             log.error("the kubelet refused the driver: %s", reason, extra={"driver": self._driver})
         return registration.RegistrationStatusResponse()
 
 
 class BatchService:
-    """What all versions have in common that take the claims of a pod in one call.
+    """The common part of all versions with a pod's claims in one call.
 
     Attributes:
         messages: the generated module.
@@ -173,23 +172,23 @@ class BatchService:
         self._preparation = preparation
 
     async def NodePrepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
-        """Prepares all claims side by side; one that is slow or wrong does not hold up another."""
-        await _bound(request, context)
-        answers = await _each([self.named(claim) for claim in request.claims], self._prepare)
+        """Prepare all claims concurrently and return their devices or errors; a slow or wrong claim does not delay the others."""
+        await _check_size(request, context)
+        answers = await _call_each([self.named(claim) for claim in request.claims], self._prepare)
         return self.messages.NodePrepareResourcesResponse(claims=answers)
 
     async def NodeUnprepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
-        """Unprepares all claims side by side."""
-        await _bound(request, context)
-        answers = await _each([self.named(claim) for claim in request.claims], self._unprepare)
+        """Unprepare all claims concurrently and return their errors."""
+        await _check_size(request, context)
+        answers = await _call_each([self.named(claim) for claim in request.claims], self._unprepare)
         return self.messages.NodeUnprepareResourcesResponse(claims=answers)
 
     def named(self, claim: Any) -> ClaimName:
-        """A claim of the request."""
+        """Return the name of a claim in the request."""
         return ClaimName(namespace=claim.namespace, name=claim.name, uid=claim.uid)
 
     def answer(self, claim: ClaimName, device: Prepared) -> Any:
-        """A device as the answer for this claim has it."""
+        """Return a device in the form of this claim's answer."""
         del claim
         return self.messages.Device(
             request_names=device.requests,
@@ -225,7 +224,7 @@ class ServiceV1(BatchService, dra_v1_grpc.DRAPluginServicer):
     messages = dra_v1
 
     def answer(self, claim: ClaimName, device: Prepared) -> Any:
-        """With its share, which only this version knows."""
+        """Return a device with its share, a field of this version only."""
         answer = super().answer(claim, device)
         if device.share_id is not None:
             answer.share_id = device.share_id
@@ -238,12 +237,12 @@ class ServiceV1Beta1(BatchService, dra_v1beta1_grpc.DRAPluginServicer):
     messages = dra_v1beta1
 
 
-def _shown(text: str, limit: int) -> str:
+def _one_line(text: str, limit: int) -> str:
     """Return a caller's text as one line of at most `limit` characters."""
     return output.one_line(text[:limit]) + ("…" if len(text) > limit else "")
 
 
-async def _bound(request: Any, context: Any) -> None:
+async def _check_size(request: Any, context: Any) -> None:
     if len(request.claims) > CLAIMS_LIMIT:
         await context.abort(
             grpc.StatusCode.INVALID_ARGUMENT,
@@ -251,9 +250,11 @@ async def _bound(request: Any, context: Any) -> None:
         )
 
 
-async def _each(named: Sequence[ClaimName], call: Callable[[ClaimName], Awaitable[Any]]) -> dict[str, Any]:
+async def _call_each(
+    named: Sequence[ClaimName], call: Callable[[ClaimName], Awaitable[Any]]
+) -> dict[str, Any]:
     if len(named) == 1:
-        # Most calls: no task of its own, which costs a round of the event loop.
+        # Most calls have one claim; a task would cost a round of the event loop.
         answers = [await call(named[0])]
     else:
         answers = await asyncio.gather(*(call(claim) for claim in named))
@@ -261,7 +262,7 @@ async def _each(named: Sequence[ClaimName], call: Callable[[ClaimName], Awaitabl
 
 
 def add_service(server: grpc.aio.Server, preparation: Preparation, path: Path) -> None:
-    """Adds both versions of today's DRA service, listening on `path`."""
+    """Add both current versions of the DRA service, listening on `path`."""
     dra_v1_grpc.add_DRAPluginServicer_to_server(ServiceV1(preparation), server)
     dra_v1beta1_grpc.add_DRAPluginServicer_to_server(ServiceV1Beta1(preparation), server)
     _listen(server, path)
@@ -274,14 +275,14 @@ def add_registration(
     path: Path,
     report: Callable[[bool], None] | None = None,
 ) -> None:
-    """Adds the registration service, listening on `path`; `report` is called with the kubelet's verdict."""
+    """Add the registration service, listening on `path`; `report` is called with the kubelet's verdict."""
     registration_grpc.add_RegistrationServicer_to_server(Registration(driver, endpoint, report), server)
     _listen(server, path)
 
 
 def _listen(server: grpc.aio.Server, path: Path) -> None:
     try:
-        # The short form: `unix:///` leaves two bytes less for the path.
+        # The short form, because `unix:///` leaves two bytes less for the path.
         server.add_insecure_port(f"unix:{path}")
     except RuntimeError as error:
         raise errors.SocketError(

@@ -1,11 +1,12 @@
-"""The sockets that the kubelet looks for.
+"""The sockets for the kubelet.
 
-A path of a UNIX socket has at most 107 bytes. Each instance of the daemon has sockets of its own, named by its pod's
-uid, since binding over a live server's path succeeds in silence and the old server then removes the new one's file.
+The path of a UNIX socket has at most 107 bytes. Each instance of the daemon has its own sockets, named by its pod's uid.
+With a shared path, a second bind over a live server's socket would succeed silently, and the old server would then remove
+the new one's file.
 
-Where a name would be too long it is shortened, the registration's and the service's each for itself: first the uid to
-a hash of it, then the driver's name as well. The driver's part stands first in every form, so that `sweep` recognises what is
-of this driver. The kubelet cares for no name: it looks at every socket in its directory and asks for the service's path.
+Names that are too long are shortened, for the registration and the service separately: first the uid to a hash, then the
+driver's name as well. The driver's part is first in every form, so that `sweep` recognises this driver's sockets. The
+kubelet ignores the names: it looks at every socket in its directory and asks for the service's path.
 
 Source: kubelet plugin registration; unix(7).
 """
@@ -31,22 +32,24 @@ CONNECT_TIMEOUT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sockets:
-    """Where one instance of the daemon listens."""
+    """The socket paths of one instance of the daemon."""
 
     registration: Path
     service: Path
 
 
 def paths(kubelet_dir: Path, driver: str, instance: str) -> Sockets:
-    """The sockets of one instance; `instance` is the pod's uid, or empty where only one can run.
+    """Return the sockets of one instance; `instance` is the pod's uid, or empty if only one can run.
 
     Raises:
-        errors.SocketError: a path is longer than a UNIX socket's may be, however short its name.
+        errors.SocketError: even the shortest form of a path is too long for a UNIX socket.
     """
     registry, data = kubelet_dir / "plugins_registry", kubelet_dir / "plugins" / driver
-    uids = ("", "", "") if not instance else (f"-{instance}", f"-{_short(instance)}", f"-{_short(instance)}")
+    uids = (
+        ("", "", "") if not instance else (f"-{instance}", f"-{_digest(instance)}", f"-{_digest(instance)}")
+    )
     drivers = (driver, driver, _hashed_driver(driver))
-    service_names = (f"dra{uids[0]}.sock", f"dra{uids[1]}.sock", f"{_short(instance)}.sock")
+    service_names = (f"dra{uids[0]}.sock", f"dra{uids[1]}.sock", f"{_digest(instance)}.sock")
     return Sockets(
         registration=_first_that_fits(
             [registry / f"{name}{uid}-reg.sock" for name, uid in zip(drivers, uids, strict=True)]
@@ -67,16 +70,16 @@ def _first_that_fits(candidates: Sequence[Path]) -> Path:
 
 
 def _hashed_driver(driver: str) -> str:
-    return f"dra-{_short(driver)}"
+    return f"dra-{_digest(driver)}"
 
 
-def _short(text: str) -> str:
-    """11 characters that are the text's own."""
+def _digest(text: str) -> str:
+    """Return 11 characters of a SHA-256 of `text`; socket paths are limited to 107 bytes."""
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()[:8]).rstrip(b"=").decode()
 
 
 def prepare(sockets: Sockets) -> None:
-    """Makes the directories, and checks that no other process listens there.
+    """Make the directories, and check that no other process listens on the sockets.
 
     Raises:
         errors.SocketError: a directory cannot be made, or another instance is alive.
@@ -95,8 +98,8 @@ def prepare(sockets: Sockets) -> None:
 
 
 def sweep(kubelet_dir: Path, driver: str) -> None:
-    """Removes the sockets of dead instances; the kubelet would knock at them for ever. What lives stays."""
-    for path in _left(kubelet_dir, driver):
+    """Remove the sockets of dead instances, which the kubelet would dial without end; live sockets stay."""
+    for path in _list_sockets(kubelet_dir, driver):
         try:
             # A plain file refuses connections as well.
             if stat.S_ISSOCK(path.lstat().st_mode) and _connect(path) == errno.ECONNREFUSED:
@@ -108,7 +111,7 @@ def sweep(kubelet_dir: Path, driver: str) -> None:
             )
 
 
-def _left(kubelet_dir: Path, driver: str) -> Iterator[Path]:
+def _list_sockets(kubelet_dir: Path, driver: str) -> Iterator[Path]:
     registry, data = kubelet_dir / "plugins_registry", kubelet_dir / "plugins" / driver
     patterns = (
         (registry, f"{driver}-*reg.sock"),

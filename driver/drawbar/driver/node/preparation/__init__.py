@@ -1,1 +1,1 @@
-"""Prepare and Unprepare: devices that are here become usable by the containers of a claim."""
+"""Prepare and Unprepare: the hand-over of present devices to the containers of a claim."""

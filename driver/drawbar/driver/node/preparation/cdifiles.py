@@ -17,8 +17,8 @@ class CdiFiles:
     """The files in one directory. Every method blocks.
 
     Args:
-        directory: the directory that this driver writes.
-        driver: name of the DRA driver, with which the names of its files begin.
+        directory: the directory of this driver's files.
+        driver: the name of the DRA driver, which begins each file's name.
 
     Raises:
         errors.PrepareError: by every method, if the directory cannot be used or no file can have that UID in its name.
@@ -30,7 +30,7 @@ class CdiFiles:
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """The directories that the container runtimes read, from the lowest priority to the highest."""
+        """Return the directories that the container runtimes read, from the lowest priority to the highest."""
         return files.read_by_runtimes(self._directory)
 
     def check(self, uid: str) -> None:

@@ -1,4 +1,4 @@
-"""The devices of a claim on this node, and what its containers get of each."""
+"""The devices of a claim on this node, and their CDI devices for its containers."""
 
 import dataclasses
 import os
@@ -26,13 +26,15 @@ class Wanted:
     """A device that the scheduler gave to a claim.
 
     Attributes:
-        requests: of the claim; a request with alternatives counts under its own name, which the kubelet knows.
-        share_id: which share, where several claims may use the device.
-        admin: admin access, which holds nothing.
-        said: the parameters that hold for it.
+        pool: the device's pool.
+        device: the device's name in its pool.
+        requests: the claim's requests for the device, each without the name of its chosen alternative.
+        share_id: the claim's share of a device with several users; None for a whole device.
+        admin: whether the claim has admin access, and does not hold the device.
+        said: the device's parameters.
         first_interface: see `records.PreparedDevice`.
         composite: see `records.PreparedDevice`.
-        allocation_timestamp: of the claim; None if its allocation was not read.
+        allocation_timestamp: the time of the claim's allocation; None if the allocation was not read.
     """
 
     pool: str
@@ -47,28 +49,28 @@ class Wanted:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other claims may use the same device; a share that is a device of its own has its claim alone."""
+        """Return whether other claims may use the same device; False for a share realised by a device of its own."""
         return self.share_id is not None and not self.composite
 
     @property
     def name(self) -> str:
-        """The device with its pool, for people."""
+        """Return the device's pool and name, for messages."""
         return f"device {self.pool}/{self.device}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A device that is here.
+    """A device that is present on this node.
 
     Attributes:
-        record: what is recorded of it.
-        card: as the kernel shows it.
+        record: the record of the device.
+        card: the card as the kernel shows it.
         device_class: one of `drawbar.fabric.classes.DeviceClass`.
-        claim_uid: of the claim that it is for.
-        host: whose device it is.
-        origin: attributes that tell where a fabric has it, and those of the fabric's adapter.
-        occupied: of a device that lives in the node, which of its interfaces the host uses; see `pool.Interfaces`.
-        companions: the other members of its composite, those that this node shows.
+        claim_uid: the UID of the claim.
+        host: the host of the device.
+        origin: the attributes of the device's place in a fabric, and those of the fabric's adapter.
+        occupied: returns the host's uses of network interfaces, for a device of the node's own pool; see `pool.Interfaces`.
+        companions: the cards of the other composite members on this node.
     """
 
     record: records.PreparedDevice
@@ -82,14 +84,14 @@ class Found:
 
     @property
     def values(self) -> dict[str, attributes.Value]:
-        """The attributes by name."""
+        """Return the device's attributes by name."""
         return attributes.from_card(self.card) | {
             name: value for name, value in self.origin.items() if attributes.fits(value)
         }
 
     @property
     def asks_the_driver(self) -> bool:
-        """Whether `content` asks the kernel what may take as long as the device's driver does."""
+        """Return whether `content` may wait for the device's driver."""
         operations = classes.by_name(self.device_class)
         return self.occupied is not None or operations.asks_the_driver or driverfiles.is_slow(self.card)
 
@@ -106,23 +108,23 @@ class Found:
 
     @property
     def interfaces(self) -> int | None:
-        """The number of network interfaces that a container gets; None for a class without any."""
+        """Return the number of network interfaces for a container; None for a class without interfaces."""
         names = classes.by_name(self.device_class).interfaces(self.container_view)
         return None if names is None else len(names)
 
     @property
     def vendor_kind(self) -> str | None:
-        """The kind of the vendor's CDI files that must have it, where its class wants that."""
+        """Return the kind of the vendor's CDI files that must list the device, or None."""
         return self._said.vendor_kind
 
     def vendor_id(self, directories: Sequence[Path]) -> str | None:
         """Return the device's ID in its vendor's CDI files, or None without a `vendor_kind`. Call it in a thread.
 
         Args:
-            directories: of CDI files, from the lowest priority to the highest.
+            directories: the directories of CDI files, from the lowest priority to the highest.
 
         Raises:
-            errors.DeviceLate: no file has it.
+            errors.DeviceLate: no file lists the device.
         """
         kind = self.vendor_kind
         if kind is None:
@@ -130,7 +132,7 @@ class Found:
         operations = classes.by_name(self.device_class)
         nodes = operations.edits(self.container_view, self.host).device_nodes
         names = operations.names(self.card, self.host)
-        # Files that all devices of a driver share are left to the runtime to look up.
+        # Files without a device number are shared by all devices of a driver; the runtime looks them up.
         own = frozenset(node.path for node in nodes if node.major is not None)
         common = frozenset(node.path for node in nodes) - own
         vendor_id = files.find(directories, kind, names=names, own=own, common=common)
@@ -144,13 +146,13 @@ class Found:
         return vendor_id
 
     def content(self) -> spec.Device:
-        """Return what a container gets. Call it in a thread if it `asks_the_driver`.
+        """Return the CDI device for the containers. Call it in a thread if `asks_the_driver` is true.
 
         Raises:
-            errors.DeviceLate: the device went since the kernel last told of it.
-            errors.PrepareError: the host uses an interface of it.
+            errors.DeviceLate: the device has just vanished, or its device files are missing.
+            errors.PrepareError: the host uses a network interface of the device.
         """
-        # A plain call: this is on the way of every Prepare.
+        # A plain call, because every Prepare makes it.
         if not os.path.exists(f"{self.host.sysfs}/{self.card.first.path}"):  # noqa: PTH110 - see above
             raise errors.DeviceLate(
                 f"device {self.record.pool}/{self.record.device} has just gone from {self.card.address}; trying again",
@@ -201,11 +203,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """The nothing that a request without a device is given: always here, and without hardware.
+    """The null device of a request without a device: always present, and without hardware.
 
     Attributes:
-        record: what is recorded of it.
-        claim_uid: of the claim that it is for.
+        record: the record of the null device.
+        claim_uid: the UID of the claim.
     """
 
     record: records.PreparedDevice
@@ -220,7 +222,7 @@ class Nothing:
         del directories
 
     def content(self) -> spec.Device:
-        """Return what a container gets."""
+        """Return the CDI device for the containers."""
         content = nulls.content(self.claim_uid, self.record.requests)
         edits = msgspec.structs.replace(content.edits, mounts=_mounts(self.record))
         return msgspec.structs.replace(content, edits=edits)
@@ -240,38 +242,41 @@ def _mounts(record: records.PreparedDevice) -> tuple[spec.Mount, ...]:
     )
 
 
-# By prefix the interfaces of each device, as pool and name, in order of these.
+# By prefix: the number of interfaces of each device, by pool and name and in that order.
 _NamedInterfaces = dict[str, dict[tuple[str, str], int]]
 
 
 def interface_prefix(said: records.Json) -> str | None:
-    """Return the prefix of the interfaces by recorded parameters, or None."""
+    """Return the interface prefix in recorded parameters, or None."""
     return parameters.from_record(said).network.interface_prefix
 
 
 def numbered(given: Sequence[Given]) -> list[Given]:
-    """Number the network interfaces of a claim's devices, where its parameters name them.
+    """Number the network interfaces of a claim's devices, if its parameters name them.
 
-    No two interfaces of one claim get the same name, in whichever container they meet.
+    All interfaces of a claim get different names, so they can meet in one container.
 
     Returns:
-        the same with the number of the first interface in each record, in order of pool and device.
+        The devices in the same order, with the number of the first interface in each record. Numbers follow pool and name.
     """
     first: dict[tuple[str, str], int] = {}
-    for counts in _named(given).values():
+    for counts in _count_interfaces(given).values():
         used = 0
         for key, count in counts.items():
             first[key] = used
             used += count
-    return [_with(device, first.get((device.record.pool, device.record.device), 0)) for device in given]
+    return [
+        _set_first_interface(device, first.get((device.record.pool, device.record.device), 0))
+        for device in given
+    ]
 
 
 def are_all_here(given: Sequence[Given]) -> bool:
-    """Return whether `numbered` gives the numbers of their preparation: a container takes its interfaces with it."""
-    return all(len(counts) < 2 or all(counts.values()) for counts in _named(given).values())
+    """Return whether `numbered` repeats the numbers of the preparation; interfaces in a container cannot be counted."""
+    return all(len(counts) < 2 or all(counts.values()) for counts in _count_interfaces(given).values())
 
 
-def _named(given: Sequence[Given]) -> _NamedInterfaces:
+def _count_interfaces(given: Sequence[Given]) -> _NamedInterfaces:
     by_prefix: _NamedInterfaces = {}
     for device in sorted(given, key=lambda device: (device.record.pool, device.record.device)):
         said = interface_prefix(device.record.parameters)
@@ -283,7 +288,7 @@ def _named(given: Sequence[Given]) -> _NamedInterfaces:
     return by_prefix
 
 
-def _with(device: Given, first: int) -> Given:
+def _set_first_interface(device: Given, first: int) -> Given:
     if not first:
         return device
     return with_record(device, msgspec.structs.replace(device.record, first_interface=first))

@@ -1,17 +1,17 @@
-"""Decides when a device that lives in the node is treated after its claim, and keeps other claims from it until then.
+"""The cleaning of the node's own devices between two claims, and the refusal of other claims until then.
 
-Before the record of a claim goes, each of its devices here gets a mark, `unclean/DEVICE.json` in the driver's directory
-at the kubelet, and keeps it until nothing of the claim is left on the device: over a restart, a reboot, a failure. A
-device with a mark is prepared for no other claim than that of the mark. For that one it is: as long as the claim keeps
-its allocation, the data are its own, also between two of its pods.
+Before the record of a claim is removed, each of its devices in the node's pool gets a mark. This is the file
+`unclean/DEVICE.json` in the driver's directory at the kubelet. The mark stays until the device is clean, over restarts,
+reboots and failures. A device with a mark is prepared only for the claim of the mark. While that claim keeps its allocation,
+the data are its own, even between two of its pods.
 
-A device that is made ready for a claim (`attachments.local`) has its mark before the first step of that, so a step that was left
-half done is a trace, too.
+A device that is made ready for a claim (`attachments.local`) gets its mark before the first step. An interrupted step leaves a
+trace, too.
 
-It is treated (`treatment`) once the claim or its allocation is gone. From then on its mark is of no claim. Memory that an
-administrator has set up stays as it is.
+The device is treated (`treatment`) once the claim or its allocation is gone. From then on its mark belongs to no claim. Memory
+that an administrator has set up is not treated.
 
-Only the instance that acts on the node's devices cleans; every instance sets marks and respects them.
+Only the instance that acts on the node's devices cleans. Every instance sets and obeys marks.
 """
 
 import asyncio
@@ -45,22 +45,22 @@ FOLDER = "unclean"
 SUFFIX = ".json"
 FILE_BYTES = 64 * 1024
 LOOK_SECONDS = 1.0
-"""Between two looks at an erase, or at who still uses the device."""
+"""The longest pause between two looks at a treatment, such as an erase or a device in use."""
 GONE_FIRST_SECONDS = 0.5
 GONE_MAX_SECONDS = 60.0
-"""Between two looks at a claim: most are deleted with their pod."""
+"""The longest pause between two looks at a claim. Most claims are deleted with their pod."""
 _DEVICE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 class Marks:
-    """The marks of this node, on disk. Every method but `get` blocks for a write."""
+    """The marks of this node, on disk. All methods block; `put` and `remove` write."""
 
     def __init__(self, directory: Path) -> None:
         """Read nothing yet; `directory` is the driver's directory at the kubelet."""
         self._folder = directory / FOLDER
 
     def all(self) -> dict[str, demands.Mark]:
-        """Return every mark by device. One that cannot be read is of an unknown claim."""
+        """Return every mark by device. An unreadable mark belongs to no claim."""
         try:
             names = os.listdir(self._folder)  # noqa: PTH208 - names alone
         except FileNotFoundError:
@@ -74,7 +74,7 @@ class Marks:
         return {device: mark for device, mark in marks if mark is not None}
 
     def get(self, device: str) -> demands.Mark | None:
-        """Return the mark of a device, or None."""
+        """Return the mark of a device, or None. An unreadable mark belongs to no claim."""
         try:
             with self._file(device).open("rb") as opened:
                 raw = opened.read(FILE_BYTES)
@@ -91,7 +91,7 @@ class Marks:
         """Write marks, durably.
 
         Raises:
-            errors.CheckpointError: one cannot be written.
+            errors.CheckpointError: a mark cannot be written.
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ class Marks:
 
 
 Over = Callable[[demands.Mark], None]
-"""Called when the allocation of a mark is over."""
+"""Called once the allocation of a mark has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +129,11 @@ class Surroundings:
     """The surroundings of a cleaner.
 
     Attributes:
-        card: returns a device as it is now, by pool and name; None while it is not here.
-        holder: the uid of the claim that has the device on this node, or is about to get it; by pool and device.
+        node_name: the name of this node.
+        treatment: the executor of treatments.
+        card: returns a device as it is now, by pool and name; None while it is absent.
+        reader: reads claims.
+        holder: returns the UID of the claim that holds the device or is about to get it, by pool and name.
         hooks: runs the programs that drain and clean devices.
         changed: called after the state of a device changed.
     """
@@ -149,9 +152,10 @@ class _Work:
     """The cleaning of one device.
 
     Attributes:
-        looks: the pauses between two looks at its claim.
-        begun: it is of no claim any more.
-        blocked: the last obstacle to its treatment, until it is clean.
+        looks: the pauses between two looks at the claim.
+        progress: the progress of the treatment.
+        begun: whether the treatment has begun, and the device belongs to no claim.
+        blocked: the last obstacle to the treatment, until the device is clean.
     """
 
     looks: backoff.Backoff = field(
@@ -163,12 +167,12 @@ class _Work:
 
     @property
     def why(self) -> str:
-        """The obstacle, in a clause; empty without one."""
+        """Return the obstacle, in a clause; empty without one."""
         return self.blocked.message if self.blocked is not None else ""
 
 
 class Works(dict[str, _Work]):
-    """The cleanings that are under way, by device."""
+    """The cleanings in progress, by device."""
 
     def taint(self, device: str) -> verdicts.Taint | None:
         """Return the taint of a device that is not clean yet, or None."""
@@ -180,7 +184,7 @@ class Works(dict[str, _Work]):
 
 
 class Cleaner:
-    """Cleans the devices of a node's own pool between two claims."""
+    """The cleaner of the devices of a node's own pool."""
 
     def __init__(
         self,
@@ -191,7 +195,7 @@ class Cleaner:
         clean: residents.Clean = residents.Clean.BY_CLASS,
         contained: containment.Containment | None = None,
     ) -> None:
-        """Nothing is read or cleaned yet. With `clean` none a claim's end leaves no mark, and marks go without a cleaning."""
+        """Read and clean nothing yet. If `clean` is none, claims leave no marks, and marks are removed without a cleaning."""
         self._contained = contained
         self._marks = marks
         self._around = around
@@ -203,14 +207,14 @@ class Cleaner:
         """Mark the devices that a claim is about to release.
 
         Raises:
-            errors.CheckpointError: a mark cannot be written, so the claim keeps its devices.
+            errors.CheckpointError: a mark cannot be written; the claim keeps its devices.
         """
         devices = [device for device in claim.devices if self._is_cleaned(device)]
         if devices:
             await asyncio.to_thread(self._mark, claim, devices)
 
     def _mark(self, claim: records.PreparedClaim, devices: Iterable[records.PreparedDevice]) -> None:
-        """Give each device a mark of the claim, unless it has one that tells more."""
+        """Give each device a mark of the claim, unless it has one already."""
         marks = []
         for device in devices:
             before = self._marks.get(device.device)
@@ -230,20 +234,20 @@ class Cleaner:
             self._marks.put(marks)
 
     def start_cleaning(self, pool: str, device: str) -> None:
-        """Have a device cleaned once the allocation of its last claim is over."""
+        """Have a device cleaned once the allocation of its last claim has ended."""
         if nodepools.is_pool(pool, self._around.node_name):
             self._queue.add(device)
 
     def refusal(
         self, pool: str, device: str, uid: str | None, allocation_timestamp: str | None = None
     ) -> str | None:
-        """Return in a clause why the claim cannot have the device now; None if it can.
+        """Return the reason that the claim cannot have the device now, in a clause; None if it can.
 
         Args:
-            pool: of the device.
-            device: its name.
-            uid: of the claim; None for admin access, which any claim's device allows until its cleaning has begun.
-            allocation_timestamp: of its allocation; None or empty where it is not known.
+            pool: the device's pool.
+            device: the device's name.
+            uid: the claim's UID; None for admin access, which is refused only once the allocation of the mark has ended.
+            allocation_timestamp: the time of the claim's allocation; None or empty if unknown.
         """
         mark = self._marks.get(device)
         if mark is None or not nodepools.is_pool(pool, self._around.node_name):
@@ -252,22 +256,22 @@ class Cleaner:
             return None
         work = self._work.get(device)
         if not mark.over:
-            # Two claims do not have one device: the former allocation is over, whatever was seen of it.
+            # A device is allocated to one claim at a time, so the former allocation has ended.
             self._queue.add(device)
         if work is not None and work.why:
             return f"its last user's data cannot be removed: {work.why}"
         return "its last user's data are being removed"
 
     def failure(self, device: str) -> str:
-        """Return why a device could not be cleaned the last time, in a clause; empty where it could, or is clean."""
+        """Return the obstacle to the cleaning of a device, in a clause; empty without one."""
         work = self._work.get(device)
         return work.why if work is not None else ""
 
     async def run(self, over: Over) -> None:
-        """Clean until cancelled, beginning with what the last instance left.
+        """Clean until cancelled, beginning with the marks of the last instance.
 
         Args:
-            over: called when the allocation of a mark is over.
+            over: called once the allocation of a mark has ended.
         """
         for device in await asyncio.to_thread(self._marks.all):
             self._queue.add(device)
@@ -286,7 +290,7 @@ class Cleaner:
             self._queue.add(device)
 
     def _is_cleaned(self, device: records.PreparedDevice) -> bool:
-        """Return whether a device of a claim is cleaned after it."""
+        """Return whether a device is cleaned after its claim."""
         around = self._around
         if (
             self._way is attachments.Clean.NONE
@@ -307,7 +311,7 @@ class Cleaner:
         pool = mark.pool or nodepools.pool(around.node_name)
         work = self._work.setdefault(device, _Work())
         if not mark.over:
-            # While another pod of the same claim has it, nothing is asked.
+            # While a pod of the claim has the device, the claim need not be read.
             if around.holder(pool, device) == mark.uid:
                 return None
             if not await self._is_over(mark):
@@ -316,7 +320,7 @@ class Cleaner:
             over(mark)
         if not work.begun:
             if around.holder(pool, device) == mark.uid:
-                # The same claim was just given it again. Any other claim waits.
+                # The same claim has just got the device again. Other claims are refused.
                 return LOOK_SECONDS
             work.begun = True
             log.info(
@@ -341,7 +345,7 @@ class Cleaner:
         return None
 
     def _report(self, device: str, mark: demands.Mark, work: _Work, blocked: treatment.Blocked) -> None:
-        """Log an obstacle and have it published, unless the last one says the same."""
+        """Log an obstacle and have it published, unless it equals the last one."""
         last = work.blocked
         if last is not None and says_the_same((last.reason, last.message), (blocked.reason, blocked.message)):
             return
@@ -354,7 +358,7 @@ class Cleaner:
         self._around.changed()
 
     async def _treat(self, card: model.Card, mark: demands.Mark, work: _Work) -> treatment.Outcome:
-        """Take one step of the treatment of a device whose claim is over."""
+        """Take one step of the treatment of a device after its claim's end; return the outcome."""
         if self._way is attachments.Clean.NONE or card.first.device_class is DeviceClass.CXL_MEMORY:
             return treatment.Done()
         around, attachment = self._around, demands.marked(mark, card)
@@ -381,7 +385,7 @@ class Cleaner:
         except kube_errors.NotFound:
             return True
         except errors.PrepareError:
-            # It is allocated, by whatever that is.
+            # The claim is allocated, even if its handle cannot be used.
             return False
         if claim.metadata.uid != mark.uid or claim.status.allocation is None:
             return True

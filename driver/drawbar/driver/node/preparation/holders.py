@@ -1,4 +1,4 @@
-"""The claims that hold devices on this node: those that are recorded, and those that are about to be."""
+"""The claims that hold devices on this node: the recorded claims, and those in preparation."""
 
 import itertools
 from collections.abc import Iterable
@@ -15,18 +15,18 @@ class Holders:
 
     def __init__(self, recorded: store.Store) -> None:
         self.store = recorded
-        # By claim the devices that it is about to get, as pool and device; empty while it waits for one.
+        # By claim in preparation: pool and name of its devices; empty until all of them are ready.
         self._underway: dict[str, set[tuple[str, str]]] = {}
 
     def find(self, pool: str, device: str) -> str | None:
-        """Return the UID of the claim that has the device, or is about to get it; None without one."""
+        """Return the UID of the claim that holds the device or is about to get it, or None."""
         claim = records.holder(self.store.claims, pool, device)
         if claim is not None:
             return claim.uid
         return next((uid for uid, devices in self._underway.items() if (pool, device) in devices), None)
 
     def list_devices(self) -> frozenset[tuple[str, str]]:
-        """Return pool and name of each held device; an older record has no pool."""
+        """Return pool and name of each held device; the pool is empty in an older record."""
         recorded = (
             (device.pool, device.device)
             for claim in self.store.claims.values()
@@ -36,13 +36,13 @@ class Holders:
         return frozenset(itertools.chain(recorded, *self._underway.values()))
 
     def begin(self, uid: str) -> None:
-        """Note that a claim is being prepared."""
+        """Note that the preparation of a claim begins."""
         self._underway[uid] = set()
 
     def give(self, uid: str, devices: Iterable[tuple[str, str]]) -> None:
-        """Note that a claim that is being prepared is about to get these devices."""
+        """Note that a claim in preparation is about to get these devices."""
         self._underway[uid].update(devices)
 
     def end(self, uid: str) -> set[tuple[str, str]]:
-        """Note that a claim is no longer being prepared; return the devices that it was about to get and that none holds."""
+        """Note that the preparation of a claim ended; return its expected devices that no claim holds."""
         return {device for device in self._underway.pop(uid) if self.find(*device) is None}

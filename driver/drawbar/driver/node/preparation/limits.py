@@ -1,11 +1,11 @@
-"""The waits of a Prepare, all of them shorter than the patience of the kubelet."""
+"""The waits of a Prepare, each shorter than the kubelet's own timeout."""
 
 from dataclasses import dataclass
 
-# The kubelet gives up a call after 45 s and then tells its user nothing but that; the waits come one after the other.
+# The kubelet gives up a call after 45 s, and then reports no other reason. The two waits follow one another.
 LATE_DEVICE_MAX_SECONDS = 30.0
 LOCK_MAX_SECONDS = 10.0
-# Kubelets of before 1.28 give up after 10 s. What is left of that for the write and the answer, when a wait ends.
+# The time for the write and the answer after a wait. Kubelets before 1.28 give up a call after 10 s.
 ANSWER_SECONDS = 2.0
 
 
@@ -25,7 +25,7 @@ class Limits:
 def problems(limits: Limits) -> list[str]:
     """Return one sentence for each wrong value."""
     wrong = []
-    # Written so that they hold for no NaN.
+    # NaN fails these comparisons, so it is refused.
     if not 0 <= limits.late_device_seconds <= LATE_DEVICE_MAX_SECONDS:
         wrong.append(
             f"the wait for a late device, {limits.late_device_seconds} s, is not between 0 and "

@@ -1,6 +1,6 @@
 """The lock between two instances of the node daemon, which run side by side during a rolling update.
 
-It is the kernel's flock(2), so the kernel frees it when its process ends. The lock file stays; its content has no meaning.
+It uses the kernel's flock(2), so the kernel frees it when its process ends. The lock file stays, and its content is ignored.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from drawbar.driver.node import errors
 
-# A thread that waits in the kernel cannot be cancelled, so the lock is tried again and again.
+# A thread that waits in the kernel cannot be cancelled, so the lock is polled.
 POLL_SECONDS = 0.02
 
 
@@ -27,10 +27,10 @@ class Lock:
     async def held(
         self, seconds: float | None, *, on_wait: Callable[[], None] = lambda: None
     ) -> AsyncIterator[None]:
-        """Hold the lock in the block.
+        """Hold the lock inside the block.
 
         Args:
-            seconds: how long to wait at most; None waits without a bound.
+            seconds: the longest wait; None waits without a bound.
             on_wait: called once if another process has the lock.
 
         Raises:

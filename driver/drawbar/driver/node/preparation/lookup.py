@@ -1,11 +1,11 @@
-"""Looks up the devices of a claim, and whether they are here and ready.
+"""The lookup of a claim's devices, and of their presence and readiness.
 
-The devices of a claim are known in two ways. The attachments of this node show it, if they are all there: each
-names its requests and how many devices of this driver its claim has. Then a Prepare reads nothing. Otherwise the claim
-is read. An attachment is of one allocation: attachments of one claim with different allocation times are of two, so the
-claim is read.
+There are two sources for the devices of a claim: the attachments of this node, and the claim. Each attachment has its requests,
+and the number of this driver's devices in its claim. If the attachments are complete, a Prepare reads nothing. Otherwise it reads
+the claim. Each attachment belongs to one allocation, so attachments with different allocation times are no source.
 
-Nothing here writes. Only `Lookup` waits, for the API server. After `errors.DeviceLate` the next change may bring the device.
+This module writes nothing. Only `Lookup` waits, for the API server. After `errors.DeviceLate`, the next change may bring the
+device.
 """
 
 import asyncio
@@ -27,40 +27,51 @@ from drawbar.driver.node.preparation import claimdevices, readiness, records
 
 CLAIM_READ_SECONDS = 5.0
 AttachmentsOf = Callable[[], Iterable[attachments.DeviceAttachment]]
-# The card of an attachment as the kernel shows it now, or None while it is not here.
+# Returns the card of an attachment as the kernel shows it now, or None while it is absent.
 CardOf = Callable[[attachments.DeviceAttachment], model.Card | None]
 
-# What this node does to make the device of an attachment ready, in a clause; empty if nothing is known of that.
+# Returns this node's present work to make the device of an attachment ready, in a clause; empty if unknown.
 StepOf = Callable[[attachments.DeviceAttachment], str]
 
 
 class LocalDevices(Protocol):
-    """The devices that live in this node, by their DRA names."""
+    """The devices of this node's own pool, by their DRA names."""
 
     def card(self, pool: str, device: str) -> model.Card | None:
-        """Return the device as it is now, or None while it is not here."""
+        """Return the device as it is now, or None while it is absent."""
         ...
 
     def device_class(self, pool: str, device: str) -> str:
-        """Return one of `drawbar.fabric.classes.DeviceClass`."""
+        """Return the device's class, one of `drawbar.fabric.classes.DeviceClass`."""
         ...
 
     def lender(self, pool: str, device: str) -> attachments.DeviceAttachment | None:
-        """Return the attachment of the card that the device is a virtual function of; None of any other device."""
+        """Return the attachment of the card with this virtual function; None for any other device."""
         ...
 
 
-# Why a claim cannot have a local device yet, by pool, device, the claim's uid, which is None for admin access, and its allocation.
+# Returns the reason that a claim cannot have a local device yet, by pool, device, the claim's UID (None for admin access) and
+# its allocation time.
 Refusal = Callable[[str, str, str | None, str | None], str | None]
-# A local device as it stands for a claim, by pool, device, the claim's uid and its allocation.
+# Returns the state of a local device for a claim, by pool, device, the claim's UID and its allocation time.
 Standing = Callable[[str, str, str, str | None], attachments.DeviceAttachment]
 
 
 class Finder:
-    """Looks devices up in the attachments, in the node's own pool and among what the kernel shows.
+    """The lookup of devices in the attachments, in the node's own pool and in the kernel's inventory.
 
-    Without `local` the node has no pool of its own. `standing` gives the state of a device of it for a claim. `occupied` says which of their interfaces the host uses. `boot_id` is that of the
-    running kernel.
+    Args:
+        driver: the name of the DRA driver.
+        node_name: the name of this node.
+        boot_id: the ID of the running kernel's boot.
+        attached: returns the attachments of this node.
+        card: returns the card of an attachment.
+        host: the host of the device files.
+        pending_step: returns this node's present work on the device of an attachment.
+        local: the devices of this node's own pool; None without such a pool.
+        refusal: returns the reason that a claim cannot have a local device yet.
+        standing: returns the state of a local device for a claim.
+        occupied: returns the host's uses of network interfaces.
     """
 
     def __init__(
@@ -91,7 +102,7 @@ class Finder:
         self._occupied = occupied
 
     def wanted_by_attachments(self, uid: str) -> tuple[claimdevices.Wanted, ...] | None:
-        """Return the devices of a claim if the attachments show all of them, else None."""
+        """Return the devices of a claim, or None if the attachments do not show all of them."""
         mine = self.attached_for(uid)
         if not mine or mine[0].spec.allocation_timestamp is None:
             return None
@@ -112,10 +123,10 @@ class Finder:
         return tuple(wanted)
 
     def wanted(self, claim: claims.ResourceClaim) -> tuple[claimdevices.Wanted, ...]:
-        """Return the devices of a claim by its allocation.
+        """Return the devices of this driver in a claim's allocation.
 
         Raises:
-            errors.PrepareError: its parameters cannot be obeyed.
+            errors.PrepareError: the parameters are invalid.
         """
         try:
             said = configurations.by_device(claim.status.allocation, self.driver)
@@ -126,7 +137,7 @@ class Finder:
         for result in allocation.devices.results if allocation is not None else ():
             if result.driver == self.driver:
                 key = (result.pool, result.device, result.share_id, bool(result.admin_access))
-                # A request of a prioritised list is named request/subrequest; the kubelet knows the request.
+                # A request of a prioritised list is named request/subrequest, and the kubelet knows only the request.
                 requests.setdefault(key, set()).add(result.request.split("/", 1)[0])
         return tuple(
             claimdevices.Wanted(
@@ -146,7 +157,7 @@ class Finder:
         )
 
     def _members(self, pool: str, given: str, share_id: str | None, uid: str) -> tuple[tuple[str, str], ...]:
-        """Return the devices behind an allocated device, each with the name of that if it is another one."""
+        """Return the devices behind an allocated device, each with the allocated device's name if the two differ."""
         for attachment in self.attached_for(uid):
             spec_ = attachment.spec
             if spec_.share is not None and (spec_.pool, spec_.share_id) == (pool, share_id):
@@ -156,7 +167,7 @@ class Finder:
         return ((given, ""),)
 
     def label(self, wanted: claimdevices.Wanted) -> str:
-        """Return the name of the device in CDI, which follows the claim's UID."""
+        """Return the part of the device's CDI name after the claim's UID."""
         is_null = nulls.is_here(wanted.pool, wanted.device, self.node_name)
         return nulls.label(wanted.requests) if is_null else wanted.device
 
@@ -165,24 +176,24 @@ class Finder:
 
         Args:
             wanted: the device.
-            uid: of the claim.
-            prepared: the claim was prepared with it in this boot.
+            uid: the UID of the claim.
+            prepared: whether the claim was prepared with the device in this boot.
 
         Raises:
-            errors.DeviceLate: it is not here yet.
-            errors.PrepareError: it cannot be handed out, and waiting does not help.
+            errors.DeviceLate: the device is not here or not ready yet.
+            errors.PrepareError: the claim cannot have the device, and waiting does not help.
         """
         if nulls.is_here(wanted.pool, wanted.device, self.node_name):
             return claimdevices.Nothing(record=self._record(wanted, uid, serial=""), claim_uid=uid)
         if self._local is not None and nodepools.is_pool(wanted.pool, self.node_name):
-            return self._found_local(self._local, wanted, uid, prepared=prepared)
-        return self._found_attached(wanted, uid, prepared=prepared)
+            return self._find_local(self._local, wanted, uid, prepared=prepared)
+        return self._find_attached(wanted, uid, prepared=prepared)
 
     def again(self, held: records.PreparedDevice, uid: str) -> spec.Device:
-        """Return what a container gets of a device that was prepared in this boot, if it is still the same device.
+        """Return the CDI device of a device that was prepared in this boot.
 
         Raises:
-            errors.PrepareError: it is not here, or another one is in its place.
+            errors.PrepareError: the device is absent, or another one is in its place.
         """
         wanted = claimdevices.Wanted(
             pool=held.pool,
@@ -204,7 +215,7 @@ class Finder:
         return given.content()
 
     def attached_for(self, uid: str) -> list[attachments.DeviceAttachment]:
-        """Return the attachments for the claim on this node."""
+        """Return this driver's attachments for the claim on this node."""
         return [
             attachment
             for attachment in self._attached()
@@ -213,7 +224,7 @@ class Finder:
             and attachment.spec.driver == self.driver
         ]
 
-    def _found_attached(self, wanted: claimdevices.Wanted, uid: str, *, prepared: bool) -> claimdevices.Found:
+    def _find_attached(self, wanted: claimdevices.Wanted, uid: str, *, prepared: bool) -> claimdevices.Found:
         use = readiness.Use(
             claim_uid=uid,
             allocation_timestamp=wanted.allocation_timestamp,
@@ -223,7 +234,9 @@ class Finder:
         attachment = self._attachment(wanted, uid)
         card = self._check(attachment, self._card(attachment), use, wanted.name)
         identity = attachment.identity
-        given = self._found(wanted, uid, card, serial=identity.serial, device_class=identity.device_class)
+        given = self._find_ready(
+            wanted, uid, card, serial=identity.serial, device_class=identity.device_class
+        )
         given_by_adapter = {
             name: value
             for name, attribute in attachment.spec.attributes.items()
@@ -239,11 +252,11 @@ class Finder:
         use: readiness.Use,
         subject: str,
     ) -> model.Card:
-        """Return the card of the attachment, if it may be used so.
+        """Check that the claim may use the device of the attachment; return its card.
 
         Raises:
-            errors.DeviceLate: it may not be used yet.
-            errors.PrepareError: it may not be used, and waiting does not help.
+            errors.DeviceLate: the claim may not use the device yet.
+            errors.PrepareError: the claim may not use the device, and waiting does not help.
         """
         address = card.address if card is not None else None
         missing = readiness.missing(attachment, use, boot_id=self._boot_id, address=address)
@@ -262,12 +275,12 @@ class Finder:
         cards = (self._card(member) for member in members)
         return tuple(card for card in cards if card is not None)
 
-    def _found_local(
+    def _find_local(
         self, local: LocalDevices, wanted: claimdevices.Wanted, uid: str, *, prepared: bool
     ) -> claimdevices.Found:
         lender = local.lender(wanted.pool, wanted.device)
         if lender is not None:
-            # The claim of the virtual function does not name it.
+            # The lender's attachment does not name the claim of the virtual function.
             use = readiness.Use(claim_uid=uid, admin=True, prepared=prepared)
             self._check(
                 lender,
@@ -294,14 +307,16 @@ class Finder:
             )
         self._check_local(wanted, uid, card, prepared=prepared)
         device_class = local.device_class(wanted.pool, wanted.device)
-        given = self._found(wanted, uid, card, serial=residents.serial(card) or "", device_class=device_class)
+        given = self._find_ready(
+            wanted, uid, card, serial=residents.serial(card) or "", device_class=device_class
+        )
         has_interfaces = bool(given.interfaces)
         return dataclasses.replace(given, occupied=self._occupied) if has_interfaces else given
 
     def _check_local(
         self, wanted: claimdevices.Wanted, uid: str, card: model.Card, *, prepared: bool
     ) -> None:
-        """Demand that the device was made ready for its claim, where the claim's parameters ask for that."""
+        """Check that the device was made ready for its claim, if the claim's parameters demand it."""
         said = parameters.from_record(wanted.said) if wanted.said else parameters.NOTHING
         if self._standing is None or wanted.admin or wanted.is_shared or not demands.asks(said):
             return
@@ -311,10 +326,10 @@ class Finder:
         standing = self._standing(wanted.pool, wanted.device, uid, wanted.allocation_timestamp)
         self._check(standing, card, use, f"{wanted.name} of this node")
 
-    def _found(
+    def _find_ready(
         self, wanted: claimdevices.Wanted, uid: str, card: model.Card, *, serial: str, device_class: str
     ) -> claimdevices.Found:
-        # A GPU's driver may be minutes late after a reboot, and a container is not given more files later.
+        # A GPU's driver may be minutes late after a reboot, and a running container gets no further files.
         missing = classes.by_name(device_class).missing_requirements(card)
         if missing is not None:
             raise errors.DeviceLate(
@@ -340,7 +355,11 @@ class Finder:
         )
 
     def _attachment(self, wanted: claimdevices.Wanted, uid: str) -> attachments.DeviceAttachment:
-        """Return the attachment of the device, if there are several that for the claim."""
+        """Return the attachment of the device, preferably the one for the claim.
+
+        Raises:
+            errors.DeviceLate: the device has no attachment on this node.
+        """
         of_device = [
             attachment
             for attachment in self._attached()
@@ -358,10 +377,10 @@ class Finder:
 
 
 class Lookup:
-    """Looks up which devices a claim was given: by the attachments, the handle that the kubelet passes, or the claim.
+    """The lookup of a claim's devices by the attachments, by the kubelet's handle, or by the claim.
 
-    The claim is read only where it must be. With a handle that is when no attachment of this node names the claim: so
-    it is seen whether there is such a claim at all. Without one it is always so on clusters that have no `v1`.
+    The claim is read only if necessary. With a handle, it is read if no attachment of this node names it: that shows whether
+    the claim exists. Without a handle, it is always read on clusters without `v1`.
     """
 
     def __init__(
@@ -370,7 +389,7 @@ class Lookup:
         finder: Finder,
         seen: Callable[[claims.ResourceClaim], None] = lambda _: None,
     ) -> None:
-        """Read nothing yet; `seen` is called with each claim that was."""
+        """Read nothing yet; `seen` is called with each claim after it was read."""
         self._claims = claims_
         self._finder = finder
         self._seen = seen
@@ -383,13 +402,13 @@ class Lookup:
         """
         self._check_name(claim)
         if claim.handle is not None:
-            return await self._handed(claim, claim.handle)
-        # A classic controller attaches before it has decided for all requests whether they get a device.
+            return await self._find_by_handle(claim, claim.handle)
+        # A classic controller attaches devices before it has decided about all requests.
         wanted = self._finder.wanted_by_attachments(claim.uid) if self._claims.modern else None
         return self._finder.wanted(await self.read(claim)) if wanted is None else wanted
 
     def _check_name(self, claim: servicers.ClaimName) -> None:
-        """Refuse a caller that has the UID of one claim and the name of another: a record under that name looks abandoned."""
+        """Refuse a call with the UID of one claim and the name of another, whose record would look abandoned."""
         for attachment in self._finder.attached_for(claim.uid):
             named = attachment.spec.claim
             if named is not None and (named.namespace, named.name) != (claim.namespace, claim.name):
@@ -399,7 +418,7 @@ class Lookup:
                     reason=reasons.CLAIM_GONE,
                 )
 
-    async def _handed(self, claim: servicers.ClaimName, data: str) -> tuple[claimdevices.Wanted, ...]:
+    async def _find_by_handle(self, claim: servicers.ClaimName, data: str) -> tuple[claimdevices.Wanted, ...]:
         where, node = f"claim {claim.namespace}/{claim.name}", self._finder.node_name
         handle = claim_versions.for_node(claim_versions.decode(data, where), where, node)
         if not self._finder.attached_for(claim.uid):
@@ -408,10 +427,10 @@ class Lookup:
         return self._finder.wanted(allocated)
 
     async def read(self, claim: servicers.ClaimName) -> claims.ResourceClaim:
-        """Return the claim, which is allocated.
+        """Return the claim.
 
         Raises:
-            errors.PrepareError: it cannot be read, or is another one by now.
+            errors.PrepareError: the claim cannot be read, is not allocated, or another claim has its name now.
         """
         where = f"claim {claim.namespace}/{claim.name}"
         try:

@@ -1,16 +1,15 @@
-"""Files that describe a claim's devices to the containers that have them: KEP-5304, `DeviceMetadata`.
+"""Files that describe a claim's devices to its containers: KEP-5304, `DeviceMetadata`.
 
-For each request of a claim one file, `metadata/UID/REQUEST.json` in the driver's directory below the kubelet's
-`plugins`. The first device of the request mounts it into its containers, read-only, by its CDI device, so that a
-container that has not the request has not the file. It is written after the claim's record and removed after it: a
-file of no record is left over, and goes at the next start. It is not synced: after a power loss the kubelet prepares
-every claim anew.
+Each request of a claim has a file, `metadata/UID/REQUEST.json` in the driver's directory below the kubelet's `plugins`. The
+CDI device of the request's first device mounts it read-only, so only containers with the request get the file. A file is
+written after the claim's record and removed after it. A file without a record is a leftover, and is removed at the next
+start. Files are not synced, because after a power loss the kubelet prepares every claim again.
 
-A file is a stream of JSON objects, a line each: the same in every version of `API_VERSIONS`, the newest first. Whoever reads
-it takes the first whose version it knows.
+A file is a stream of JSON objects, one a line: the same object in each version of `API_VERSIONS`, the newest first. A reader
+takes the first object with a version known to it.
 
-A file that is written again with another content has a higher `generation`. A container keeps the file that it was
-started with, for a mounted file is not replaced under it.
+If a file is written again with other content, its `generation` is higher. A running container keeps its original file,
+because a mounted file is not replaced.
 
 Source: KEP-5304; `metadata.resource.k8s.io`, v1alpha1 of Kubernetes 1.36 and v1beta1 of 1.37, which have the same fields.
 """
@@ -36,20 +35,20 @@ KIND = "DeviceMetadata"
 ROOT = "/var/run/kubernetes.io/dra-device-attributes"
 FOLDER = "metadata"
 SUFFIX = ".json"
-# Of a file that is not ours, or was damaged, no more than this is read.
+# The bytes to read at most: the file may be damaged or foreign.
 FILE_BYTES = 1024 * 1024
-# What names of objects and requests are made of; none leads out of a directory.
+# The form of the names of objects and requests. No such name leads out of a directory.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A device of a claim, as its containers are to see it.
+    """A device of a claim, as described to its containers.
 
     Attributes:
-        record: of its preparation.
-        values: its attributes.
+        record: the record of the device.
+        values: the device's attributes.
     """
 
     record: records.PreparedDevice
@@ -60,19 +59,19 @@ class Files:
     """The files of this node. Every method blocks: call it in a thread."""
 
     def __init__(self, directory: Path, driver: str, *, enabled: bool) -> None:
-        """Nothing is read or written yet.
+        """Read and write nothing yet.
 
         Args:
-            directory: the driver's, at the kubelet, with the same path on the host.
-            driver: whose devices.
-            enabled: whether files are wanted; what there is goes with its claim all the same.
+            directory: the driver's directory at the kubelet, with the same path on the host.
+            driver: the name of the DRA driver.
+            enabled: whether to write files; existing files are removed with their claims in any case.
         """
         self.enabled = enabled
         self._folder = directory / FOLDER
         self._driver = driver
 
     def mounts(self, claim: claims.ResourceClaim, requests: Sequence[str]) -> tuple[records.Mount, ...]:
-        """Where the containers that have these requests get their files.
+        """Return the mounts of the files of these requests.
 
         Raises:
             errors.PrepareError: a name cannot be part of a path.
@@ -92,10 +91,10 @@ class Files:
         )
 
     def write(self, claim: claims.ResourceClaim, described: Sequence[Described]) -> None:
-        """Write the files of a claim; one that says the same stays.
+        """Write the files of a claim. A file with equal content stays.
 
         Raises:
-            errors.PrepareError: one cannot be written.
+            errors.PrepareError: a file cannot be written.
         """
         for request, document in documents(claim, self._driver, described).items():
             file = self._file(claim.metadata.uid, request)
@@ -115,10 +114,10 @@ class Files:
                 ) from error
 
     def remove(self, uid: str) -> None:
-        """Remove the files of a claim, if it has some.
+        """Remove the files of a claim, if there are any.
 
         Raises:
-            errors.PrepareError: they cannot be removed.
+            errors.PrepareError: the files cannot be removed.
         """
         if not _UID.fullmatch(uid):
             return
@@ -133,7 +132,7 @@ class Files:
             ) from error
 
     def owners(self) -> frozenset[str]:
-        """The uids of the claims that have files."""
+        """Return the UIDs of the claims with files."""
         try:
             return frozenset(os.listdir(self._folder))  # noqa: PTH208 - names alone
         except OSError:
@@ -146,9 +145,9 @@ class Files:
 def documents(
     claim: claims.ResourceClaim, driver: str, described: Sequence[Described]
 ) -> dict[str, dict[str, Any]]:
-    """Return by request what its file says, without version and generation.
+    """Return the content of each request's file, without version and generation.
 
-    A request with alternatives is named with the one that was chosen. The members of a composite are listed one by one.
+    The name of a request with alternatives includes the chosen one. The members of a composite are listed one by one.
     """
     full = {
         result.request.split("/", 1)[0]: result.request
@@ -187,7 +186,7 @@ def _device(driver: str, device: Described) -> dict[str, Any]:
 def _attribute(value: attributes.Value) -> dict[str, str | int | bool]:
     if isinstance(value, attributes.Version):
         return {"version": value.text}
-    # A boolean is an int, too.
+    # In Python a bool is an int, so it is tested first.
     kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "string"
     return {kind: value}
 
@@ -197,13 +196,12 @@ def _versions(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _generation(file: Path, document: Mapping[str, Any]) -> int | None:
-    """The generation of the file that is there, 0 without one; None where it says the same."""
+    """Return the generation of the existing file, 0 without a readable one; None if its content is equal."""
     try:
         with file.open("rb") as opened:
             before = msgspec.json.Decoder(dict[str, Any]).decode_lines(opened.read(FILE_BYTES))
         generation = max(msgspec.convert(stored["metadata"].pop("generation"), int) for stored in before)
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        # What cannot be read is written anew.
         return 0
     return None if before == _versions(document) else generation
 
@@ -221,7 +219,7 @@ def _check(claim: claims.ResourceClaim, *names: str) -> None:
 def mounted(
     devices: Sequence[records.PreparedDevice], claim: claims.ResourceClaim, files: Files
 ) -> tuple[records.PreparedDevice, ...]:
-    """Return the devices with the mounts: of each request the first one has its file's.
+    """Return the devices with their mounts: the first device of each request has the mount of the request's file.
 
     Raises:
         errors.PrepareError: a name cannot be part of a path.

@@ -1,11 +1,11 @@
-"""Reports the network interfaces of prepared devices in their claims: `status.devices[].networkData`.
+"""Reports of the network interfaces of prepared devices in their claims: `status.devices[].networkData`.
 
-Once a claim is prepared: only then is it certain what an interface is called in the pod, and soon after it is in the
-pod's network namespace, where this daemon sees it no more. What is reported is taken from the record of prepared
-claims, so a daemon that is started anew reports it again, which changes nothing where it is there already.
+A report follows the preparation of a claim, because only then is the interface's name in the pod certain. Soon after, the
+interface is in the pod's network namespace, and invisible to this daemon. So reports are made from the record of prepared
+claims. After a restart the daemon writes them again, and an equal report changes nothing.
 
-Under a field manager of its own: what the node says of a device's readiness is neither repeated nor taken back here.
-`ips` is left to whoever gives the interface its addresses.
+Reports have a field manager of their own, so they neither repeat nor remove the node's reports of readiness. The field `ips`
+is left to the network plugin.
 
 Source: `resource.k8s.io/v1` NetworkDeviceData.
 """
@@ -25,7 +25,7 @@ MANAGER = "drawbar-node-network"
 
 
 class Networks:
-    """What is to be reported, by claim; see `run`."""
+    """The queue of claims with network interfaces to report; see `run`."""
 
     def __init__(
         self,
@@ -36,14 +36,14 @@ class Networks:
         tells_claims: Callable[[], bool],
         contained: containment.Containment | None = None,
     ) -> None:
-        """Nothing is reported before `run`.
+        """Report nothing before `run`.
 
         Args:
-            api: to the API server.
-            driver: whose devices.
+            api: the client of the API server.
+            driver: the name of the DRA driver.
             files: the record of prepared claims.
-            tells_claims: whether claims have a status of their devices (`resource.k8s.io/v1`).
-            contained: keeps an unexpected error over one claim from the others; without it, that is raised.
+            tells_claims: returns whether claims have a status of their devices (`resource.k8s.io/v1`).
+            contained: contains an unexpected error of one claim; without it, the error is raised.
         """
         self._contained = contained
         self._api = api
@@ -53,7 +53,7 @@ class Networks:
         self._queue: workers.WorkQueue[str] = workers.WorkQueue()
 
     def report(self, uid: str) -> None:
-        """Have the interfaces of that claim's devices reported, if it has any."""
+        """Have the network interfaces of that claim's devices reported, if there are any."""
         record = self._files.claims.get(uid)
         if record is not None and any(device.network is not None for device in record.devices):
             self._queue.add(uid)
@@ -80,9 +80,9 @@ class Networks:
 
 
 def applied(claim: claims.ResourceClaim, driver: str, record: records.PreparedClaim) -> dict[str, Any] | None:
-    """Return the object for a server-side apply to the claim's status; None where there is nothing to report.
+    """Return the object for a server-side apply to the claim's status; None if there is nothing to report.
 
-    Of a composite with several network devices it has the first one's interface.
+    For a composite with several network devices, it contains the interface of the first one.
     """
     if claim.metadata.uid != record.uid:
         return None

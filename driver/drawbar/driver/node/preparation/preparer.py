@@ -1,13 +1,16 @@
-"""Prepare and Unprepare: from a device that is here to a container.
+"""Prepare and Unprepare: the kubelet's calls that give a claim's devices to its containers, and take them back.
 
-Invariants: a device is handed to one claim at most, and only when it is ready for that claim (`readiness`); a claim that has a
-CDI file has a record; a device counts as held from the moment at which all devices of its claim are ready, so it is neither
-cleaned nor released from then on, and not kept from either before. Prepare attaches nothing and touches no hardware: it checks
-that the very device is here and ready, records it (`started`, durable), writes the CDI file and answers. Killed at any moment,
-it leaves a record at most, which the next Prepare or Unprepare of the claim takes up.
+Invariants:
 
-A claim has a lock of its own and a device that is late is waited for outside of every other lock, so a slow claim
-delays no other.
+- A device goes to one claim at most, and only when it is ready for that claim (`readiness`).
+- A claim with a CDI file has a record.
+- A device counts as held once all devices of its claim are ready. From then on it is neither cleaned nor released.
+
+Prepare attaches nothing and touches no hardware. It checks that the device is present and ready, records it durably
+(`started`), writes the CDI file and answers. If the daemon is killed meanwhile, at most a record is left. The next Prepare or
+Unprepare of the claim takes it up.
+
+Each claim has a lock. Prepare waits for a late device outside every other lock, so a slow claim delays no other.
 """
 
 import asyncio
@@ -39,35 +42,35 @@ log = logging.getLogger(__name__)
 
 
 CLAIMS_LIMIT = 1000
-# Between two looks for the CDI file of a device's vendor.
+# The pause between two looks for the CDI file of a device's vendor.
 LOOK_SECONDS = 0.5
 
 
 class Recorder(Protocol):
-    """Where events go; `kube.events.Recorder`."""
+    """A recorder of Events, such as `kube.events.Recorder`."""
 
     def warning(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
-        """Something needs attention."""
+        """Emit a warning Event on the claim."""
         ...
 
 
-def _nothing(_: str) -> None:
-    """Nothing follows a preparation."""
+def _ignore_uid(_: str) -> None:
+    """Do nothing after a preparation."""
 
 
-async def _at_once(_: records.PreparedClaim) -> None:
-    """A claim lets go of its devices without more ado."""
+async def _leave_at_once(_: records.PreparedClaim) -> None:
+    """Do nothing before a claim releases its devices."""
 
 
-def _unnoticed(_: claims.ResourceClaim) -> None:
-    """The claim is of no further use."""
+def _ignore_claim(_: claims.ResourceClaim) -> None:
+    """Do nothing with a claim that was read."""
 
 
 class Complaints:
-    """Says on the claim why it cannot be prepared: once per reason, however often the kubelet tries.
+    """The Events on claims that cannot be prepared: one for each reason, even if the kubelet tries often.
 
-    The kubelet's own event is on the pod and says only that it failed. Bounded: of the claims with trouble the oldest
-    are forgotten first, and may then get an Event of the same reason again.
+    The kubelet's own Event is on the pod, and reports only the failure. The number of remembered claims is bounded. The claim
+    with the oldest Event is forgotten first, and may get an Event of the same reason again.
     """
 
     def __init__(self, recorder: Recorder | None) -> None:
@@ -75,7 +78,7 @@ class Complaints:
         self._told: OrderedDict[str, str] = OrderedDict()
 
     def say(self, claim: servicers.ClaimName, error: errors.NodeError) -> None:
-        """Emit an Event on the claim, unless its last one had this reason; none on a claim that is gone."""
+        """Emit an Event on the claim, unless its last one had this reason or the claim is gone."""
         reason = error.reason if isinstance(error, errors.PrepareError) else reasons.CHECKPOINT_FAILED
         if self._recorder is None or reason == reasons.CLAIM_GONE or self._told.get(claim.uid) == reason:
             return
@@ -87,12 +90,26 @@ class Complaints:
         self._recorder.warning(reference, reason=reason, message=str(error))
 
     def forget(self, uid: str) -> None:
-        """The claim has no trouble any more."""
+        """Forget the claim's last Event, because the claim was prepared or unprepared."""
         self._told.pop(uid, None)
 
 
 class Preparer:
-    """Implements `servicers.Preparation` on this node's files."""
+    """The implementation of `servicers.Preparation` on this node's files.
+
+    Args:
+        reader: reads claims.
+        finder: looks up devices.
+        held_by: the holders of devices.
+        described: the files that describe devices to containers.
+        boot_id: the ID of the running kernel's boot.
+        released: called with pool and name of a device after a claim released it.
+        prepared: called with the UID of each prepared claim.
+        leave: called with the record of a claim before it releases its devices.
+        seen: called with each claim after it was read.
+        recorder: takes the Events; None emits none.
+        waits: the waits of a Prepare.
+    """
 
     def __init__(
         self,
@@ -103,15 +120,13 @@ class Preparer:
         described: metadata.Files,
         boot_id: str,
         released: Callable[[str, str], None],
-        prepared: Callable[[str], None] = _nothing,
-        leave: Callable[[records.PreparedClaim], Awaitable[None]] = _at_once,
-        seen: Callable[[claims.ResourceClaim], None] = _unnoticed,
+        prepared: Callable[[str], None] = _ignore_uid,
+        leave: Callable[[records.PreparedClaim], Awaitable[None]] = _leave_at_once,
+        seen: Callable[[claims.ResourceClaim], None] = _ignore_claim,
         recorder: Recorder | None = None,
         waits: limits.Limits | None = None,
     ) -> None:
-        # Nothing is read or written before `restore`. `released` is called with pool and device when a claim let go of it,
-        # `prepared` with the uid of each claim that was prepared, `leave` with what a claim has before it lets go of it,
-        # `seen` with each claim that was read.
+        # Nothing is read or written before `restore`.
         self._lookup = lookup.Lookup(reader, finder, seen)
         self._finder = finder
         self._boot_id = boot_id
@@ -124,24 +139,24 @@ class Preparer:
         self._complaints = Complaints(recorder)
         self.holders = held_by
         self.store = held_by.store
-        # What the last instance left unfinished, as `restore` found it; `sweeping` settles it.
+        # The unfinished claims of the last instance, as `restore` found them; `sweeping` settles them.
         self.unsettled: tuple[records.PreparedClaim, ...] = ()
         self._news = asyncio.Event()
         # A lock lives as long as a task holds it or waits for it.
         self._claims: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     def changed(self) -> None:
-        """Devices or attachments changed: whoever waits for a device looks again."""
+        """Wake the calls that wait for a device, because devices or attachments changed."""
         self._news.set()
         self._news = asyncio.Event()
 
     async def restore(self) -> None:
-        """Takes up where the last instance stopped: call once, before the kubelet may call. See `restoring`.
+        """Restore the claims of the last instance; see `restoring`. Call it once, before the kubelet may call.
 
         Raises:
             errors.NodeError: the checkpoint or the CDI directory cannot be used.
         """
-        # Before the records: a file is written after its record, and by another instance at any moment.
+        # Read the files before the records: another instance may write a record and then its file at any moment.
         owners = await asyncio.to_thread(self._described.owners)
         restored = await self.store.restore(
             lambda left: restoring.decide(left, self._finder, boot_id=self._boot_id)
@@ -152,12 +167,12 @@ class Preparer:
         self.unsettled = tuple(claim for claim in restored.claims.values() if claim.state in unfinished)
 
     async def prepare(self, claim: servicers.ClaimName) -> tuple[servicers.Prepared, ...]:
-        """See `servicers.Preparation`."""
-        async with self._working(claim):
+        """Prepare a claim and return its devices, as specified by `servicers.Preparation`."""
+        async with self._exclusive_call(claim):
             try:
-                about = await self._about(claim)
-                given = await self._arrived(claim, about)
-                vendor_ids = await self._vendor_ids(claim, given)
+                about = await self._read_for_metadata(claim)
+                given = await self._await_devices(claim, about)
+                vendor_ids = await self._await_vendor_ids(claim, given)
                 if given:
                     await self._store(claim, given, about)
             except errors.NodeError as error:
@@ -178,12 +193,12 @@ class Preparer:
         )
 
     async def unprepare(self, claim: servicers.ClaimName) -> None:
-        """See `servicers.Preparation`."""
+        """Unprepare a claim, as specified by `servicers.Preparation`."""
         self._complaints.forget(claim.uid)
         await self.drop(claim.uid)
 
     async def drop(self, uid: str, *, states: tuple[str, ...] = ()) -> None:
-        """Takes a claim's devices from containers, if its record is in one of these states (none named: in any).
+        """Take its devices from a claim, if its record is in one of these states; no states stand for any state.
 
         Raises:
             errors.NodeError: a file cannot be removed or written; the claim keeps its devices.
@@ -197,23 +212,23 @@ class Preparer:
                 if before is not None and any(device.mounts for device in before.devices):
                     await self._forget(before)
             finally:
-                # A call that is cancelled during its write ends with the write made, and the next finds no record.
+                # A call that is cancelled during its write completes the write, and the next call finds no record.
                 if before is not None and uid not in self.store.claims:
                     log.info("claim unprepared", extra={"claim": before.name, "uid": uid})
-                self._tell_given_up(before)
+                self._report_given_up(before)
 
     @asynccontextmanager
-    async def _working(self, claim: servicers.ClaimName) -> AsyncIterator[None]:
-        """Have one call at a time for the claim, and report a device that it was about to get and did not."""
+    async def _exclusive_call(self, claim: servicers.ClaimName) -> AsyncIterator[None]:
+        """Allow one call at a time for the claim; at the end, report the devices that it did not get after all."""
         async with self._claims.setdefault(claim.uid, asyncio.Lock()):
             self.holders.begin(claim.uid)
             try:
                 yield
             finally:
-                self._tell_released(self.holders.end(claim.uid))
+                self._report_released(self.holders.end(claim.uid))
 
     async def _forget(self, dropped: records.PreparedClaim) -> None:
-        """Remove the files that described its devices; what is left goes at the next start."""
+        """Remove the files that describe the devices of a claim. The next start removes any leftovers."""
         if dropped.uid in self.store.claims:
             return
         try:
@@ -221,24 +236,24 @@ class Preparer:
         except errors.PrepareError as error:
             log.warning("%s", error, extra={"claim": dropped.name, "uid": dropped.uid})
 
-    async def _about(self, claim: servicers.ClaimName) -> claims.ResourceClaim | None:
-        """The claim, where its containers get files that describe their devices."""
+    async def _read_for_metadata(self, claim: servicers.ClaimName) -> claims.ResourceClaim | None:
+        """Read the claim if its containers get files that describe their devices; return it, else None."""
         is_wanted = self._described.enabled and self._reader.modern and claim.handle is None
         return await self._lookup.read(claim) if is_wanted else None
 
-    async def _arrived(
+    async def _await_devices(
         self, claim: servicers.ClaimName, about: claims.ResourceClaim | None
     ) -> list[claimdevices.Given]:
-        """The claim's devices, all of them here; waits for one that is late."""
+        """Wait for late devices; return the claim's devices once all are present and ready."""
         wanted = await self._lookup.wanted(claim) if about is None else self._finder.wanted(about)
         late: errors.DeviceLate | None = None
         try:
             async with asyncio.timeout_at(self._patience_ends(claim)):
                 while True:
-                    # Taken before the look, so that nothing is missed between the two.
+                    # Taken before the lookup, so that no change in between is missed.
                     news = self._news
                     try:
-                        return self._found(wanted, claim.uid)
+                        return self._find_all(wanted, claim.uid)
                     except errors.DeviceLate as error:
                         late = error
                     await news.wait()
@@ -246,10 +261,10 @@ class Preparer:
             assert late is not None
             raise late from None
 
-    async def _vendor_ids(
+    async def _await_vendor_ids(
         self, claim: servicers.ClaimName, given: Iterable[claimdevices.Given]
     ) -> dict[str, str | None]:
-        """The devices by their vendors' CDI files, by ours; waits for a file that is late."""
+        """Wait for late CDI files of vendors; return the vendors' CDI IDs, by this driver's CDI ID."""
         wanted = [device for device in given if device.vendor_kind is not None]
         ends = self._patience_ends(claim)
         while True:
@@ -261,20 +276,20 @@ class Preparer:
                     for device in wanted
                 }
             except errors.DeviceLate:
-                # A file of another program in a directory that need not be there: no event tells of it.
+                # Another program writes the file, in a directory that may be missing, so the file is polled for.
                 if asyncio.get_running_loop().time() + LOOK_SECONDS > ends:
                     raise
             await asyncio.sleep(LOOK_SECONDS)
 
     def _patience_ends(self, claim: servicers.ClaimName) -> float:
-        """Until when a late device is waited for, in the loop's time: the kubelet must still get the reason."""
+        """Return the end of the wait for a late device, in the loop's time. The kubelet must still get the reason."""
         ends = asyncio.get_running_loop().time() + self._waits.late_device_seconds
         return ends if claim.answer_by is None else min(ends, claim.answer_by - limits.ANSWER_SECONDS)
 
-    def _found(self, wanted: Iterable[claimdevices.Wanted], uid: str) -> list[claimdevices.Given]:
-        """Return the claim's devices, which count as held from now on: the node neither cleans nor releases them.
+    def _find_all(self, wanted: Iterable[claimdevices.Wanted], uid: str) -> list[claimdevices.Given]:
+        """Return the claim's devices. From now on they count as held, and the node neither cleans nor releases them.
 
-        Until all of them are ready, the node works on each as if the claim was not there.
+        Until all of them are ready, the node works on each device as if there were no claim.
         """
         held = [device for device in wanted if not device.is_shared and not device.admin]
         for device in held:
@@ -288,14 +303,14 @@ class Preparer:
         return claimdevices.numbered(given)
 
     def _prepared_devices(self, uid: str) -> frozenset[tuple[str, str]]:
-        """Return pool and name of each device with which the claim was prepared in this boot."""
+        """Return pool and name of each device that the claim was prepared with in this boot."""
         before = self.store.claims.get(uid)
         if before is None or before.state == records.UNEXPLAINED or not self.store.cdi.exists(uid):
             return frozenset()
         return frozenset((device.pool, device.device) for device in before.devices)
 
     def _refuse_overlap(self, wanted: claimdevices.Wanted, uid: str) -> None:
-        # The commit looks again.
+        # The store checks this again when it records the claim.
         records.refuse_overlap(self.store.claims, wanted.pool, wanted.device, uid)
 
     async def _store(
@@ -324,7 +339,7 @@ class Preparer:
             before = await self.store.start(record, content)
         finally:
             # As in `drop`.
-            self._tell_given_up(before)
+            self._report_given_up(before)
         if about is not None:
             described = [
                 metadata.Described(record=record, values=device.values)
@@ -340,14 +355,14 @@ class Preparer:
             },
         )
 
-    def _tell_given_up(self, before: records.PreparedClaim | None) -> None:
-        """Tells of what the claim had by that record and has no more."""
+    def _report_given_up(self, before: records.PreparedClaim | None) -> None:
+        """Report the devices that the claim has lost since that record."""
         if before is not None:
             after = self.store.claims.get(before.uid)
             kept = {(device.pool, device.device) for device in (after.devices if after is not None else ())}
-            self._tell_released({(device.pool, device.device) for device in before.devices} - kept)
+            self._report_released({(device.pool, device.device) for device in before.devices} - kept)
 
-    def _tell_released(self, devices: Iterable[tuple[str, str]]) -> None:
+    def _report_released(self, devices: Iterable[tuple[str, str]]) -> None:
         for pool, device in devices:
             self._released(pool, device)
 

@@ -1,12 +1,12 @@
 """The rule by which a claim may have a fabric's device now; pure.
 
-Binding conditions hold up the scheduler alone. The kubelet calls Prepare for every pod of its node, and a pod with
-`spec.nodeName` has passed no scheduler. So Prepare demands what the conditions promise, and reads it where both daemons
-record it: in the DeviceAttachment.
+Binding conditions delay only the scheduler. The kubelet calls Prepare for every pod of its node, and a pod with
+`spec.nodeName` has passed no scheduler. So Prepare checks the promises of the conditions in the record of both daemons: the
+DeviceAttachment.
 
-Invariant: `missing` returns None for a first Prepare only if the device is attached and visible, here, in this boot, and
-made ready for the very allocation of the claim, without a trace of another use and without a failure. A claim that was
-prepared in this boot keeps its device, even if that has failed since.
+Invariant: for a first Prepare, `missing` returns None only if all of these hold. The device is attached, and visible on this
+node in this boot. It was made ready for this allocation of the claim. It has no trace of another use, and no failure. A claim
+that was prepared in this boot keeps its device, even after a failure.
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ class Use:
     """A claim's use of a device.
 
     Attributes:
-        claim_uid: of the claim.
-        allocation_timestamp: of its allocation; None if only the attachment tells.
-        admin: admin access; the device is attached for another claim, or for none.
-        prepared: the claim was prepared with the device in this boot.
+        claim_uid: the claim's UID.
+        allocation_timestamp: the time of the claim's allocation; None if only the attachment knows it.
+        admin: whether the claim has admin access to a device that is attached for another claim, or for none.
+        prepared: whether the claim was prepared with the device in this boot.
     """
 
     claim_uid: str
@@ -38,9 +38,9 @@ class Missing:
 
     Attributes:
         reason: one word in CamelCase for the Event.
-        clause: to follow the device's name.
-        may_come: the next change may bring it, so waiting helps.
-        is_node_at_work: the node cleans the device or makes it ready.
+        clause: the condition, to follow the device's name.
+        may_come: whether the next change may meet the condition, so that waiting helps.
+        is_node_at_work: whether the node cleans the device or makes it ready.
     """
 
     reason: str
@@ -55,10 +55,10 @@ def missing(
     """Return the first condition of the claim's use that does not hold; None if the claim may have the device.
 
     Args:
-        attachment: of the device, on this node.
-        use: of the claim.
-        boot_id: of the running kernel.
-        address: of the device's card as the kernel shows it now; None if it shows none.
+        attachment: the device's attachment on this node.
+        use: the claim's use.
+        boot_id: the ID of the running kernel's boot.
+        address: the address of the device's card now; None if the kernel shows none.
     """
     if attachment.deleting:
         return Missing(
@@ -79,13 +79,13 @@ def missing(
         return Missing(
             reason=reasons.DEVICE_FAILED, clause=f"cannot be used on this node: {failure}", may_come=False
         )
-    return _unfinished(attachment, address, was_ready=was_ready)
+    return _find_unfinished(attachment, address, was_ready=was_ready)
 
 
-def _unfinished(
+def _find_unfinished(
     attachment: attachments.DeviceAttachment, address: str | None, *, was_ready: bool
 ) -> Missing | None:
-    """Return what the controller, the kernel or the node still has to do before the device is ready; None for nothing."""
+    """Return the first condition that the controller, the kernel or the node has not met yet, or None."""
     if not attachment.holds(attachments.ATTACHED):
         return Missing(reason=reasons.DEVICE_NOT_ATTACHED, clause="is not attached to this node yet")
     if address is None:
@@ -111,7 +111,7 @@ def _is_for(attachment: attachments.DeviceAttachment, use: Use) -> bool:
 
 
 def _failure(attachment: attachments.DeviceAttachment) -> str | None:
-    """Return what the controller or the node has recorded as the reason that the device is not usable."""
+    """Return the failure that the controller or the node has recorded, or None."""
     if attachment.status.error is not None:
         return attachment.status.error.message
     visible = meta.find(attachment.status.conditions, attachments.VISIBLE)

@@ -1,6 +1,6 @@
-"""What is prepared on a node, as values: claims and their devices, and their form in the record.
+"""The prepared claims of a node and their devices, as values, and their format in the record.
 
-Fields of a newer Drawbar are kept, so that they are there again after a downgrade and an upgrade.
+Unknown fields of a newer Drawbar are kept, so that they survive a downgrade and an upgrade.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 STARTED = "started"
 COMPLETED = "completed"
-# Only a CDI file names the claim; its devices are refused until the claim was read.
+# Only a CDI file names the claim. Its devices are refused until the claim has been read.
 UNEXPLAINED = "unexplained"
 
 
@@ -23,8 +23,8 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     """The first network interface of a device, as its pod gets it.
 
     Attributes:
-        interface_name: in the pod.
-        hardware_address: such as `02:00:00:00:00:01`; empty where the kernel shows none.
+        interface_name: the name in the pod.
+        hardware_address: an address such as `02:00:00:00:00:01`; empty if the kernel shows none.
     """
 
     interface_name: str
@@ -32,7 +32,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A file of the host that is in the containers of a device, read-only."""
+    """A file of the host, mounted read-only into the containers of a device."""
 
     host_path: str
     container_path: str
@@ -42,18 +42,19 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     """One device handed to a claim.
 
     Attributes:
-        pool: empty where only a CDI file names the device; then the device is refused in every pool.
-        cdi_id: what the container runtime resolves, `vendor/class=name`.
-        requests: of the claim; empty means all of them.
-        share_id: which share of a device that several claims may use at once.
-        admin: given by admin access, which holds nothing.
-        serial: of the device when it was prepared; empty where it has none.
-        parameters: of the device, as `api.parameters.document` writes them.
-        first_interface: the number of its first network interface, where parameters name them.
-        composite: the name of the DRA device that the claim was given, where the device is a member or a share of it; else empty.
-        network: of a device whose interfaces the container runtime moves into the pod.
+        pool: the device's pool; empty if only a CDI file names the device, which is then refused in every pool.
+        device: the device's name in its pool.
+        cdi_id: the name for the container runtime, `vendor/class=name`.
+        requests: the claim's requests for the device; empty means all requests.
+        share_id: the claim's share of a device with several users; None for a whole device.
+        admin: the claim has admin access, and does not hold the device.
+        serial: the serial number at the time of preparation; empty if the device has none.
+        parameters: the device's parameters, in the format of `api.parameters.document`.
+        first_interface: the number of the first network interface, if the parameters name interfaces.
+        composite: the allocated DRA device, if this device is a member or a share of it; else empty.
+        network: the first network interface, if the container runtime moves it into the pod.
         mounts: the files that describe the devices of its requests; see `metadata`.
-        unknown: fields of a newer version.
+        unknown: the fields of a newer version.
     """
 
     pool: str
@@ -72,21 +73,25 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
     @property
     def is_shared(self) -> bool:
-        """Whether other claims may use the same device; a share that is a device of its own has its claim alone."""
+        """Return whether other claims may use the same device; False for a share realised by a device of its own."""
         return self.share_id is not None and not self.composite
 
     def holds(self, pool: str, device: str) -> bool:
-        """Whether no other claim may have that device. Shares and admin access leave it to others."""
+        """Return whether this keeps that device from other claims. Shares and admin access do not."""
         return self.device == device and self.pool in ("", pool) and not self.admin and not self.is_shared
 
 
 class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One claim that the kubelet may use.
+    """A prepared claim, or one whose preparation has begun.
 
     Attributes:
-        state: `started`, `completed` or `unexplained`; any other, of a newer version, counts as completed.
-        boot_id: of the boot in which the record was written; empty where that is not known.
-        unknown: fields of a newer version.
+        namespace: the claim's namespace.
+        name: the claim's name.
+        uid: the claim's UID.
+        state: `started`, `completed` or `unexplained`; other states, of a newer version, count as completed.
+        devices: the claim's devices on this node.
+        boot_id: the ID of the boot in which the record was written; empty if unknown.
+        unknown: the fields of a newer version.
     """
 
     namespace: str
@@ -98,7 +103,7 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     unknown: Json = {}
 
     def document(self) -> Json:
-        """Return the claim as it is written."""
+        """Return the claim in the format of the record."""
         document = _document(self)
         document["devices"] = [_document(device) for device in self.devices]
         return document
@@ -108,7 +113,7 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         return self if state == self.state else msgspec.structs.replace(self, state=state)
 
     def replacing(self, before: "PreparedClaim | None") -> "PreparedClaim":
-        """Return the same claim with the unknown fields of the record that it replaces."""
+        """Return the same claim with the unknown fields of its former record."""
         if before is None:
             return self
         unknown = {(device.pool, device.device): device.unknown for device in before.devices}
@@ -124,7 +129,7 @@ Claims = Mapping[str, PreparedClaim]
 
 
 def holder(claims: Claims, pool: str, device: str) -> PreparedClaim | None:
-    """Return the claim that alone has the device, or None."""
+    """Return the claim that holds the device, or None."""
     # Plain loops: every Prepare and every attachment calls this several times.
     for claim in claims.values():
         for held in claim.devices:
@@ -134,10 +139,10 @@ def holder(claims: Claims, pool: str, device: str) -> PreparedClaim | None:
 
 
 def refuse_overlap(claims: Claims, pool: str, device: str, uid: str) -> None:
-    """Check that no claim but this one has the device.
+    """Check that no other claim holds the device.
 
     Raises:
-        errors.PrepareError: another claim has it.
+        errors.PrepareError: another claim holds it.
     """
     other = holder(claims, pool, device)
     if other is None or other.uid == uid:
@@ -154,10 +159,10 @@ def refuse_overlap(claims: Claims, pool: str, device: str, uid: str) -> None:
 
 
 def with_started(claims: Claims, claim: PreparedClaim) -> Claims:
-    """Return the claims with this one added; an equal record in any state stays.
+    """Return the claims with this one added. An equal record stays, unless it is unexplained.
 
     Raises:
-        errors.PrepareError: another claim has one of its devices.
+        errors.PrepareError: another claim holds one of its devices.
     """
     for wanted in claim.devices:
         # Shares and admin access leave the device to other claims.
@@ -171,12 +176,12 @@ def with_started(claims: Claims, claim: PreparedClaim) -> Claims:
 
 
 def with_completed(claims: Claims, claim: PreparedClaim) -> Claims:
-    """Return the claims with this record completed, if it is still there."""
+    """Return the claims with this record completed; without the same record, return them unchanged."""
     return {**claims, claim.uid: claim.in_state(COMPLETED)} if claims.get(claim.uid) == claim else claims
 
 
 def with_explained(claims: Claims, claim: PreparedClaim) -> Claims:
-    """Return the claims with this record, if only a CDI file named the claim before."""
+    """Return the claims with this record in place of an unexplained one; else return them unchanged."""
     before = claims.get(claim.uid)
     return {**claims, claim.uid: claim} if before is not None and before.state == UNEXPLAINED else claims
 
@@ -185,14 +190,14 @@ def parse(raw: Json) -> PreparedClaim:
     """Return the claim of a document.
 
     Raises:
-        msgspec.ValidationError: the document is none of a claim.
+        msgspec.ValidationError: the document does not describe a claim.
     """
     fields, unknown = _split(raw, PreparedClaim)
     devices = []
     for device in msgspec.convert(fields.pop("devices", None), list[Json]):
         fields_of_device, unknown_of_device = _split(device, PreparedDevice)
         devices.append(msgspec.convert({**fields_of_device, "unknown": unknown_of_device}, PreparedDevice))
-    # The first version wrote no state, and only what was completed.
+    # The first version recorded only completed claims, and no state.
     claim = msgspec.convert({"state": COMPLETED, **fields, "devices": (), "unknown": unknown}, PreparedClaim)
     return msgspec.structs.replace(claim, devices=tuple(devices))
 
@@ -203,7 +208,7 @@ def _document(value: PreparedClaim | PreparedDevice) -> Json:
 
 
 def _split(raw: Json, into: type[msgspec.Struct]) -> tuple[Json, Json]:
-    """Return the fields that this version has, and the others."""
-    # `msgspec.structs.fields` works out types as well, which costs a hundred times as much.
+    """Return the fields of this version, and the unknown ones."""
+    # `msgspec.structs.fields` resolves types as well, and costs a hundred times as much.
     names = set(into.__struct_encode_fields__) - {"unknown"}
     return {key: raw[key] for key in raw if key in names}, {key: raw[key] for key in raw if key not in names}

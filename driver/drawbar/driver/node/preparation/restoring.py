@@ -1,17 +1,17 @@
-"""What a start makes of what the last instance left, decided without touching anything.
+"""The decision of a starting daemon about the claims of the last instance. It changes nothing itself.
 
-Rules. A record that can be read counts: the claim holds its devices, its CDI file is written again where the device is
-still there, and a CDI file without a record goes, as records are written first. `started` with its CDI file is
-`completed`, since that file is written last; without it no container was given the devices, so it stays `started`, and
+A readable record counts: the claim holds its devices. Its CDI file is written again if its devices are present. A CDI file
+without a record is removed, because records are written first. A `started` record with a CDI file becomes `completed`,
+because that file is written last. A `started` record without a CDI file stays, because no container got the devices;
 `sweeping` drops it once its claim is gone.
 
-A reboot ends every container. So every record of an earlier boot is `started` again: it holds its devices, because the
-kubelet prepares them anew or unprepares them. Its CDI file goes: a device may have to be made ready again, and the next
-Prepare writes the file once it is. So a claim with a CDI file was prepared in this boot.
+A reboot ends every container. So every record of an earlier boot becomes `started`: it holds its devices until the kubelet
+prepares or unprepares them. Its CDI file is removed, because a device may have to be made ready again; the next Prepare
+writes it. So a claim with a CDI file was prepared in this boot.
 
-Where a record was lost, the CDI file says which devices the claim has. The attachments explain them; what they do not
-explain is `unexplained`: its devices are refused until `sweeping` has read the claim. If the claim is gone then, so is
-the CDI file.
+If a record was lost, the CDI file lists the claim's devices, and the attachments explain them. A claim without such an
+explanation becomes `unexplained`: its devices are refused until `sweeping` has read the claim. If the claim is gone by then,
+its CDI file is removed.
 """
 
 import logging
@@ -33,8 +33,8 @@ class Found:
 
     Attributes:
         claims: the recorded claims.
-        files: the names of the CDI devices, by the UID of the CDI file's claim.
-        unrecorded: UIDs of the claims with a CDI file and a lost record.
+        files: the names of the CDI devices, by claim UID.
+        unrecorded: the UIDs of the claims with a CDI file and a lost record.
     """
 
     claims: records.Claims
@@ -49,7 +49,7 @@ class Restored:
     Attributes:
         claims: the claims to record.
         specs: the CDI files to write again, by claim UID.
-        ended: UIDs of the recorded claims whose CDI file is removed.
+        ended: the UIDs of the recorded claims whose CDI file is removed.
     """
 
     claims: records.Claims
@@ -65,39 +65,39 @@ def decide(left: Found, finder: lookup.Finder, *, boot_id: str) -> Restored:
     for uid, recorded in left.claims.items():
         rebooted = recorded.boot_id not in ("", boot_id)
         if rebooted and recorded.state == records.UNEXPLAINED:
-            # It was kept for a container, and that has ended.
+            # It was kept for a container, which the reboot has ended.
             continue
-        claims[uid] = claim = _after_reboot(recorded) if rebooted else _after_restart(recorded, left)
+        claims[uid] = claim = _keep_over_reboot(recorded) if rebooted else _keep_over_restart(recorded, left)
         if rebooted:
             ended.add(uid)
-        # A claim that is not completed is prepared again by the kubelet, which has had no answer.
+        # The kubelet had no answer about a `started` claim, so it prepares the claim again.
         elif claim.state not in (records.STARTED, records.UNEXPLAINED):
             _write_again(claim, finder, specs)
     for uid in left.unrecorded:
-        claims[uid] = claim = _explained(uid, left.files[uid], finder)
+        claims[uid] = claim = _explain(uid, left.files[uid], finder)
         if claim.state != records.UNEXPLAINED:
             _write_again(claim, finder, specs)
     now = {uid: msgspec.structs.replace(claim, boot_id=boot_id) for uid, claim in claims.items()}
     return Restored(claims=now, specs=specs, ended=frozenset(ended))
 
 
-def _after_restart(claim: records.PreparedClaim, left: Found) -> records.PreparedClaim:
+def _keep_over_restart(claim: records.PreparedClaim, left: Found) -> records.PreparedClaim:
     is_completed = claim.state == records.STARTED and claim.uid in left.files
     return claim.in_state(records.COMPLETED) if is_completed else claim
 
 
-def _after_reboot(claim: records.PreparedClaim) -> records.PreparedClaim:
+def _keep_over_reboot(claim: records.PreparedClaim) -> records.PreparedClaim:
     return claim.in_state(records.STARTED)
 
 
-def _explained(uid: str, names: tuple[str, ...], finder: lookup.Finder) -> records.PreparedClaim:
+def _explain(uid: str, names: tuple[str, ...], finder: lookup.Finder) -> records.PreparedClaim:
     """Return the record of a claim with these devices in its CDI file, as far as attachments explain them."""
     devices = {name.removeprefix(f"{uid}-"): name for name in names}
     attached = {attachment.spec.device: attachment for attachment in finder.attached_for(uid)}
     claim = next(
         (attachment.spec.claim for attachment in attached.values() if attachment.spec.claim is not None), None
     )
-    # Of a claim that the node has to read, the attachments do not know the parameters, for one.
+    # The attachments lack the parameters of a claim that has to be read, for example.
     complete = claim is not None and claim.devices > 0 and devices.keys() <= attached.keys()
     if not complete:
         log.warning("only its CDI file names a claim; refusing its devices", extra={"uid": uid})
@@ -128,7 +128,7 @@ def _explained(uid: str, names: tuple[str, ...], finder: lookup.Finder) -> recor
 
 
 def _write_again(claim: records.PreparedClaim, finder: lookup.Finder, specs: dict[str, spec.Spec]) -> None:
-    """Add the CDI file of the claim, if every device of it is there."""
+    """Add the claim's CDI file to `specs`, if all its devices are present and ready."""
     devices: dict[str, spec.Device] = {}
     for held in claim.devices:
         try:

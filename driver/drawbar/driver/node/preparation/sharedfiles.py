@@ -1,14 +1,16 @@
-"""Files that are replaced as a whole: a reader sees the file before or the file after, and needs no lock."""
+"""Files that are replaced as a whole: a reader sees the old or the new content, and needs no lock."""
 
 import contextlib
 import os
 
 
 def replace(path: str, raw: bytes, *, sync: bool = True) -> None:
-    """Write the file, whole or not at all, for one writer at a time. With `sync`, and after `sync_directory`, it outlasts a crash of the machine.
+    """Write the file, whole or not at all, for one writer at a time.
+
+    With `sync`, and after `sync_directory`, the file survives a crash of the machine.
 
     Raises:
-        OSError: the file cannot be written; the file before stays.
+        OSError: the file cannot be written; the old file stays.
     """
     # Plain calls: every Prepare does this.
     folder, name = os.path.split(path)
@@ -24,14 +26,14 @@ def replace(path: str, raw: bytes, *, sync: bool = True) -> None:
             os.close(descriptor)
         os.rename(draft, path)  # noqa: PTH104 - see above
     except OSError:
-        # On a full disk the draft would take the room of other files.
+        # On a full disk, the draft would take space from other files.
         with contextlib.suppress(OSError):
             os.unlink(draft)  # noqa: PTH108 - see above
         raise
 
 
 def sync_directory(folder: str) -> None:
-    """Make the names in the directory outlast a crash of the machine.
+    """Make the names in the directory survive a crash of the machine.
 
     Raises:
         OSError: the directory cannot be opened or synced.

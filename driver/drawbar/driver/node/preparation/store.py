@@ -1,19 +1,19 @@
-"""The record of prepared claims on disk: one file for each claim, beside its CDI file.
+"""The record of prepared claims on disk: one file for each claim, next to its CDI file.
 
-`claims/UID.json`, in the driver's directory below the kubelet's `plugins`, is
-`{"version": 1, "crc32": N, "claim": {...}}`; the CRC is that of the bytes of `claim`. A change is durable before it returns:
-each file is written under a hidden name, synced and renamed, then the directory is synced. A damaged file is renamed to
-`claims/UID.json.corrupt-TIME`. Only its own claim is lost, and `restoring` rebuilds that from the claim's CDI file.
+The file `claims/UID.json`, in the driver's directory below the kubelet's `plugins`, contains
+`{"version": 1, "crc32": N, "claim": {...}}`. The CRC covers the bytes of `claim`. A change is durable before it returns: each
+file is written under a hidden name, synced and renamed, and then the directory is synced. A damaged file is renamed to
+`claims/UID.json.corrupt-TIME`. Only its own claim is lost, and `restoring` rebuilds it from the claim's CDI file.
 
 Invariant: a claim with a CDI file has a record. So the record is written before the CDI file and removed after it. A crash
 between the two leaves a record without a CDI file, never the reverse.
 
-Changes follow one another, among the tasks of this process and the two instances of a rolling update. Each change first
-reads the other instance's changes, and a change that has begun always ends: the kubelet cancels a call after 45 s.
+Changes are made one at a time, among the tasks of this process and the two instances of a rolling update. Each change first
+reads the other instance's changes. A change that has begun always completes, although the kubelet cancels a call after 45 s.
 
-Each instance keeps a view of the record, which is current while the directory's modification time stays. A change sets that
-to a time of its own, in nanoseconds. The kernel's times advance in ticks of up to 10 ms, and hide a second change in a tick:
-until a time that this instance did not set is `SETTLED_SECONDS` old, the directory is read again.
+Each instance keeps a view of the record, which is current while the directory's modification time stays the same. Each change
+sets that time, in nanoseconds. The kernel's own times advance in ticks of up to 10 ms, which hides a second change in a tick.
+So the directory is read again until a time set by another is `SETTLED_SECONDS` old.
 """
 
 import asyncio
@@ -51,9 +51,9 @@ class _View:
 
     Attributes:
         claims: the recorded claims, by UID.
-        identities: the record files of these claims, by UID.
+        identities: the inode, modification time and size of these claims' files, by UID.
         damaged: the errors of the record files that cannot be decoded, by UID.
-        modified: the directory's modification time, if the view is current for as long as that stays; else None.
+        modified: the directory's modification time, if the view is current while it stays the same; else None.
     """
 
     claims: records.Claims = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Store:
     Args:
         cdi: the CDI files of the claims.
         directory: the driver's directory below the kubelet's `plugins`.
-        lock_seconds: how long a change waits for another task or instance at most.
+        lock_seconds: the longest wait of a change for another task or instance.
     """
 
     def __init__(self, cdi: cdifiles.CdiFiles, directory: Path, *, lock_seconds: float = 10.0) -> None:
@@ -83,14 +83,14 @@ class Store:
         self._lock = locks.Lock(directory / LOCK)
         self._lock_seconds = lock_seconds
         self._view = _View()
-        self._own_time = 0  # that this instance gave the directory last
-        self._reading = threading.Lock()  # a reading must not replace one that began later
-        # A thread of its own: a write does not queue behind reads of a slow sysfs.
+        self._own_time = 0  # the modification time that this instance set last
+        self._reading = threading.Lock()  # an older view must not replace a newer one
+        # A thread of its own, so that a write does not queue behind reads of a slow sysfs.
         self._thread = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="record")
 
     @property
     def claims(self) -> records.Claims:
-        """The prepared claims that either instance has recorded; the last ones read if reading fails."""
+        """Return the prepared claims of both instances; if reading fails, return the claims of the last reading."""
         try:
             return self._read().claims
         except errors.CheckpointError as error:
@@ -106,7 +106,7 @@ class Store:
 
         def restore() -> restoring.Restored:
             had_folder, files, view = self._folder.exists(), self.cdi.read(), self._read()
-            # If a record was removed by hand, its claim ended; if it is damaged, or was set aside, its claim goes on.
+            # A record that an administrator removed ends its claim. A damaged record does not.
             lost = frozenset(
                 uid
                 for uid in files.keys() - view.claims.keys()
@@ -126,11 +126,11 @@ class Store:
         """Give the claim its devices: record it, then write its CDI file. An equal record stays.
 
         Returns:
-            The claim's record before, whichever instance wrote it.
+            The claim's former record, by either instance.
 
         Raises:
-            errors.NodeError: the claim cannot be recorded, or another claim has one of the devices; or the CDI file cannot
-                be written, then the record stays.
+            errors.NodeError: the claim cannot be recorded, or another claim has one of the devices. If the CDI file cannot
+                be written, the record stays.
         """
         self.cdi.check(claim.uid)
 
@@ -150,10 +150,10 @@ class Store:
 
         Args:
             uid: the UID of the claim.
-            states: a record in another state stays; empty for any state.
+            states: the states of a record to drop; empty for any state.
 
         Returns:
-            The claim's record before, whichever instance wrote it.
+            The claim's former record, by either instance, even if it stays.
 
         Raises:
             errors.NodeError: a file cannot be removed; the claim keeps its devices.
@@ -169,7 +169,7 @@ class Store:
         return (await self._run(lambda: self._change(plan))).get(uid)
 
     async def explain(self, claim: records.PreparedClaim) -> None:
-        """Record a claim that only a CDI file named before. If it has another record by now, that stays.
+        """Record a claim in place of its unexplained record. Any other record stays.
 
         Raises:
             errors.NodeError: the claim cannot be recorded.
@@ -177,7 +177,7 @@ class Store:
         await self._run(lambda: self._change(lambda claims: records.with_explained(claims, claim)))
 
     async def _run(self, change: Callable[[], T]) -> T:
-        """Run the change in the thread with the lock held, and to its end; a cancellation is raised after that."""
+        """Run the change to its end in the thread, with the lock held; raise a cancellation after that."""
         async with self._lock.held(self._lock_seconds):
             job = asyncio.get_running_loop().run_in_executor(self._thread, change)
             cancelled: asyncio.CancelledError | None = None
@@ -191,10 +191,13 @@ class Store:
                 raise cancelled
             return job.result()
 
-    # Blocking. `_read` may be called by any thread, the others only by a change.
+    # The following methods block. Any thread may call `_read`; only a change calls the others.
 
     def _read(self, *, again: bool = False) -> _View:
-        """Return the record as it is now; `again` looks at each file. A claim with a damaged file, or without the directory, is as before.
+        """Return the record as it is now. If a file is damaged, or the directory is missing, its claims stay as they were.
+
+        Args:
+            again: read the directory even if its modification time is the same.
 
         Raises:
             errors.CheckpointError: a newer Drawbar wrote a file, or a file cannot be read.
@@ -238,14 +241,14 @@ class Store:
         return _View(claims=claims, identities=identities, damaged=damaged, modified=modified)
 
     def _change(self, plan: Callable[[records.Claims], records.Claims]) -> records.Claims:
-        """Record the claims that the plan returns for the claims recorded now. Return the claims before."""
-        view = self._read(again=True)  # a damaged file leaves the directory's time as it is
+        """Apply the plan to the recorded claims and record the result; return the claims from before."""
+        view = self._read(again=True)  # damage to a file does not change the directory's time
         self._write(view, plan(view.claims))
-        self._read()  # here, so that the event loop does not have to
+        self._read()  # in this thread, to spare the event loop
         return view.claims
 
     def _write(self, before: _View, claims: records.Claims) -> None:
-        """Make the files hold the claims, durably. An equal file is not written again."""
+        """Write the claims to their files, durably. An equal file is not written again."""
         try:
             if not self._folder.exists():
                 self._folder.mkdir()

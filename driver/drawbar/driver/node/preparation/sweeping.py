@@ -1,11 +1,11 @@
-"""Settles what a start could not: claims that were never prepared to their end, and CDI files without a record.
+"""The sweeper: it settles claims whose preparation did not end, and CDI files without a record.
 
-A `started` claim waits for the kubelet's next Prepare or Unprepare. If the kubelet forgot it as well, the claim is gone
-some day; then its devices are given back. Whoever only a CDI file tells of is looked for among all claims, once: found,
-it is an ordinary record; gone, its file goes. While it is unknown how its network interfaces were numbered, it stays
-refused.
+A `started` claim waits for the kubelet's next Prepare or Unprepare. If the kubelet has forgotten the claim, its devices are
+released once the claim or its allocation is gone. If only a CDI file names a claim, the sweeper looks the claim up among
+all claims. A claim that exists gets an ordinary record; the file of a deleted claim is removed. While the numbers of its
+network interfaces are unknown, the devices of the claim stay refused.
 
-It asks only while there is something to settle. After a failure it is asked again with growing, jittered pauses.
+The sweeper asks the API server only while claims are unsettled. After a failure it asks again with growing, jittered pauses.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from drawbar.driver.node.preparation import claimdevices, lookup, preparer, reco
 
 log = logging.getLogger(__name__)
 
-# A claim that is not finished may be taken up by the kubelet at any time, so there is no hurry.
+# The kubelet may take up an unfinished claim at any time, so there is no hurry.
 AGAIN_SECONDS = 600.0
 RETRY_FIRST_SECONDS = 1.0
 RETRY_MAX_SECONDS = 60.0
 
 
 class Sweeper:
-    """Looks after the claims of one `Preparer` that are not settled."""
+    """The settling of the unsettled claims of one `Preparer`."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Sweeper:
         self._finder = finder
 
     async def run(self) -> None:
-        """Settles, and returns when everything is."""
+        """Settle claims until none is unsettled."""
         while self._prepared.unsettled:
             loop = backoff.repeating(
                 kube_errors.KubeError,
@@ -58,10 +58,10 @@ class Sweeper:
                 await asyncio.sleep(AGAIN_SECONDS * random.uniform(0.9, 1.1))  # noqa: S311 - spreads requests, guards nothing
 
     async def settle(self) -> None:
-        """One round.
+        """Make one round over the unsettled claims.
 
         Raises:
-            kube_errors.KubeError: the API server did not tell.
+            kube_errors.KubeError: the API server did not answer.
             errors.NodeError: a file could not be written.
         """
         left = [claim for claim in self._prepared.unsettled if self._is_as_found(claim)]
@@ -87,13 +87,13 @@ class Sweeper:
         return self._prepared.store.claims.get(claim.uid) == claim
 
     async def _is_over(self, claim: records.PreparedClaim) -> bool:
-        """Whether the claim, or its allocation, is gone."""
+        """Return whether the claim or its allocation is gone."""
         try:
             current = await self._claims.read(claim.name, claim.namespace)
         except kube_errors.NotFound:
             return True
         except errors.PrepareError as error:
-            # It is allocated, by whatever that is.
+            # The claim is allocated, even if its handle cannot be used.
             log.warning("cannot settle a claim: %s", error, extra={"claim": claim.name, "uid": claim.uid})
             return False
         return current.metadata.uid != claim.uid or current.status.allocation is None
@@ -116,12 +116,12 @@ class Sweeper:
                 await self._prepared.store.explain(record)
 
     def _record(self, claim: claims.ResourceClaim) -> records.PreparedClaim | None:
-        """What the claim says of the devices in its CDI file; a device that it has no more stays refused.
+        """Return a record of the claim with the devices of its CDI file; a device outside its allocation stays refused.
 
-        None if the kubelet settled it while the API server was asked.
+        Return None if the kubelet has settled the claim meanwhile.
 
         Raises:
-            errors.PrepareError: how its interfaces were numbered is unknown now.
+            errors.PrepareError: the numbers of its network interfaces are unknown now.
         """
         uid = claim.metadata.uid
         before = self._prepared.store.claims.get(uid)
@@ -160,7 +160,7 @@ class Sweeper:
     def _first_interfaces(
         self, wanted: Collection[claimdevices.Wanted], uid: str
     ) -> Mapping[tuple[str, str], int]:
-        """The number of the first network interface of each device, where several were numbered through."""
+        """Return the number of the first network interface by device, if several devices have numbered interfaces."""
         named = [device for device in wanted if claimdevices.interface_prefix(device.said) is not None]
         if len({(device.pool, device.device) for device in named}) < 2:
             return {}
@@ -178,7 +178,7 @@ class Sweeper:
         try:
             return self._finder.wanted(claim)
         except errors.PrepareError as error:
-            # Prepared by a version that asked for less.
+            # A version with fewer demands prepared it.
             log.warning(
                 "cannot explain the CDI file of a claim: %s", error, extra={"uid": claim.metadata.uid}
             )

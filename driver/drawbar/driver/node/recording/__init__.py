@@ -1,6 +1,6 @@
-"""What a host's kernel shows of its devices, kept in files: for bug reports, and for tests that load them again.
+"""Recordings of a host's devices in files, for bug reports and for tests that load them again.
 
-`recorder.record` writes a folder: snapshots of the sysfs tree (`tree`), the uevents that came meanwhile, and
-what was left out and why. Nothing is written to the host's sysfs, and nothing is read there that could disturb a device
-(`kinds`). `masks` replaces what identifies a single card or host.
+`recorder.record` writes a folder: snapshots of the sysfs tree (`tree`), the uevents of the same time, and the omissions
+with their reasons. It writes nothing to the host's sysfs, and reads nothing there that could disturb a device (`kinds`).
+`masks` replaces the identifiers of single cards and hosts.
 """

@@ -1,13 +1,17 @@
-"""Which files of which devices are read when a host is recorded, and the form of what was read; pure.
+"""The rules for reading a host's devices into a recording, and the format of a snapshot; pure.
 
-Reading an attribute calls its driver, and some drivers then wake the device, send it commands or clear what they show.
-So only what is known to be harmless is read: attributes of the kernel's own subsystems, by name where drivers add to
-them. Of everything else name, mode and size are kept. Device memory (`resourceN`), expansion ROMs, vital product data
-and keys are never read.
+Reading an attribute calls its driver. Some drivers then wake the device, send it commands or clear the value. So only
+attributes known to be harmless are read: those of the kernel's own subsystems, by name where drivers add to them. Of all
+other files, the name, mode and size are kept. Device memory (`resourceN`), expansion ROMs, vital product data and keys are
+never read.
 
-A snapshot is one JSON object: path, beginning with /sys/ or /proc/, to one of `{"text", "mode"}` or `{"b64", "mode"}` (content),
-`{"link"}` (target), `{"mode", "size"}` (there, and not read), `{"errno"}` (the kernel refused), `{"folder": true}`
-(an empty one; others are implied).
+A snapshot is one JSON object. It maps each path, beginning with /sys/ or /proc/, to one of these:
+
+- `{"text", "mode"}` or `{"b64", "mode"}`: the content of a file;
+- `{"link"}`: the target of a symbolic link;
+- `{"mode", "size"}`: a file that was not read;
+- `{"errno"}`: the kernel refused the read;
+- `{"folder": true}`: an empty directory; others are implied.
 """
 
 import base64
@@ -24,10 +28,10 @@ _ALWAYS = frozenset({"dev", "modalias", "uevent", "waiting_for_supplier"})
 WAKING = frozenset(
     {"config", "current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "link"}
 )
-"""What a sleeping PCI function is powered up for when it is read."""
+"""Files whose reading powers up a sleeping PCI function."""
 ASLEEP = frozenset({"D1", "D2", "D3hot", "D3cold"})
 
-# Attributes without end or interest, or for which a device is sent commands (hwmon of NVMe and GPUs, firmware).
+# Endless or irrelevant attributes, and those whose reading sends commands to the device (hwmon of NVMe and GPUs, firmware).
 _SKIPPED_FOLDERS = re.compile(
     r"power|wakeup\d*|statistics|queues|trace|integrity|mq|iosched|hwmon\d*|firmware|i2c-\d+|i2c-dev|leds|ptp"
 )
@@ -35,12 +39,12 @@ _SKIPPED_FOLDERS = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What is read of a device.
+    """The files to read of a device.
 
     Attributes:
-        files: names of attributes; None for all.
-        groups: names of directories of attributes that are read in full; None for all that it has.
-        listed: whether attributes that are not read are recorded as being there.
+        files: the names of attributes; None for all.
+        groups: the names of attribute directories to read in full; None for all.
+        listed: whether to record the name, mode and size of the other attributes.
     """
 
     files: frozenset[str] | None = _ALWAYS
@@ -48,23 +52,23 @@ class Rule:
     listed: bool = True
 
     def reads(self, name: str) -> bool:
-        """Whether this attribute is read."""
+        """Return whether this attribute is read."""
         return self.files is None or name in self.files or name in _ALWAYS
 
     def has_group(self, name: str) -> bool:
-        """Whether a directory of this name, if it is no device, holds attributes that are read."""
+        """Return whether a directory of this name holds attributes to read, provided it is not a device."""
         return self.groups is None or name in self.groups
 
 
-def _named(files: str, groups: str = "") -> Rule:
+def _make_rule(files: str, groups: str = "") -> Rule:
     return Rule(files=frozenset(files.split()), groups=frozenset(groups.split()))
 
 
 EVERYTHING = Rule(files=None, groups=None)
-MEMORY = _named("auto_online_blocks block_size_bytes")
-"""For the directory of the memory blocks, which has no subsystem of its own."""
+MEMORY = _make_rule("auto_online_blocks block_size_bytes")
+"""The rule for the directory of the memory blocks, which has no subsystem."""
 STRANGE = Rule(listed=False)
-"""For devices of other subsystems: enough to see which device files there are."""
+"""The rule for devices of other subsystems: enough to see their device files."""
 _BOARD_CONTROLLER = Rule(
     files=_ALWAYS
     | {
@@ -79,7 +83,7 @@ _BOARD_CONTROLLER = Rule(
     },
     listed=False,
 )
-"""For the board controllers of accelerator cards, which are devices of the buses `platform` and `spi`."""
+"""The rule for the board controllers of accelerator cards, which are devices on the buses `platform` and `spi`."""
 
 _RULES = {
     "pci": Rule(
@@ -88,42 +92,42 @@ _RULES = {
         groups=frozenset({"link", "msi_irqs"}),
     ),
     "pci_express": Rule(),
-    "pci_bus": _named("cpuaffinity cpulistaffinity"),
+    "pci_bus": _make_rule("cpuaffinity cpulistaffinity"),
     "cxl": EVERYTHING,
     "dax": EVERYTHING,
     "nd": EVERYTHING,
-    "nvme": _named(
+    "nvme": _make_rule(
         "address cntlid cntrltype dctype fast_io_fail_tmo firmware_rev hostid hostnqn kato model numa_node queue_count "
         "reconnect_delay serial sqsize state subsysnqn transport"
     ),
-    "nvme-subsystem": _named("firmware_rev iopolicy model serial subsysnqn subsystype"),
+    "nvme-subsystem": _make_rule("firmware_rev iopolicy model serial subsysnqn subsystype"),
     "nvme-generic": Rule(),
-    "block": _named(
+    "block": _make_rule(
         "alignment_offset ana_grpid ana_state capability csi diskseq eui ext_range hidden metadata_bytes nguid nsid "
         "partition range removable ro size start uuid wwid",
         "holders queue slaves",
     ),
-    "net": _named(
+    "net": _make_rule(
         "addr_assign_type addr_len address broadcast carrier dev_id dev_port duplex flags ifindex iflink mtu name_assign_type operstate "
         "phys_port_id phys_port_name phys_switch_id speed tx_queue_len type"
     ),
     "drm": Rule(),
-    "accel": _named("fuse_ver"),
-    "fpga_manager": _named("name state"),
-    "fpga_region": _named("compat_id"),
-    "fpga_bridge": _named("name state"),
-    "dfl": _named("feature_id type"),
+    "accel": _make_rule("fuse_ver"),
+    "fpga_manager": _make_rule("name state"),
+    "fpga_region": _make_rule("compat_id"),
+    "fpga_bridge": _make_rule("name state"),
+    "dfl": _make_rule("feature_id type"),
     "vfio": Rule(),
     "vfio-dev": Rule(),
     "iommu": Rule(),
     "kfd": Rule(),
     "misc": Rule(),
-    "virtio": _named("device features status vendor"),
-    "infiniband": _named("name node_guid numa_node"),
-    "habanalabs": _named("fuse_ver"),
+    "virtio": _make_rule("device features status vendor"),
+    "infiniband": _make_rule("name node_guid numa_node"),
+    "habanalabs": _make_rule("fuse_ver"),
     "platform": _BOARD_CONTROLLER,
     "spi": _BOARD_CONTROLLER,
-    "memory": _named("online phys_device phys_index state valid_zones"),
+    "memory": _make_rule("online phys_device phys_index state valid_zones"),
 }
 BUSES = ("pci", "pci_express", "cxl", "dax", "nd")
 CLASSES = [
@@ -143,7 +147,7 @@ CLASSES = [
     "vfio",
     "vfio-dev",
 ]
-# Events that are no device's own, or of devices that are not recorded and still show how a driver got on.
+# The added subsystems are not recorded as devices, but their events show what a driver did.
 _HEARD = frozenset(_RULES) | {"bdi", "drivers", "hwmon", "module", "slots"}
 _VIRTUAL = "devices/virtual/"
 _VIRTUAL_KEPT = (
@@ -153,33 +157,38 @@ _VIRTUAL_KEPT = (
 
 
 def rule(subsystem: str) -> Rule:
-    """What is read of a device of this subsystem; empty for a directory that only groups devices."""
+    """Return the rule for devices of this subsystem; an empty name stands for a directory that only groups devices."""
     return _RULES.get(subsystem, STRANGE)
 
 
 def is_never_read(name: str) -> bool:
-    """Whether an attribute of this name is left alone whatever device has it."""
+    """Return whether attributes of this name are never read, on any device."""
     return _NEVER.fullmatch(name) is not None
 
 
 def is_skipped(folder: str, around: Rule) -> bool:
-    """Whether a directory of this name is left out below a device that is read by the rule `around`."""
+    """Return whether to skip a directory of this name below a device with the rule `around`."""
     return _SKIPPED_FOLDERS.fullmatch(folder) is not None and folder not in (around.groups or ())
 
 
 def concerns(path: str) -> bool:
-    """Whether a device in this directory, below the root, is recorded: not loops, bridges, tunnels and the like."""
+    """Return whether to record a device in this directory below the root; False for loops, bridges, tunnels and the like."""
     return not path.startswith(_VIRTUAL) or path.removeprefix(_VIRTUAL).startswith(_VIRTUAL_KEPT)
 
 
 def is_heard(subsystem: str, devpath: str) -> bool:
-    """Whether an event is recorded; those of other subsystems, such as keyboards, are only counted."""
+    """Return whether to record an event. Events of other subsystems, such as keyboards, are only counted."""
     return subsystem in _HEARD and concerns(devpath.removeprefix("/"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """A file that was read; `mode` are its permission bits."""
+    """The content of a file.
+
+    Attributes:
+        data: the bytes read.
+        mode: the permission bits.
+    """
 
     data: bytes
     mode: int
@@ -187,14 +196,19 @@ class Content:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A symbolic link, as it says."""
+    """A symbolic link, with its target unresolved."""
 
     target: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """A file that is there and was not read: it can only be written, or reading it is not known to be harmless."""
+    """A file that was not read: it is write-only or too large, or reading it may do harm.
+
+    Attributes:
+        mode: the permission bits.
+        size: the size in bytes.
+    """
 
     mode: int
     size: int
@@ -202,21 +216,25 @@ class Unread:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A file or directory that could not be read; `number` is the errno."""
+    """A file or directory that could not be read.
+
+    Attributes:
+        number: the errno.
+    """
 
     number: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """A directory with nothing recorded in it."""
+    """A directory without recorded entries."""
 
 
 Entry = Content | Link | Unread | Refused | Folder
 
 
 def encoded(entry: Entry) -> dict[str, Any]:
-    """The entry as it stands in a snapshot."""
+    """Return the entry in the format of a snapshot."""
     match entry:
         case Content(data=data, mode=mode):
             text = _text(data)
@@ -234,7 +252,7 @@ def encoded(entry: Entry) -> dict[str, Any]:
 
 
 def _text(data: bytes) -> str | None:
-    """Text, unless there are NULs: JSON needs six bytes for each."""
+    """Return the data as text; None if they are not UTF-8 or contain NULs, which take six bytes each in JSON."""
     if b"\0" in data:
         return None
     try:

@@ -1,9 +1,9 @@
-"""Replaces what identifies one card, host or person by pseudonyms, the same one for the same thing everywhere.
+"""Masks for the identifiers of single cards, hosts and persons: each is replaced by one pseudonym everywhere.
 
-Serial numbers in each notation, configuration space included, MAC addresses, WWNs, NQNs and UUIDs; in contents, names,
-links and events. So a masked recording still shows which memory device belongs to which function, or that two
-functions are of one card. The pseudonyms are counted up, and tell nothing of what they stand for. Not masked: models,
-firmware, PCI ids and addresses, interface names other than those made of MAC addresses, sizes.
+Masked are serial numbers in each notation, MAC addresses, WWNs, NQNs and UUIDs, in contents, names, links and events. Serial
+numbers are masked in configuration space, too. A masked recording still shows the function of each memory device, and the
+functions of each card. The pseudonyms are consecutive numbers, and reveal nothing about the originals. Not masked are models,
+firmware, PCI ids and addresses, sizes, and interface names without a MAC address.
 """
 
 import re
@@ -13,7 +13,7 @@ from drawbar.driver.node.inventory import model, pci
 from drawbar.driver.node.recording import kinds, tree
 
 _UUID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])", re.IGNORECASE)
-# Six octets of Ethernet, or the twenty of InfiniBand.
+# Ethernet addresses have six octets, those of InfiniBand twenty.
 _OCTETS = re.compile(r"(?<![0-9a-f:])[0-9a-f]{2}(?::[0-9a-f]{2}){5,}(?![0-9a-f:])", re.IGNORECASE)
 _DASHED = re.compile(r"(?<![0-9a-f-])[0-9a-f]{2}(?:-[0-9a-f]{2}){7}(?![0-9a-f-])", re.IGNORECASE)
 _NAMED_AFTER_MAC = re.compile(r"(?<![0-9a-z])((?:en|wl|ww|ib|sl|roce|iw)x)([0-9a-f]{12})(?![0-9a-z])")
@@ -29,12 +29,12 @@ _OPAQUE_FILES |= {"subsysnqn", "sys_image_guid", "unique_id", "uuid", "wwid", "w
 _EUI = re.compile(r"(eui\.)?((?:[0-9a-f][-: ]?){15}[0-9a-f])", re.IGNORECASE)
 _NGUID = re.compile(r"(eui\.)?((?:[0-9a-f][-: ]?){31}[0-9a-f])", re.IGNORECASE)
 _DIGIT = re.compile(r"[0-9a-f]", re.IGNORECASE)
-# Addresses that a maker gave out keep a maker's form, so that they are identifiers after masking, too (IEEE 802, 8.2).
+# A maker's address keeps that form, so that it still counts as an identifier after masking (IEEE 802, 8.2).
 _MAKERS_HEAD, _LOCAL_HEAD = "00:00:5e:", "02:"
 _GROUP_OR_LOCAL = 3
 _NUMBER_BASE = 0xFACE_0000_0000_0000
 _SHORTEST_ANYWHERE = 6
-"""Characters of a serial that is looked for in other texts, too: a shorter one would be found where it is none."""
+"""The least length, in characters, of a serial number to search for in other texts. Shorter ones match by chance."""
 _DSN_HEADER_BYTES, _DSN_BYTES = 4, 8
 _ALL_ONES = (1 << 64) - 1
 
@@ -50,16 +50,16 @@ class Masks:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many different things were masked, by kind."""
+        """Return the number of different identifiers that were masked, by kind."""
         return dict(self._counts)
 
     def snapshot(self, snapshot: tree.Snapshot) -> tree.Snapshot:
-        """The tree with everything masked that it or an earlier one says is a serial number."""
+        """Return the masked tree; its serial numbers, and those of earlier trees, are masked in all texts."""
         self._learn(snapshot)
         return {self._path(path): self._entry(path, entry) for path, entry in snapshot.items()}
 
     def text(self, text: str) -> str:
-        """Any text, or an event."""
+        """Return a text, or an event, with its identifiers masked."""
         if len(text) < _SHORTEST_ANYWHERE:
             return text
         text = _PARTITION_NAME.sub(r"\1=masked", text)
@@ -76,14 +76,14 @@ class Masks:
         return text
 
     def _path(self, path: str) -> str:
-        """A path or link: the same few names again and again."""
+        """Return a path or link target with each name masked. Names are cached, because few of them recur often."""
         for part in path.split("/"):
             if part not in self._parts:
                 self._parts[part] = self.text(part)
         return "/".join(self._parts[part] for part in path.split("/"))
 
     def _learn(self, snapshot: tree.Snapshot) -> None:
-        """Every serial is known before the first text is written in which it might stand."""
+        """Learn all serial numbers of a tree, before the tree's texts are masked."""
         learnt = set()
         for path, entry in snapshot.items():
             if path.rpartition("/")[2] in _SERIAL_FILES and isinstance(entry, kinds.Content):
@@ -94,7 +94,7 @@ class Masks:
         long = {serial for serial in learnt if len(serial) >= _SHORTEST_ANYWHERE}
         if long:
             before = [self._anywhere.pattern] if self._anywhere is not None else []
-            self._anywhere = re.compile("|".join((*before, _any_of(long))), re.IGNORECASE)
+            self._anywhere = re.compile("|".join((*before, _match_any(long))), re.IGNORECASE)
             self._parts.clear()
 
     def _entry(self, path: str, entry: kinds.Entry) -> kinds.Entry:
@@ -114,13 +114,13 @@ class Masks:
         except UnicodeDecodeError:
             return data
         if name in _SERIAL_FILES:
-            return _kept_space(text, self._serial).encode()
+            return _mask_padded(text, self._serial).encode()
         if name in _OPAQUE_FILES:
-            return _kept_space(text, self._opaque).encode()
+            return _mask_padded(text, self._opaque).encode()
         return self.text(text).encode()
 
     def _config(self, data: bytes) -> bytes:
-        """Configuration space with another Device Serial Number."""
+        """Return the configuration space with its Device Serial Number masked."""
         asked = []
 
         def read(length: int, offset: int) -> bytes:
@@ -130,7 +130,7 @@ class Masks:
         number = pci.find_serial_number(read, lambda: len(data))
         if number is None:
             return data
-        start = asked[-1] + _DSN_HEADER_BYTES  # it is in what was read last
+        start = asked[-1] + _DSN_HEADER_BYTES  # the last read found the capability
         return data[:start] + self._number(number).to_bytes(_DSN_BYTES, "little") + data[start + _DSN_BYTES :]
 
     # --- pseudonyms ---
@@ -142,7 +142,7 @@ class Masks:
             return f"{self._number(int(serial, 16)):#x}"
         if _DASHED.fullmatch(serial):
             return model.dashed_serial(self._number(int(serial.replace("-", ""), 16)))
-        return self._known_as("serials", model.canonical_serial(serial), lambda count: f"MASKED{count:06}")
+        return self._pseudonym("serials", model.canonical_serial(serial), lambda count: f"MASKED{count:06}")
 
     def _opaque(self, value: str) -> str:
         if _NOTHING.fullmatch(value):
@@ -151,20 +151,20 @@ class Masks:
             return self._uuid(value)
         if match := _EUI.fullmatch(value):
             number = self._number(int(_plain(match[2]), 16))
-            return (match[1] or "") + _spelt(f"{number:016x}", match[2])
+            return (match[1] or "") + _format_like(f"{number:016x}", match[2])
         if match := _NGUID.fullmatch(value):
             digits = _plain(match[2])
             pseudonym = self._uuid(
                 "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
             )
-            return (match[1] or "") + _spelt(_plain(pseudonym), match[2])
+            return (match[1] or "") + _format_like(_plain(pseudonym), match[2])
         head = "nqn.2014-08.org.nvmexpress:" if value.startswith("nqn.") else ""
-        return self._known_as("identifiers", value.casefold(), lambda count: f"{head}masked-{count:06}")
+        return self._pseudonym("identifiers", value.casefold(), lambda count: f"{head}masked-{count:06}")
 
     def _number(self, number: int) -> int:
         if number in (0, _ALL_ONES):
             return number
-        return int(self._known_as("numbers", str(number), lambda count: str(_NUMBER_BASE + count)))
+        return int(self._pseudonym("numbers", str(number), lambda count: str(_NUMBER_BASE + count)))
 
     def _octets(self, text: str) -> str:
         if _NOTHING.fullmatch(text):
@@ -173,29 +173,31 @@ class Masks:
         is_makers = more == 0 and int(text[:2], 16) & _GROUP_OR_LOCAL == 0
         head = _MAKERS_HEAD if is_makers else _LOCAL_HEAD + "00:" * more
         digits = 6 if is_makers else 10
-        return self._known_as(
+        return self._pseudonym(
             "addresses", text.casefold(), lambda count: head + _colons(f"{count:0{digits}x}")
         )
 
     def _uuid(self, text: str) -> str:
         if _NOTHING.fullmatch(text):
             return text
-        return self._known_as("uuids", text.casefold(), lambda count: f"00000000-0000-4000-8000-{count:012x}")
+        return self._pseudonym(
+            "uuids", text.casefold(), lambda count: f"00000000-0000-4000-8000-{count:012x}"
+        )
 
-    def _known_as(self, kind: str, key: str, make: Callable[[int], str]) -> str:
+    def _pseudonym(self, kind: str, key: str, make: Callable[[int], str]) -> str:
         if (kind, key) not in self._known:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             self._known[kind, key] = make(self._counts[kind])
         return self._known[kind, key]
 
 
-def _any_of(words: Iterable[str]) -> str:
+def _match_any(words: Iterable[str]) -> str:
     longest_first = sorted(words, key=lambda word: (-len(word), word))
     return rf"(?<![0-9a-z])(?:{'|'.join(re.escape(word) for word in longest_first)})(?![0-9a-z])"
 
 
-def _kept_space(text: str, mask: Callable[[str], str]) -> str:
-    """Masks the text and pads it as it was, as NVMe serials are."""
+def _mask_padded(text: str, mask: Callable[[str], str]) -> str:
+    """Return the masked text with the same padding and line end; NVMe pads serial numbers with spaces."""
     bare = text.strip()
     tail = text[len(text.rstrip()) :]
     masked = mask(bare)
@@ -209,8 +211,8 @@ def _plain(text: str) -> str:
     return "".join(_DIGIT.findall(text)).lower()
 
 
-def _spelt(digits: str, like: str) -> str:
-    """Return digits with the separators that another number has."""
+def _format_like(digits: str, like: str) -> str:
+    """Return the digits with the separators of another number."""
     remaining = iter(digits)
     return _DIGIT.sub(lambda _: next(remaining), like)
 

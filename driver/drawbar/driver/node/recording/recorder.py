@@ -1,13 +1,13 @@
-"""Records a host into a folder: its tree, its events for a while, and its tree again if there were any.
+"""The recorder of a host: it writes the tree, the events of a period, and the tree again if there were events.
 
-    DIR/sysfs.json.gz       the tree at the start, and what NVIDIA's driver shows in /proc
-    DIR/uevents.jsonl       the events, one a line: {"t": monotonic seconds, "msg": text}; not with 0 seconds
+    DIR/sysfs.json.gz       the tree at the start, and the files of NVIDIA's driver in /proc
+    DIR/uevents.jsonl       the events, one a line: {"t": monotonic seconds, "msg": text}; absent with 0 seconds
     DIR/sysfs-end.json.gz   the tree at the end, if there were events
-    DIR/recording.json      when, where, how much, and what was left out; written last, so its absence tells a recording
-                            that was cut off
+    DIR/recording.json      the date, the host, the counts and the omissions; written last, so a recording without it is
+                            incomplete
 
-Events are listened to before the tree is read: what happens between the two is in both, and never in neither. Files are
-for their owner alone, for even a masked recording shows how a host is built.
+The recorder listens to events before it reads the tree, so no change is missed; a change may appear in both. Only the owner
+can read the files, because even a masked recording shows how a host is built.
 """
 
 import asyncio
@@ -37,9 +37,11 @@ EVENTS_MOST = 50_000
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvent:
-    """One event: the host's monotonic seconds, as its kernel's log has them, and the event as on the wire.
+    """One uevent.
 
-    In `message` a newline stands for each NUL.
+    Attributes:
+        seconds: the host's monotonic time, as in the kernel's log.
+        message: the event as sent by the kernel, with a newline for each NUL.
     """
 
     seconds: float
@@ -50,11 +52,11 @@ class Listener:
     """The events so far.
 
     Attributes:
-        events: those of devices that are recorded.
-        others: how many came of other devices, and are not kept.
-        dropped: how many came when there was no room any more.
-        overflows: how often the kernel or we lost some.
-        broken: why the source ended, if it did.
+        events: the events of recorded devices.
+        others: the number of events of other devices, which are not kept.
+        dropped: the number of events beyond the limit.
+        overflows: the number of times that the kernel or the daemon lost events.
+        broken: the error that ended the source, if it ended.
     """
 
     def __init__(self, most: int = EVENTS_MOST) -> None:
@@ -67,11 +69,11 @@ class Listener:
 
     @property
     def anything(self) -> bool:
-        """Whether the tree may have changed."""
+        """Return whether the tree may have changed."""
         return bool(self.events or self.dropped or self.overflows)
 
     async def listen(self, source: uevents.UeventSource) -> None:
-        """Takes events until the source ends or breaks; that it broke is noted, for what was heard is still worth it."""
+        """Collect events until the source ends. Note an error of the source, and keep the events before it."""
         try:
             async for event in source.events():
                 self._take(event)
@@ -100,22 +102,25 @@ _KERNEL_OPTION = re.compile(
     r"(pci|pcie_ports|pcie_aspm|iommu|intel_iommu|amd_iommu|arm-smmu\.[a-z_]+|memhp_default_state)=[\w,.:@/;=-]*"
 )
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_UNDER_WAY_SECONDS = 0.1  # for events that were sent before the end and are not yet taken
+_UNDER_WAY_SECONDS = 0.1  # for events that the kernel sent before the end
 _FORMAT = 1
 _GZIP = 31  # zlib's `wbits` for a gzip file; without a time, so that equal trees make equal files
-_CUT_BYTES = 64  # of configuration space, which is what a reader without CAP_SYS_ADMIN gets
+_CUT_BYTES = 64  # of configuration space: the part for a reader without CAP_SYS_ADMIN
 _MEMDEV = re.compile(r"mem\d+")
 _MEMORY_BLOCK = re.compile(r"devices/system/memory/memory\d+/state")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is recorded, and where to.
+    """The content and the destination of a recording.
 
     Attributes:
-        folder: does not exist, or is empty.
-        seconds: how long events are listened to; 0 for the tree alone, None until it is stopped.
-        masked: whether serial numbers and the like are replaced.
+        folder: the destination; it is empty or does not exist.
+        sysfs: the sysfs tree to record.
+        source: the source of uevents.
+        seconds: the time to listen to events; 0 records only the tree, None listens until stopped.
+        masked: whether to replace serial numbers and other identifiers.
+        limits: the greatest size of a recording.
     """
 
     folder: Path
@@ -129,12 +134,12 @@ class Settings:
 async def record(
     settings: Settings, stop: asyncio.Event, ready: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
-    """Records, and gives what stands in `recording.json`, with the size of each file.
+    """Record a host; return the content of `recording.json`, with the size of each file.
 
     Args:
-        settings: what and where.
-        stop: ends the listening.
-        ready: is called once the tree is written and no event can be missed.
+        settings: the content and the destination.
+        stop: ends the listening when set.
+        ready: called once the tree is written and no event can be missed.
 
     Raises:
         UsageError: the folder cannot be used.
@@ -161,12 +166,12 @@ async def record(
 
 
 def kernel_options(command_line: str) -> list[str]:
-    """Return those options of a kernel's command line that are about PCI, IOMMUs and memory; others may name people."""
+    """Return the options for PCI, IOMMUs and memory from a kernel's command line; other options may name people."""
     return [option for option in command_line.split() if _KERNEL_OPTION.fullmatch(option)]
 
 
 class _Work:
-    """One recording as it grows; everything that blocks is for a thread."""
+    """One recording in progress. `take` and `finish` block: call them in a thread."""
 
     def __init__(self, settings: Settings) -> None:
         self.listener = Listener()
@@ -178,21 +183,21 @@ class _Work:
         self._trees: list[dict[str, Any]] = []
 
     def take(self, name: str) -> None:
-        """Reads the tree and writes it."""
+        """Read the tree, and write it to the file of this name."""
         began = time.monotonic()
         snapshot = tree.read(os.fspath(self._settings.sysfs), self._settings.limits, self._left_out)
         proc = os.fspath(users.Host.from_sysfs(self._settings.sysfs).proc)
         driver = tree.read_proc(proc, self._settings.limits, self._left_out)
-        contents = _contents(snapshot)
+        contents = _count_contents(snapshot)
         if self._masks is not None:
             snapshot, driver = self._masks.snapshot(snapshot), self._masks.snapshot(driver)
-        size = _write(self._settings.folder / name, _compressed(snapshot, driver))
+        size = _write(self._settings.folder / name, _compress(snapshot, driver))
         self._trees.append(
             {"file": name, "bytes": size, "readInSeconds": round(time.monotonic() - began, 3), **contents}
         )
 
     def finish(self) -> dict[str, Any]:
-        """Writes the events and the summary."""
+        """Write the events and the summary; return the summary."""
         document = self._summary()
         _write(self._settings.folder / SUMMARY, (json.dumps(document, indent=2).encode(), b"\n"))
         return document
@@ -207,18 +212,18 @@ class _Work:
             "kernel": os.uname().release if real else None,
             "architecture": os.uname().machine if real else None,
             "kernelOptions": kernel_options(files.text(_COMMAND_LINE) or "") if real else None,
-            "bootID": self._masked(boot_id) if boot_id is not None else None,
+            "bootID": self._mask(boot_id) if boot_id is not None else None,
             "masked": self._settings.masked,
             "trees": self._trees,
             "uevents": self._events() if self._settings.seconds != 0 else None,
             "replaced": self._masks.counts if self._masks is not None else {},
-            "leftOut": json.loads(self._masked(json.dumps(self._left_out.document()))),
+            "leftOut": json.loads(self._mask(json.dumps(self._left_out.document()))),
         }
 
     def _events(self) -> dict[str, Any]:
         heard = self.listener
         lines = (
-            json.dumps({"t": round(each.seconds, 4), "msg": self._masked(each.message)}) + "\n"
+            json.dumps({"t": round(each.seconds, 4), "msg": self._mask(each.message)}) + "\n"
             for each in heard.events
         )
         return {
@@ -232,13 +237,13 @@ class _Work:
             "broken": heard.broken,
         }
 
-    def _masked(self, text: str) -> str:
+    def _mask(self, text: str) -> str:
         return self._masks.text(text) if self._masks is not None else text
 
 
 def _prepare(settings: Settings) -> None:
     folder = settings.folder
-    reader.addresses(os.fspath(settings.sysfs))  # raises where there is no tree, before anything is made
+    reader.addresses(os.fspath(settings.sysfs))  # without a tree, raise before the folder is made
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -248,7 +253,7 @@ def _prepare(settings: Settings) -> None:
 
 
 def _write(path: Path, parts: Iterable[bytes]) -> int:
-    """Makes the file, for its owner alone; gives its size in bytes."""
+    """Create the file, readable only by its owner; return its size in bytes."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
@@ -262,8 +267,11 @@ def _unusable(path: Path, error: OSError) -> errors.UsageError:
     return errors.UsageError(f"cannot write to {path}: {error.strerror}; choose another folder for --record")
 
 
-def _compressed(snapshot: tree.Snapshot, proc: tree.Snapshot) -> Iterator[bytes]:
-    """One JSON object, an entry a line, so that people can search it; part by part, for a large host has 100 MB."""
+def _compress(snapshot: tree.Snapshot, proc: tree.Snapshot) -> Iterator[bytes]:
+    """Yield the trees as one compressed JSON object, in parts because a large host has 100 MB.
+
+    Each entry has a line, so that the text can be searched.
+    """
     packer = zlib.compressobj(wbits=_GZIP)
     head = "{\n"
     for prefix, part in (("/proc/", proc), ("/sys/", snapshot)):
@@ -282,8 +290,8 @@ def _boot_id() -> str | None:
         return None
 
 
-def _contents(snapshot: tree.Snapshot) -> dict[str, int]:
-    """What is in a tree, in numbers."""
+def _count_contents(snapshot: tree.Snapshot) -> dict[str, int]:
+    """Return the number of entries of a tree, by kind."""
 
     def listed(folder: str, matches: Callable[[str], object] = lambda _: True) -> int:
         names: Iterable[str] = (path.removeprefix(folder) for path in snapshot if path.startswith(folder))

@@ -1,8 +1,8 @@
-"""Reads the part of a sysfs tree that is about PCI and CXL devices.
+"""The reader of the part of a sysfs tree that belongs to PCI and CXL devices.
 
-It begins with what the kernel lists (buses, classes, slots, memory blocks, IOMMU groups) and follows each link once,
-then goes down from there. So it ends, whatever links there are. What goes away or cannot be read meanwhile is noted and
-never an error: on a host whose devices come and go, a snapshot shows some of them half.
+It begins with the kernel's lists (buses, classes, slots, memory blocks, IOMMU groups), follows each link once and then
+descends. So it ends even if links form a loop. A file that vanishes or cannot be read is noted, and is not an error. If
+devices come and go during the reading, a snapshot shows some of them in part.
 """
 
 import dataclasses
@@ -20,20 +20,20 @@ _NAMED_MOST = 200
 
 
 class Reason(enum.StrEnum):
-    """Why something that is there was left out."""
+    """The reason for an omission."""
 
     NEVER_READ = "neverRead"
-    """Reading it could disturb a device, or shows a key."""
+    """Reading could disturb a device, or reveal a key."""
     NOT_KNOWN = "notKnownHarmless"
-    """An attribute that a driver added."""
+    """A driver added the attribute."""
     ASLEEP = "deviceAsleep"
-    """Reading it would power the device up."""
+    """Reading would power the device up."""
     TOO_LARGE = "tooLarge"
     NO_ROOM = "recordingFull"
     REFUSED = "refusedByKernel"
-    """The kernel answered with an errno; it will do so again when the recording is loaded."""
+    """The kernel answered with an errno, which a loaded recording repeats."""
     VANISHED = "vanished"
-    """It went away while it was recorded."""
+    """The file vanished during the recording."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -43,35 +43,35 @@ class _Kind:
 
 
 class Omissions:
-    """What one or several trees lack."""
+    """The omissions of one or several trees."""
 
     def __init__(self) -> None:
         self._kinds: dict[Reason, _Kind] = {}
 
     def note(self, reason: Reason, name: str) -> None:
-        """Something was left out; `name` is its path, or what all of its sort are called."""
+        """Note an omission; `name` is its path, or the name of all files of its kind."""
         kind = self._kinds.setdefault(reason, _Kind())
         kind.count += 1
         if len(kind.names) < _NAMED_MOST:
             kind.names[name] = None
 
     def count(self, reason: Reason) -> int:
-        """How many were left out for this reason."""
+        """Return the number of omissions for this reason."""
         return self._kinds[reason].count if reason in self._kinds else 0
 
     def names(self, reason: Reason) -> tuple[str, ...]:
-        """Some of them, in order of appearance."""
+        """Return the first names for this reason, in order of appearance; at most 200."""
         return tuple(self._kinds[reason].names) if reason in self._kinds else ()
 
     def document(self) -> dict[str, Any]:
-        """As JSON, by reason."""
+        """Return the omissions by reason, as JSON."""
         return {
             reason.value: {"count": kind.count, "names": list(kind.names)}
             for reason, kind in self._kinds.items()
         }
 
 
-_LEVELS = 3  # below a device that is known; as far as the inventory looks for device files
+_LEVELS = 3  # below a known device: the depth at which the inventory looks for device files
 _ROOT_COMPLEX = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 _CONFIG_BYTES = 4096
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -90,12 +90,12 @@ _GPUS_MAX = 256
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much is recorded at most.
+    """The greatest size of a recording.
 
     Attributes:
-        file_bytes: of one file; sysfs hands out one page per attribute, and binary ones can be longer.
-        tree_bytes: of the contents of one tree.
-        entries: files and links of one tree.
+        file_bytes: the bytes of one file; sysfs attributes have at most one page, binary ones can be longer.
+        tree_bytes: the bytes of the contents of one tree.
+        entries: the number of files and links of one tree.
     """
 
     file_bytes: int = 64 * 1024
@@ -104,16 +104,16 @@ class Limits:
 
 
 Snapshot = dict[str, kinds.Entry]
-"""By path below the root, without a leading slash."""
+"""The entries by path below the root, without a leading slash."""
 
 
 def read(root: str, limits: Limits, left_out: Omissions) -> Snapshot:
-    """The tree at `root`, for a thread: it blocks on file reads.
+    """Return the snapshot of the tree at `root`. It blocks: call it in a thread.
 
     Args:
-        root: where sysfs is.
-        limits: what is beyond is left out.
-        left_out: called with what is left out.
+        root: the path of sysfs.
+        limits: the greatest size; the rest is omitted.
+        left_out: takes note of each omission.
     """
     walk = _Walk(root, limits, left_out)
     walk.buses()
@@ -124,7 +124,7 @@ def read(root: str, limits: Limits, left_out: Omissions) -> Snapshot:
 
 
 def read_proc(proc: str, limits: Limits, left_out: Omissions) -> Snapshot:
-    """The files of NVIDIA's driver below the proc file system at `proc`; arguments as of `read`."""
+    """Return the files of NVIDIA's driver in the proc file system at `proc`. The other arguments are those of `read`."""
     slow, snapshot = slowreads.SlowReads(), Snapshot()
     for address in files.names(f"{proc}/{_NVIDIA}")[:_GPUS_MAX]:
         path = f"{_NVIDIA}/{address}/information"
@@ -139,7 +139,7 @@ def read_proc(proc: str, limits: Limits, left_out: Omissions) -> Snapshot:
 
 
 class _Walk:
-    """One reading."""
+    """One walk through a tree; `found` has the entries so far."""
 
     def __init__(self, root: str, limits: Limits, left_out: Omissions) -> None:
         self.found: Snapshot = {}
@@ -166,13 +166,13 @@ class _Walk:
             self._listing(f"class/{name}")
 
     def devices(self) -> None:
-        """The directories that the listings lead to: a root complex as a whole, others each by itself."""
+        """Read the directories behind the kernel's lists: each root complex as a whole, other devices one by one."""
         for target in self._targets:
             parts = target.split("/")
             top = next((index for index, part in enumerate(parts) if _ROOT_COMPLEX.fullmatch(part)), None)
             self._reach("/".join(parts[: top + 1]) if top is not None else target)
         for target in self._targets:
-            self._reach(target)  # what is deeper below a function than is looked
+            self._reach(target)  # devices below a function that are too deep for the first pass
 
     def folders(self) -> None:
         self._visit(_MEMORY, kinds.MEMORY)
@@ -186,7 +186,7 @@ class _Walk:
     # --- going down ---
 
     def _listing(self, folder: str) -> None:
-        """A directory of links to devices."""
+        """Record a directory of links to devices, and note their targets."""
         for entry in self._scan(folder) or ():
             target = files.link_target(entry.path) if entry.is_symlink() else None
             below = files.below_root(target) if target is not None else None
@@ -204,20 +204,20 @@ class _Walk:
                 entry.is_file(follow_symlinks=False)
                 and (status := _status(self._root, path, self._left_out)) is not None
             ):
-                self._keep(path, _unread(status))
+                self._keep(path, _make_unread(status))
 
     def _reach(self, path: str) -> None:
-        """A device, and of those above it what they are."""
+        """Record a device, with the subsystem, driver and uevent of each directory above it."""
         if path in self._visited or not kinds.concerns(path):
             return
         parts = path.split("/")
         for depth in range(2, len(parts)):
             above = "/".join(parts[:depth])
             if above not in self._visited:
-                self._shallow(above)
+                self._record_shallow(above)
         self._visit(path)
 
-    def _shallow(self, path: str) -> None:
+    def _record_shallow(self, path: str) -> None:
         for entry in self._scan(path) or ():
             below = f"{path}/{entry.name}"
             if below in self.found:
@@ -228,7 +228,7 @@ class _Walk:
                 self._file(below, kinds.STRANGE, asleep=False)
 
     def _visit(self, path: str, rule: kinds.Rule | None = None) -> None:
-        """A directory and what is below it, read by this rule, or that of its own subsystem."""
+        """Record a directory and its content by this rule, or by the rule of its subsystem."""
         self._descend(path, around=kinds.STRANGE, forced=rule, levels=_LEVELS)
 
     def _descend(self, path: str, *, around: kinds.Rule, forced: kinds.Rule | None, levels: int) -> None:
@@ -256,7 +256,7 @@ class _Walk:
             self._keep(path, kinds.Folder())
 
     def _rule(self, path: str, listed: list[os.DirEntry[str]], around: kinds.Rule) -> kinds.Rule:
-        """That of its subsystem; a directory without one is a group of attributes, or holds devices."""
+        """Return the rule of the directory's subsystem. Without a subsystem, it groups attributes or devices."""
         names = {entry.name for entry in listed}
         if "subsystem" in names:
             return kinds.rule(files.link_name(f"{self._root}/{path}/subsystem") or "")
@@ -266,7 +266,7 @@ class _Walk:
     # --- single things ---
 
     def _slot_number(self, link: str) -> None:
-        """The number that firmware gives the slot below a port; nothing else of the firmware's objects is kept."""
+        """Record the firmware's number of the slot below a port, and nothing else of the firmware's objects."""
         target = files.link_target(f"{self._root}/{link}") or ""
         path = os.path.normpath(f"{link.rpartition('/')[0]}/{target}/{_SLOT_NUMBER}")
         if not path.startswith("..") and os.path.isfile(f"{self._root}/{path}"):  # noqa: PTH113 - see above
@@ -297,10 +297,10 @@ class _Walk:
         elif asleep and name in kinds.WAKING:
             reason = Reason.ASLEEP
         if not status.st_mode & _READABLE:
-            self._keep(path, _unread(status))
+            self._keep(path, _make_unread(status))
         elif reason is not None:
             self._left_out.note(reason, path if reason is Reason.ASLEEP else name)
-            self._keep(path, _unread(status))
+            self._keep(path, _make_unread(status))
         else:
             self._content(path, status, most=_CONFIG_BYTES if name == "config" else self._limits.file_bytes)
 
@@ -321,16 +321,16 @@ class _Walk:
             reason = Reason.NO_ROOM
         if reason is not None:
             self._left_out.note(reason, path)
-            self._keep(path, _unread(status))
+            self._keep(path, _make_unread(status))
             return
         self._bytes += len(data)
         content = kinds.Content(data=data, mode=stat.S_IMODE(status.st_mode))
-        # Thousands of functions say the same: what is short is kept once.
+        # Thousands of functions have equal attributes, so equal short contents share one object.
         alike = (data, content.mode)
         self._keep(path, self._same.setdefault(alike, content) if len(data) <= _SHORT_BYTES else content)
 
     def _keep_folder(self, path: str) -> None:
-        """A directory that things are listed in, if it is there: what is missing is distinguished from what is empty."""
+        """Record that a directory exists: a missing directory differs from an empty one."""
         if os.path.isdir(f"{self._root}/{path}"):  # noqa: PTH112 - as everywhere in this package, paths are str
             self._keep(path, kinds.Folder())
 
@@ -345,7 +345,7 @@ class _Walk:
         return [entry.name for entry in self._scan(path) or () if entry.is_dir(follow_symlinks=False)]
 
     def _scan(self, path: str) -> list[os.DirEntry[str]] | None:
-        """What is in a directory, in order of name; hidden files are no kernel's."""
+        """Return the entries of a directory by name, without hidden files, or None if it cannot be read."""
         try:
             with os.scandir(f"{self._root}/{path}") as listed:
                 return sorted(
@@ -372,12 +372,12 @@ def _status(root: str, path: str, left_out: Omissions) -> os.stat_result | None:
         return None
 
 
-def _unread(status: os.stat_result) -> kinds.Unread:
+def _make_unread(status: os.stat_result) -> kinds.Unread:
     return kinds.Unread(mode=stat.S_IMODE(status.st_mode), size=status.st_size)
 
 
 def _read(path: str, most: int) -> bytes:
-    """The file's content, or one byte more than `most`."""
+    """Return the file's content, cut after `most` + 1 bytes."""
     descriptor = os.open(path, _READ)
     try:
         parts = []

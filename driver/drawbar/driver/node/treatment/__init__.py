@@ -1,4 +1,4 @@
-"""The treatment of a device between two users and before it leaves its node: drain, quiesce, clean, erase, reset and power."""
+"""The treatment of a device between two users, and before it leaves its node: drain, quiesce, clean, erase, reset and power."""
 
 from drawbar.driver.node.treatment.executor import Executor, Timeouts, problems
 from drawbar.driver.node.treatment.observation import Order, Progress

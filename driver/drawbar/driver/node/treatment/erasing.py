@@ -1,6 +1,6 @@
-"""Erases the user's data of one device, in a thread of its own, for that may take hours.
+"""The erasing of one device's data, in a thread of its own, because it may take hours.
 
-A daemon that is killed meanwhile forgets its progress, and the device is erased again: twice is the same as once.
+If the daemon is killed meanwhile, the progress is lost and the device is erased again. To erase it twice does no harm.
 """
 
 import threading
@@ -14,21 +14,21 @@ from drawbar.driver.node.classes.generic import Eraser
 
 AGAIN_SECONDS = 5.0
 AGAIN_MAX_SECONDS = 300.0
-"""An erase that failed is begun again after the first of these, and after twice as long each further time."""
+"""The first pause before a failed erase is retried, and the limit of the pause, which doubles with each failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotStarted:
-    """Not started, or ready to be retried."""
+    """An erasing that has not started, or may be retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """Under way.
+    """An erasing in progress.
 
     Attributes:
-        progress: in a clause.
-        seconds: the time since its start.
+        progress: the progress, in a clause.
+        seconds: the time since the start, in seconds.
     """
 
     progress: str
@@ -37,10 +37,10 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """Ended early, and too soon to be retried.
+    """A failed erasing, before its next attempt.
 
     Attributes:
-        why: one sentence with the remedy.
+        why: the failure and the remedy, in one sentence.
     """
 
     why: str
@@ -48,7 +48,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """Nothing is left of the user's data."""
+    """A completed erasing: the device has no data of its user."""
 
 
 State = NotStarted | Running | Failed | Done
@@ -79,17 +79,17 @@ class Erasure:
             return NotStarted()
 
     def skip(self) -> None:
-        """Note that nothing is to be erased: the device showed that while it had its driver, and shows nothing without it."""
+        """Note that there is nothing to erase; without its driver, the device can no longer show that."""
         with self._lock:
             self._done = self._progress is None
 
     def begin(self, name: str, eraser: Eraser) -> None:
-        """Begin to erase, unless that is under way or done."""
+        """Begin to erase, unless the erasing is in progress or complete."""
         with self._lock:
             if self._progress is not None or self._done:
                 return
             self._progress, self._since = f"erasing {name}", self._clock()
-        # No pool's thread: a pool waits for all of them when the daemon stops.
+        # No thread of a pool: a pool waits for all its threads when the daemon stops.
         threading.Thread(target=self._run, args=(eraser,), name=f"erase: {name}", daemon=True).start()
 
     def _run(self, eraser: Eraser) -> None:
@@ -98,7 +98,7 @@ class Erasure:
             eraser(self._report)
         except errors.NotCleaned as unclean:
             why = str(unclean)
-        except Exception as error:  # noqa: BLE001 - not swallowed: it is what the condition reports, and the device stays
+        except Exception as error:  # noqa: BLE001 - not swallowed: the condition reports it, and the device stays
             why = (
                 f"erasing failed in a way that was not foreseen: {error!r}; report this with the daemon's log"
             )

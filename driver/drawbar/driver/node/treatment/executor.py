@@ -1,7 +1,7 @@
-"""Carries out the treatment of a device, one step at a time.
+"""The executor of a device's treatment, one step at a time.
 
-Every call looks at the kernel, plans, takes at most one step and ends by a deadline. Nothing has to be remembered between two
-calls, so a daemon that is killed anywhere goes on. `Progress` spares repeated writes, and shows for how long there was no progress.
+Every call looks at the kernel, plans, takes at most one step and ends by a deadline. No state has to survive between two calls,
+so the treatment continues after the daemon is killed. `Progress` avoids repeated writes, and measures the time without progress.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ def problems(settings: Timeouts) -> list[str]:
     wrong = []
     for field in fields(settings):
         value = getattr(settings, field.name)
-        # Written so that it holds for no NaN.
+        # NaN fails this comparison, so it is refused.
         if not 0 < value <= HIGHEST_SECONDS:
             wrong.append(
                 f"release {field.name} {value} is not a number of seconds from above 0 to {HIGHEST_SECONDS:.0f}"
@@ -55,18 +55,18 @@ def problems(settings: Timeouts) -> list[str]:
 log = logging.getLogger(__name__)
 
 EFFECT_SECONDS = 0.05
-"""Between two looks whether a step has had its effect; a kernel's has when `write` returns."""
+"""The pause between two looks for the effect of a step. Most steps have their effect when the kernel's `write` returns."""
 SETTLED_SECONDS = 0.25
-"""How long a slot is looked at that was switched off and still shows as on."""
+"""The time after which a slot counts as switched off although it still shows as on."""
 ERASE_REPORTED_SECONDS = 2.0
-"""An erase that takes longer is reported with its progress, every so often."""
+"""The time after which an erase is reported with its progress."""
 ERASE_LOOK_SECONDS = 1.0
 REPEAT_SECONDS = 1.0
-"""After so long without an effect a step is taken again."""
+"""The time without an effect after which a step is repeated."""
 
 
 class Executor:
-    """Treats the devices of one node. Steps for different devices may run at the same time."""
+    """The executor of one node's treatments. Steps for different devices may run at the same time."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class Executor:
         self._warned = False
 
     async def step(self, order: Order, progress: Progress) -> plan.Outcome:
-        """Take the next step for one device; idempotent, makes one change at most."""
+        """Take the next step for one device; return its outcome. It is idempotent, and makes at most one change."""
         if not order.name:
             return plan.Done()
-        # This process has the device open while it erases it, and is no user to wait for.
-        if (under_way := _erasing(order.erasure_state(progress))) is not None:
+        # During an erase this process has the device open, and would count as its user.
+        if (under_way := _erasing_outcome(order.erasure_state(progress))) is not None:
             return under_way
         self._warn()
         try:
@@ -99,11 +99,11 @@ class Executor:
             progress.card = seen.card
             return await self._carry_out(plan.plan(seen.observed), order, progress)
         except errors.KernelSilent as silent:
-            return self._blocked(reasons.KERNEL_SILENT, str(silent))
+            return self._make_blocked(reasons.KERNEL_SILENT, str(silent))
         except errors.NotCleaned as unclean:
-            return self._blocked(reasons.NOT_CLEANED, str(unclean))
+            return self._make_blocked(reasons.NOT_CLEANED, str(unclean))
         except errors.KernelRefused as refused:
-            return self._blocked(reasons.KERNEL_REFUSED, str(refused))
+            return self._make_blocked(reasons.KERNEL_REFUSED, str(refused))
 
     async def _carry_out(self, action: plan.Action, order: Order, progress: Progress) -> plan.Outcome:
         if not isinstance(action, plan.Reset | plan.Finish):
@@ -115,7 +115,7 @@ class Executor:
                 return plan.Done()
             case plan.Block(reason=reason, message=message):
                 progress.step = None
-                return self._blocked(reason, message)
+                return self._make_blocked(reason, message)
             case plan.Drain(message=message):
                 progress.step = None
                 return self._drain(message, order, progress)
@@ -126,16 +126,16 @@ class Executor:
                 return await self._take(action, order, progress)
 
     def _drain(self, users: str, order: Order, progress: Progress) -> plan.Blocked:
-        assert order.drain is not None  # or it would not be due
-        assert progress.card is not None  # or nothing would use it
+        assert order.drain is not None  # only a drain hook can be due
+        assert progress.card is not None  # only a present card has users
         progress.draining.begin(order.drain, progress.card)
         draining = progress.draining.observe(order.drain, self._clock())
-        return self._blocked(reasons.IN_USE, f"{users}; {draining.message}")
+        return self._make_blocked(reasons.IN_USE, f"{users}; {draining.message}")
 
     async def _erase(self, order: Order, progress: Progress) -> plan.InProgress:
-        """Begin to erase a device that nothing uses any more; the kernel refuses while anything does."""
+        """Begin to erase a device without users; return the outcome. The kernel refuses to erase a device in use."""
         card = progress.card
-        assert card is not None  # or nothing would be left to erase
+        assert card is not None  # only a present card has data
         await self._quiesce(order, card)
         eraser = order.eraser(self._host, card, progress)
         if eraser is not None:
@@ -145,25 +145,24 @@ class Executor:
 
     async def _take(self, step: plan.Step, order: Order, progress: Progress) -> plan.Outcome:
         now = self._clock()
-        # By its text: a function that is leaving loses its file `reset` first, and its removal is still the same step.
+        # Compared by text: a function loses its `reset` file before it goes, and its removal is still the same step.
         is_same = progress.step is not None and plan.describe(step) == plan.describe(progress.step)
         since = progress.since if is_same else now
         if not is_same or now - progress.taken_at >= REPEAT_SECONDS:
-            progress.step = None  # a step that the kernel refuses was not taken
+            progress.step = None  # a refused step does not count as taken
             await self._do(step, order, progress)
             log.info(
                 "a step of a treatment was taken", extra={"device": order.name, "step": plan.describe(step)}
             )
             progress.taken_at = now
         elif isinstance(step, plan.PowerOff) and now - since >= SETTLED_SECONDS:
-            # The kernel took it, and the slot stayed empty. The switch of a port without a power controller says "on"
-            # for ever.
+            # The kernel accepted it, and the slot stayed empty. Without a power controller, a port always shows "on".
             progress.step = None
             return plan.Done()
         progress.step, progress.since = step, since
         if now - since > self._limits.progress_seconds:
             text = f"asked to {plan.describe(step)}, the kernel has not for {now - since:.0f} s; look at its log (dmesg)"
-            return self._blocked(reasons.NO_PROGRESS, text)
+            return self._make_blocked(reasons.NO_PROGRESS, text)
         return plan.InProgress(seconds=EFFECT_SECONDS if is_same else self._limits.next_seconds)
 
     async def _do(self, step: plan.Step, order: Order, progress: Progress) -> None:
@@ -184,7 +183,7 @@ class Executor:
             case plan.Unbind(address=address):
                 progress.erasure.skip()
                 await self._quiesce(order, progress.card)
-                # Another member of its composite may have been made ready with it since the look.
+                # Since the look, the device may have been made ready together with another composite member.
                 if not order.companions or await self._is_at_rest(order, progress.card):
                     await self._kernel.unbind(address)
             case plan.Remove(address=address, reset=reset):
@@ -215,19 +214,19 @@ class Executor:
             effect = "the device stays on this node" if order.leaves else "no other claim gets the device"
             raise errors.NotCleaned(f"{address} is not reset, so {effect}: {refused}") from refused
 
-    def _blocked(self, reason: str, message: str) -> plan.Blocked:
+    def _make_blocked(self, reason: str, message: str) -> plan.Blocked:
         return plan.Blocked(reason=reason, message=message, seconds=self._limits.blocked_seconds)
 
     def _warn(self) -> None:
-        """Log once that users can be missed."""
+        """Log once if the daemon cannot see all users of devices."""
         if not self._warned:
             self._warned = True
             if (why := users.blindness(self._host.proc)) is not None:
                 log.warning(why)
 
 
-def _erasing(state: erasing.State) -> plan.Outcome | None:
-    """Return the outcome of a step while the device is being erased, or shortly after a failure; None if a step is due."""
+def _erasing_outcome(state: erasing.State) -> plan.Outcome | None:
+    """Return the outcome during an erase or shortly after its failure; None if a step is due."""
     match state:
         case erasing.Running(progress=progress, seconds=seconds):
             if seconds < ERASE_REPORTED_SECONDS:

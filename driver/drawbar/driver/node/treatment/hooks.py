@@ -1,10 +1,10 @@
-"""Runs an administrator's programs, by which other programs close a device, and by which it is made ready or cleaned.
+"""Hooks: an administrator's programs to drain, initialise or clean a device.
 
-The programs lie in a directory of the host that the daemon's settings name; classes and claims give names of files in it. A file
-that another user than root or the daemon's own could have written is not run, since it would run as root.
+The programs are in a directory of the host, named by the daemon's settings. Classes and claims name files in it. Because hooks
+run as root, only files that no other user than root or the daemon's can write are run.
 
-A run ends with its program, its deadline, or the daemon. It is made again after each of these but success, and after a
-reboot: a hook has to be idempotent.
+A run ends with its program, at its deadline, or with the daemon. Unless it succeeded, it is repeated, and so it is after a
+reboot. A hook must be idempotent.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from drawbar.driver.node.treatment import plan
 
 OUTPUT_BYTES = 64 << 10
 MEMORY_BYTES = 1 << 30
-"""Of data, for each process of a hook."""
+"""The memory limit for each process of a hook."""
 DRAIN_AGAIN_SECONDS = 30.0
-"""Between the end of a drain hook and its next run, while the device is still in use."""
+"""The pause between the end of a drain hook and its next run, while the device is still in use."""
 _FOREIGN_WRITES = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -45,7 +45,7 @@ class Settings:
 
 
 def problems(settings: Settings) -> list[str]:
-    """One sentence per wrong value."""
+    """Return one sentence for each wrong value."""
     return [
         f"{field.name} {path} is not an absolute path"
         for field in fields(settings)
@@ -58,8 +58,8 @@ class Drain:
     """The hook that makes other programs close a device.
 
     Attributes:
-        hook: its name.
-        begin: begins a run for a card; the result is why it failed, and empty if it did not.
+        hook: the name of the hook.
+        begin: begins a run for a card; the future returns the reason of a failure, or an empty text.
     """
 
     hook: str
@@ -67,7 +67,7 @@ class Drain:
 
 
 class Draining:
-    """The runs of the drain hook of one device: one at a time, and again every `DRAIN_AGAIN_SECONDS`."""
+    """The runs of one device's drain hook: one at a time, with pauses of `DRAIN_AGAIN_SECONDS`."""
 
     def __init__(self) -> None:
         self._run: asyncio.Future[str] | None = None
@@ -75,7 +75,7 @@ class Draining:
         self._why = ""
 
     def observe(self, drain: Drain | None, now: float) -> plan.Draining:
-        """Return the state of the hook; `now` is in seconds, on any clock that goes forward."""
+        """Return the state of the hook; `now` is in seconds on a monotonic clock."""
         if drain is None:
             return plan.NO_DRAINING
         if self._run is not None and self._run.done():
@@ -99,10 +99,12 @@ class Draining:
 
 
 class Runner:
-    """Runs hooks and other work on devices, each in a task of its own.
+    """The runner of hooks and other work on devices, each in a task of its own.
 
     Attributes:
-        tasks: where they run; they end with it. The daemon sets it before the first is begun.
+        settings: the directories of hooks and bitstreams.
+        kernel: writes to sysfs.
+        tasks: the group of the tasks, which end with the group. The daemon sets it before the first start.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class Runner:
         self.tasks: asyncio.TaskGroup | None = None
 
     def drain(self, attachment: attachments.DeviceAttachment, asked: attachments.Hook | None) -> Drain | None:
-        """Return the hook that makes other programs close the device, or None if none is asked for."""
+        """Return the demanded drain hook of the device, or None without a demand."""
         if asked is None:
             return None
         return Drain(hook=asked.hook, begin=functools.partial(self._begin_drain, attachment, asked))
@@ -128,13 +130,13 @@ class Runner:
     def start(
         self, what: str, attachment: attachments.DeviceAttachment, work: Coroutine[Any, Any, None]
     ) -> asyncio.Task[str]:
-        """Start work on a device; the task returns why it failed, empty if it did not."""
+        """Start work on a device. Return its task, which returns the reason of a failure, or an empty text."""
         assert self.tasks is not None
         name = attachment.metadata.name
         return self.tasks.create_task(self._attempt(name, work), name=f"{what} of {name}")
 
     async def _attempt(self, attachment: str, work: Coroutine[Any, Any, None]) -> str:
-        """Return why the work failed, also unexpectedly; empty if it did not."""
+        """Return the reason of an expected or unexpected failure of the work, or an empty text."""
         attempt = self._contained.attempt("hooks", attachment, extra=lambda: {"attachment": attachment})
         with attempt:
             try:
@@ -146,7 +148,7 @@ class Runner:
     def clean_up(
         self, attachment: attachments.DeviceAttachment, asked: attachments.Hook | None
     ) -> Callable[[model.Card], generic.Eraser] | None:
-        """Return the hook that cleans a card after its use, or None if none is asked for."""
+        """Return the eraser of a card by the demanded clean-up hook, or None without a demand."""
         return None if asked is None else functools.partial(self._eraser, attachment, asked)
 
     def _eraser(
@@ -168,7 +170,7 @@ class Runner:
 def variables(
     attachment: attachments.DeviceAttachment, card: model.Card, bitstream: Path | None, sysfs: Path
 ) -> dict[str, str]:
-    """Return the hook's environment."""
+    """Return the environment variables of a hook."""
     return {
         "DRAWBAR_DEVICE": attachment.spec.device,
         "DRAWBAR_FABRIC": attachment.spec.fabric,
@@ -185,15 +187,15 @@ async def run(
     asked: attachments.Initialisation | attachments.Hook,
     environment: Mapping[str, str],
 ) -> None:
-    """Run the hook.
+    """Run a hook.
 
     Args:
-        settings: where it lies.
-        asked: which, with its bitstream, whose content is checked by the caller.
-        environment: see `variables`.
+        settings: the directory of hooks.
+        asked: the demanded hook, with its time limit; the caller checks its bitstream.
+        environment: the environment; see `variables`.
 
     Raises:
-        errors.HookFailed: it cannot be run, or did not succeed.
+        errors.HookFailed: the hook cannot be run, or did not succeed.
     """
     path = await asyncio.to_thread(trusted_file, settings.hooks, asked.hook, "hook")
     bounds = programs.Bounds(
@@ -208,7 +210,11 @@ async def run(
 
 
 def trusted_file(directory: Path, name: str, what: str) -> Path:
-    """Return the file of that name, which only root or this user can have written."""
+    """Return the path of the file of that name, writable only by root or this user.
+
+    Raises:
+        errors.HookFailed: the file is absent, is no regular file, or others can write it.
+    """
     if not parameters.FILE_NAME.fullmatch(name):
         raise errors.HookFailed(f"{what} {name!r} is no name of a file: see the parameters of its class")
     path = directory / name

@@ -1,8 +1,8 @@
-"""Reads from the kernel what a treatment has to know of one device.
+"""The observation of one device for its treatment, read from the kernel.
 
-A device whose serial number comes from its driver (NVMe) shows none once that is unbound. So after a crash between unbinding and
-removal the inventory does not know it. A function in its slot without a driver and without a serial number is the device: the
-fabric has put nothing else there before the report that the device is released.
+The serial number of an NVMe disk comes from its driver, so the disk shows none once its driver is unbound. After a crash between
+unbinding and removal, the inventory does not recognise it. Then the device is the function in its slot without a driver and
+without a serial number. The fabric connects no other device there before the report of the release.
 """
 
 import os
@@ -22,19 +22,19 @@ _FUNCTIONS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is to be done with a device.
+    """The order for the treatment of a device.
 
     Attributes:
-        card: the device as the inventory has it; None if it does not have it any more.
-        slot: the name of its slot, if the device leaves; the recorded one if the card is None, and empty without a slot.
-        leaves: the device leaves the node; else it stays for the next claim.
-        device_class: what the device was offered as; None for the class of its first function.
-        companions: the other members of its composite that this node shows.
-        is_used: it was used since it was last cleaned.
-        clean: what is done about the traces of its user; None for what its class does.
-        drain: the drain hook of its last user, if there is one.
-        clean_up: returns the hook that cleans a card after its data are erased; None without one.
-        keeps_functions: its virtual functions are an administrator's, and stay.
+        card: the device in the inventory; None if it is no longer there.
+        slot: the slot of a leaving device, or the recorded slot without a card; empty without a slot.
+        leaves: whether the device leaves the node; otherwise it stays for the next claim.
+        device_class: the class of its offer; None for the class of its first function.
+        companions: the cards of the other composite members on this node.
+        is_used: whether the device was used since its last cleaning.
+        clean: the way to clean it; None for the way of its class.
+        drain: the drain hook of its last user; None without one.
+        clean_up: returns the eraser that runs the clean-up hook after the data are erased; None without a hook.
+        keeps_functions: whether its virtual functions belong to an administrator, and stay.
     """
 
     card: model.Card | None
@@ -50,15 +50,15 @@ class Order:
 
     @property
     def name(self) -> str:
-        """The slot or the address, for people; empty if neither is known."""
+        """Return the slot or the address, for messages; empty if neither is known."""
         return f"slot {self.slot}" if self.slot else self.card.address if self.card is not None else ""
 
     def operations(self, card: model.Card) -> classes.Class:
-        """Return the class by which the card is treated."""
+        """Return the class for the treatment of the card."""
         return classes.by_name(self.device_class or card.first.device_class).for_composite(self.companions)
 
     def erasure_state(self, progress: "Progress") -> erasing.State:
-        """Return the state of the erasing. A failure does not count if nothing is to be erased any more."""
+        """Return the state of the erasing. If the order no longer includes an erase, a failure counts as done."""
         state = progress.erasure.state() if self.is_used else erasing.Done()
         is_spared = self.clean is attachments.Clean.NONE or (
             self.clean is attachments.Clean.RESET and self.clean_up is None
@@ -66,7 +66,7 @@ class Order:
         return erasing.Done() if is_spared and isinstance(state, erasing.Failed) else state
 
     def eraser(self, host: classes.Host, card: model.Card, progress: "Progress") -> Eraser | None:
-        """Return what erases the data that are left and runs the hook; None if there is nothing to do. Reads files."""
+        """Return the eraser of the remaining data, including the clean-up hook, or None. It reads files."""
         is_over = isinstance(self.erasure_state(progress), erasing.Done)
         if self.clean is attachments.Clean.NONE or is_over:
             return None
@@ -83,15 +83,17 @@ class Order:
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """What this daemon remembers of the treatment of one device after one use; a new daemon begins again.
+    """This daemon's memory of one treatment of one device; a new daemon begins again.
 
     Attributes:
-        card: the device as it was last seen: without its driver an inventory may not know it again.
-        reset: the addresses of the functions that were reset, while nothing else had to be done since.
-        is_flushed: the same of the flush.
-        step: the last step; None if the last action was none.
-        since: when that step was first taken.
-        taken_at: when it was last taken.
+        erasure: the erasing of the device.
+        draining: the runs of the drain hook.
+        card: the card at the last look, because without its driver the inventory may not recognise it.
+        reset: the addresses of the reset functions; empty after any other step.
+        is_flushed: whether the device was flushed; False after any other step.
+        step: the last step; None if the last action was not a step.
+        since: the time of the first attempt at that step, in seconds.
+        taken_at: the time of the last attempt at that step, in seconds.
     """
 
     erasure: erasing.Erasure = field(default_factory=erasing.Erasure)
@@ -109,7 +111,8 @@ class Observation:
     """The state of a device.
 
     Attributes:
-        card: the functions that are left; None if none are.
+        observed: the input of the plan.
+        card: the remaining functions; None if all are gone.
     """
 
     observed: plan.Observed
@@ -119,16 +122,16 @@ class Observation:
 def look(
     host: classes.Host, order: Order, progress: Progress, draining: plan.Draining = plan.NO_DRAINING
 ) -> Observation:
-    """Return the input of the plan: the drain hook as it was seen, and the rest as the kernel shows it now."""
-    in_slot = tuple(_in_slot(host, order.slot))
-    own = _own(host, order.card or progress.card, in_slot)
+    """Return the state of the device in the kernel now, with the state of its drain hook. It reads files."""
+    in_slot = tuple(_functions_in_slot(host, order.slot))
+    own = _own_functions(host, order.card or progress.card, in_slot)
     slot = _slot(host, order.slot, taken=bool(in_slot) and not own)
     if not own:
         return Observation(observed=plan.Observed(leaves=order.leaves, slot=slot), card=None)
     card = model.make_card(own, {}, index.by_function(cxl.read(os.fspath(host.sysfs)).memdevs))
     operations = order.operations(card)
     has_data = order.eraser(host, card, progress) is not None
-    resets = _resets(host, order, card, progress)
+    resets = _functions_to_reset(host, order, card, progress)
     return Observation(
         observed=plan.Observed(
             leaves=order.leaves,
@@ -145,27 +148,31 @@ def look(
     )
 
 
-def _resets(host: classes.Host, order: Order, card: model.Card, progress: Progress) -> Collection[str]:
-    """Return the addresses of the functions that are still to be reset."""
+def _functions_to_reset(
+    host: classes.Host, order: Order, card: model.Card, progress: Progress
+) -> Collection[str]:
+    """Return the addresses of the functions to reset."""
     if order.clean is attachments.Clean.NONE:
         return ()
     addresses = order.operations(card).resets(card)
     if not order.leaves:
         own = (card.address,) if card.first.physical_function is not None else addresses
         return tuple(address for address in own if address not in progress.reset)
-    # The kernel makes the file if it has a way to reset the function (Documentation/ABI/testing/sysfs-bus-pci).
+    # The file exists if the kernel can reset the function (Documentation/ABI/testing/sysfs-bus-pci).
     folder = f"{host.sysfs}/bus/pci/devices"
     return tuple(address for address in addresses if os.path.lexists(f"{folder}/{address}/reset"))
 
 
-def _own(
+def _own_functions(
     host: classes.Host, card: model.Card | None, in_slot: tuple[model.PciFunction, ...]
 ) -> tuple[model.PciFunction, ...]:
-    """Return what is left of the device, and everything that loses its power with it."""
+    """Return the remaining functions of the device, and all functions that lose power with it."""
     functions = card.functions if card is not None else ()
     seen = {function.address: function for function in in_slot}
     by_address = {
-        fresh.address: fresh for function in functions if (fresh := _again(host, function, seen)) is not None
+        fresh.address: fresh
+        for function in functions
+        if (fresh := _read_again(host, function, seen)) is not None
     }
     if by_address or all(_is_nameless(function) for function in in_slot):
         by_address |= {function.address: function for function in in_slot}
@@ -177,19 +184,19 @@ def _own(
     return tuple(by_address.values())
 
 
-def _again(
+def _read_again(
     host: classes.Host, former: model.PciFunction, seen: Mapping[str, model.PciFunction]
 ) -> model.PciFunction | None:
-    """Return the function as it is now; None if it is gone, or another device has its address by now.
+    """Return the function as it is now; None if it is gone, or if another device has its address now.
 
-    A function that was `seen` in the slot is not read again: if it went since, the slot would look taken by another card.
+    A function `seen` in the slot is not read again. If it vanished between two reads, the slot would seem taken by another card.
     """
     fresh = seen.get(former.address) or reader.read_function(host.sysfs, former.address)
     return fresh if fresh is not None and _is_same(fresh, former) else None
 
 
 def _is_same(fresh: model.PciFunction, former: model.PciFunction) -> bool:
-    """Return whether two looks saw one device. Without a driver it may show another serial number, or none."""
+    """Return whether two looks saw the same device. Without a driver it may show another serial number, or none."""
     if (fresh.vendor, fresh.device) != (former.vendor, former.device):
         return False
     if fresh.dsn and former.dsn:
@@ -200,30 +207,30 @@ def _is_same(fresh: model.PciFunction, former: model.PciFunction) -> bool:
 
 
 def _is_nameless(function: model.PciFunction) -> bool:
-    """Return whether it has no driver, and so shows no serial number by which the inventory knows it."""
+    """Return whether the function has no driver, and therefore no serial number for the inventory."""
     named = function.serial is not None and function.device_class is not DeviceClass.NVME
     return function.driver is None and not named
 
 
-def _in_slot(host: classes.Host, slot: str) -> Iterator[model.PciFunction]:
+def _functions_in_slot(host: classes.Host, slot: str) -> Iterator[model.PciFunction]:
     """Yield every function in or below a slot."""
     place = files.text(f"{host.sysfs}/bus/pci/slots/{slot}/address") if slot else None
     for number in range(_FUNCTIONS if place else 0):
         link = files.link_target(f"{host.sysfs}/bus/pci/devices/{place}.{number}")
         if link is not None:
             port = files.below_root(link).rpartition("/")[0]
-            for address in _below(host, port):
+            for address in _addresses_below(host, port):
                 function = reader.read_function(host.sysfs, address)
                 if function is not None:
                     yield function
             return
 
 
-def _below(host: classes.Host, path: str) -> Iterator[str]:
+def _addresses_below(host: classes.Host, path: str) -> Iterator[str]:
     for name in files.names(f"{host.sysfs}/{path}"):
         if pci.ADDRESS.fullmatch(name):
             yield name
-            yield from _below(host, f"{path}/{name}")
+            yield from _addresses_below(host, f"{path}/{name}")
 
 
 def _function(function: model.PciFunction, order: Order, resets: Collection[str]) -> plan.Function:

@@ -1,18 +1,24 @@
-"""The next step of a device's treatment: what happens to it between two users, and before it leaves its node; pure.
+"""The next step of a device's treatment between two users, and before it leaves its node; pure.
 
-A device that stays is ready for the next claim at the end; one that leaves is unbound, removed and without power. Both go
-through the same steps: the users first, for nothing may be undone while one is left; the virtual functions, which have drivers
-of their own; quiesce and erase, while the driver can still talk to the device; then the end.
+At the end, a device that stays is ready for the next claim. A device that leaves is unbound, removed and without power. Both
+treatments have the same steps. First the users end, because no step is safe during a use. Then the virtual functions are removed,
+because they have drivers of their own. Quiesce and erase follow, while the driver can still talk to the device. Last comes the
+reset or the removal.
 
-Invariants: nothing is done to a device while a user of it is known. Nothing is erased, reset, unbound or removed while a quiesce
-step is pending. Nothing is reset, unbound or removed while the user's data are left to erase. A device that stays keeps its
-drivers. Each function is reset at most once, and removed at most once; a device that leaves is reset without a driver, in the
-step that removes the function. A slot is switched off only if the kernel shows no function in it, and never for another card.
-`Finish` is planned only if nothing else is left to do.
+Invariants:
 
-A device that leaves goes function by function, the farthest from the host first: unbinding says early what a removal would hide.
-The kernel does not show a reset. So what was reset counts only while this daemon remembers it and nothing else had to be done
-since; a new daemon resets again. From any state that a crash leaves the plan goes on.
+- Nothing is done to a device with a known user.
+- Nothing is erased, reset, unbound or removed while a quiesce step is pending.
+- Nothing is reset, unbound or removed while the user's data have to be erased.
+- A device that stays keeps its drivers.
+- Each function is reset at most once, and removed at most once. A leaving device is reset without a driver, in the step of
+  its function's removal.
+- A slot is switched off only if the kernel shows no function in it, and never for another card.
+- `Finish` is planned only if nothing else has to be done.
+
+A device that leaves is removed function by function, the farthest from the host first. It is unbound before its removal, so that
+a refusal shows early. The kernel does not show a reset. So a reset counts only while this daemon remembers it and no other step
+followed; a new daemon resets again. The plan goes on from any state that a crash leaves.
 """
 
 from collections.abc import Iterable
@@ -22,22 +28,22 @@ from drawbar.driver.api import meta
 from drawbar.driver.catalogue import reasons
 
 USERS_SHOWN = 4
-"""More than these are counted: a condition's message has 1,024 characters at most."""
+"""The number of users named in a message, which has at most 1,024 characters. Further users are counted."""
 _COUNTING = frozenset({reasons.KERNEL_SILENT, reasons.NO_PROGRESS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """The treatment is complete: the next claim, or the fabric, may have the device."""
+    """A complete treatment: the next claim or the fabric may have the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InProgress:
-    """A step was taken.
+    """A treatment in progress.
 
     Attributes:
-        seconds: the pause before the next step.
-        message: the progress of an erase that takes long, in a clause; empty for other steps.
+        seconds: the pause before the next step, in seconds.
+        message: the progress of a long erase, in a clause; empty for other steps.
     """
 
     seconds: float
@@ -46,12 +52,12 @@ class InProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """The treatment cannot go on now.
+    """A blocked treatment.
 
     Attributes:
         reason: `InUse`, `KernelRefused`, `KernelSilent`, `NoProgress` or `NotCleaned`.
         message: the obstacle, with the remedy.
-        seconds: the pause before the next look.
+        seconds: the pause before the next look, in seconds.
     """
 
     reason: str
@@ -67,11 +73,12 @@ class Function:
     """A function of the device.
 
     Attributes:
-        path: its directory in sysfs: a longer path is farther from the host.
-        bound: it has a driver. Ports of a switch on the card do not count: their driver goes with them.
-        vfs: the number of its virtual functions that have to go.
-        virtual: it is a virtual function, and goes with its physical function.
-        resets: it has to be reset.
+        address: the function's PCI address.
+        path: its directory in sysfs; a deeper path is farther from the host.
+        bound: whether a driver is bound; False for the ports of a switch on the card, which lose their driver on removal.
+        vfs: the number of its virtual functions to remove.
+        virtual: whether it is a virtual function, which goes with its physical function.
+        resets: whether it has to be reset.
     """
 
     address: str
@@ -87,9 +94,10 @@ class Slot:
     """The hot-plug slot of the card.
 
     Attributes:
-        powered: None for a slot without a switch.
-        present: whether a card is in; None for a slot that does not say.
-        taken: another card is in it by now.
+        name: the name of the slot.
+        powered: whether the slot has power; None for a slot without a switch.
+        present: whether a card is in the slot; None if the slot does not show it.
+        taken: whether another card is in the slot now.
     """
 
     name: str
@@ -103,8 +111,8 @@ class Draining:
     """The drain hook of the device's last user.
 
     Attributes:
-        is_due: the hook may be run now, if the device is in use.
-        is_running: the hook runs.
+        is_due: whether the hook may be run now, if the device is in use.
+        is_running: whether the hook runs.
         message: the state of the hook, in a clause.
     """
 
@@ -121,15 +129,15 @@ class Observed:
     """The input of the plan.
 
     Attributes:
-        leaves: the device leaves the node; else it stays for the next claim.
-        functions: of the device and, if it leaves, of everything that goes with its slot.
-        slot: None for a device that stays, or is in no hot-plug slot.
+        leaves: whether the device leaves the node; otherwise it stays for the next claim.
+        functions: the functions of the device and, if it leaves, all functions in its slot.
+        slot: the hot-plug slot of a leaving device; None without one, and for a device that stays.
         used_by: the users, each in a clause such as `held by pid 4711 (python), /dev/nvidia0`.
         draining: the drain hook.
-        pending_quiesce_step: the next thing to bring to rest, in a clause.
-        data: the address of the function whose driver is to erase the user's data; None if none are left.
-        driverless: the class needs no driver, and its eraser needs none.
-        is_flushed: the device that stays was quiesced to its end.
+        pending_quiesce_step: the next quiesce step, in a clause; None if none is pending.
+        data: the address of the function whose driver has to erase the user's data; None without data.
+        driverless: whether the class and its eraser need no driver.
+        is_flushed: whether a device that stays was flushed after its last quiesce step.
     """
 
     leaves: bool
@@ -174,7 +182,7 @@ class Quiesce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bind:
-    """Have the kernel bind a driver, by which the data can be erased."""
+    """Make the kernel bind the driver that can erase the data."""
 
     address: str
 
@@ -186,7 +194,7 @@ class Erase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """Flush the device, and reset one function; of a device that is only flushed the address is empty."""
+    """Flush the device, and reset one function; an empty address means only a flush."""
 
     address: str
 
@@ -200,7 +208,7 @@ class Unbind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remove:
-    """Reset a function, if it has to be, and make the kernel forget it."""
+    """Reset a function if necessary, and remove it from the kernel."""
 
     address: str
     reset: bool = False
@@ -215,11 +223,11 @@ class PowerOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """Nothing is left to do."""
+    """Finish the treatment."""
 
 
 Step = DropVirtualFunctions | Quiesce | Bind | Reset | Unbind | Remove | PowerOff
-"""Asks the kernel for something, once."""
+"""An action with one request to the kernel."""
 Action = Block | Drain | Erase | Step | Finish
 
 
@@ -229,7 +237,7 @@ def plan(observed: Observed) -> Action:
     if obstacle is not None:
         return obstacle
     if not observed.functions:
-        return _end_of_nothing(observed)
+        return _end_without_functions(observed)
     for function in observed.functions:
         if function.vfs:
             return DropVirtualFunctions(address=function.address)
@@ -242,7 +250,7 @@ def plan(observed: Observed) -> Action:
 
 
 def _clear(observed: Observed) -> Block | Drain | None:
-    """Return how the users are made to let go, or what to wait for; None if nothing uses the device."""
+    """Return the drain of the device's users, or the obstacle to wait for; None if the device has no users."""
     users = message(observed.used_by)
     if users and observed.draining.is_due:
         return Drain(message=users)
@@ -265,12 +273,12 @@ def _leave(functions: tuple[Function, ...]) -> Action:
     for function in left:
         if function.bound and not function.virtual:
             return Unbind(address=function.address)
-    # A virtual function without a physical one is none: the kernel takes both away together.
+    # The kernel removes a virtual function together with its physical one.
     last = next((function for function in left if not function.virtual), left[0])
     return Remove(address=last.address, reset=last.resets)
 
 
-def _end_of_nothing(observed: Observed) -> Action:
+def _end_without_functions(observed: Observed) -> Action:
     slot = observed.slot
     if not observed.leaves:
         gone = "the kernel does not show the device any more; look at its link and its power"
@@ -281,20 +289,20 @@ def _end_of_nothing(observed: Observed) -> Action:
 
 
 def says_the_same(report: tuple[str, str], other: tuple[str, str]) -> bool:
-    """Return whether two reports, each a reason and a message, say the same; a message that only counts seconds does."""
+    """Return whether two reports, each a reason and a message, are equal, apart from counted seconds."""
     (reason, message), (other_reason, other_message) = report, other
     return reason == other_reason and (reason in _COUNTING or meta.cut(message) == meta.cut(other_message))
 
 
 def message(users: Iterable[str]) -> str:
-    """Return all users in one clause; the first few by name."""
+    """Return all users in one clause: the first few by name, the others as a number."""
     texts = sorted(set(users))
     rest = len(texts) - USERS_SHOWN
     return "; ".join(texts[:USERS_SHOWN]) + (f"; and {rest} more" if rest > 0 else "")
 
 
 def describe(step: Step) -> str:
-    """Return what the kernel was asked to do, for a log and for a report of no progress."""
+    """Return the request to the kernel in words, for logs and for reports of no progress."""
     match step:
         case DropVirtualFunctions(address=address):
             return f"remove the virtual functions of {address}"
@@ -313,7 +321,7 @@ def describe(step: Step) -> str:
 
 
 def _order(function: Function) -> tuple[int, int, str]:
-    """Return the order of removal: the farthest from the host first, and function 0 last, for the others hang on it."""
+    """Return the sort key of removal: the farthest from the host first, and function 0 last, because others depend on it."""
     bus, _, number = function.address.rpartition(":")
     device, _, within = number.partition(".")
     # With ARI both parts are one number of 8 bits.

@@ -1,15 +1,15 @@
 """Uevents from the kernel over netlink, or from the datagram socket of a mocked sysfs tree.
 
-A uevent is one datagram, `ACTION@DEVPATH`, a NUL, then `KEY=VALUE` pairs each ended by a NUL (lib/kobject_uevent.c). The
-order of `SEQNUM` is the order in which things happened. They come straight from the kernel, not from the udev daemon: in a
-container there is none, and what Drawbar waits for are the kernel's own device nodes.
+A uevent is one datagram: `ACTION@DEVPATH`, a NUL, then `KEY=VALUE` pairs each ended by a NUL (lib/kobject_uevent.c). The
+order of `SEQNUM` is the order of the events. They come straight from the kernel, not from the udev daemon. A container has
+no udev daemon, and Drawbar waits only for the kernel's own device nodes.
 
-A mocked tree sends the same datagrams to a UNIX socket. The socket is the listener's: what is sent while no process listens is
-dropped, as netlink drops it. Several may listen, as two instances of the daemon do during a rolling update: each further
-one binds the path with a number behind it, and the sender sends to all.
+A mocked tree sends the same datagrams to a UNIX socket. The socket belongs to the listener. Events sent without a
+listener are dropped, as netlink drops them. Several processes may listen, such as two instances of the daemon in a
+rolling update. Each further one binds the path with a number appended, and the sender sends to all.
 
-Between the socket and the one task that takes the events is a bounded `Backlog`: when it is full, everything in it gives
-way to one `Overflow`. Nothing is lost by that, because a reader who takes an Overflow reads all devices again.
+Between the socket and the task that consumes the events is a bounded `Backlog`. When it is full, one `Overflow` replaces
+its content. This loses no information, because the consumer of an Overflow reads all devices again.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from typing import Any, Protocol
 from drawbar.driver.node import errors
 
 _NUMBER = re.compile("[0-9]{1,20}")  # of 64 bits
-_UDEV_MAGIC = b"libudev\0"  # messages of the udev daemon, which share the netlink family
+_UDEV_MAGIC = b"libudev\0"  # messages of the udev daemon, which uses the same netlink family
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +53,13 @@ class Uevent:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Overflow:
-    """Events were lost: what is known about devices may be stale, so read everything again."""
+    """A notice of lost events: the known state of devices may be outdated, so read everything again."""
 
 
 def parse(datagram: bytes) -> Uevent | None:
-    """The event in a datagram, or None if it holds none.
+    """Return the event in a datagram, or None if it holds none.
 
-    Nothing that a sender can write raises: unknown keys are kept, broken pairs skipped, bytes that are
-    not UTF-8 replaced.
+    No input raises: unknown keys are kept, malformed pairs skipped, and bytes that are not UTF-8 replaced.
     """
     if datagram.startswith(_UDEV_MAGIC):
         return None
@@ -75,7 +74,7 @@ def parse(datagram: bytes) -> Uevent | None:
 
 
 def from_properties(properties: Mapping[str, str], *, action: str, devpath: str) -> Uevent | None:
-    """An event from its pairs; None unless it names an action and a device."""
+    """Return an event from its pairs, or None if it has no action or no device."""
     action = properties.get("ACTION", action)
     devpath = properties.get("DEVPATH", devpath)
     if not action or not devpath.startswith("/"):
@@ -91,7 +90,7 @@ def from_properties(properties: Mapping[str, str], *, action: str, devpath: str)
 
 
 class Backlog:
-    """A queue for one consumer; implements `UeventSource`."""
+    """A bounded queue for one consumer; implements `UeventSource`."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -101,7 +100,7 @@ class Backlog:
         self._error: Exception | None = None
 
     def put(self, item: Uevent) -> None:
-        """Adds an event; when there is no room, everything becomes one Overflow."""
+        """Add an event; if there is no room, replace everything by one Overflow."""
         if len(self._events) >= self._capacity:
             self.overflow()
             return
@@ -109,19 +108,19 @@ class Backlog:
         self._arrived.set()
 
     def overflow(self) -> None:
-        """Report that events were lost; what still waits is dropped, for it is covered by reading again."""
+        """Report lost events; waiting ones are dropped, because the consumer reads everything again."""
         self._events.clear()
         self._events.append(Overflow())
         self._arrived.set()
 
     def close(self, error: Exception | None = None) -> None:
-        """Ends `events` once it is empty, with this error if there is one."""
+        """End `events` once the queue is empty, with this error if given."""
         self._closed = True
         self._error = error
         self._arrived.set()
 
     async def events(self) -> AsyncIterator[Uevent | Overflow]:
-        """Events in the order in which they arrived, until the source is closed."""
+        """Yield events in order of arrival, until the source is closed."""
         while True:
             while self._events:
                 yield self._events.popleft()
@@ -135,13 +134,15 @@ class Backlog:
 
 _log = logging.getLogger(__name__)
 
-_RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024  # holds some 16,000 events: a whole enclosure that comes at once
-_EVENTS_PER_WAKEUP = 256  # then other tasks have their turn
+_RECEIVE_BUFFER_BYTES = (
+    8 * 1024 * 1024
+)  # room for some 16,000 events, such as the attach of a whole enclosure
+_EVENTS_PER_WAKEUP = 256  # then other tasks can run
 
 
 @contextlib.contextmanager
 def subscribed(pending: Backlog, *, receive_buffer_bytes: int = _RECEIVE_BUFFER_BYTES) -> Iterator[None]:
-    """Puts the kernel's events into `pending` while the context lasts; subscribed once it is entered.
+    """Put the kernel's events into `pending` while the context lasts; subscribed once it is entered.
 
     Must be entered in a running event loop.
 
@@ -158,7 +159,7 @@ def subscribed(pending: Backlog, *, receive_buffer_bytes: int = _RECEIVE_BUFFER_
             _drain(monitor, pending)
         except OSError as error:
             loop.remove_reader(descriptor)
-            pending.close(_broken(error))
+            pending.close(_make_error(error))
 
     loop.add_reader(descriptor, drain)
     try:
@@ -186,7 +187,7 @@ def _open_monitor() -> Any:
 
 
 def _enlarge_buffer(monitor: Any, size: int) -> None:
-    """Sets the receive buffer beyond the system's limit, which takes CAP_NET_ADMIN."""
+    """Set the receive buffer beyond the system's limit, which requires CAP_NET_ADMIN."""
     try:
         monitor.set_receive_buffer_size(size)
     except OSError as error:
@@ -205,30 +206,30 @@ def _drain(monitor: Any, pending: Backlog) -> None:
         if device is None:
             return
         event = from_properties(
-            _as_sent(device.properties), action=device.action or "", devpath=device.device_path
+            _original_properties(device.properties), action=device.action or "", devpath=device.device_path
         )
         if event is not None:
             pending.put(event)
 
 
 def _socket_error(monitor: Any) -> int:
-    """The socket's pending error, which reading it clears.
+    """Return the socket's pending error; this read clears it.
 
-    A full buffer sets ENOBUFS and wakes the poll inside pyudev, which raises without saying why.
+    A full buffer sets ENOBUFS and wakes the poll inside pyudev, which raises an error without the reason.
     """
     with socket.socket(fileno=os.dup(monitor.fileno())) as duplicate:
         return duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
 
-def _as_sent(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties as the kernel sent them: libudev puts /dev/ before DEVNAME."""
+def _original_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties as the kernel sent them: libudev adds /dev/ to DEVNAME."""
     sent = dict(properties)
     if "DEVNAME" in sent:
         sent["DEVNAME"] = sent["DEVNAME"].removeprefix("/dev/")
     return sent
 
 
-def _broken(error: OSError) -> errors.UeventError:
+def _make_error(error: OSError) -> errors.UeventError:
     broken = errors.UeventError(f"the kernel's uevents ended ({error}): start again to listen anew")
     broken.__cause__ = error
     return broken
@@ -237,17 +238,17 @@ def _broken(error: OSError) -> errors.UeventError:
 _LONGEST_PATH_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
 _DATAGRAM_BYTES = 64 * 1024
 _DATAGRAMS_PER_WAKEUP = 256
-_LISTENERS_MAX = 4  # the mocked tree sends to so many
+_LISTENERS_MAX = 4  # the mocked tree's limit, too
 
 
 @contextlib.contextmanager
 def bound(path: Path, pending: Backlog) -> Iterator[None]:
-    """Puts the events sent to the socket at `path` into `pending` while the context lasts.
+    """Put the events sent to the socket at `path` into `pending` while the context lasts.
 
     Must be entered in a running event loop. A socket without a listener is replaced.
 
     Raises:
-        UeventError: the path is too long, has too many listeners or a file, or its directory cannot be written.
+        UeventError: the path is too long, is a file or has too many listeners, or its directory cannot be written.
     """
     receiver, place = _bind(path)
     loop = asyncio.get_running_loop()
@@ -262,10 +263,10 @@ def bound(path: Path, pending: Backlog) -> Iterator[None]:
 
 
 def _bind(path: Path) -> tuple[socket.socket, Path]:
-    """A socket at the first free place, and the place."""
+    """Return a socket at the first free path, and the path."""
     places = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, _LISTENERS_MAX))]
     for place in places:
-        receiver = _bound_at(place)
+        receiver = _try_bind(place)
         if receiver is not None:
             return receiver, place
     raise errors.UeventError(
@@ -273,8 +274,8 @@ def _bind(path: Path) -> tuple[socket.socket, Path]:
     )
 
 
-def _bound_at(place: Path) -> socket.socket | None:
-    """A socket that is bound there; None if another listener's is."""
+def _try_bind(place: Path) -> socket.socket | None:
+    """Return a socket bound to this path, or None if another listener has it."""
     length = len(str(place).encode())
     if length > _LONGEST_PATH_BYTES:
         raise errors.UeventError(
@@ -296,7 +297,7 @@ def _bound_at(place: Path) -> socket.socket | None:
 
 
 def _remove_stale(path: Path) -> None:
-    """Unlinks a socket whose owner has gone; anything else at the path is left for `bind` to refuse."""
+    """Remove a socket without a listener; `bind` then refuses any other file at the path."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             return
@@ -329,36 +330,35 @@ class UeventSource(Protocol):
     """A subscription to uevents."""
 
     def events(self) -> AsyncIterator[Uevent | Overflow]:
-        """Events in order, from the moment of the subscription, for one consumer.
+        """Yield events in order, from the moment of the subscription, for one consumer.
 
-        An `Overflow` stands for some that were lost. Ends when the subscription does.
+        An `Overflow` stands for lost events. Ends with the subscription.
 
         Raises:
-            UeventError: the source broke.
+            UeventError: the source failed.
         """
         ...
 
 
 @contextlib.asynccontextmanager
 async def listening(source: str, *, capacity: int = _CAPACITY) -> AsyncIterator[UeventSource]:
-    """A subscription, in force once the context is entered.
+    """Yield a subscription that is active once the context is entered.
 
-    Subscribe first and read the inventory after it: what happens between the two is then seen twice and
-    never missed.
+    Subscribe first and read the inventory after it. A change between the two is then seen twice and never missed.
 
     Args:
-        source: `kernel`, or `unix:/path` to bind a datagram socket that a mocked tree sends to.
-        capacity: how many events may wait; when more come, an `Overflow` takes their place.
+        source: `kernel`, or `unix:/path` to bind a datagram socket for a mocked tree.
+        capacity: the number of waiting events; with more, an `Overflow` replaces them.
 
     Raises:
         UeventError: the source is not one of these, or cannot be opened.
     """
     pending = Backlog(capacity)
-    with _opened(source, pending):
+    with _open_source(source, pending):
         yield pending
 
 
-def _opened(source: str, pending: Backlog) -> contextlib.AbstractContextManager[None]:
+def _open_source(source: str, pending: Backlog) -> contextlib.AbstractContextManager[None]:
     if source == KERNEL:
         return subscribed(pending)
     path = source.removeprefix(_UNIX)

@@ -1,4 +1,4 @@
-"""CXL memory: a region, and on it a dax device for one pod, or memory blocks of the node that are online as movable."""
+"""CXL memory: a region with a dax device for one pod, or with movable online memory blocks of the node."""
 
 from drawbar.driver.node.classes.cxl_memory.operations import CxlMemory
 

@@ -1,12 +1,12 @@
-"""One region over the memory of all members of a composite, decided purely: the next step towards it; `plan` has the way back.
+"""The plan for one region over the memory of all members of a composite: its next step. `plan` has the way back. Pure.
 
-Invariant: a region is committed only with the memory of all members in it, all of it and the same amount of each. What else
-stands on members alone is taken down first, in the order of a release: a region of each, of which a device without a claim has
-one, or what a crash left. Persistent regions, and those with other devices, are left alone.
+Invariant: a region is committed only with all memory of all members, the same amount from each. Other regions on members
+only are removed first, in the order of a release. They are a member's own region, which a device without a claim has, or
+the rest of a crash. Persistent regions, and regions with other devices, are left unchanged.
 
-Which member is at which position is for the ports above them to say: the window alternates between its host bridges, each of
-these between the ports below it, and so on; the kernel refuses the last target of any other order
-(drivers/cxl/core/region.c, `cxl_port_setup_targets`). Of members at the same port any order does.
+The ports above the members determine each member's position. The window alternates between its host bridges, each bridge
+between the ports below it, and so on. The kernel refuses the last target of any other order (drivers/cxl/core/region.c,
+`cxl_port_setup_targets`). Members at the same port may be in any order.
 
 Sizes are bytes. Source: Documentation/ABI/testing/sysfs-bus-cxl; CXL 3.1, 9.13.1.
 """
@@ -19,11 +19,11 @@ from drawbar.driver.node.classes.cxl_memory import plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ensemble:
-    """Several memory devices that are to be one region.
+    """Several memory devices for one region.
 
     Attributes:
         members: in the composite's order.
-        windows: above any of them that take volatile memory, those of the first member first, and of these the widest.
+        windows: the root decoders for volatile memory above any member, by member and then the widest first.
         empties: regions without any target yet.
     """
 
@@ -33,33 +33,33 @@ class Ensemble:
 
     @property
     def regions(self) -> tuple[plan.Region, ...]:
-        """Those with a decoder of any member, each once."""
+        """Return the regions with a decoder of any member, each once."""
         by_name = {region.name: region for member in self.members for region in member.regions}
         return tuple(by_name.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfit:
-    """The devices cannot be one region, however often that is tried; `why` is a clause with the remedy."""
+    """The devices can never form one region; `why` is a clause with the remedy."""
 
     why: str
 
 
 WAYS = (1, 2, 3, 4, 6, 8, 12, 16)
-"""Those that a region can have; a window that is interleaved over three host bridges is what takes a multiple of three."""
+"""The possible interleave ways of a region; multiples of three need a window over three host bridges."""
 
 
 def towards_interleaved(
     ensemble: Ensemble, driver: plan.DaxDriver = plan.DEVICE_DAX, granularity_bytes: int | None = None
 ) -> plan.Action | plan.Missing | Unfit | None:
-    """The next step towards one region of the memory of all members, in which programs can use it; None when it is there.
+    """Return the next step to usable memory in one region of all members, or None if it is ready.
 
     Args:
-        ensemble: all members, with what stands on them.
-        driver: what its dax device is bound to.
-        granularity_bytes: after how many bytes the next member follows; None for what the window has.
+        ensemble: all members, with their regions.
+        driver: the driver for its dax device.
+        granularity_bytes: the interleave granularity; None for the window's.
     """
-    problem = _unfit(ensemble.members)
+    problem = _find_problem(ensemble.members)
     if problem is not None:
         return problem
     decoders = {name for member in ensemble.members for name in member.decoders}
@@ -74,10 +74,10 @@ def towards_interleaved(
                 why=f"{region.name} is interleaved with devices that are not of the composite ({', '.join(foreign)}): destroy it first"
             )
     shape = _shape(ensemble, granularity_bytes)
-    return shape if isinstance(shape, Unfit) else _towards(ensemble, shape, driver, granularity_bytes)
+    return shape if isinstance(shape, Unfit) else _next_step(ensemble, shape, driver, granularity_bytes)
 
 
-def _unfit(members: tuple[plan.Standing, ...]) -> plan.Missing | Unfit | None:
+def _find_problem(members: tuple[plan.Standing, ...]) -> plan.Missing | Unfit | None:
     for member in members:
         if member.memdev is None:
             return plan.Missing(
@@ -100,11 +100,11 @@ def _unfit(members: tuple[plan.Standing, ...]) -> plan.Missing | Unfit | None:
 
 
 class _Misplaced(Exception):
-    """A window does not take the devices where they are; a clause with the remedy."""
+    """A window cannot interleave the devices at their places; the text is a clause with the remedy."""
 
 
 def _shape(ensemble: Ensemble, granularity_bytes: int | None) -> plan.Shape | Unfit:
-    """What the first window that takes all members makes of them; why the first does not, if none does."""
+    """Return the region's shape in the first window that takes all members, or else the first window's problem."""
     problems = []
     for window in ensemble.windows:
         try:
@@ -130,7 +130,7 @@ def _order(members: tuple[plan.Standing, ...], window: plan.Window) -> tuple[pla
     """Return the members by position.
 
     Raises:
-        _Misplaced: the window does not take them.
+        _Misplaced: the window cannot interleave them.
     """
     each, rest = divmod(len(members), window.ways)
     if rest or each & (each - 1):
@@ -149,15 +149,15 @@ def _order(members: tuple[plan.Standing, ...], window: plan.Window) -> tuple[pla
             f"{window.name} leads to {', '.join(bridge or 'a host bridge' for bridge in bridges)}, and takes {each} of the "
             f"devices at each ({places}): change the composite, or look at the firmware's CXL settings"
         )
-    rows = zip(*(_alternating(group, 0) for group in groups), strict=True)
+    rows = zip(*(_alternate(group, 0) for group in groups), strict=True)
     return tuple(itertools.chain(*rows))
 
 
-def _alternating(members: tuple[plan.Standing, ...], level: int) -> tuple[plan.Standing, ...]:
-    """Return the members below one port, alternating between what is below it.
+def _alternate(members: tuple[plan.Standing, ...], level: int) -> tuple[plan.Standing, ...]:
+    """Return the members below one port, alternating between the ports below it.
 
     Raises:
-        _Misplaced: they are not spread alike.
+        _Misplaced: the ports have different numbers of members.
     """
     if len(members) == 1:
         return members
@@ -168,7 +168,7 @@ def _alternating(members: tuple[plan.Standing, ...], level: int) -> tuple[plan.S
                 f"the ports above {member.memdev} are not known yet; look whether cxl_port is loaded"
             )
         below.setdefault(member.route[level], []).append(member)
-    groups = [_alternating(tuple(below[name]), level + 1) for name in sorted(below)]
+    groups = [_alternate(tuple(below[name]), level + 1) for name in sorted(below)]
     if len({len(group) for group in groups}) > 1:
         counts = ", ".join(f"{len(below[name])} below {name}" for name in sorted(below))
         raise _Misplaced(
@@ -177,10 +177,10 @@ def _alternating(members: tuple[plan.Standing, ...], level: int) -> tuple[plan.S
     return tuple(itertools.chain(*zip(*groups, strict=True)))
 
 
-def _towards(
+def _next_step(
     ensemble: Ensemble, shape: plan.Shape, driver: plan.DaxDriver, granularity_bytes: int | None
 ) -> plan.Action | plan.Missing | None:
-    """The next step towards the region of that shape, from whatever stands on the members."""
+    """Return the next step to a region of that shape, from any state of the members."""
     whole = next((region for region in ensemble.regions if shape.is_whole(region, granularity_bytes)), None)
     if whole is not None and whole.driver is None:
         return plan.BindRegion(region=whole.name)

@@ -1,7 +1,7 @@
-"""Reads what stands on a CXL memory device, and carries out what `plan` and `interleaving` decided.
+"""The reading of a CXL memory device's state, and the execution of the decisions of `plan` and `interleaving`.
 
-Not done: a part of a device, persistent memory, and devices whose memory firmware mapped without a region.
-A region's memory blocks are those in its range of host addresses, so they are found without the dax device, too.
+Not supported: a part of a device, persistent memory, and devices mapped by firmware without a region. A region's memory
+blocks are found by its range of host addresses, so the dax device is not needed to find them.
 """
 
 import functools
@@ -29,16 +29,16 @@ _ROOT = re.compile(r"root\d+")
 _MEMORY = "devices/system/memory"
 _DAX = "bus/dax/devices"
 _BLOCKS_MAX = 1 << 16
-"""8 TiB in the smallest blocks; a range beyond is nonsense."""
+"""8 TiB in the smallest blocks; a longer range is implausible."""
 
 
 def read_standing(host: Host, card: model.Card, companions: Collection[model.Card] = ()) -> plan.Standing:
-    """The standing of the card's first memory device; `companions` are the other members of its composite."""
+    """Return the standing of the card's first memory device; `companions` are the other members of its composite."""
     return _Reading(os.fspath(host.sysfs)).standing(card, companions)
 
 
 def read_ensemble(host: Host, cards: Collection[model.Card]) -> interleaving.Ensemble:
-    """What the cards' memory devices are together."""
+    """Return the joint state of the cards' memory devices."""
     reading = _Reading(os.fspath(host.sysfs))
     windows = {
         window.name: window
@@ -53,7 +53,7 @@ def read_ensemble(host: Host, cards: Collection[model.Card]) -> interleaving.Ens
 
 
 class _Reading:
-    """The CXL bus as it was at one look."""
+    """The CXL bus, read once."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -66,7 +66,7 @@ class _Reading:
         endpoint = self.endpoint(memdev)
         decoders = self.decoders(endpoint)
         window = next((candidate for candidate in self.windows(endpoint) if candidate.ways == 1), None)
-        own = [region for region in self._topology.regions if _is_on(region, decoders)]
+        own = [region for region in self._topology.regions if _uses_decoder(region, decoders)]
         empties = self.empties(window.name) if window is not None else []
         used = {target for region in own for target in region.targets}
         free = [decoder for decoder in decoders if not decoder.region]
@@ -86,33 +86,33 @@ class _Reading:
         )
 
     def memdev(self, card: model.Card) -> model.Memdev | None:
-        """The card's first."""
+        """Return the card's first memory device, or None."""
         addresses = {function.address for function in card.functions}
         return next((listed for listed in self._topology.memdevs if listed.pci_address in addresses), None)
 
     def endpoint(self, memdev: model.Memdev | None) -> model.Port | None:
-        """The port that is the memory device's own."""
+        """Return the memory device's own port, or None."""
         name = memdev.name if memdev is not None else ""
         return next((port for port in self._topology.ports if port.uport == name), None)
 
     def decoders(self, endpoint: model.Port | None) -> tuple[model.Decoder, ...]:
-        """The endpoint's."""
+        """Return the endpoint's decoders."""
         name = endpoint.name if endpoint is not None else ""
         return tuple(decoder for decoder in self._topology.decoders if decoder.port == name)
 
     def empties(self, window: str) -> list[plan.Region]:
-        """The regions below a root decoder that nothing has yet."""
+        """Return the uncommitted volatile regions below a root decoder that have no target yet."""
         return [
             _region(self._root, region, ())
             for region in self._topology.regions
-            if _above(region) == window
+            if _parent_name(region) == window
             and not region.targets
             and not region.committed
             and region.mode == plan.VOLATILE
         ]
 
     def windows(self, endpoint: model.Port | None) -> list[plan.Window]:
-        """The root decoders above an endpoint that take volatile memory and lead to its host bridge, the widest first."""
+        """Return the root decoders for volatile memory that lead to the endpoint's host bridge, the widest first."""
         if endpoint is None:
             return []
         bridge = self._bridge(endpoint)
@@ -124,7 +124,7 @@ class _Reading:
             and files.number(f"{self._root}/{decoder.path}/cap_ram") == 1
         ]
         windows = (self._window(decoder) for decoder in sorted(candidates, key=_size, reverse=True))
-        # True where sysfs does not say.
+        # A window counts if sysfs does not show its bridges.
         return [
             window
             for window in windows
@@ -142,13 +142,13 @@ class _Reading:
         )
 
     def _bridge(self, endpoint: model.Port | None) -> str | None:
-        """The host bridge above an endpoint."""
+        """Return the host bridge above an endpoint, or None if sysfs does not show it."""
         first = next(iter(_route(endpoint)), None)
         return next((port.uport for port in self._topology.ports if port.name == first), None)
 
 
 def _route(endpoint: model.Port | None) -> tuple[str, ...]:
-    """The names of the ports below the root, down to the endpoint."""
+    """Return the names of the ports from below the root down to the endpoint."""
     parts = endpoint.path.split("/") if endpoint is not None else []
     root = next((number for number, part in enumerate(parts) if _ROOT.fullmatch(part)), len(parts))
     return tuple(parts[root + 1 :])
@@ -162,8 +162,8 @@ def _size(decoder: model.Decoder) -> int:
     return decoder.size_bytes or 0
 
 
-def _is_on(region: model.Region, decoders: tuple[model.Decoder, ...]) -> bool:
-    """Return whether either side shows it: after a surprise removal only one of them may."""
+def _uses_decoder(region: model.Region, decoders: tuple[model.Decoder, ...]) -> bool:
+    """Return whether the region or a decoder shows the link; after a surprise removal only one of them may."""
     return any(decoder.name in region.targets or decoder.region == region.name for decoder in decoders)
 
 
@@ -175,7 +175,7 @@ def _region(root: str, region: model.Region, decoders: tuple[model.Decoder, ...]
     path = f"{root}/{region.path}"
     return plan.Region(
         name=region.name,
-        window=_above(region),
+        window=_parent_name(region),
         mode=region.mode or _mode(region, decoders),
         ways=region.interleave_ways or 0,
         granularity_bytes=region.interleave_granularity_bytes or 0,
@@ -189,13 +189,16 @@ def _region(root: str, region: model.Region, decoders: tuple[model.Decoder, ...]
 
 
 def _positions(path: str, ways: int) -> tuple[str, ...]:
-    """What is at each place of a region, as far as its kernel shows places."""
+    """Return the target at each position of a region, as far as sysfs shows positions."""
     shown = (files.text(f"{path}/target{position}") for position in range(min(ways, plan.WAYS_MAX)))
     return tuple(itertools.takewhile(lambda target: target is not None, shown))  # type: ignore[arg-type]
 
 
 def _mode(region: model.Region, decoders: tuple[model.Decoder, ...]) -> str | None:
-    """What the decoders of a region are for: before Linux 6.3, which made persistent ones alone, it does not say."""
+    """Return the mode of the region's decoders.
+
+    Before Linux 6.3 a region has no mode of its own, because every region was persistent.
+    """
     return next(
         (
             decoder.mode
@@ -206,12 +209,15 @@ def _mode(region: model.Region, decoders: tuple[model.Decoder, ...]) -> str | No
     )
 
 
-def _above(region: model.Region) -> str:
+def _parent_name(region: model.Region) -> str:
     return region.path.rpartition("/")[0].rpartition("/")[2]
 
 
 def _dax(root: str, region: model.Region) -> list[plan.Dax]:
-    """The dax devices of a region: below it, or in its range, for those of persistent memory are below another bus."""
+    """Return the dax devices of a region.
+
+    They are below it in sysfs, or within its range: those of persistent memory are below another bus.
+    """
     path = f"{root}/{region.path}"
     places = [
         f"{path}/{name}/{dax}"
@@ -247,14 +253,14 @@ def _blocks(root: str, region: model.Region) -> list[plan.Block]:
         name = f"memory{number}"
         state = files.text(f"{root}/{_MEMORY}/{name}/state")
         if state is not None:
-            online = state != "offline"  # going-offline is not gone
+            online = state != "offline"  # "going-offline" is still in use
             zone = files.text(f"{root}/{_MEMORY}/{name}/valid_zones") if online else None
             blocks.append(plan.Block(name=name, online=online, zone=zone or None))
     return blocks
 
 
 def _hexadecimal(text: str | None) -> int:
-    """`block_size_bytes` is hexadecimal without 0x."""
+    """Return the number in `block_size_bytes`, which is hexadecimal without 0x; 0 if it cannot be parsed."""
     try:
         return int(text or "0", 16)
     except ValueError:
@@ -264,9 +270,9 @@ def _hexadecimal(text: str | None) -> int:
 def dax_nodes(
     host: Host, card: model.Card, driver: str | None = None, companions: Collection[model.Card] = ()
 ) -> tuple[model.DeviceNode, ...]:
-    """The device files of the regions' dax devices, which are not below the card in sysfs; those of one driver, or all.
+    """Return the device files of the regions' dax devices, of one driver or of all; in sysfs they are not below the card.
 
-    Those of a region over several members of a composite are its first member's alone.
+    In a composite, the dax device of a region over several members belongs to its first member.
     """
     root = os.fspath(host.sysfs)
     standing = read_standing(host, card, companions)
@@ -287,11 +293,11 @@ _DRIVERS: dict[str | None, plan.DaxDriver] = {
     parameters.SYSTEM_RAM: plan.KMEM,
 }
 STEPS_MAX = 24
-"""From nothing to online memory takes about twelve; a device that takes more goes round in circles."""
+"""About twice the steps from an unused device to online memory; a device that needs more is in a loop."""
 STEPS_PER_MEMBER = 8
-"""Of a composite: each has a region of its own that goes before, a decoder, and a place in the new one."""
+"""The further steps for each member of a composite: to remove its own region, set its decoder, and add it to the new region."""
 BLOCKS_AT_ONCE = 64
-"""Between two looks; taking a block offline moves up to 2 GiB of pages."""
+"""The memory blocks of one step; to take one block offline, the kernel may move 2 GiB of pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +305,7 @@ class CxlMemory(generic.Generic):
     """See `generic.Generic`.
 
     Attributes:
-        companions: the other members of the device's composite, those that this node shows. A region over members alone is theirs.
+        companions: the visible other members of the device's composite; a region over members only belongs to them.
     """
 
     device_class: DeviceClass = DeviceClass.CXL_MEMORY
@@ -311,18 +317,19 @@ class CxlMemory(generic.Generic):
     companions: tuple[model.Card, ...] = ()
 
     def for_composite(self, companions: Collection[model.Card]) -> generic.Generic:
-        """See `companions`."""
+        """Return the class with these companions."""
         return replace(self, companions=tuple(companions))
 
     async def initialise(
         self, kernel: kernel.Kernel, card: model.Card, said: parameters.DeviceParameters = parameters.NOTHING
     ) -> str | None:
-        """Binds the driver, makes a region of all the memory, and a dax device or movable system memory of that.
+        """Bind the driver, make one region of all the memory, and then a dax device or movable system memory.
 
-        With `memory.interleave` it is one region of all members, so they must all be here.
+        Return the next missing requirement, or None if the memory is ready. With `memory.interleave` the region spans all
+        members, so all of them must be on this node.
 
         Raises:
-            errors.CannotInterleave: they cannot be one region.
+            errors.CannotInterleave: the members cannot form one region.
         """
         missing = await generic.Generic.initialise(self, kernel, card)
         if missing is not None:
@@ -335,12 +342,12 @@ class CxlMemory(generic.Generic):
             if said.memory.interleave:
                 ensemble = await _ensemble(kernel, host, cards)
                 step = interleaving.towards_interleaved(ensemble, driver, said.memory.granularity)
-                # Any member stands for all: they have the same memory blocks.
+                # One member represents all: they have the same memory blocks.
                 return ensemble.members[0], step
             standing = await _standing(kernel, host, card)
             return standing, plan.towards_ready(standing, driver)
 
-        # An empty region has no owner yet: two devices that arrive at once would both fill the same one.
+        # An empty region has no owner yet: two devices arriving at once would both fill the same one.
         async with kernel.changing_region:
             return await self._bring_up(kernel, decide)
 
@@ -359,18 +366,18 @@ class CxlMemory(generic.Generic):
                     raise errors.CannotInterleave(why)
                 case _ if step == before:
                     return plan.misplaced(standing) or "the kernel has not yet done what it was asked"
-            await _do(kernel, standing, step)
+            await _execute(kernel, standing, step)
             before = step
         return "it takes more steps than it should; look at the kernel's log"
 
     def current_users(self, host: Host, card: model.Card) -> tuple[str, ...]:
-        """Return the openers of the device and of its dax devices, and the regions that Drawbar may not take down."""
+        """Return the processes with the device or its dax devices open, and the regions that Drawbar must not remove."""
         kept = plan.obstacles(read_standing(host, card, self.companions))
         mapped = users.find_openers(host.proc, users.of_nodes(dax_nodes(host, card)))
         return (*kept, *mapped, *generic.Generic.current_users(self, host, card))
 
     def pending_quiesce_step(self, host: Host, card: model.Card) -> str | None:
-        """Return the online memory or the region that goes next; each step has other words, which shows progress."""
+        """Return the next online memory or region to remove, as a clause, or None; each step has another text, to show progress."""
         standing = read_standing(host, card, self.companions)
         match plan.towards_rest(standing):
             case None:
@@ -385,11 +392,11 @@ class CxlMemory(generic.Generic):
                 return f"{name} is there"
 
     async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
-        """Take the memory offline, then unbind its dax device and delete its region, one step each call."""
+        """Take the memory offline, then unbind its dax device and delete its region, one step for each call."""
         if not self.companions:
             await self._quiesce(kernel, host, card)
             return
-        # The others take the same region down, and each step is for what was seen just before it.
+        # The companions remove the same region, and each step must match the state read just before it.
         async with kernel.changing_region:
             await self._quiesce(kernel, host, card)
 
@@ -397,13 +404,13 @@ class CxlMemory(generic.Generic):
         standing = await _standing(kernel, host, card, self.companions)
         step = plan.towards_rest(standing)
         if step is not None:
-            await _do(kernel, standing, step)
+            await _execute(kernel, standing, step)
 
     def eraser(self, host: Host, card: model.Card) -> generic.Eraser | None:
-        """Return the sanitize of volatile memory if kernel and device have one; persistent memory is left alone."""
+        """Return the sanitize of the volatile memory, or None if kernel or device has none or the device has persistent memory."""
         memdev = next(iter(card.memdevs), None)
         if memdev is None:
-            return functools.partial(_without_memory, card.address)
+            return functools.partial(_refuse_without_memory, card.address)
         folder = Path(host.sysfs, "bus/cxl/devices", memdev.name, "security")
         is_volatile = bool(memdev.ram_bytes) and not memdev.pmem_bytes
         if not is_volatile or not os.path.lexists(folder / "sanitize"):
@@ -411,23 +418,23 @@ class CxlMemory(generic.Generic):
         return functools.partial(_sanitize, folder, memdev.name)
 
     def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
-        """The dax device alone, where there is one: through the memory device's own file it could be erased.
+        """Return only the dax device's file, if there is one: with the memory device's own file a container could erase it.
 
-        Of the members of a composite that is interleaved, one gives it and the others nothing.
+        In an interleaved composite one member supplies the file, and the others none.
         """
-        given = generic.Generic.edits(self, card, host)
+        container_edits = generic.Generic.edits(self, card, host)
         if not dax_nodes(host, card, plan.DEVICE_DAX):
-            return given
+            return container_edits
         nodes = dax_nodes(host, card, plan.DEVICE_DAX, self.companions)
-        return msgspec.structs.replace(given, device_nodes=tuple(map(generic.described, nodes)))
+        return msgspec.structs.replace(container_edits, device_nodes=tuple(map(generic.described, nodes)))
 
 
 SANITIZE_SECONDS = 3600.0
-"""A device's controller does it; the longest that a mailbox command may take is not specified."""
+"""The limit for a sanitize by the device's controller; the CXL specification sets none for a mailbox command."""
 SANITIZE_LOOK_SECONDS = 0.5
 
 
-def _without_memory(address: str, report: generic.Report) -> None:
+def _refuse_without_memory(address: str, report: generic.Report) -> None:
     del report
     raise errors.NotCleaned(
         f"{address} is not erased, so no other user gets it: its driver shows no memory device; look at the kernel's log"
@@ -473,7 +480,7 @@ async def _ensemble(
     )
 
 
-async def _do(kernel: kernel.Kernel, standing: plan.Standing, step: plan.Action) -> None:
+async def _execute(kernel: kernel.Kernel, standing: plan.Standing, step: plan.Action) -> None:
     match step:
         case plan.SetDecoder(decoder=decoder, attribute=attribute, value=value):
             await kernel.set_decoder(decoder, attribute, value)
@@ -500,7 +507,10 @@ async def _do(kernel: kernel.Kernel, standing: plan.Standing, step: plan.Action)
 async def _set_memory(
     kernel: kernel.Kernel, standing: plan.Standing, blocks: tuple[str, ...], state: plan.MemoryState
 ) -> None:
-    """Set the blocks' state; memory that cannot go offline because of where it came online is named, with the remedy."""
+    """Set the blocks' state.
+
+    If memory cannot go offline because of its zone, the error names the blocks and the remedy.
+    """
     try:
         for block in blocks:
             await kernel.set_memory(block, state)

@@ -1,15 +1,15 @@
-"""CXL memory, decided purely: the next step towards memory that programs can use, and the next one back.
+"""The plan for CXL memory: the next step to make memory usable, and the next step to remove it. Pure.
 
-A region's dax device is bound to `device_dax`, so that a pod has it for itself, or to `kmem`, which makes system memory of it.
+A region's dax device is bound to `device_dax` for exclusive use by a pod, or to `kmem` to become system memory.
 
-Invariant: memory comes online as movable only, since what the kernel keeps there could never be moved away; a dax device
-loses `kmem`, and a region is taken away, only when all its blocks are offline, it is volatile, and each of its decoders is of
-the device itself or of another member of its composite.
+Invariant: memory comes online only as movable, because the kernel's own pages could never be moved away. A dax device
+loses `kmem`, and a region is removed, only if all its blocks are offline and it is volatile. In addition each of its
+decoders must belong to the device itself or to another member of its composite.
 
-One region for the whole device is all that is made here; `interleaving` makes one of several devices. What firmware or an
-operator made is used as it is. Order as in `cxl create-region` and `cxl destroy-region`: a decoder before its region, ways
-and granularity before the size, after which they cannot change, commit last; memory offline before the region is given up.
-A region that is not committed and has another shape than it shall have is deleted and made again.
+This module makes one region of a whole device; `interleaving` makes one of several devices. Regions made by firmware or
+an operator are used unchanged. The order is that of `cxl create-region` and `cxl destroy-region`: a decoder before its
+region; ways and granularity before the size, which fixes them; commit last. Memory goes offline before the region is
+removed. An uncommitted region of the wrong shape is deleted and made again.
 
 Sizes are bytes. Source: Documentation/ABI/testing/sysfs-bus-cxl, sysfs-bus-dax, sysfs-devices-memory.
 """
@@ -29,7 +29,13 @@ TOO_OLD = "this kernel makes no regions of volatile CXL memory; run Linux 6.3 or
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A memory block (`memory46`); `zone` is where it is online, None where it is offline or the kernel does not say."""
+    """A memory block (`memory46`).
+
+    Attributes:
+        name: the kernel's name.
+        online: its state is not `offline`.
+        zone: its zone; None if it is offline or the kernel does not show it.
+    """
 
     name: str
     online: bool
@@ -37,13 +43,13 @@ class Block:
 
     @property
     def may_stay(self) -> bool:
-        """Whether it is online, and its pages can be moved away: the kernel's own never are put there."""
+        """Return whether it is online in a zone without the kernel's own pages, so that its pages can be moved away."""
         return self.online and self.zone in (None, MOVABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dax:
-    """A dax device; `kmem` makes system memory of it, `device_dax` a device file."""
+    """A dax device; the driver `kmem` makes system memory of it, `device_dax` a device file."""
 
     name: str
     driver: str | None
@@ -51,7 +57,7 @@ class Dax:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
-    """The endpoint's decoder that is to take the memory."""
+    """The endpoint's decoder for the device's memory."""
 
     name: str
     mode: str | None
@@ -63,9 +69,10 @@ class Window:
     """A root decoder: a range of host addresses.
 
     Attributes:
+        granularity_bytes: the interleave granularity.
         makes_ram: its kernel can make regions of volatile memory.
-        ways: over how many host bridges it is interleaved.
-        bridges: these, in order; "" for one that sysfs does not name.
+        ways: the number of host bridges in its interleave set.
+        bridges: these host bridges, in order; "" for one that sysfs does not name.
     """
 
     name: str
@@ -80,8 +87,8 @@ class Region:
     """A region.
 
     Attributes:
-        window: the root decoder that it is below.
-        positions: what is at each of its places for a target, in interleave order: a decoder of any device, or "".
+        window: the root decoder above it.
+        positions: the target at each position in interleave order: a decoder of any device, or "".
         driver: `cxl_region` while it is in use.
     """
 
@@ -99,25 +106,25 @@ class Region:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The decoders at its places."""
+        """Return the decoders at its positions."""
         return tuple(decoder for decoder in self.positions if decoder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One memory device with what stands on it.
+    """One memory device with its regions.
 
     Attributes:
         memdev: its name; None while its driver has made none.
         ram_bytes: its volatile memory.
-        decoder: the first of its decoders that is free, or in the region.
+        decoder: the first of its decoders that is in a region, or else the first free one.
         decoders: the names of all its decoders.
         companions: the names of all decoders of the other members of its composite.
-        window: where a region can be made.
-        bridge: the host bridge above it; None where sysfs does not say.
+        window: the root decoder for a new region.
+        bridge: the host bridge above it; None if sysfs does not show it.
         route: the names of the ports from the host bridge's down to its own.
-        regions: those with one of its decoders.
-        empty: a region without any target yet: what a crash leaves, for one.
+        regions: the regions with one of its decoders.
+        empty: a region without any target yet, such as the rest of a crash.
     """
 
     memdev: str | None = None
@@ -132,17 +139,19 @@ class Standing:
     empty: Region | None = None
 
     def shared(self, region: Region) -> tuple[str, ...]:
-        """The decoders in a region of devices that are no members of its composite."""
+        """Return the decoders in a region that belong to devices outside its composite."""
         own = (*self.decoders, *self.companions)
         return tuple(target for target in region.targets if target not in own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a region shall be.
+    """The target shape of a region.
 
     Attributes:
+        window: the root decoder above it.
         order: its devices by position.
+        granularity_bytes: its interleave granularity.
     """
 
     window: Window
@@ -151,21 +160,21 @@ class Shape:
 
     @property
     def size_bytes(self) -> int:
-        """Of all devices together."""
+        """Return the volatile memory of all its devices."""
         return sum(member.ram_bytes for member in self.order)
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The decoders by position."""
+        """Return the decoders by position."""
         return tuple(member.decoder.name if member.decoder is not None else "" for member in self.order)
 
     def is_whole(self, region: Region, granularity_bytes: int | None = None) -> bool:
-        """Whether a committed region is one of all these devices, of that granularity if that matters."""
+        """Return whether a region is committed with exactly these devices and, if given, this granularity."""
         same = granularity_bytes in (None, region.granularity_bytes)
         return region.committed and same and set(region.targets) == set(self.targets)
 
     def has_begun(self, region: Region) -> bool:
-        """Whether a region that is not committed can still become it."""
+        """Return whether an uncommitted region can still become this shape."""
         if region.committed:
             return False
         if region.window != self.window.name:
@@ -179,7 +188,7 @@ class Shape:
         return all(there in ("", wanted) for there, wanted in placed)
 
 
-# As `node.kernel` has them, which a plan does not import.
+# Copies of types of `node.kernel`, which a plan does not import.
 DecoderAttribute = Literal["mode", "dpa_size"]
 RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "commit"]
 MemoryState = Literal["offline", "online_movable"]
@@ -222,14 +231,14 @@ class SetTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindRegion:
-    """Let the region's driver make a dax device of it."""
+    """Let the region's driver make a dax device."""
 
     region: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindDax:
-    """Bind a dax device that has no driver."""
+    """Bind a dax device without a driver."""
 
     dax: str
     driver: DaxDriver
@@ -237,7 +246,7 @@ class BindDax:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnbindDax:
-    """Take a dax device's driver away."""
+    """Unbind a dax device from its driver."""
 
     dax: str
     driver: str
@@ -261,7 +270,7 @@ class SetMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Nothing can be done from here; `why` is a clause with the remedy."""
+    """No further step is possible; `why` is a clause with the remedy."""
 
     why: str
 
@@ -281,11 +290,11 @@ Rest = SetMemory | UnbindDax | SetRegion | DeleteRegion
 
 
 def towards_ready(standing: Standing, driver: DaxDriver = DEVICE_DAX) -> Action | Missing | None:
-    """The next step towards memory that programs can use; None when it is there, or there is no volatile memory.
+    """Return the next step to usable memory, or None if it is ready or the device has no volatile memory.
 
     Args:
-        standing: what stands on the device.
-        driver: what its dax device is bound to.
+        standing: the device's state.
+        driver: the driver for its dax device.
     """
     if standing.memdev is None:
         return Missing(why="its driver has made no CXL memory device; look at the kernel's log")
@@ -293,12 +302,12 @@ def towards_ready(standing: Standing, driver: DaxDriver = DEVICE_DAX) -> Action 
         return None
     if not standing.regions:
         return _build(standing)
-    steps = (_raise(standing, region, driver) for region in standing.regions)
+    steps = (_bring_up(standing, region, driver) for region in standing.regions)
     return next((step for step in steps if step is not None), None)
 
 
 def towards_rest(standing: Standing) -> Rest | None:
-    """The next step towards a device that nothing stands on; None when only `obstacles` do."""
+    """Return the next step to a device without regions, or None if only `obstacles` remain."""
     for region in standing.regions:
         if _obstacle(standing, region) is not None:
             continue
@@ -307,7 +316,7 @@ def towards_rest(standing: Standing) -> Rest | None:
 
 
 def take_down(region: Region) -> Rest:
-    """The next step towards no such region."""
+    """Return the next step to remove a region."""
     online = tuple(block.name for block in region.blocks if block.online)
     if online:
         return SetMemory(blocks=online, state="offline")
@@ -320,13 +329,13 @@ def take_down(region: Region) -> Rest:
 
 
 def obstacles(standing: Standing) -> tuple[str, ...]:
-    """What stands on the device and is not to be taken away from here, in clauses."""
+    """Return a clause for each region on the device that Drawbar must not remove."""
     texts = (_obstacle(standing, region) for region in standing.regions)
     return tuple(text for text in texts if text is not None)
 
 
 def misplaced(standing: Standing) -> str | None:
-    """Where memory is online that may never go offline again, in a clause with the remedy; None when there is none."""
+    """Return which online memory may never go offline again, as a clause with the remedy, or None if there is none."""
     blocks = [
         block for region in standing.regions for block in region.blocks if block.online and not block.may_stay
     ]
@@ -368,24 +377,24 @@ def _build(standing: Standing) -> Action | Missing:
 
 
 def allot(standing: Standing) -> SetDecoder | Missing | None:
-    """Give all of a device's volatile memory to its decoder."""
+    """Return the next step to give the decoder all of the device's volatile memory, or None if it has it."""
     decoder = standing.decoder
     if decoder is None:
         return Missing(why=f"{standing.memdev} has no free decoder; look whether cxl_port is loaded")
     if decoder.mode != VOLATILE:
         return SetDecoder(decoder=decoder.name, attribute="mode", value=VOLATILE)
     if decoder.dpa_bytes != standing.ram_bytes:
-        # What a decoder has is given back before it takes another amount.
+        # A decoder must release its memory before it can take another amount.
         amount = standing.ram_bytes if not decoder.dpa_bytes else 0
         return SetDecoder(decoder=decoder.name, attribute="dpa_size", value=amount)
     return None
 
 
 def fill(region: Region, shape: Shape) -> Action | Missing:
-    """The next step of a region that is not committed towards that shape; the last one commits it."""
+    """Return the next step to bring an uncommitted region to that shape; the last one commits it."""
     ways = len(shape.order)
     if not shape.has_begun(region):
-        # Once it has a size, nothing of it changes any more.
+        # Ways, granularity and size are fixed once the size is set.
         return DeleteRegion(window=region.window, region=region.name)
     if region.granularity_bytes != shape.granularity_bytes:
         return SetRegion(
@@ -403,7 +412,7 @@ def fill(region: Region, shape: Shape) -> Action | Missing:
     return SetRegion(region=region.name, attribute="commit", value=1)
 
 
-def _raise(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
+def _bring_up(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
     if region.mode not in (None, VOLATILE):
         return None
     if not region.committed and standing.shared(region):
@@ -411,24 +420,24 @@ def _raise(standing: Standing, region: Region, driver: DaxDriver) -> Action | Mi
             why=f"{region.name} is interleaved with other devices and not committed; whoever made it has to"
         )
     if not region.committed and "" in region.positions:
-        # It was interleaved, and another device is gone.
+        # It was interleaved with a device that is gone.
         return DeleteRegion(window=region.window, region=region.name)
     if not region.committed:
         return SetRegion(region=region.name, attribute="commit", value=1)
     if region.driver is None:
         return BindRegion(region=region.name)
-    return _use(standing, region, driver)
+    return _use_committed(standing, region, driver)
 
 
-def _use(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
+def _use_committed(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
     if standing.shared(region) and region.dax:
-        # An operator made it, of other devices too, and chose its drivers.
+        # An operator interleaved it with other devices and chose its drivers.
         return _online(region) if all(dax.driver == KMEM for dax in region.dax) else None
     return drive(region, driver)
 
 
 def drive(region: Region, driver: DaxDriver) -> Action | Missing | None:
-    """Bind the dax devices of a region to that driver."""
+    """Return the next step to bind a region's dax devices to that driver, and for `kmem` to take the memory online; None if done."""
     if not region.dax:
         return Missing(why=f"{region.name} has no dax device; load dax_cxl")
     other = next((dax for dax in region.dax if dax.driver != driver), None)
@@ -440,7 +449,7 @@ def drive(region: Region, driver: DaxDriver) -> Action | Missing | None:
 def _rebind(region: Region, dax: Dax, driver: DaxDriver) -> Action:
     if dax.driver is None:
         return BindDax(dax=dax.name, driver=driver)
-    if online := _named(block for block in region.blocks if block.online):
+    if online := _names(block for block in region.blocks if block.online):
         return SetMemory(blocks=online, state="offline")
     return UnbindDax(dax=dax.name, driver=dax.driver)
 
@@ -448,13 +457,13 @@ def _rebind(region: Region, dax: Dax, driver: DaxDriver) -> Action:
 def _online(region: Region) -> Action | Missing | None:
     if not region.blocks:
         return Missing(why=f"{region.name} has no memory blocks yet; look at the kernel's log")
-    if wrong := _named(block for block in region.blocks if block.online and not block.may_stay):
-        # Just come online by the kernel's own policy, in a zone for its own pages: not for long, it can still go.
+    if wrong := _names(block for block in region.blocks if block.online and not block.may_stay):
+        # The kernel's policy has just put it online in a zone for its own pages. At this early time it can still go offline.
         return SetMemory(blocks=wrong, state="offline")
-    if idle := _named(block for block in region.blocks if not block.online):
+    if idle := _names(block for block in region.blocks if not block.online):
         return SetMemory(blocks=idle, state="online_movable")
     return None
 
 
-def _named(blocks: Iterable[Block]) -> tuple[str, ...]:
+def _names(blocks: Iterable[Block]) -> tuple[str, ...]:
     return tuple(block.name for block in blocks)

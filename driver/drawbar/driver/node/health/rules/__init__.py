@@ -1,1 +1,1 @@
-"""What can be wrong with a device: a module for each thing that is looked at; see `docs/development/extending.md`."""
+"""The health rules, a module for each subject; see `docs/development/extending.md`."""

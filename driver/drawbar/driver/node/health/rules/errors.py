@@ -1,10 +1,10 @@
-"""PCI Express errors, as the kernel counts them; pure.
+"""Rules for PCI Express errors, as the kernel counts them. Pure.
 
-Counters count by their growth: the first reading is the base line, and one that goes backwards (another device in its
-place, a reset) is a new base line. So errors from before the daemon's start are not held against a device.
+Only growth of a counter counts. The first reading is the base line. A lower value (another device in its place, a reset)
+is a new base line. Errors from before the daemon's start are therefore ignored.
 
-Growth fills a bucket per severity that drains at the allowed rate; errors are a finding while the bucket is full. So
-looking twice in a row, or late, finds the same.
+Growth fills a bucket for each severity, and the bucket drains at the allowed rate. A full bucket is a finding. Early or
+late readings therefore give the same result.
 """
 
 import functools
@@ -30,9 +30,10 @@ class _Counted:
     """The errors of one severity.
 
     Attributes:
-        totals: counters by place; those of root ports' messages under `messages`.
-        level: how full the bucket is, in errors.
-        grown: new errors by place, of the last reading.
+        totals: counters by place.
+        messages: counters of root ports' messages, by place.
+        level: the errors in the bucket.
+        grown: new errors by place, from the last reading.
     """
 
     totals: Mapping[str, int] = field(default_factory=dict)
@@ -47,8 +48,8 @@ def _count(severity: Severity, look: Look) -> _Counted:
     totals = _totals(reading.logs, severity)
     messages = _totals((reading.messages,) if reading.messages else (), severity)
     grown = _growth(before.totals, totals)
-    # A root port receives messages of what the others counted already, so they count only as far as they are more: it is
-    # all there is where a card keeps no counters.
+    # A root port receives messages about errors that the others have counted too, so only the excess counts.
+    # For a card without counters the messages are the only source.
     for place, amount in _growth(before.messages, messages).items():
         if (more := amount - sum(grown.values())) > 0:
             grown[place] = grown.get(place, 0) + more
@@ -66,8 +67,8 @@ def _growth(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]
     }
 
 
-def _allowed(severity: Severity, thresholds: Thresholds) -> tuple[int, float]:
-    """How many errors are too many, and within how many seconds."""
+def _limit(severity: Severity, thresholds: Thresholds) -> tuple[int, float]:
+    """Return the number of errors that makes a finding, and the period in seconds."""
     match severity:
         case Severity.CORRECTABLE:
             return thresholds.correctable_per_minute, MINUTE_SECONDS
@@ -80,18 +81,21 @@ def _allowed(severity: Severity, thresholds: Thresholds) -> tuple[int, float]:
 
 
 def _level(level: float, grown: int, severity: Severity, look: Look) -> float:
-    """The bucket after these errors; it holds no more than makes a finding, so it drains at once when they end."""
-    capacity, period = _allowed(severity, look.thresholds)
+    """Return the bucket's level after these errors; it never exceeds the limit, so it starts to drain with the last error."""
+    capacity, period = _limit(severity, look.thresholds)
     elapsed = look.elapsed_seconds
     left = max(0.0, level - capacity * elapsed / period)
-    # Of errors over a longer time than the period only their average in a period counts; of uncorrectable ones all do.
+    # Corrected errors over more than a period count with their average per period, uncorrectable ones in full.
     share = min(1.0, period / elapsed) if severity is Severity.CORRECTABLE and elapsed > 0 else 1.0
     return min(float(capacity), left + grown * share)
 
 
-def _too_many(severity: Severity, look: Look) -> Evidence | None:
-    """The errors in words; the kinds are all that the places where they grew ever counted."""
-    amount, period = _allowed(severity, look.thresholds)
+def _find_excess(severity: Severity, look: Look) -> Evidence | None:
+    """Return the errors as evidence, or None if there are too few.
+
+    The kinds are all that the places with new errors have ever counted.
+    """
+    amount, period = _limit(severity, look.thresholds)
     counted: _Counted = look.after
     if counted.level < amount:
         return None
@@ -115,9 +119,9 @@ def _rule(severity: Severity, meaning: str, default: Rule) -> HealthRule:
         name=f"aer-{severity}",
         meaning=meaning,
         default=default,
-        find=functools.partial(_too_many, severity),
+        find=functools.partial(_find_excess, severity),
         remember=functools.partial(_count, severity),
-        # What comes back has counters that begin at zero.
+        # The counters of a returning device start at zero.
         keep=lambda counted: _Counted(level=counted.level),
     )
 

@@ -1,10 +1,10 @@
-"""The PCI Express link of a card, against the most that both its ends can; pure."""
+"""Rules for the PCI Express link of a card, compared with the most that both its ends support. Pure."""
 
 from drawbar.driver.node.health.rules.rule import Evidence, HealthRule, Look, Rule
 from drawbar.driver.node.health.samples import Reading
 
 
-def _narrow(look: Look) -> Evidence | None:
+def _find_narrow(look: Look) -> Evidence | None:
     link = look.reading.link
     if link is None or link.most_width is None or link.width >= link.most_width:
         return None
@@ -14,7 +14,7 @@ def _narrow(look: Look) -> Evidence | None:
     )
 
 
-def _slow(look: Look) -> Evidence | None:
+def _find_slow(look: Look) -> Evidence | None:
     reading, link = look.reading, look.reading.link
     if link is None or link.most_gts is None or link.speed_gts >= link.most_gts:
         return None
@@ -33,13 +33,13 @@ NARROW = HealthRule(
     name="link-narrow",
     meaning="fewer lanes than both ends have",
     default=Rule(unhealthy=False, hold_down_seconds=60.0),
-    find=_narrow,
+    find=_find_narrow,
     unknown=_is_unknown,
 )
 SLOW = HealthRule(
     name="link-slow",
     meaning="slower than both ends can",
     default=Rule(unhealthy=False, hold_down_seconds=60.0),
-    find=_slow,
+    find=_find_slow,
     unknown=_is_unknown,
 )

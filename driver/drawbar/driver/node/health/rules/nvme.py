@@ -1,4 +1,4 @@
-"""States of NVMe controllers (drivers/nvme/host/core.c); pure."""
+"""Rules for the states of NVMe controllers (drivers/nvme/host/core.c). Pure."""
 
 from drawbar.driver.node.health.rules.rule import Evidence, HealthRule, Look, Rule, label
 from drawbar.driver.node.health.verdicts import Effect
@@ -7,7 +7,7 @@ _LIVE = "live"
 _DEAD = "dead"
 
 
-def _in_state(look: Look, *, dead: bool) -> Evidence | None:
+def _find_state(look: Look, *, dead: bool) -> Evidence | None:
     evidence = None
     for name, state in sorted(look.reading.nvme.items()):
         if state != _LIVE and (state == _DEAD) == dead:
@@ -20,11 +20,11 @@ DEAD = HealthRule(
     name="nvme-dead",
     meaning="the driver gave the controller up",
     default=Rule(effect=Effect.NO_SCHEDULE),
-    find=lambda look: _in_state(look, dead=True),
+    find=lambda look: _find_state(look, dead=True),
 )
 NOT_LIVE = HealthRule(
     name="nvme-not-live",
     meaning="resetting, connecting or being deleted for longer than a controller needs to come up",
     default=Rule(effect=Effect.NO_SCHEDULE, hold_down_seconds=60.0),
-    find=lambda look: _in_state(look, dead=False),
+    find=lambda look: _find_state(look, dead=False),
 )

@@ -1,7 +1,7 @@
-"""What a health rule is; pure.
+"""The definition of a health rule. Pure.
 
-A rule sees one finding in the readings of a device. It is a `HealthRule` in a module of this folder, and `policy.RULES` lists
-it: its settings, its taint and its place in messages follow from that.
+A rule finds one problem in the readings of a device. It is a `HealthRule` in a module of this folder, listed in
+`policy.RULES`. Its settings, its taint and its place in messages follow from that.
 """
 
 import re
@@ -12,19 +12,19 @@ from typing import Any
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.health.samples import Reading
 
-VALUE_CHARS = 63  # of a taint, which is a label's value
+VALUE_CHARS = 63  # the limit of a taint's value, which is that of a label
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What follows from one finding.
+    """The consequences of one finding.
 
     Attributes:
-        effect: of its taint: `None`, `NoSchedule` or `NoExecute`.
-        unhealthy: the device is called Unhealthy, to the kubelet and on its DeviceAttachment. Whatever repels claims makes
-            unhealthy.
-        hold_down_seconds: how long it must last before anything is said.
+        effect: its taint's effect: `None`, `NoSchedule` or `NoExecute`.
+        unhealthy: the device is reported Unhealthy, to the kubelet and on its DeviceAttachment. Required for every effect
+            that keeps claims away.
+        hold_down_seconds: the time that the finding must last before any consequence.
     """
 
     effect: verdicts.Effect = verdicts.Effect.NONE
@@ -34,7 +34,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """What rules compare with; see `policy.Policy`."""
+    """The thresholds of rules; see `policy.Policy`."""
 
     interval_seconds: float = 10.0
     read_timeout_seconds: float = 5.0
@@ -50,29 +50,29 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """That a finding is there now.
+    """Evidence of a present finding.
 
     Attributes:
-        message: what was seen, in one clause, with the address.
-        value: of the taint; tells the states of one finding apart.
+        message: the observation, in one clause, with the address.
+        value: the taint's value; distinguishes the states of one finding.
     """
 
     message: str
     value: str = ""
 
 
-# Not frozen: one is made for each rule at each look, and a frozen one takes three times as long to make.
+# Not frozen, for speed: each rule makes one for each reading, and a frozen one takes three times as long.
 @dataclass(slots=True, kw_only=True)
 class Look:
-    """What a rule judges.
+    """The input of a rule.
 
     Attributes:
-        reading: of the device, now.
-        elapsed_seconds: since the last sample, 0 and more.
-        thresholds: of the policy.
-        before: what the rule's `remember` returned at the last reading; None at the first, and after the device was gone
-            unless the rule's `keep` kept it.
-        after: what it returned at this one.
+        reading: the device's current reading.
+        elapsed_seconds: the time since the last sample, 0 or more.
+        thresholds: the policy's thresholds.
+        before: the result of the rule's `remember` for the last reading. It is None for the first reading. After an absence
+            of the device it is the result of the rule's `keep`.
+        after: its result for this reading.
     """
 
     reading: Reading
@@ -82,37 +82,37 @@ class Look:
     after: Any = None
 
 
-def _nothing(_: Any) -> None:
-    """Of what needs no memory."""
+def _remember_nothing(_: Any) -> None:
+    """Return None, for rules without memory."""
 
 
-def _known(_: Reading) -> bool:
+def _is_known(_: Reading) -> bool:
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthRule:
-    """One finding: how it is seen, and what follows from it unless the policy says otherwise.
+    """One finding: its detection, and its consequences unless the policy changes them.
 
     Attributes:
-        name: of the finding, which is also the key of its taint: lower case, words joined by dashes.
-        meaning: what it means, in a clause.
-        default: what follows.
-        find: returns the evidence, None where the finding is not there. No I/O.
-        remember: returns what the next look is compared with.
-        keep: returns what of it stays when the device is gone.
-        unknown: whether a reading says nothing of the finding; it is then neither raised nor lifted.
-        files: files below the card's first function that are read for it, as `Reading.files`. While the device sleeps
-            they are not read, and the finding is unknown.
+        name: the finding's name and its taint's key: lower case, words joined by dashes.
+        meaning: its meaning, as a clause.
+        default: its consequences.
+        find: returns the evidence, or None without the finding. No I/O.
+        remember: returns the state for the next reading's comparison.
+        keep: returns the part of that state to keep during an absence of the device.
+        unknown: whether a reading says nothing about the finding; the finding is then neither raised nor lifted.
+        files: the files to read for it below the card's first function, as `Reading.files`. They are not read while the
+            device is asleep, and the finding is then unknown.
     """
 
     name: str
     meaning: str
     default: Rule
     find: Callable[[Look], Evidence | None]
-    remember: Callable[[Look], Any] = _nothing
-    keep: Callable[[Any], Any] = _nothing
-    unknown: Callable[[Reading], bool] = _known
+    remember: Callable[[Look], Any] = _remember_nothing
+    keep: Callable[[Any], Any] = _remember_nothing
+    unknown: Callable[[Reading], bool] = _is_known
     files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class HealthRule:
 
     @property
     def field(self) -> str:
-        """Its name in the policy."""
+        """Return its name in the policy."""
         return self.name.replace("-", "_")
 
 
