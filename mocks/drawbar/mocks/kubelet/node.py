@@ -4,7 +4,7 @@
     DIR/plugins_registry/ registration sockets
     DIR/plugins/          folders of the plugins
     DIR/cdi/              CDI spec files; what /var/run/cdi is on a real node
-    DIR/etc_cdi/          CDI spec files that are there from the start, as in /etc/cdi; need not exist
+    DIR/etc_cdi/          CDI spec files that exist from the start, as in /etc/cdi; optional
     DIR/pods/<uid>/       see `sandboxes`
     DIR/dra_manager_state claims and what was prepared for them, in the real kubelet's format
     DIR/dra_health_state  what plugins said of their devices' health

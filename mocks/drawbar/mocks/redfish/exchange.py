@@ -14,10 +14,10 @@ class Asked:
     """A request.
 
     Attributes:
-        method: of HTTP.
-        path: as it was sent, perhaps with a slash at its end.
-        query: by name.
-        headers: by name, in any case.
+        method: the HTTP method.
+        path: the path as sent, possibly with a trailing slash.
+        query: the query parameters by name.
+        headers: the headers by name, ignoring case.
         content: the body.
     """
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class FaultKind(StrEnum):
-    """What goes wrong."""
+    """The kind of a fault."""
 
     LOST_REPLY = "lost-reply"
     """The request is executed, and the connection ends before the answer."""
@@ -43,7 +43,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """An accident.
+    """A fault.
 
     Attributes:
         kind: the kind of fault.
@@ -68,10 +68,10 @@ class _Coming:
 
 
 class Faults:
-    """The accidents that are still to come.
+    """The faults that are still to come.
 
     Attributes:
-        met: how often each kind was met.
+        met: the number of faults so far, by kind.
     """
 
     def __init__(self, faults: Iterable[Fault] = ()) -> None:

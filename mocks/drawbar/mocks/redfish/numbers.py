@@ -25,13 +25,13 @@ _PADDED: Mapping[str, int] = MappingProxyType({"dell": 29, "hpe": 20})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """The numbers of a device; empty where it has none of that kind.
+    """The numbers of a device; empty if it has none of that kind.
 
     Attributes:
-        printed: serial number on its board, or of its drive.
-        gpu_uuid: of a GPU.
-        gcxlid: of CXL memory.
-        mac: permanent MAC address of a network card.
+        printed: the serial number on its board, or of its drive.
+        gpu_uuid: the UUID of a GPU.
+        gcxlid: the GCXLID of CXL memory.
+        mac: the permanent MAC address of a network card.
     """
 
     printed: str

@@ -20,9 +20,9 @@ class Replay:
     """The service.
 
     Attributes:
-        url: where it serves.
-        left: changes of the transcript that were not asked for yet.
-        ended: set when it stops to serve, which ends requests that are not answered.
+        url: the URL of the service.
+        left: changes of the transcript that were not requested yet.
+        ended: set when the service stops, which ends unanswered requests.
     """
 
     def __init__(self, transcript: transcripts.Transcript) -> None:

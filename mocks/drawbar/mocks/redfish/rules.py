@@ -14,9 +14,9 @@ class Refused(Exception):
     """The change is refused.
 
     Attributes:
-        status: of HTTP.
-        key: of a message, with its registry, such as `Base.1.18.ResourceInUse`.
-        text: of the message.
+        status: the HTTP status.
+        key: the key of a message, with its registry, such as `Base.1.18.ResourceInUse`.
+        text: the text of the message.
     """
 
     status: int

@@ -49,11 +49,11 @@ class Service:
 
     Attributes:
         tree: its resources.
-        faults: the accidents that are still to come.
+        faults: the faults that are still to come.
         quirks: its quirks, in the order in which an answer passes them.
-        requests: method and path of every request that came to a resource, in order.
-        url: where it is served.
-        issued: the tokens of all sessions that ever began.
+        requests: method and path of every request to a resource, in order.
+        url: the URL of the service.
+        issued: the tokens of all sessions ever created.
     """
 
     def __init__(self, configuration: Configuration, wiring: Wiring) -> None:

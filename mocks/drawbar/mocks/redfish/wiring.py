@@ -81,7 +81,7 @@ class Wiring:
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Change the slots for as long as the block lasts."""
+        """Change the slots while the block lasts."""
         task = asyncio.get_running_loop().create_task(self._follow(), name="slots")
         try:
             yield

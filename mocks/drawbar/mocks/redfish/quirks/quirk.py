@@ -46,7 +46,7 @@ class Setting:
     """The service that has a quirk.
 
     Attributes:
-        configuration: of the service.
+        configuration: the configuration of the service.
         memory: values that the quirk keeps from request to request.
     """
 
@@ -73,15 +73,15 @@ def _leave(_tree: Tree, _configuration: Configuration) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirk:
-    """One way in which a server is odd.
+    """A deviation of a server from the specification.
 
     Attributes:
-        name: of the option `--quirk`.
-        text: what it does, in one sentence.
-        seen: on which server, or in which report.
-        forms: of the services that can have it.
-        wrap: answers a request, by means of the service behind it.
-        furnish: changes the resources that the service begins with.
+        name: the name for the option `--quirk`.
+        text: its effect, in one sentence.
+        seen: the server or the report in which it was seen.
+        forms: the forms of the services that can have it.
+        wrap: answers a request, with the help of the service behind it.
+        furnish: changes the initial resources of the service.
     """
 
     name: str
