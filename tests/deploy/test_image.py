@@ -233,7 +233,7 @@ def test_neither_an_installer_nor_a_double_nor_a_way_to_other_code_is_in_it(root
     assert [path for path in roots[0].rglob("*") if path.suffix == ".pth" or path.is_symlink()] == []
     words = [sys.executable, "-IS", roots[0] / PROGRAMS / "drawbar", "--help"]
     printed = subprocess.run(words, capture_output=True, text=True, check=True)
-    verbs = set(re.findall(r"^ {4}([\w-]+)", printed.stdout, re.MULTILINE))
+    verbs = set(re.findall(r"^ {2}([\w-]+) {2}", printed.stdout, re.MULTILINE))
     assert verbs == set(main.VERBS)
 
 

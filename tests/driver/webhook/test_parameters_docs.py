@@ -1,4 +1,4 @@
-"""docs/parameters.md: its examples are obeyed, its tables are the fields and the settings."""
+"""docs/parameters.md: its examples are obeyed, its table has the fields."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,7 @@ import msgspec
 import yaml
 
 from drawbar.driver.api import parameters
-from drawbar.driver.configuration import schema
-from drawbar.driver.webhook import review, settings
+from drawbar.driver.webhook import review
 
 PAGE = (Path(__file__).parents[3] / "docs" / "parameters.md").read_text()
 HEAD = {"apiVersion": parameters.API_VERSION, "kind": parameters.KIND}
@@ -52,19 +51,3 @@ def test_the_table_has_the_fields_and_who_may_say_each():
         except parameters.Invalid as invalid:
             refused = "administrator" in str(invalid)
         assert refused == ("claim" not in who), field
-
-
-def test_the_table_of_settings_is_right():
-    listed = re.findall(
-        r"^\| `([\w.]+)` \| `(--[\w-]+)`((?:, `\w+`)*) \| (.+?) \| (.+) \|$", PAGE, re.MULTILINE
-    )
-    assert listed == [
-        (
-            option.key,
-            option.flag,
-            "".join(f", `{name}`" for name in option.variables[1:]),
-            str(schema.builtin(option.default)),
-            option.help,
-        )
-        for option in schema.options(settings.Settings)
-    ]
