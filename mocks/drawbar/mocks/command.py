@@ -1,6 +1,6 @@
-"""`drawbar mock NAME`: runs one double as a process of its own.
+"""`drawbar mock NAME`: run one double as a process of its own.
 
-A double is a package here with a `command` module that offers `add_arguments` and `serve`.
+A double is a package here whose module `command` has `add_arguments` and `serve`.
 """
 
 import argparse
@@ -12,26 +12,26 @@ from typing import Any
 from drawbar.driver.cli.command import Command
 
 DOUBLES = {
-    "apiserver": "an in-memory Kubernetes API server",
-    "cluster": "everything at once: API server, scheduler, kubelets, fabric, and with --daemons our driver",
-    "fabric": "a simulated fabric manager behind a UNIX socket",
-    "host": "the pretended hardware of a node of a cluster: a /sys with the devices that are attached to it",
-    "kubelet": "play the kubelet of one or more nodes: register plugins, prepare devices, run pods on paper",
-    "redfish": "a Redfish service: a PCIe fabric with zones of endpoints, or composition by resource blocks",
-    "scheduler": "schedule pods with device claims, make claims from templates, evict pods from tainted devices",
+    "apiserver": "run an in-memory Kubernetes API server",
+    "cluster": "run a cluster of doubles: API server, scheduler, kubelets and fabric; with --daemons also Drawbar's own daemons",
+    "fabric": "run a simulated fabric manager behind a UNIX socket",
+    "host": "emulate the hardware of a cluster's node: a /sys with its attached devices",
+    "kubelet": "run the kubelet double of one or more nodes: register plugins, prepare devices, report pods as running",
+    "redfish": "run a Redfish service: a PCIe fabric with zones of endpoints, or composition by resource blocks",
+    "scheduler": "run the scheduler double: schedule pods with claims, make claims from templates, evict pods from tainted devices",
     "sysfs": "write a ready-made or recorded /sys tree for drawbar discover and drawbar node",
 }
 
 
 class _Double(argparse.ArgumentParser):
-    """The options of one double; its module is imported when they are asked for, and the others' modules are not."""
+    """The options of one double; parsing imports the module of that double only."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self._module = f"drawbar.mocks.{self.prog.rpartition(' ')[2]}.command"
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Adds its options first."""
+        """Add the double's options, then parse."""
         module = importlib.import_module(self._module)
         module.add_arguments(self)
         self.set_defaults(serve=module.serve)
@@ -60,7 +60,7 @@ async def _until_terminated(args: argparse.Namespace) -> int:
 
 COMMAND = Command(
     name="mock",
-    help="run one of the doubles: API server, scheduler, kubelet, fabric, or a whole cluster of them",
+    help="run a double: API server, scheduler, kubelet, fabric, or a whole cluster",
     configure=_configure,
     run=_run,
     examples=(

@@ -77,35 +77,35 @@ class Runtime(cri_grpc.RuntimeServiceServicer):
         self._containers: dict[str, _Container] = {}
 
     def Version(self, request: Any, context: Any) -> cri.VersionResponse:
-        """What this is."""
+        """Return the name and version of this runtime."""
         return cri.VersionResponse(
             version="0.1.0", runtime_name="drawbar-double", runtime_version="1.0.0", runtime_api_version="v1"
         )
 
     def Status(self, request: Any, context: Any) -> cri.StatusResponse:
-        """Ready."""
+        """Return that the runtime is ready."""
         conditions = [
             cri.RuntimeCondition(type=kind, status=True) for kind in ("RuntimeReady", "NetworkReady")
         ]
         return cri.StatusResponse(status=cri.RuntimeStatus(conditions=conditions))
 
     def RuntimeConfig(self, request: Any, context: Any) -> cri.RuntimeConfigResponse:
-        """The cgroup driver."""
+        """Return the cgroup driver."""
         return cri.RuntimeConfigResponse(linux=cri.LinuxRuntimeConfiguration(cgroup_driver=cri.CGROUPFS))
 
     def UpdateRuntimeConfig(self, request: Any, context: Any) -> cri.UpdateRuntimeConfigResponse:
-        """Nothing changes."""
+        """Do nothing."""
         return cri.UpdateRuntimeConfigResponse()
 
     def RunPodSandbox(self, request: Any, context: Any) -> cri.RunPodSandboxResponse:
-        """Makes a sandbox."""
+        """Create a sandbox."""
         name = uuid.uuid4().hex
         with self._lock:
             self._sandboxes[name] = _Sandbox(config=request.config, created_at=time.time_ns())
         return cri.RunPodSandboxResponse(pod_sandbox_id=name)
 
     def StopPodSandbox(self, request: Any, context: Any) -> cri.StopPodSandboxResponse:
-        """Stops a sandbox and its containers."""
+        """Stop a sandbox and its containers."""
         with self._lock:
             if request.pod_sandbox_id in self._sandboxes:
                 self._sandboxes[request.pod_sandbox_id].ready = False
@@ -115,7 +115,7 @@ class Runtime(cri_grpc.RuntimeServiceServicer):
         return cri.StopPodSandboxResponse()
 
     def RemovePodSandbox(self, request: Any, context: Any) -> cri.RemovePodSandboxResponse:
-        """Deletes a sandbox and its containers."""
+        """Delete a sandbox and its containers."""
         with self._lock:
             self._sandboxes.pop(request.pod_sandbox_id, None)
             for name, container in tuple(self._containers.items()):
@@ -124,7 +124,7 @@ class Runtime(cri_grpc.RuntimeServiceServicer):
         return cri.RemovePodSandboxResponse()
 
     def PodSandboxStatus(self, request: Any, context: Any) -> cri.PodSandboxStatusResponse:
-        """One sandbox."""
+        """Return the status of a sandbox."""
         with self._lock:
             sandbox = self._sandboxes.get(request.pod_sandbox_id)
         if sandbox is None:
@@ -142,7 +142,7 @@ class Runtime(cri_grpc.RuntimeServiceServicer):
         return cri.PodSandboxStatusResponse(status=status)
 
     def ListPodSandbox(self, request: Any, context: Any) -> cri.ListPodSandboxResponse:
-        """The sandboxes that a filter lets through."""
+        """Return the sandboxes that match a filter."""
         wanted = request.filter
         with self._lock:
             items = [
@@ -162,7 +162,7 @@ class Runtime(cri_grpc.RuntimeServiceServicer):
         return cri.ListPodSandboxResponse(items=items)
 
     def CreateContainer(self, request: Any, context: Any) -> cri.CreateContainerResponse:
-        """Makes a container; fails where a CDI name cannot be resolved."""
+        """Create a container; fail if a CDI name cannot be resolved."""
         with self._lock:
             sandbox = self._sandboxes.get(request.pod_sandbox_id)
         if sandbox is None:
@@ -195,12 +195,12 @@ class Runtime(cri_grpc.RuntimeServiceServicer):
         return cri.CreateContainerResponse(container_id=name)
 
     def StartContainer(self, request: Any, context: Any) -> cri.StartContainerResponse:
-        """From here on it runs."""
+        """Start a container."""
         self._container(request.container_id, context).started_at = time.time_ns()
         return cri.StartContainerResponse()
 
     def StopContainer(self, request: Any, context: Any) -> cri.StopContainerResponse:
-        """Ends it at once."""
+        """Stop a container at once."""
         with self._lock:
             container = self._containers.get(request.container_id)
         if container is not None:
@@ -208,13 +208,13 @@ class Runtime(cri_grpc.RuntimeServiceServicer):
         return cri.StopContainerResponse()
 
     def RemoveContainer(self, request: Any, context: Any) -> cri.RemoveContainerResponse:
-        """Deletes it."""
+        """Delete a container."""
         with self._lock:
             self._containers.pop(request.container_id, None)
         return cri.RemoveContainerResponse()
 
     def ContainerStatus(self, request: Any, context: Any) -> cri.ContainerStatusResponse:
-        """One container."""
+        """Return the status of a container."""
         container = self._container(request.container_id, context)
         status = cri.ContainerStatus(
             id=request.container_id,
@@ -233,7 +233,7 @@ class Runtime(cri_grpc.RuntimeServiceServicer):
         return cri.ContainerStatusResponse(status=status)
 
     def ListContainers(self, request: Any, context: Any) -> cri.ListContainersResponse:
-        """The containers that a filter lets through."""
+        """Return the containers that match a filter."""
         wanted = request.filter
         with self._lock:
             containers = [
@@ -258,23 +258,23 @@ class Runtime(cri_grpc.RuntimeServiceServicer):
         return cri.ListContainersResponse(containers=containers)
 
     def UpdateContainerResources(self, request: Any, context: Any) -> cri.UpdateContainerResourcesResponse:
-        """There are no resources to update."""
+        """Do nothing, as there are no resources to update."""
         return cri.UpdateContainerResourcesResponse()
 
     def ListContainerStats(self, request: Any, context: Any) -> cri.ListContainerStatsResponse:
-        """None."""
+        """Return no statistics."""
         return cri.ListContainerStatsResponse()
 
     def ListPodSandboxStats(self, request: Any, context: Any) -> cri.ListPodSandboxStatsResponse:
-        """None."""
+        """Return no statistics."""
         return cri.ListPodSandboxStatsResponse()
 
     def ListMetricDescriptors(self, request: Any, context: Any) -> cri.ListMetricDescriptorsResponse:
-        """None."""
+        """Return no metrics."""
         return cri.ListMetricDescriptorsResponse()
 
     def ListPodSandboxMetrics(self, request: Any, context: Any) -> cri.ListPodSandboxMetricsResponse:
-        """None."""
+        """Return no metrics."""
         return cri.ListPodSandboxMetricsResponse()
 
     def _container(self, name: str, context: Any) -> _Container:
@@ -290,20 +290,20 @@ class Images(cri_grpc.ImageServiceServicer):
     """Every image is present."""
 
     def ListImages(self, request: Any, context: Any) -> cri.ListImagesResponse:
-        """One."""
+        """Return one image."""
         return cri.ListImagesResponse(images=[cri.Image(id=IMAGE, repo_tags=["none:latest"], size=1)])
 
     def ImageStatus(self, request: Any, context: Any) -> cri.ImageStatusResponse:
-        """Present."""
+        """Return that the image is present."""
         image = cri.Image(id=IMAGE, repo_tags=[request.image.image], size=1, username="root")
         return cri.ImageStatusResponse(image=image)
 
     def PullImage(self, request: Any, context: Any) -> cri.PullImageResponse:
-        """Done."""
+        """Do nothing, as every image is present."""
         return cri.PullImageResponse(image_ref=IMAGE)
 
     def ImageFsInfo(self, request: Any, context: Any) -> cri.ImageFsInfoResponse:
-        """An almost empty file system."""
+        """Return the usage of an almost empty file system."""
         usage = cri.FilesystemUsage(
             timestamp=time.time_ns(),
             fs_id=cri.FilesystemIdentifier(mountpoint="/"),
@@ -318,7 +318,7 @@ def _fits(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 
 
 def serve(socket: Path, log: Path, cdi: Path) -> grpc.Server:
-    """Starts both services on a UNIX socket; `stop` ends them."""
+    """Start both services on a UNIX socket; `stop` of the result ends them."""
     server = grpc.server(futures.ThreadPoolExecutor(THREADS))
     cri_grpc.add_RuntimeServiceServicer_to_server(Runtime(log, cdi), server)
     cri_grpc.add_ImageServiceServicer_to_server(Images(), server)
@@ -328,7 +328,7 @@ def serve(socket: Path, log: Path, cdi: Path) -> grpc.Server:
 
 
 def main(arguments: list[str]) -> int:
-    """Serves until SIGTERM."""
+    """Serve until SIGTERM."""
     if len(arguments) != 3:
         sys.stderr.write("usage: python -m drawbar.mocks.containerruntime SOCKET LOG CDI_DIRECTORY\n")
         return 2

@@ -1,4 +1,4 @@
-"""What the doubles of controllers and schedulers share: the start of their mirrors, their workers, and the error of their tasks."""
+"""Shared code of the doubles of controllers and schedulers: start of mirrors, workers, and errors of tasks."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ WORKERS = 4
 
 
 async def start_mirrors(group: asyncio.TaskGroup, name: str, mirrors: Sequence[mirror.Mirror[Any]]) -> None:
-    """Start the mirrors as tasks of the group, named after the double; return when the first list of each is in."""
+    """Start the mirrors as tasks of the group, named after the double; return when each has received its first list."""
     for number, copy in enumerate(mirrors):
         group.create_task(copy.run(), name=f"{name}-mirror-{number}")
     for copy in mirrors:
@@ -28,7 +28,7 @@ async def run(
 ) -> None:
     """Run the mirrors, and workers that reconcile the keys of the queue, until cancelled.
 
-    Sets `ready` when the first lists are in. A failed request of a key is repeated after the back-off of that key.
+    Sets `ready` when the first lists were received. A failed request of a key is repeated after that key's back-off.
     """
     try:
         async with asyncio.TaskGroup() as group:

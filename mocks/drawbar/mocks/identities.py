@@ -1,8 +1,8 @@
 """The identifiers of an emulated device, made from its one serial number; pure.
 
-A simulated fabric and a mocked kernel describe one device by different numbers, as real managers and kernels do: a manager
-reads a GPU's board serial number, a kernel its UUID. Both sides call `defaults` with the same serial number, so the values of
-one kind agree and those of two kinds differ.
+A simulated fabric and a mocked kernel describe a device by different numbers, as real managers and kernels do: a
+manager reads a GPU's board serial number, a kernel its UUID. Both sides call `defaults` with the same serial number,
+so the values of the same kind agree and those of different kinds differ.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Which cards a pretended host has: decided from the DeviceAttachments of its node alone."""
+"""Which cards a simulated host has: decided from the DeviceAttachments of its node alone."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_a_device_is_in_the_slot_of_its_port_while_it_is_attached(given, slots):
         (attachment(port="5"), "none of this host's slots 1 to 4"),
         (attachment(port="0"), "none of this host's slots"),
         (attachment(port="x"), "none of this host's slots"),
-        (attachment(device_class="nic"), "class nic cannot be pretended"),
+        (attachment(device_class="nic"), "class nic cannot be simulated"),
         (attachment(device_class="bridge"), "class bridge is no card"),
         (attachment(pci_id=""), "no PCI id"),
         (attachment(device_class="gpu", serial="a\x1b"), "no serial number"),

@@ -1,14 +1,13 @@
 """A Kubernetes API server in memory, for tests and demonstrations: real HTTP, real semantics, no cluster.
 
-It is built on aiohttp and not on kmock, which was looked at first.  kmock 0.8 serves lists, watches and
-plain patches well, but has no server-side apply, field ownership, schemas of custom resources, Tables or
-RBAC, and these are what this driver's behaviour depends on.
+It is built on aiohttp. kmock 0.8 serves lists, watches and plain patches well. But it has no server-side apply, field
+ownership, schemas of custom resources, Tables or RBAC, and the driver depends on these.
 
-What it does not emulate: mutating admission and webhooks, quotas, service accounts' defaults, the expiry of
-tokens, client certificates, aggregated and protobuf discovery, protobuf bodies beyond kubectl's, OpenAPI v2,
-pods/exec and logs, conversion between differing versions of a custom resource, aggregated roles, API priority
-and fairness, parameters of admission policies, and the ``v1beta1`` and ``v1beta2`` forms of slices and claims,
-which the releases imitated here do not serve by default either.  The modules say where they stop.
+Limits: no mutating admission and webhooks, quotas, service accounts' defaults, expiry of tokens, client certificates,
+aggregated and protobuf discovery, protobuf bodies beyond kubectl's, OpenAPI v2, pods/exec and logs, conversion between
+differing versions of a custom resource, aggregated roles, or API priority and fairness. The ``v1beta1`` and
+``v1beta2`` forms of slices and claims are missing too; the imitated releases do not serve them by default. The modules
+list their own limits.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Whether the caller of a request may do what it asks."""
+"""The check of a caller's permission for a request."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from drawbar.mocks.apiserver.registry import Registry
 from drawbar.mocks.apiserver.visits import Visit
 
 SILENT_UNTIL = 31
-"""The last minor release whose refusal of such an apply has no reason; 1.34's has one."""
+"""The last minor release without a reason in the refusal of such an apply; 1.34 has one."""
 
 
 def check(authorizer: rbac.Authorizer, visit: Visit, verb: str = "") -> None:
-    """Refuse what RBAC does not allow; ``verb`` asks for another verb than the request's own.
+    """Refuse a request without permission from RBAC; ``verb`` replaces the request's own verb.
 
     Raises:
         ApiError: 403.
@@ -34,7 +34,7 @@ def check(authorizer: rbac.Authorizer, visit: Visit, verb: str = "") -> None:
 
 
 def check_create(registry: Registry, visit: Visit) -> None:
-    """Refuse an apply that would create what its caller may only change; until 1.31 without saying why.
+    """Refuse an apply that would create an object without the permission to create; until 1.31 without a reason.
 
     Raises:
         ApiError: 403.

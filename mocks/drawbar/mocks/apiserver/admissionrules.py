@@ -1,4 +1,4 @@
-"""Which writes an admission policy is about: operations, resources, names, and selectors."""
+"""The matching of a write by an admission policy: operations, resources, names, and selectors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A write as admission sees it.
+    """A write in admission.
 
     Attributes:
         call: the request.
         operation: ``CREATE``, ``UPDATE`` or ``DELETE``.
-        new: the object as it would be stored; None on a deletion.
-        old: the object as it is stored; None on a creation.
+        new: the object to store; None on a deletion.
+        old: the stored object; None on a creation.
     """
 
     call: Call
@@ -28,12 +28,12 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        """The name of the object."""
+        """Return the name of the object."""
         item = self.new or self.old or {}
         return str(self.call.name or (item.get("metadata") or {}).get("name") or "")
 
     def variables(self) -> Json:
-        """``object``, ``oldObject`` and ``request``, as expressions see them: empty fields of the request are absent."""
+        """Return ``object``, ``oldObject`` and ``request`` for expressions; empty fields of the request are absent."""
         call = self.call
         resource, version = call.resource, call.version
         kind = {"group": resource.group, "version": version, "kind": resource.kind}
@@ -68,12 +68,12 @@ class Attempt:
 
 
 def _without_empty(fields: Json) -> Json:
-    """The fields that are not empty: the others are absent keys, as where the API server encodes a request."""
+    """Return the fields that are not empty. An API server omits the others when it encodes a request."""
     return {key: value for key, value in fields.items() if value or value is False}
 
 
 def fits(attempt: Attempt, match: Json, namespace_labels: dict[str, str] | None) -> bool:
-    """Whether a write is one that ``matchConstraints`` or ``matchResources`` mean."""
+    """Return true if ``matchConstraints`` or ``matchResources`` match the write."""
     selector = match.get("namespaceSelector")
     if selector and namespace_labels is not None and not selects(selector, namespace_labels):
         return False
@@ -91,7 +91,7 @@ def fits(attempt: Attempt, match: Json, namespace_labels: dict[str, str] | None)
 
 
 def selects(selector: Json, labels: dict[str, str]) -> bool:
-    """Whether a label selector object selects some labels."""
+    """Return true if a label selector object selects the labels."""
     for key, value in (selector.get("matchLabels") or {}).items():
         if labels.get(key) != value:
             return False
@@ -133,7 +133,10 @@ def _any(allowed: list[str] | None, value: str) -> bool:
 
 
 def _resource_fits(pattern: str, call: Call) -> bool:
-    """``pods``, ``pods/status``, ``*`` (no subresources), ``pods/*`` and ``*/status``; ``*/*`` is everything."""
+    """Match ``pods``, ``pods/status``, ``*`` (no subresources), ``pods/*`` and ``*/status``.
+
+    ``*/*`` matches everything.
+    """
     plural, slash, subresource = pattern.partition("/")
     if plural not in ("*", call.resource.plural):
         return False

@@ -1,4 +1,4 @@
-"""Answers: JSON bodies, the form that a request wants them in, and the warnings that go with them."""
+"""Answers: JSON bodies, the requested form, and the warnings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEXT_LIMIT = 256  # characters of one
 
 
 def as_json(body: Any, status: int = 200) -> web.Response:
-    """A JSON answer."""
+    """Return a JSON answer."""
     return web.Response(body=requests.encode(body), status=status, content_type=JSON_TYPE)
 
 
@@ -29,14 +29,14 @@ def warn(response: web.StreamResponse, warnings: Iterable[str]) -> None:
 
 
 def listed(visit: Visit, item: Json) -> Json:
-    """An object as it stands in a list: those of built-in kinds leave kind and apiVersion to the list."""
+    """Return an object for a list; built-in kinds omit kind and apiVersion there."""
     if visit.resource.custom:
         return visit.resource.served(item, visit.target.version)
     return visit.resource.renamed(item, visit.target.version)
 
 
 def view(visit: Visit) -> streams.View:
-    """How the request wants to see objects.
+    """Return the requested view of objects.
 
     Raises:
         ApiError: 406.

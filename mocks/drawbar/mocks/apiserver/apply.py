@@ -29,7 +29,7 @@ class Conflict:
     path: fieldsets.Path
 
     def owner_text(self) -> str:
-        """The other manager as conflict messages name it."""
+        """Return the other manager's name in conflict messages."""
         if self.owner.manager.operation == "Apply":
             return f'"{self.owner.manager.name}"'
         using = (
@@ -39,7 +39,7 @@ class Conflict:
 
 
 class ConflictError(Exception):
-    """The configuration changes fields of other managers and was not forced."""
+    """The configuration changes fields of other managers without force."""
 
     def __init__(self, conflicts: tuple[Conflict, ...]) -> None:
         """Keep the conflicts, ordered by owner and path."""
@@ -48,7 +48,7 @@ class ConflictError(Exception):
 
 
 class UndeclaredFieldError(ValueError):
-    """The configuration has a field that the schema does not know."""
+    """The configuration has a field outside the schema."""
 
 
 def apply(
@@ -62,17 +62,17 @@ def apply(
     now: str,
     force: bool = False,
 ) -> tuple[Json, ownership.Owners]:
-    """The object and its owners after an apply; the arguments are not changed.
+    """Return the object and its owners after an apply; the arguments are not changed.
 
     Args:
         live: the stored object, or an empty map for one that does not exist yet.
-        config: what the manager wants, without ``null`` values.
+        config: the manager's configuration, without ``null`` values.
         schema: the merge structure.
         owners: the owners of the live object.
-        manager: who applies.
+        manager: the applying manager.
         api_version: the version of the configuration.
         now: the time stamp of a changed entry.
-        force: take over conflicting fields.
+        force: true to take over conflicting fields.
 
     Raises:
         ConflictError: other managers own fields that would change, and ``force`` is off.
@@ -105,7 +105,7 @@ def apply(
 
 
 def merge(live: Any, config: Any, schema: Schema) -> Any:
-    """The configuration laid over the live value, place by place; list order stays, new items come last."""
+    """Merge the configuration into the live value and return it; list order stays, new items come last."""
     if schema.kind == "map" and isinstance(config, dict) and isinstance(live, dict):
         result = dict(live)
         for key, value in config.items():
@@ -136,7 +136,7 @@ def check_declared(config: Any, schema: Schema, path: str = "") -> None:
 
 
 def describe(conflicts: tuple[Conflict, ...]) -> str:
-    """The conflicts in the words of the real server."""
+    """Return the conflicts in the words of the real server."""
     count = len(conflicts)
     if count == 1:
         only = conflicts[0]
@@ -174,7 +174,7 @@ def _drop_abandoned(
     owners: ownership.Owners,
     wanted: fieldsets.FieldSet,
 ) -> tuple[Json, ownership.Owners]:
-    """Remove what the manager no longer applies; an item stays while anybody owns something inside it."""
+    """Remove fields that the manager no longer applies; an item stays while any manager owns a field in it."""
     held = fieldsets.with_parents(wanted.union(*(owner.fields for owner in owners)))
     gone = abandoned - held
     if not gone:

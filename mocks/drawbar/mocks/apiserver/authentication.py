@@ -1,7 +1,7 @@
-"""Who a request comes from: its bearer token, and whom its caller acts as.
+"""The user of a request: its bearer token, and impersonation.
 
-Tokens are those that the server gave out, and never expire; client certificates are not asked for.  The
-``Impersonate-*`` headers need the ``impersonate`` permission for each user, group, uid and extra they name.
+Only tokens from this server are known; they never expire. There are no client certificates. The ``Impersonate-*``
+headers need the ``impersonate`` permission for each named user, group, uid and extra.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AUTHENTICATION = "authentication.k8s.io"
 
 
 def caller(request: web.Request, tokens: Mapping[str, User], authorizer: rbac.Authorizer) -> User:
-    """The user for whom a request is carried out.
+    """Return the user of a request, after impersonation.
 
     Raises:
         ApiError: 401, the token is unknown; 403, the caller may not act as that user; 400, impersonation
@@ -68,7 +68,7 @@ def _impersonated(request: web.Request, user: User, authorizer: rbac.Authorizer)
 def _wishes(
     name: str, uid: str, groups: tuple[str, ...], extra: Mapping[str, tuple[str, ...]]
 ) -> Iterator[Attributes]:
-    """The permissions that an impersonation needs."""
+    """Yield the permissions required by an impersonation."""
     account = rbac.account_of(name)
     if account:
         yield Attributes(

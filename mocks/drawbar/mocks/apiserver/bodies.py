@@ -1,4 +1,4 @@
-"""The bodies of requests, decoded and checked as far as every resource has them in common."""
+"""The bodies of requests, decoded and checked by the common rules of all resources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DELETE_OPTIONS = frozenset({"dryRun", "gracePeriodSeconds", "orphanDependents",
 
 
 async def an_object(request: web.Request, accepted: tuple[str, ...]) -> Json:
-    """The body as one object.
+    """Return the body as one object.
 
     Raises:
         ApiError: 400, 413 or 415.
@@ -35,7 +35,7 @@ async def an_object(request: web.Request, accepted: tuple[str, ...]) -> Json:
 
 
 async def an_item(visit: Visit, types: TypeTable) -> Json:
-    """The body as an object in its stored form (a Binding or Eviction as it is).
+    """Return the body as an object in its stored form (a Binding or Eviction unchanged).
 
     Raises:
         ApiError: 400 (also for another kind than the path's, and for what ``fieldValidation`` refuses), 413,
@@ -68,7 +68,7 @@ async def an_item(visit: Visit, types: TypeTable) -> Json:
 
 
 def patched(visit: Visit, item: Json, types: TypeTable) -> Json:
-    """A patched object (in its served form) as its type declares it.
+    """Return a patched object (in its served form), decoded by its type.
 
     Raises:
         ApiError: 422, the patch leaves something that cannot be decoded, or that ``fieldValidation`` refuses.
@@ -87,7 +87,7 @@ def patched(visit: Visit, item: Json, types: TypeTable) -> Json:
 
 
 async def a_configuration(visit: Visit, types: TypeTable, accepted: tuple[str, ...]) -> Json:
-    """The body of a server-side apply in its stored form.
+    """Return the body of a server-side apply in its stored form.
 
     Raises:
         ApiError: 400, 415, 422 or 500 (a field that the type does not know or that has the wrong type).
@@ -119,7 +119,7 @@ async def a_configuration(visit: Visit, types: TypeTable, accepted: tuple[str, .
 
 
 async def delete_options(visit: Visit) -> Json:
-    """The DeleteOptions of a delete; empty without a body.
+    """Return the DeleteOptions of a delete; empty without a body.
 
     Raises:
         ApiError: 400, 413 or 415.
@@ -138,7 +138,7 @@ async def delete_options(visit: Visit) -> Json:
 
 
 async def with_delete_options(visit: Visit) -> Visit:
-    """The visit as its DeleteOptions have it: where a delete has a body, the query's options do not count, ``dryRun`` too.
+    """Apply the DeleteOptions to the visit: if a delete has a body, the query's options, ``dryRun`` too, are ignored.
 
     Raises:
         ApiError: 400, 413 or 415.
@@ -168,18 +168,18 @@ async def _twice(request: web.Request) -> list[str]:
 
 
 def _bad_patch(item: Json, text: str) -> errors.ApiError:
-    """The real server names neither kind nor object here."""
+    """Return the error for a bad patch; the real server names neither kind nor object here."""
     return errors.invalid("", "", "", [errors.invalid_value("patch", item, text)])
 
 
 class _Doubled(dict[str, Any]):
-    """An object of the body that names some of its keys again."""
+    """An object of the body with repeated keys."""
 
     again: tuple[str, ...] = ()
 
 
 def _duplicates_in_json(body: bytes) -> list[str]:
-    """Return the paths of the fields that a JSON body has twice; decoders keep the last value silently."""
+    """Return the paths of repeated fields in a JSON body; decoders keep the last value silently."""
     seen = False
 
     def keep(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def _duplicates_in_json(body: bytes) -> list[str]:
 
 
 def _duplicates_in_yaml(body: bytes) -> list[str]:
-    """Return those of a YAML body: ``line 7: key "data" already set in map``."""
+    """Return the messages about repeated fields in a YAML body: ``line 7: key "data" already set in map``."""
     with contextlib.suppress(
         ValueError
     ):  # most YAML that clients send is JSON, which is read 50 times faster

@@ -1,4 +1,4 @@
-"""The resources that a server serves before any CustomResourceDefinition is created, as data."""
+"""The resources of a server before any CustomResourceDefinition, as data."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ _CLASSIC_CLAIM = schemas.record(
 )
 _CLASSIC_CONTEXT = schemas.record(
     metadata=schemas.METADATA,
-    # Strategic merge replaces this list: the type carries no patch key.
+    # Strategic merge replaces this list, because the type has no patch key.
     status=schemas.record(resourceClaims=schemas.keyed("name", strategic="")),
 )
 _CLASSIC_CLASS = schemas.record(
@@ -225,10 +225,9 @@ _CLASSIC_CLASS = schemas.record(
 
 
 def _rule_versions(profile: profiles.Profile) -> tuple[str, ...]:
-    """Where DeviceTaintRules are served: by default since 1.37, before only if the gate is switched on.
+    """Return the served versions of DeviceTaintRules: by default since 1.37, before only with the gate on.
 
-    A real server also needs ``--runtime-config`` for the versions before ``v1``; the double
-    does not.
+    A real server also needs ``--runtime-config`` for the versions before ``v1``; the double does not.
     """
     if profile.minor >= 37:
         return ("v1",) if profile.on(profiles.TAINT_RULES) else ()
@@ -238,9 +237,9 @@ def _rule_versions(profile: profiles.Profile) -> tuple[str, ...]:
 
 
 def dynamic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
-    """The ``resource.k8s.io`` resources that a release serves by default.
+    """Return the ``resource.k8s.io`` resources served by a release by default.
 
-    Only ``v1``: the beta versions of slices and claims are off by default in every release imitated here.
+    They are in ``v1`` only: the beta versions of slices and claims are off by default in every imitated release.
     """
     slice_fields = ["spec.nodeName", "spec.driver"] + (["spec.pool.name"] if profile.minor >= 37 else [])
     kinds = [
@@ -287,9 +286,9 @@ def dynamic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
 
 
 def classic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
-    """The ``resource.k8s.io`` resources of 1.30 (``v1alpha2``) and 1.31 (``v1alpha3``).
+    """Return the ``resource.k8s.io`` resources of 1.30 (``v1alpha2``) and 1.31 (``v1alpha3``).
 
-    Both releases serve one version of the group and no other, so that a client of ``v1`` finds nothing there.
+    Each of these releases serves only one version of the group, so a client of ``v1`` finds nothing there.
     PodSchedulingContexts are served whether their gate is on or off.
     """
     version = profile.dynamic_version
@@ -362,7 +361,7 @@ WORKLOADS = (
 
 
 def built_in(profile: profiles.Profile) -> tuple[ResourceType, ...]:
-    """Everything that a server of this release serves before any CustomResourceDefinition is created."""
+    """Return all resources served by the release before any CustomResourceDefinition."""
     dynamic = classic_resources(profile) if profile.classic else dynamic_resources(profile)
     return (*_core(profile), *RBAC, *ADMISSION, DEFINITIONS, *dynamic, *WORKLOADS)
 

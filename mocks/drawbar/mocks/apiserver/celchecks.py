@@ -1,8 +1,7 @@
-"""Errors of a CEL expression that are found before it is evaluated: names that do not exist.
+"""Errors in a CEL expression found before its evaluation: unknown names.
 
-A real server checks the types of a whole expression.  Here only what people get wrong is found: a variable
-that is not declared, a field that the schema does not have, and an expression that is plainly one field of
-another type than the one wanted.  Everything else shows when the expression is evaluated.
+A real server checks the types of a whole expression. This module finds only common mistakes: an undeclared variable, a
+field outside the schema, and a single field of the wrong type. The evaluation finds the rest.
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ def problem(
     wanted: str = "bool",
     components: Mapping[str, Json] = MappingProxyType({}),
 ) -> str | None:
-    """What is wrong with an expression over some variables, or None.
+    """Return the problem of an expression over some variables, or None.
 
     Args:
         text: the expression, known to parse.
-        variables: each variable's schema (as in a CustomResourceDefinition); an empty one tells nothing.
-        wanted: the type that the expression must have; empty for any.
-        components: what the schemas refer to, as in an OpenAPI document.
+        variables: each variable's schema (as in a CustomResourceDefinition); an empty one allows everything.
+        wanted: the required type of the expression; empty for any.
+        components: the referenced schemas, as in an OpenAPI document.
     """
     tokens = list(optionals.tokens(text))
     bound = set(_bound(tokens))
@@ -90,7 +89,7 @@ def problem(
 
 
 def _bound(tokens: list[str]) -> Iterator[str]:
-    """The variables that macros bring in: the first argument of ``x.all(i, ...)``."""
+    """Yield the variables of macros: the first argument of ``x.all(i, ...)``, and a second one if there is any."""
     for index, token in enumerate(tokens[:-2]):
         if token in _MACROS and tokens[index + 1] == "(" and _NAME.match(tokens[index + 2]):
             yield tokens[index + 2]
@@ -110,7 +109,7 @@ def _is_variable(tokens: list[str], index: int) -> bool:
 
 
 def _chain(tokens: list[str], index: int) -> Iterator[str]:
-    """The fields selected from a variable, up to the first call or index."""
+    """Yield the fields selected from a variable, up to the first call or index."""
     while tokens[index + 1 : index + 2] in (["."], [".?"]) and index + 2 < len(tokens):
         if tokens[index + 3 : index + 4] == ["("]:
             return
@@ -119,7 +118,7 @@ def _chain(tokens: list[str], index: int) -> Iterator[str]:
 
 
 def _followed(schema: Json, chain: list[str], components: Mapping[str, Json]) -> tuple[Json, str]:
-    """The schema at the end of a chain, and the first field that does not exist."""
+    """Return the schema at the end of a chain, and the first missing field (empty if there is none)."""
     for name in chain:
         schema = _resolved(schema, components)
         properties = schema.get("properties")
@@ -134,6 +133,6 @@ def _followed(schema: Json, chain: list[str], components: Mapping[str, Json]) ->
 
 
 def _resolved(schema: Json, components: Mapping[str, Json]) -> Json:
-    """What a schema refers to, with or without words of its own beside it."""
+    """Return the schema behind a reference, with or without ``allOf`` around it; others unchanged."""
     (only,) = schema.get("allOf") or [schema]
     return components[only["$ref"].rpartition("/")[2]] if "$ref" in only else schema

@@ -1,4 +1,4 @@
-"""Requests that change something: creating, updating, patching, applying and deleting over HTTP."""
+"""Requests for changes: create, update, patch, apply and delete over HTTP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _POLICIES = ("Orphan", "Background", "Foreground")
 
 
 async def carry_out(registry: Registry, desk: reviews.Desk, visit: Visit) -> web.Response:
-    """Do what the request asks and answer it.
+    """Carry out the request and return the answer.
 
     Raises:
         ApiError: it is refused.
@@ -64,7 +64,7 @@ async def carry_out(registry: Registry, desk: reviews.Desk, visit: Visit) -> web
 
 
 def _bind(registry: Registry, visit: Visit, binding: Json) -> Json:
-    """Assign a pod to the node that the binding targets; answers with a Status.
+    """Assign a pod to the binding's target node; return a Status.
 
     Raises:
         ApiError: 404, 409 (another uid, being deleted, or assigned already) or 422 (no target).
@@ -106,7 +106,7 @@ def _bind(registry: Registry, visit: Visit, binding: Json) -> Json:
 
 
 async def _token(registry: Registry, desk: reviews.Desk, visit: Visit) -> web.Response:
-    """Give out a service account's token, bound to the pod that the request names."""
+    """Issue a service account's token, bound to the request's pod."""
     body = await bodies.an_object(visit.request, (JSON_TYPE, YAML_TYPE))
     account = registry.find(visit.resource, visit.target.namespace, visit.target.name)
     bound = (body.get("spec") or {}).get("boundObjectRef") or {}
@@ -199,7 +199,7 @@ async def _delete_all(registry: Registry, visit: Visit) -> web.Response:
 
 
 def _policy(visit: Visit, options: Json) -> str:
-    """The propagation policy of a delete, or nothing.
+    """Return the propagation policy of a delete, or an empty string.
 
     Raises:
         ApiError: 422.

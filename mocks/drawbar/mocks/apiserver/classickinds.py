@@ -1,4 +1,4 @@
-"""The kinds of ``resource.k8s.io`` in 1.30 and 1.31: what of them is dropped, defaulted and checked."""
+"""The kinds of ``resource.k8s.io`` in 1.30 and 1.31: dropped fields, defaults and checks."""
 
 # ruff: noqa: ARG002 - the methods of all strategies share one signature
 from __future__ import annotations
@@ -22,15 +22,15 @@ Json = dict[str, Any]
 
 
 class Claims(Strategy):
-    """ResourceClaims, which a driver's controller allocates and deallocates."""
+    """ResourceClaims, allocated and deallocated by a driver's controller."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Drop what a gate that is off guards, and default the spec."""
+        """Drop fields of disabled gates, and default the spec."""
         item = super().prepare_create(item, call)
         return {**item, "spec": _spec(item.get("spec") or {}, {}, self.profile)}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """The same; what is in use stays."""
+        """Drop fields of disabled gates except those in use, and default the spec."""
         item = super().prepare_update(item, old, call)
         before = old.get("spec") or {}
         if call.subresource != "status":
@@ -40,11 +40,11 @@ class Claims(Strategy):
         return {**item, "status": classicgates.claim_status(item["status"], old, self.profile)}
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         yield from _checked(item["spec"], self.profile)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The spec is immutable; a new status is checked."""
+        """Check that the spec is unchanged, or check a new status."""
         spec = item.get("spec") or {}
         if call.subresource != "status":
             yield from claims.immutable_spec(spec, old.get("spec") or {})
@@ -59,22 +59,22 @@ class Claims(Strategy):
 
 
 class Templates(Strategy):
-    """ResourceClaimTemplates: the spec never changes."""
+    """ResourceClaimTemplates: the spec is immutable."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Drop and default as for claims."""
         return self._defaulted(item, {})
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """The same, so that an unchanged template is seen to be unchanged."""
+        """Drop and default as for claims, so that an unchanged template compares as unchanged."""
         return self._defaulted(item, (old.get("spec") or {}).get("spec") or {})
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The claim's spec."""
+        """Check the claim's spec."""
         yield from _checked(item["spec"]["spec"], self.profile, "spec.spec")
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The spec is immutable."""
+        """Check that the spec is unchanged."""
         yield from claims.immutable_spec(item["spec"], old.get("spec") or {})
         yield from _checked(item["spec"]["spec"], self.profile, "spec.spec")
 
@@ -84,14 +84,14 @@ class Templates(Strategy):
 
 
 class Contexts(Strategy):
-    """PodSchedulingContexts: what the scheduler asks, and what controllers answer."""
+    """PodSchedulingContexts: the scheduler's questions and the controllers' answers."""
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         yield from classicclaims.context_spec(item.get("spec") or {})
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The spec, or the status."""
+        """Check the spec, or the status."""
         if call.subresource == "status":
             yield from classicclaims.context_status(item.get("status") or {})
         else:
@@ -99,50 +99,50 @@ class Contexts(Strategy):
 
 
 class ResourceClasses(Strategy):
-    """ResourceClasses of 1.30, which name the driver."""
+    """ResourceClasses of 1.30; each names its driver."""
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The whole class."""
+        """Check the whole class."""
         yield from resourceclasses.resource_class(item)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The same; everything may change."""
+        """Check the whole class; everything may change."""
         yield from resourceclasses.resource_class(item)
 
 
 class DeviceClasses(Strategy):
-    """DeviceClasses of 1.31, with the nodes that suit them."""
+    """DeviceClasses of 1.31, with their suitable nodes."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Drop what a gate that is off guards."""
+        """Drop fields of disabled gates."""
         return {**item, "spec": classicgates.class_spec(item.get("spec") or {}, {}, self.profile)}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """The same; what is in use stays."""
+        """Drop fields of disabled gates except those in use."""
         spec = classicgates.class_spec(item.get("spec") or {}, old.get("spec") or {}, self.profile)
         return {**item, "spec": spec}
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         yield from alpharequests.device_class(item["spec"])
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         yield from alpharequests.device_class(item["spec"])
 
 
 class Slices(Strategy):
-    """ResourceSlices of both releases, of devices that no controller allocates."""
+    """ResourceSlices of both releases, for devices without a controller."""
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The slice."""
+        """Check the slice."""
         if _by_class(self.profile):
             yield from resourceclasses.resource_slice(item)
         else:
             yield from alpharequests.resource_slice(item.get("spec") or {})
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The slice, and what in it is immutable."""
+        """Check the slice and its immutable fields."""
         if _by_class(self.profile):
             yield from resourceclasses.resource_slice(item, old)
         else:
@@ -153,11 +153,11 @@ class ClaimParameters(Strategy):
     """ResourceClaimParameters of 1.30."""
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The whole object."""
+        """Check the whole object."""
         yield from resourceclasses.claim_parameters(item)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The same; everything may change."""
+        """Check the whole object; everything may change."""
         yield from resourceclasses.claim_parameters(item)
 
 
@@ -165,11 +165,11 @@ class ClassParameters(Strategy):
     """ResourceClassParameters of 1.30."""
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The whole object."""
+        """Check the whole object."""
         yield from resourceclasses.class_parameters(item)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The same; everything may change."""
+        """Check the whole object; everything may change."""
         yield from resourceclasses.class_parameters(item)
 
 
@@ -188,7 +188,7 @@ BY_PLURAL: Mapping[str, type[Strategy]] = MappingProxyType(
 
 
 def _by_class(profile: Profile) -> bool:
-    """Whether a claim names a ResourceClass and no requests."""
+    """Return true if claims name a ResourceClass and have no requests."""
     return profile.dynamic_version == "v1alpha2"
 
 

@@ -1,7 +1,7 @@
-"""What the server does by itself after a write: collecting garbage, and finishing what waited for others.
+"""The server's own work after a write: garbage collection and the end of waiting deletions.
 
-``settle`` works off the ledger's journal until nothing follows from anything any more.  Every step deletes
-an object or takes a finalizer or a reference away, so it ends.
+``settle`` works through the ledger's journal until it is empty. Every step deletes an object or removes a finalizer or
+a reference, so it ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COLLECTOR = rbac.service_account("kube-system", "generic-garbage-collector")
 
 
 def settle(registry: Registry, now: str) -> None:
-    """Do all that follows from the writes since the last time."""
+    """Carry out all consequences of the writes since the last call."""
     while registry.ledger.journal:
         entry = registry.ledger.journal.popleft()
         if entry.new is None:
@@ -61,7 +61,7 @@ def _written(registry: Registry, entry: Entry, now: str) -> None:
 
 
 def _judge(registry: Registry, where: tuple[str, str], key: tuple[str, str], now: str) -> None:
-    """Delete an object that no owner holds; take dead references from one that is held."""
+    """Delete an object without a live owner; otherwise remove its dead references."""
     item = registry.store.collection(where).items.get(key)
     resource = registry.catalogue.stored_at(where)
     if item is None or resource is None:
@@ -97,7 +97,7 @@ def _orphan(registry: Registry, resource: ResourceType, owner: Json) -> None:
 
 
 def _finish_owner(registry: Registry, uid: str, dependent: Json) -> None:
-    """An owner may have waited for this dependent, which is gone."""
+    """Finish an owner that waited for this removed dependent."""
     for reference in garbage.references(dependent):
         if reference.get("uid") != uid:
             continue
@@ -116,7 +116,7 @@ def _finish_foreground(registry: Registry, resource: ResourceType, key: tuple[st
 
 
 def _take(registry: Registry, resource: ResourceType, item: Json, finalizer: str) -> None:
-    """Take a finalizer away; an object that nothing else holds goes."""
+    """Remove a finalizer, and the object if nothing else holds it."""
     held = list(item["metadata"].get("finalizers") or ())
     if finalizer not in held:
         return

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def serve(args: argparse.Namespace) -> int:
-    """Run until cancelled; prints one line of JSON once the server answers."""
+    """Run until cancelled; print one line of JSON once the server answers."""
     accounts = [account.split(":") for account in args.service_account]
     wrong = next((":".join(parts) for parts in accounts if len(parts) not in (2, 3) or not all(parts)), None)
     if wrong is not None:
@@ -81,12 +81,12 @@ def _write_kubeconfigs(server: ApiServer, folder: Path, accounts: list[list[str]
 
 
 async def keep_pauses_short() -> None:
-    """Keep the garbage collector of this process from stopping the server, until cancelled.
+    """Keep full garbage collections of this process rare until cancelled, because they stop the server.
 
-    Stored objects are plain values without cycles; reference counting frees them.  But they are millions, and a full
-    collection walks over every one: 0.2 to 0.4 s with 20,000 objects, during which no request is answered and no
-    event sent.  So objects that have lived for a while are taken out of collections (``gc.freeze``).  Cycles that die
-    there (those of closed connections) wait for a full collection, of which there is one every ten minutes.
+    Stored objects are plain values without cycles; reference counting frees them. But there are millions, and a full
+    collection visits every one. With 20,000 objects it takes 0.2 to 0.4 s, without answers and events. So older
+    objects are excluded from collections (``gc.freeze``). Dead cycles among them, from closed connections, wait for a
+    full collection every ten minutes.
     """
     while True:
         gc.unfreeze()

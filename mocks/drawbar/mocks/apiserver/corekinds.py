@@ -1,4 +1,4 @@
-"""The kinds of the core groups that have rules of their own."""
+"""The kinds of the core groups with rules of their own."""
 
 # ruff: noqa: ARG002 - the methods of all strategies share one signature
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Pods(Strategy):
     """Pods: the status starts as Pending."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Set what the API server defaults and the kubelet relies on."""
+        """Set the API server's defaults that the kubelet relies on."""
         spec = {
             "restartPolicy": "Always",
             "terminationGracePeriodSeconds": 30,
@@ -33,11 +33,11 @@ class Pods(Strategy):
         return classicgates.pod(done, {}, self.profile)
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """The status apart from the rest, without the fields of gates that are off."""
+        """Keep the status apart from the rest, without fields of disabled gates."""
         return classicgates.pod(super().prepare_update(item, old, call), old, self.profile)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """A pod has at least one container, each with a name, and claims that it names completely."""
+        """Check that a pod has a container, that each has a name, and that references to claims are complete."""
         containers = item["spec"].get("containers") or []
         if not containers:
             yield errors.required("spec.containers")
@@ -48,7 +48,7 @@ class Pods(Strategy):
         yield from podclaims.validate(item["metadata"], item["spec"], nested=nested)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """A node is set by binding, and never again."""
+        """Check that the node is unchanged; only a binding sets it."""
         if (item.get("spec") or {}).get("nodeName") != (old.get("spec") or {}).get("nodeName"):
             yield errors.forbidden_value(
                 "spec", "pod updates may not change fields other than `spec.containers[*].image`"
@@ -56,10 +56,10 @@ class Pods(Strategy):
 
 
 class Nodes(Strategy):
-    """Nodes: a kubelet registers its own with the status in it."""
+    """Nodes: a kubelet registers its own, including the status."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """The status is stored, unlike that of other kinds."""
+        """Keep the status, unlike for other kinds."""
         return item
 
 
@@ -79,10 +79,10 @@ class Namespaces(Strategy):
 
 
 class ConfigMaps(Strategy):
-    """ConfigMaps: an immutable one does not change any more."""
+    """ConfigMaps: an immutable one cannot change."""
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """What is fixed in an immutable object."""
+        """Check that an immutable object is unchanged."""
         if not old.get("immutable"):
             return
         if not item.get("immutable"):
@@ -96,15 +96,15 @@ class Secrets(ConfigMaps):
     """Secrets: ``stringData`` becomes ``data``, the type is fixed."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Encode stringData, default the type."""
+        """Encode stringData, and default the type."""
         return self._encoded({"type": "Opaque", **item})
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """Encode stringData; a type that is left out stays as it was."""
+        """Encode stringData; an omitted type stays unchanged."""
         return self._encoded({**item, "type": item.get("type") or old.get("type")})
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The type, and what is fixed in an immutable object."""
+        """Check that the type, and an immutable object, are unchanged."""
         if item.get("type") != old.get("type"):
             yield errors.invalid_value("type", item.get("type"), "field is immutable")
         yield from super().validate_update(item, old, call)
@@ -120,17 +120,17 @@ class Secrets(ConfigMaps):
 
 
 class RoleBindings(Strategy):
-    """Bindings: the role never changes."""
+    """Bindings: the role is immutable."""
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """A binding names a role."""
+        """Check that a binding names a role."""
         reference = item.get("roleRef") or {}
         for key in ("kind", "name"):
             if not reference.get(key):
                 yield errors.required(f"roleRef.{key}")
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The role reference is fixed."""
+        """Check that the role reference is unchanged."""
         if item.get("roleRef") != old.get("roleRef"):
             yield errors.invalid_value("roleRef", "object", "cannot change roleRef")
 
@@ -139,11 +139,11 @@ class Events(Strategy):
     """Events, of both API groups."""
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The Event; the new API is strict."""
+        """Check the Event; the new API is strict."""
         yield from events.validate(item, strict=bool(call.resource.group))
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The Event; through the new API only its series may change."""
+        """Check the Event; through the new API only its series may change."""
         yield from events.validate_update(item, old, strict=bool(call.resource.group))
 
 
@@ -151,23 +151,23 @@ class Leases(Strategy):
     """Leases."""
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         yield from leases.validate(item.get("spec") or {})
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         yield from leases.validate(item.get("spec") or {})
 
 
 class AdmissionPolicies(Strategy):
-    """ValidatingAdmissionPolicies, with the status that the type checker writes."""
+    """ValidatingAdmissionPolicies, with the type checker's status."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Defaults, and the findings."""
+        """Set the defaults, and the type checker's findings."""
         return self._checked({**item, "spec": admission.defaulted(item.get("spec") or {})}, 1)
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """Defaults, and the findings about another spec."""
+        """Set the defaults, and the findings for a changed spec."""
         item = super().prepare_update(item, old, call)
         item = {**item, "spec": admission.defaulted(item.get("spec") or {})}
         if item["spec"] == old["spec"]:
@@ -175,11 +175,11 @@ class AdmissionPolicies(Strategy):
         return self._checked(item, old["metadata"]["generation"] + 1)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         yield from admission.policy(item["spec"])
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         yield from admission.policy(item["spec"])
 
     def _checked(self, item: Json, generation: int) -> Json:
@@ -193,17 +193,17 @@ class AdmissionBindings(Strategy):
     """ValidatingAdmissionPolicyBindings."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Defaults."""
+        """Set the defaults."""
         return {**item, "spec": admission.defaulted_binding(item.get("spec") or {})}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """Defaults."""
+        """Set the defaults."""
         return self.prepare_create(item, call)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         yield from admission.binding(item["spec"])
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         yield from admission.binding(item["spec"])

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions, and the objects of the kinds that they define."""
+"""CustomResourceDefinitions, and the objects of their kinds."""
 
 # ruff: noqa: ARG002 - the methods of all strategies share one signature
 from __future__ import annotations
@@ -17,20 +17,20 @@ class Definitions(Strategy):
     """CustomResourceDefinitions: accepted and established at once."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Defaults, and the status of what is not accepted yet."""
+        """Set the defaults, and the status of a definition not yet accepted."""
         ready = definitions.prepare(self._kept(super().prepare_create(item, call), {}))
         return {**ready, "status": definitions.unaccepted(ready)}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """Defaults."""
+        """Set the defaults."""
         return definitions.prepare(self._kept(super().prepare_update(item, old, call), old))
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The definition."""
+        """Check the definition."""
         yield from definitions.validate(item)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The definition, whose group, kind and scope never change."""
+        """Check the definition; group, kind and scope are immutable."""
         yield from definitions.validate(item)
         for path in (("group",), ("scope",), ("names", "plural"), ("names", "kind")):
             new: Any = item["spec"]
@@ -41,7 +41,7 @@ class Definitions(Strategy):
                 yield errors.invalid_value(f"spec.{'.'.join(path)}", new, "field is immutable")
 
     def _kept(self, item: Json, old: Json) -> Json:
-        """The definition without selectable fields while their gate is off, unless they are in use already."""
+        """Drop selectable fields if their gate is off, unless they are already in use."""
         if not self.profile.off(profiles.CUSTOM_FIELD_SELECTORS) or _selectable(old):
             return item
         if not _selectable(item):
@@ -65,14 +65,14 @@ class Custom(Strategy):
         return self._shaped(super().prepare_update(item, old, call), call)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The schema, and CEL rules about one state."""
+        """Check the schema, and the CEL rules about one state."""
         schema = call.resource.structural[call.version]
         broken = list(structural.validate(item, schema))
         yield from broken
         yield from rules.unless_blocked(broken, schema) or rules.validate(item, schema)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The schema, and all CEL rules."""
+        """Check the schema, and all CEL rules."""
         schema = call.resource.structural[call.version]
         broken = list(structural.validate(item, schema))
         yield from broken

@@ -1,12 +1,10 @@
-"""Decoding: an object becomes what its type says, as in the real server.
+"""Decoding of objects by their types, as in the real server.
 
-Fields that the type does not know are dropped, ``null`` counts as absent, times are turned to UTC and
-quantities to their canonical form; a value of the wrong type is refused with 400.  What was dropped or stood
-twice is reported, and ``fieldValidation`` decides what becomes of the report: ``Strict`` refuses (400),
-``Warn`` (the default) adds ``Warning`` headers, ``Ignore`` is silent.
+Unknown fields are dropped, ``null`` counts as absent, times become UTC and quantities canonical. A value of the wrong
+type is refused with 400. Dropped and repeated fields are reported. ``fieldValidation`` decides the outcome: ``Strict``
+refuses (400), ``Warn`` (the default) adds ``Warning`` headers, ``Ignore`` is silent.
 
-Not emulated: Go leaves out empty lists, maps and strings of most optional fields when it stores an object;
-here they stay as they were sent.
+Limit: Go omits most empty optional lists, maps and strings when it stores an object; here they stay.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ METADATA = Type(record="ObjectMeta")
 
 
 class MistypedError(ValueError):
-    """A value has another type than its field; ``path`` and ``expected`` say which and what."""
+    """A value has the wrong type; ``path`` is its field and ``expected`` the right type."""
 
     def __init__(self, message: str, *, path: str, expected: str) -> None:
         """Keep the message of the real server."""
@@ -38,13 +36,13 @@ class MistypedError(ValueError):
 
 @dataclass(slots=True)
 class Report:
-    """What decoding dropped: the paths of unknown fields."""
+    """The fields dropped by decoding: the paths of unknown ones."""
 
     unknown: list[str] = field(default_factory=list)
 
 
 def decode(item: Json, resource: ResourceType, version: str, types: TypeTable) -> tuple[Json, list[str]]:
-    """Return an object as a version declares it, and the paths of the fields that the version does not declare.
+    """Return an object with a version's declared fields, and the paths of its other fields.
 
     Raises:
         MistypedError: a value has the wrong type.
@@ -59,12 +57,12 @@ def decode(item: Json, resource: ResourceType, version: str, types: TypeTable) -
 
 
 def complaint(problem: MistypedError, kind: str, version: str) -> errors.ApiError:
-    """400: an object of a kind that cannot be decoded."""
+    """Return a 400 for an object of a kind that cannot be decoded."""
     return errors.bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {problem}')
 
 
 def level(asked: str | None, options: str) -> str:
-    """How strictly a request wants its fields to be checked; ``options`` names the kind of its options.
+    """Return the requested strictness for fields; ``options`` names the kind of the request's options.
 
     Raises:
         ApiError: 422, there is no such level.
@@ -78,7 +76,7 @@ def level(asked: str | None, options: str) -> str:
 
 
 def strict_text(unknown: Iterable[str], twice: Iterable[str]) -> list[str]:
-    """The complaints of strict decoding, one for each field."""
+    """Return the messages of strict decoding, one for each field."""
     return [
         *(f'unknown field "{path}"' for path in unknown),
         *(f'duplicate field "{path}"' for path in twice),
@@ -133,7 +131,7 @@ def _value(value: Any, kind: Type, types: TypeTable, path: str, report: Report, 
 
 
 def _element(value: Any, kind: Type, types: TypeTable, path: str, report: Report, *, owner: str) -> Any:
-    """An item of a list or map; ``null`` is the zero value there."""
+    """Return the decoded item of a list or map; ``null`` becomes the zero value."""
     if value is None and kind.scalar != "any":
         zeros = {"string": "", "integer": 0, "boolean": False}
         return zeros.get(kind.scalar, {} if kind.record else value)
@@ -153,7 +151,7 @@ def _scalar(value: Any, kind: Type, path: str, owner: str) -> Any:
 
 
 def _base64(text: str) -> str:
-    """Base64 as it is, once it is known to be some."""
+    """Return Base64 unchanged after checking it."""
     try:
         base64.b64decode(text, validate=True)
     except ValueError as error:
@@ -163,7 +161,7 @@ def _base64(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scalar:
-    """The JSON types that a scalar accepts, and how it is read."""
+    """The JSON types of a scalar, and its conversion."""
 
     python: tuple[type, ...]
     read: Callable[[Any], Any] | None = None

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: checking them, accepting their names, and the resource each one defines."""
+"""CustomResourceDefinitions: checks, acceptance of their names, and the resource of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
 
 def prepare(definition: Json) -> Json:
-    """The definition with the defaults of the real server."""
+    """Return the definition with the defaults of the real server."""
     spec = dict(definition.get("spec") or {})
     names = dict(spec.get("names") or {})
     if "kind" in names:
@@ -30,10 +30,10 @@ def prepare(definition: Json) -> Json:
 
 
 def validate(definition: Json) -> Iterator[Cause]:
-    """Every rule that a definition breaks.
+    """Yield every broken rule of a definition.
 
     Raises:
-        ApiError: 400, something in it has the wrong type.
+        ApiError: 400, a value has the wrong type.
     """
     problem = types.malformed(definition)
     if problem is not None:
@@ -92,7 +92,7 @@ def _validate_version(version: Json, path: str) -> Iterator[Cause]:
 
 
 def _structural(schema: Json, path: str) -> Iterator[Cause]:
-    """The rules that make a schema structural, as far as merging and pruning rely on them."""
+    """Yield the broken rules of structural schemas, as far as merging and pruning rely on them."""
     loose = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
     if not schema.get("type") and not loose:
         yield errors.required(f"{path}.type", "must not be empty for specified object fields")
@@ -116,7 +116,7 @@ def _structural(schema: Json, path: str) -> Iterator[Cause]:
 
 
 def _map_keys(schema: Json, path: str) -> Iterator[Cause]:
-    """Keys of a keyed list are there in every item."""
+    """Yield a problem for each key of a keyed list that may be absent from an item."""
     keys = schema.get("x-kubernetes-list-map-keys") or []
     if not keys:
         text = "must not be empty if the list type is map"
@@ -133,7 +133,7 @@ def _map_keys(schema: Json, path: str) -> Iterator[Cause]:
 
 
 def unaccepted(definition: Json) -> Json:
-    """The status of a definition that was just made: its conditions are null, not absent and not empty."""
+    """Return the status of a new definition: its conditions are null, not absent and not empty."""
     versions = definition["spec"].get("versions") or ()
     stored = [
         version.get("name", "")
@@ -144,7 +144,7 @@ def unaccepted(definition: Json) -> Json:
 
 
 def established(definition: Json, *, now: str) -> Json:
-    """The status of an accepted definition; time stamps of conditions that stand are kept."""
+    """Return the status of an accepted definition; existing conditions keep their time stamps."""
     spec = definition["spec"]
     old = definition.get("status") or {}
     storage = next(version["name"] for version in spec["versions"] if version.get("storage"))
@@ -163,7 +163,7 @@ def established(definition: Json, *, now: str) -> Json:
 
 
 def resource(definition: Json) -> ResourceType:
-    """The resource that an established definition serves."""
+    """Return the resource of an established definition."""
     spec, names = definition["spec"], definition["spec"]["names"]
     served = [version for version in spec["versions"] if version.get("served")]
     ordered = sorted(served, key=lambda version: not version.get("storage"))

@@ -1,4 +1,4 @@
-"""Discovery documents: which groups, versions and resources there are.
+"""Discovery documents: the groups, versions and resources.
 
 The aggregated form is not served; clients fall back to one document for each group and version.
 """
@@ -28,7 +28,7 @@ REVIEWS = {
 
 
 def version_info(profile: Profile) -> Json:
-    """The answer of ``/version``."""
+    """Return the answer of ``/version``."""
     major, minor = profile.release.split(".")
     return {
         "major": major,
@@ -44,18 +44,18 @@ def version_info(profile: Profile) -> Json:
 
 
 def core_versions() -> Json:
-    """The answer of ``/api``."""
+    """Return the answer of ``/api``."""
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
 def group_list(catalogue: Catalogue) -> Json:
-    """The answer of ``/apis``."""
+    """Return the answer of ``/apis``."""
     listed = [group(catalogue, name) for name in groups(catalogue) if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [g for g in listed if g is not None]}
 
 
 def group(catalogue: Catalogue, name: str) -> Json | None:
-    """The answer of ``/apis/<group>``, or None if there is no such group."""
+    """Return the answer of ``/apis/<group>``, or None if there is no such group."""
     versions = groups(catalogue).get(name)
     if not versions:
         return None
@@ -70,7 +70,7 @@ def group(catalogue: Catalogue, name: str) -> Json | None:
 
 
 def resource_list(catalogue: Catalogue, name: str, version: str) -> Json | None:
-    """The answer of ``/api/v1`` or ``/apis/<group>/<version>``, or None if it is not served."""
+    """Return the answer of ``/api/v1`` or ``/apis/<group>/<version>``, or None if it is not served."""
     if version not in groups(catalogue).get(name, ()):
         return None
     entries: list[Json] = []
@@ -97,7 +97,7 @@ def resource_list(catalogue: Catalogue, name: str, version: str) -> Json | None:
 
 
 def groups(catalogue: Catalogue) -> dict[str, list[str]]:
-    """Each API group that is served and its versions, preferred first."""
+    """Return each served API group with its versions, preferred first."""
     return catalogue.groups() | {name: ["v1"] for name in REVIEWS}
 
 

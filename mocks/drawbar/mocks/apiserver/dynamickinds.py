@@ -1,4 +1,4 @@
-"""The kinds of ``resource.k8s.io``: what of them is dropped, defaulted, checked and authorized."""
+"""The kinds of ``resource.k8s.io``: dropped fields, defaults, checks and permissions."""
 
 # ruff: noqa: ARG002 - the methods of all strategies share one signature
 from __future__ import annotations
@@ -16,20 +16,20 @@ Json = dict[str, Any]
 
 
 class Claims(Strategy):
-    """ResourceClaims, with the extra permissions that a change of status needs since 1.36."""
+    """ResourceClaims, with the extra permissions for a change of status since 1.36."""
 
     def rewritten_by_apply(self, item: Json) -> Json:
-        """Opaque parameters are written anew."""
+        """Return the object with its opaque parameters re-encoded."""
         return claims.rewritten(item)
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Drop the fields of gates that are off, and default the requests."""
+        """Drop the fields of disabled gates, and default the requests."""
         item = super().prepare_create(item, call)
         spec = claimspecs.defaulted(gates.claim_spec(item.get("spec") or {}, self.profile))
         return {**item, "spec": spec}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """Clear the device entries of a taken-away allocation, and the fields of gates that are off."""
+        """Clear the device entries of a removed allocation, and the fields of disabled gates."""
         item = super().prepare_update(item, old, call)
         if call.subresource != "status":
             return {**item, "spec": claimspecs.defaulted(item.get("spec") or {})}
@@ -39,12 +39,12 @@ class Claims(Strategy):
         return {**item, "status": gates.claim_status(status, before, self.profile)}
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The spec; administrative access needs a marked namespace."""
+        """Check the spec; administrative access needs a labelled namespace."""
         yield from self._not_admin(claimspecs.admin_requests(item["spec"]), call)
         yield from claimspecs.validate(item["spec"])
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The spec is immutable; a new status is checked and authorized."""
+        """Check that the spec is unchanged; check and authorize a new status."""
         yield from claims.immutable_spec(item.get("spec") or {}, old.get("spec") or {})
         if call.subresource != "status":
             return
@@ -81,7 +81,7 @@ class Claims(Strategy):
         node = claims.allocated_node(status)
         if node and call.user.node == node:
             verbs.insert(0, f"associated-node:{call.verb}")
-        # Entries that go because their device is deallocated are removed by the server: no user needs a right for them.
+        # The server itself removes the entries of deallocated devices, so no user needs a permission for that.
         for driver in claims.modified_drivers(status, claims.drop_deallocated(before, before, status)):
             wishes = [self._wish(call, verb, driver) for verb in verbs]
             if not any(self.authorizer.allows(call.user, wanted) for wanted in wishes):
@@ -110,22 +110,22 @@ class Claims(Strategy):
 
 
 class Templates(Strategy):
-    """ResourceClaimTemplates: the spec never changes."""
+    """ResourceClaimTemplates: the spec is immutable."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Drop and default as for claims."""
         return self._defaulted(item)
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """Default, so that an unchanged template is seen to be unchanged."""
+        """Default the spec, so that an unchanged template compares as unchanged."""
         return self._defaulted(item)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The claim's spec."""
+        """Check the claim's spec."""
         yield from claimspecs.validate_template(item["spec"])
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The spec is immutable."""
+        """Check that the spec is unchanged."""
         yield from claims.immutable_spec(item["spec"], old.get("spec") or {})
 
     def _defaulted(self, item: Json) -> Json:
@@ -138,12 +138,12 @@ class Slices(Strategy):
     """ResourceSlices."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Drop the fields of gates that are off, then stamp taints."""
+        """Drop the fields of disabled gates, then set the times of taints."""
         spec = gates.slice_spec(item.get("spec") or {}, None, self.profile)
         return {**item, "spec": self._stored(spec, call)}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """The same; fields that are in use already are kept."""
+        """Drop the fields of disabled gates except those in use, then set the times of taints."""
         spec = gates.slice_spec(item.get("spec") or {}, old.get("spec"), self.profile)
         return {**item, "spec": self._stored(spec, call)}
 
@@ -151,12 +151,12 @@ class Slices(Strategy):
         return gates.without_empty_devices(slices.with_times(spec, now=call.now), self.profile)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         call.warnings.extend(slices.warnings(item["spec"]))
         yield from slices.validate(item["spec"], self.profile)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The spec, and what in it is immutable."""
+        """Check the spec and its immutable fields."""
         call.warnings.extend(slices.warnings(item["spec"]))
         yield from slices.validate(item["spec"], self.profile, old.get("spec") or {})
 
@@ -165,11 +165,11 @@ class Classes(Strategy):
     """DeviceClasses."""
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         yield from claimspecs.validate_class(item.get("spec") or {})
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         yield from claimspecs.validate_class(item.get("spec") or {})
 
 
@@ -177,11 +177,11 @@ class TaintRules(Strategy):
     """DeviceTaintRules."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Stamp the taint."""
+        """Set the taint's time."""
         return self._stamped(super().prepare_create(item, call), call)
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """Stamp the taint; another effect counts as a taint that was added now."""
+        """Set the taint's time; a changed effect counts as a new taint."""
         item = super().prepare_update(item, old, call)
         taint, before = (
             (item.get("spec") or {}).get("taint") or {},
@@ -194,11 +194,11 @@ class TaintRules(Strategy):
         return self._stamped(item, call)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """The spec."""
+        """Check the spec."""
         yield from taints.rule(item["spec"], self.profile.minor)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """The spec, or the status."""
+        """Check the spec, or the status."""
         if call.subresource == "status":
             yield from taints.rule_status(item.get("status") or {})
         else:

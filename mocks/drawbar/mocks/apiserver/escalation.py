@@ -1,7 +1,7 @@
-"""No user gives a right that the user lacks: the checks on writes of roles and of their bindings.
+"""The checks against escalation on writes of roles and bindings: no user may grant a permission without holding it.
 
-A role may hold only rules that its author holds already, unless the author may ``escalate`` roles; a binding
-may name only a role whose rules its author holds, unless the author may ``bind`` it.
+A role may contain only rules held by its author, unless the author may ``escalate`` roles. A binding may name only a
+role whose rules its author holds, unless the author may ``bind`` it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BINDINGS = ("rolebindings", "clusterrolebindings")
 
 
 def check(authorizer: rbac.Authorizer, call: Call, item: Json, old: Json | None) -> None:
-    """Refuse a role or binding that gives more than its author has; other kinds pass.
+    """Refuse a role or binding that grants more than its author holds; other kinds pass.
 
     Raises:
         ApiError: 403.
@@ -72,7 +72,7 @@ def _demand(authorizer: rbac.Authorizer, call: Call, wanted: Attributes, rules: 
 
 
 def _pieces(rule: Json) -> Iterator[Json]:
-    """The rule taken apart into rules of one verb, group, resource and name each."""
+    """Yield the rule in pieces of one verb, group, resource and name each."""
     for verb in rule.get("verbs") or ():
         for url in rule.get("nonResourceURLs") or ():
             yield {"verbs": [verb], "nonResourceURLs": [url]}
@@ -88,7 +88,7 @@ def _held(held: list[Json], wish: Json) -> bool:
 
 
 def _covers(rule: Json, wish: Json) -> bool:
-    """Whether one rule that is held includes one piece of another."""
+    """Return true if a held rule includes one piece of another."""
     if not _in(rule.get("verbs"), wish["verbs"][0]):
         return False
     if "nonResourceURLs" in wish:

@@ -1,7 +1,7 @@
-"""The eviction of a pod on request: its deletion, where the PodDisruptionBudget that covers it allows that.
+"""The eviction of a pod on request: a deletion, if the pod's PodDisruptionBudget allows it.
 
-A budget allows as many as its `status.disruptionsAllowed`; nothing here computes that. Of pods that are not ready only the
-default policy is known, `IfHealthyBudget`.
+A budget allows `status.disruptionsAllowed` evictions; nothing here computes that number. For pods that are not ready
+only the default policy, `IfHealthyBudget`, is supported.
 
 Source: k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go.
 """
@@ -29,7 +29,7 @@ _DISRUPTED = {
 
 
 def evict(registry: Registry, call: Call, eviction: Json) -> Json:
-    """Delete the pod that the request names, and return a Status.
+    """Delete the request's pod, and return a Status.
 
     Raises:
         ApiError: 400, 404, 409 (another uid or version), 429 (its budget does not allow it) or 500 (it has two budgets).
@@ -52,7 +52,7 @@ def evict(registry: Registry, call: Call, eviction: Json) -> Json:
 
 
 def _take(registry: Registry, call: Call, pod: Json) -> None:
-    """Take the eviction of a running pod from its budget, if it has one."""
+    """Count the eviction of a running pod against its budget, if it has one."""
     labels = pod["metadata"].get("labels") or {}
     budgets = [
         budget

@@ -1,12 +1,12 @@
-"""CEL expressions: compiling them once, and evaluating them with Kubernetes' extensions.
+"""CEL expressions: cached compilation, and evaluation with Kubernetes' extensions.
 
-The evaluator knows plain CEL.  What Kubernetes adds is added here: optional fields and indexes
-(``object.?spec.?nodeName.orValue('')``, rewritten by ``optionals``), the string, list, set and math
-functions, ``quantity`` and its comparisons, ``semver`` and ``isSemver``, ``find`` and ``findAll``.
+The evaluator supports plain CEL. This module adds Kubernetes' extensions: optional fields and indexes
+(``object.?spec.?nodeName.orValue('')``, rewritten by ``optionals``), the string, list, set and math functions,
+``quantity`` and its comparisons, ``semver`` and ``isSemver``, ``find`` and ``findAll``.
 
-Not there: the ``authorizer``, ``ip``, ``cidr`` and ``url`` libraries, two-variable comprehensions, ``cel.bind``
-and ``optMap``, the check of types before evaluation, and the budget of costs.  An expression that uses what is
-not there fails when it is evaluated, with a message that names it.
+Limits: no ``authorizer``, ``ip``, ``cidr`` and ``url`` libraries, two-variable comprehensions, ``cel.bind`` and
+``optMap``, no check of types before evaluation, no budget of costs. An expression with an unsupported function fails
+at evaluation, with a message that names it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _SEMVER = re.compile(
 
 
 class EvaluationError(Exception):
-    """An expression cannot be evaluated with these variables; the message says why."""
+    """An expression cannot be evaluated with these variables; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """A program, and the functions beyond plain CEL that its text may call."""
+    """A program, and the extension functions in its text."""
 
     program: Any
     functions: Mapping[str, Callable[..., Any]]
@@ -54,7 +54,7 @@ def _compiled(text: str) -> _Compiled:
 
 
 def problem(text: str) -> str | None:
-    """What is wrong with an expression's syntax, or None."""
+    """Return the problem of an expression's syntax, or None."""
     try:
         _compiled(text)
     except ValueError as error:
@@ -63,7 +63,7 @@ def problem(text: str) -> str | None:
 
 
 def evaluate(text: str, variables: Mapping[str, Any]) -> Any:
-    """The value of an expression.
+    """Return the value of an expression.
 
     Raises:
         EvaluationError: it does not parse, or fails with these variables.
@@ -82,7 +82,7 @@ def _number(amount: Fraction) -> float | int:
 
 
 def _quantity(text: str) -> float | int:
-    """A quantity is a plain number here: its comparisons are those of numbers."""
+    """Return a quantity as a plain number, so that comparisons are those of numbers."""
     return _number(quantities.value(text))
 
 

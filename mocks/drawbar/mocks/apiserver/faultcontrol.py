@@ -1,10 +1,10 @@
-"""The faults over HTTP, for tests and tools in other processes; only callers in ``system:masters`` may use it.
+"""The control of faults over HTTP, for tests and tools in other processes; only ``system:masters`` may use it.
 
-This is the double's own endpoint and in no real server:
+Real servers do not have this endpoint:
 
 | request | effect |
 |---|---|
-| ``GET /mocks/drawbar.dev/v1/faults`` | the faults in force: ``{"faults": [{"id", "met", "struck", "fault"}]}`` |
+| ``GET /mocks/drawbar.dev/v1/faults`` | the active faults: ``{"faults": [{"id", "met", "struck", "fault"}]}`` |
 | ``POST /mocks/drawbar.dev/v1/faults`` | add one fault, or several as ``{"faults": [...]}``; answers with them |
 | ``DELETE /mocks/drawbar.dev/v1/faults`` | lift all |
 | ``DELETE /mocks/drawbar.dev/v1/faults/ID`` | lift one |
@@ -35,11 +35,11 @@ PREFIX = "/mocks/drawbar.dev/v1/"
 
 
 class InvalidFaultsError(ValueError):
-    """Faults that cannot be read; the text is one sentence."""
+    """The faults cannot be decoded; the text is one sentence."""
 
 
 class Control:
-    """Answers the requests to the endpoint."""
+    """The handler of requests to the endpoint."""
 
     def __init__(self, active: Faults, restart: Callable[[asyncio.BaseTransport | None], None]) -> None:
         """Add to and lift from ``active``; ``restart`` drops all connections but one."""
@@ -91,10 +91,10 @@ class Control:
 
 
 def parse(document: Any) -> list[Fault]:
-    """The faults in a decoded document: one fault, a list of them, or ``{"faults": [...]}``.
+    """Return the faults in a decoded document: one fault, a list of them, or ``{"faults": [...]}``.
 
     Raises:
-        InvalidFaultsError: names the first mistake and where it is.
+        InvalidFaultsError: the document is invalid; the message names the first mistake and its place.
     """
     if isinstance(document, dict) and "faults" in document and "effect" not in document:
         document = document["faults"]
@@ -106,10 +106,10 @@ def parse(document: Any) -> list[Fault]:
 
 
 def load(path: Path) -> list[Fault]:
-    """The faults in a YAML or JSON file.
+    """Return the faults in a YAML or JSON file.
 
     Raises:
-        InvalidFaultsError: names the file and the first mistake.
+        InvalidFaultsError: the file is invalid; the message names it and the first mistake.
         OSError: the file cannot be read.
     """
     try:

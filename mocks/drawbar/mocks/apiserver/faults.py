@@ -1,4 +1,4 @@
-"""Faults that a test or an operator switches on: which requests they strike, how often, and what they do.
+"""Faults for tests and operators: the requests that they strike, the number of strikes, and the effect.
 
 A ``Fault`` is a value with three parts: ``select`` says whom it strikes, ``when`` how often, ``effect`` what
 happens.  ``Faults`` holds those in force; ``add`` returns a ``Handle`` that counts and can be lifted again.  The
@@ -35,9 +35,9 @@ _LONGEST_SECONDS = 3_600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A request as a selection sees it; what a request does not have is empty.
+    """A request in a selection; absent parts are empty.
 
-    For a path that is no resource's, ``verb`` is the method in lower case and the rest is empty.
+    For a path without a resource, ``verb`` is the method in lower case and the rest is empty.
     """
 
     user: str
@@ -50,23 +50,25 @@ class Asked:
     manager: str = ""
 
     def about(self, item: Json) -> Asked:
-        """The same request, about one of the objects that a watch reports."""
+        """Return the same request about an object in a watch event."""
         metadata = item.get("metadata") or {}
         return replace(self, namespace=metadata.get("namespace") or "", name=metadata.get("name") or "")
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Which requests: every field is one or more globs, separated by commas; ``*`` is everything and nothing.
+    """A selection of requests.
+
+    Every field is one or more globs, separated by commas; ``*`` also matches the empty string.
 
     Attributes:
-        user: the user name (the administrator's is ``kubernetes-admin``).
+        user: the user name; the administrator's is ``kubernetes-admin``.
         verb: ``get``, ``list``, ``watch``, ``create``, ``update``, ``patch``, ``delete``, ``deletecollection``.
         group: the API group; the empty string is the core group.
         resource: the plural name.
-        subresource: ``status``, say; the empty string selects the requests to the object itself.
-        namespace: of the object.
-        name: of the object; of a creation, the name in its body.  For effects on events, the event's object.
-        manager: the field manager, or what the server makes of the User-Agent.
+        subresource: for example ``status``; the empty string selects the requests to the object itself.
+        namespace: the object's namespace.
+        name: the object's name; for a creation, the name in its body; for effects on events, the event's object.
+        manager: the field manager; without one, the name in the User-Agent.
     """
 
     user: str = "*"
@@ -79,7 +81,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     manager: str = "*"
 
     def covers(self, asked: Asked) -> bool:
-        """Whether a request is among them."""
+        """Return true if the selection contains the request."""
         return all(
             pattern == "*" or any(fnmatchcase(value, glob.strip()) for glob in pattern.split(","))
             for pattern, value in (
@@ -96,14 +98,14 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Occasions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Which of the selected requests (or watches, or events) are struck.
+    """The occasions for strikes among the selected requests, watches or events.
 
     Attributes:
-        skip: so many pass first.
-        every: then every so-manieth is a candidate, beginning with the first.
-        probability: with which a candidate is struck.
-        seed: of the generator that draws the probability.
-        times: strikes at most; None is no limit.
+        skip: the number of matches that pass first.
+        every: the interval of candidates among the later matches, beginning with the first.
+        probability: the probability of a strike for a candidate.
+        seed: the seed of the random generator.
+        times: the maximum number of strikes; None for no limit.
     """
 
     skip: int = 0
@@ -126,7 +128,7 @@ class _Effect(
 
 
 class Latency(_Effect, frozen=True, kw_only=True, tag="latency"):
-    """The request is carried out, or with ``after`` answered, so many seconds later."""
+    """The request is carried out, or with ``after`` answered, this many seconds later."""
 
     seconds: float
     after: bool = False
@@ -136,15 +138,15 @@ class Latency(_Effect, frozen=True, kw_only=True, tag="latency"):
 
 
 class Refusal(_Effect, frozen=True, kw_only=True, tag="refusal"):
-    """The request is answered with an error; with ``after`` it was carried out all the same.
+    """The request is answered with an error; with ``after`` it was carried out nevertheless.
 
-    A 429 carries ``Retry-After`` and is plain text and no Status, as that of the real server's flow control.
+    A 429 carries ``Retry-After`` and is plain text instead of a Status, as from the real server's flow control.
 
     Attributes:
         code: the HTTP status, 400 to 599.
-        message: instead of the real server's words.
-        retry_after: seconds for the header ``Retry-After``; a 429 has 1 without it.
-        after: refuse once the request has been carried out; of a watch, this is the same as before.
+        message: a message instead of the real server's.
+        retry_after: the seconds of the header ``Retry-After``; the default for a 429 is 1.
+        after: true to refuse after carrying out the request; for a watch it makes no difference.
     """
 
     code: int
@@ -160,7 +162,7 @@ class Refusal(_Effect, frozen=True, kw_only=True, tag="refusal"):
 
 
 class Disconnect(_Effect, frozen=True, kw_only=True, tag="disconnect"):
-    """The connection breaks without an answer; with ``after`` the request was carried out all the same."""
+    """The connection breaks without an answer; with ``after`` the request was carried out nevertheless."""
 
     after: bool = False
 
@@ -168,16 +170,16 @@ class Disconnect(_Effect, frozen=True, kw_only=True, tag="disconnect"):
 class Partition(_Effect, frozen=True, kw_only=True, tag="partition"):
     """Requests hang until the fault is lifted, and are then carried out; watches fall silent without closing.
 
-    A request hangs no longer than the server's own limit for requests; then its connection breaks.  Watches that
-    are open already are cut off too, whatever ``when`` says, and receive what they missed once it is lifted.
+    A request hangs no longer than the server's own limit for requests; then its connection breaks. Open watches are
+    cut off too, whatever ``when`` contains. They receive the missed events once the fault is lifted.
     """
 
 
 class DroppedWatch(_Effect, frozen=True, kw_only=True, tag="dropped-watch"):
-    """A watch ends after so many events; ``when`` counts watches, those already open included.
+    """A watch ends after this many events; ``when`` counts watches, including those already open.
 
-    ``abort`` breaks the connection, ``close`` ends the stream as a timeout does, ``expired`` sends an ERROR event
-    with a 410 first.
+    ``abort`` breaks the connection, ``close`` ends the stream as a timeout does, ``expired`` first sends an ERROR
+    event with a 410.
     """
 
     events: int = 0
@@ -189,7 +191,7 @@ class DroppedWatch(_Effect, frozen=True, kw_only=True, tag="dropped-watch"):
 
 
 class DuplicatedEvents(_Effect, frozen=True, kw_only=True, tag="duplicated-events"):
-    """A watch event is sent several times over; ``when`` counts events."""
+    """A watch event is sent several times; ``when`` counts events."""
 
     copies: int = 1
 
@@ -199,7 +201,7 @@ class DuplicatedEvents(_Effect, frozen=True, kw_only=True, tag="duplicated-event
 
 
 class DelayedEvents(_Effect, frozen=True, kw_only=True, tag="delayed-events"):
-    """A watch event is sent so many seconds later, and with it all that follow; ``when`` counts events."""
+    """A watch event, and all later ones, are delayed by this many seconds; ``when`` counts events."""
 
     seconds: float
 
@@ -213,7 +215,7 @@ Effect: TypeAlias = (
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Something that goes wrong on purpose; ``name`` is for people."""
+    """A deliberate fault; ``name`` is for people."""
 
     effect: Effect
     select: Selection = Selection()
@@ -222,18 +224,18 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Handle:
-    """A fault in force.
+    """An active fault.
 
     Attributes:
-        id: unique on this server.
-        fault: what it is.
-        met: how many requests, watches or events it selected so far.
-        struck: how many of them it struck.
-        lifted: set once it is no longer in force.
+        id: its unique id on this server.
+        fault: the fault.
+        met: the number of selected requests, watches or events so far.
+        struck: the number of strikes so far.
+        lifted: set once it is no longer active.
     """
 
     def __init__(self, identity: str, fault: Fault, forget: Callable[[Handle], None]) -> None:
-        """Come into force."""
+        """Start the fault."""
         self.id = identity
         self.fault = fault
         self.met = 0
@@ -243,16 +245,16 @@ class Handle:
         self._chance = random.Random(fault.when.seed)  # noqa: S311 - repeatable on purpose
 
     def lift(self) -> None:
-        """Take it out of force; what waits because of it goes on.  Lifting twice is harmless."""
+        """Lift the fault; waiting requests continue. Lifting twice is harmless."""
         self.lifted.set()
         self._forget(self)
 
     def covers(self, asked: Asked) -> bool:
-        """Whether it selects a request; nothing is counted."""
+        """Return true if it selects a request, without counting it."""
         return not self.lifted.is_set() and self.fault.select.covers(asked)
 
     def strikes(self, asked: Asked) -> bool:
-        """Count a request, watch or event if it is selected, and say whether it is struck."""
+        """Count a selected request, watch or event; return true if it is struck."""
         if not self.covers(asked):
             return False
         when = self.fault.when
@@ -267,20 +269,20 @@ class Handle:
 
 
 class Faults:
-    """All faults in force on a server."""
+    """All active faults of a server."""
 
     def __init__(self) -> None:
-        """Start without any."""
+        """Start without faults."""
         self._handles: dict[str, Handle] = {}
         self._listeners: dict[Callable[[Handle], None], None] = {}
         self._count = 0
         self.closed = False
 
     def add(self, fault: Fault) -> Handle:
-        """Bring a fault into force, for open watches too.
+        """Add a fault, for open watches too; return its handle.
 
         Raises:
-            ValueError: too many are in force.
+            ValueError: too many faults are active.
         """
         if len(self._handles) >= FAULT_LIMIT:
             raise ValueError(f"{FAULT_LIMIT} faults are in force already; lift some first")
@@ -292,7 +294,7 @@ class Faults:
         return handle
 
     def get(self, identity: str) -> Handle | None:
-        """The fault of that id, while it is in force."""
+        """Return the active fault of that id, or None."""
         return self._handles.get(identity)
 
     def clear(self) -> None:
@@ -301,12 +303,12 @@ class Faults:
             handle.lift()
 
     def close(self) -> None:
-        """Lift every fault because the server stops: what hangs is dropped instead of carried out."""
+        """Lift every fault at the server's stop: hanging requests are dropped instead of carried out."""
         self.closed = True
         self.clear()
 
     def striking(self, asked: Asked) -> list[Handle]:
-        """The faults that strike an arriving request; every one that selects it is counted."""
+        """Return the faults that strike an arriving request; count it for every fault that selects it."""
         watching = (DroppedWatch, DuplicatedEvents, DelayedEvents)
         return [
             handle
@@ -315,11 +317,11 @@ class Faults:
         ]
 
     def listen(self, listener: Callable[[Handle], None]) -> None:
-        """Tell an open watch of every fault that comes into force."""
+        """Notify an open watch of every new fault."""
         self._listeners[listener] = None
 
     def unlisten(self, listener: Callable[[Handle], None]) -> None:
-        """The watch has ended."""
+        """Stop the notifications of an ended watch."""
         self._listeners.pop(listener, None)
 
     def __iter__(self) -> Iterator[Handle]:

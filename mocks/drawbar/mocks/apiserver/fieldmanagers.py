@@ -1,4 +1,4 @@
-"""Field managers of a request: server-side apply and updates, with errors as the API words them."""
+"""The field managers of a request: server-side apply and updates, with errors in the API's words."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SERVER_FIELDS = (
 
 
 def schema_of(call: Call) -> schemas.Schema:
-    """The merge structure of the request's resource and version."""
+    """Return the merge structure of the request's resource and version."""
     return call.resource.merge_schema(call.version)
 
 
 def merged(
     call: Call, old: Json, config: Json, owners: ownership.Owners, *, force: bool
 ) -> tuple[Json, ownership.Owners]:
-    """The stored object with a configuration applied, and its owners.
+    """Return the stored object with a configuration applied, and its owners.
 
     Raises:
         ApiError: 409 (conflicts) or 500 (fields or items that the schema does not admit).
@@ -61,7 +61,7 @@ def merged(
 
 
 def own_part(call: Call, config: Json) -> Json:
-    """What of a configuration this endpoint can set; the rest is neither merged nor owned."""
+    """Return the part of a configuration that this endpoint can set; the rest is neither merged nor owned."""
     if call.subresource == "status":
         identity = {key: value for key, value in config["metadata"].items() if key in ("name", "namespace")}
         return {"metadata": identity, **({"status": config["status"]} if "status" in config else {})}
@@ -75,7 +75,7 @@ def own_part(call: Call, config: Json) -> Json:
 
 
 def owned(call: Call, old: Json, new: Json, owners: ownership.Owners | None) -> Json:
-    """The object with up-to-date ``managedFields``."""
+    """Return the object with up-to-date ``managedFields``."""
     schema = schema_of(call)
     try:
         if owners is None:
@@ -104,7 +104,7 @@ def owned(call: Call, old: Json, new: Json, owners: ownership.Owners | None) -> 
 
 
 def _writable(call: Call, old: Json, new: Json) -> Json:
-    """The new object as far as this endpoint can write it: no manager owns a default of the status."""
+    """Return the part of the new object that this endpoint can write. No manager then owns defaults of the status."""
     if call.subresource or "status" not in call.resource.subresources:
         return new
     kept = {"status": old["status"]} if "status" in old else {}

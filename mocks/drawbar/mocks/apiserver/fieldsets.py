@@ -1,8 +1,8 @@
-"""Who owns which field: sets of paths, and their form in ``metadata.managedFields``.
+"""Ownership of fields: sets of paths, and their form in ``metadata.managedFields``.
 
-A path is a tuple of elements in the wire form of FieldsV1: ``f:name`` for a map key, ``k:{...}`` for an
-item of a keyed list (its keys as compact, sorted JSON) and ``v:...`` for a member of a set.  A set of
-owned fields is a frozenset of such paths.  Nothing here does I/O.
+A path is a tuple of elements in the wire form of FieldsV1: ``f:name`` for a map key, ``k:{...}`` for an item of a
+keyed list (its keys as compact, sorted JSON) and ``v:...`` for a member of a set. A set of owned fields is a frozenset
+of such paths. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
 
-# Ownership of these is never recorded: they name the object or belong to the server.
+# These fields name the object or belong to the server, so their ownership is not recorded.
 UNOWNED: FieldSet = frozenset(
     [("f:apiVersion",), ("f:kind",)]
     + [
@@ -44,7 +44,7 @@ class KeylessItemError(ValueError):
 
 
 def item_element(schema: Schema, item: Any) -> str:
-    """The path element of an item of a keyed list; absent keys are left out, as optional ones may be.
+    """Return the path element of an item of a keyed list; absent keys are omitted, because keys may be optional.
 
     Raises:
         KeylessItemError: the item has none of the list's keys.
@@ -57,12 +57,12 @@ def item_element(schema: Schema, item: Any) -> str:
 
 
 def value_element(value: Any) -> str:
-    """The path element of a member of a set."""
+    """Return the path element of a member of a set."""
     return "v:" + json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def from_value(value: Any, schema: Schema) -> FieldSet:
-    """All fields that a value sets: its leaves, and the keyed items themselves.
+    """Return all fields set by a value: its leaves, and the keyed items themselves.
 
     Raises:
         KeylessItemError: a keyed list has an item without keys.
@@ -87,7 +87,7 @@ def _walk(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
 
 
 def changes(old: Any, new: Any, schema: Schema) -> tuple[FieldSet, FieldSet]:
-    """What an update touched: (fields added or changed, fields removed).  Equal subtrees cost nothing.
+    """Return the changes of an update: (fields added or changed, fields removed). Equal subtrees cost nothing.
 
     Raises:
         KeylessItemError: a keyed list has an item without keys.
@@ -125,7 +125,7 @@ def _itself(element: str, path: Path) -> set[Path]:
 
 
 def _children(value: Any, schema: Schema, path: Path) -> dict[str, tuple[Schema, Any]] | None:
-    """The places below a container, or None for a leaf."""
+    """Return the places below a container, or None for a leaf."""
     if schema.kind == "map" and isinstance(value, dict) and (value or not path):
         return {f"f:{key}": (schema.child(key, inner), inner) for key, inner in value.items()}
     if schema.kind == "list-map" and isinstance(value, list):
@@ -136,12 +136,12 @@ def _children(value: Any, schema: Schema, path: Path) -> dict[str, tuple[Schema,
 
 
 def with_parents(paths: Iterable[Path]) -> FieldSet:
-    """The set together with every ancestor of its members."""
+    """Return the set with every ancestor of its members."""
     return frozenset(path[:length] for path in paths for length in range(1, len(path) + 1))
 
 
 def encode(paths: FieldSet) -> Json:
-    """The set as a FieldsV1 object."""
+    """Return the set as a FieldsV1 object."""
     root: Json = {}
     parents = {path[:length] for path in paths for length in range(1, len(path))}
     for path in sorted(paths):
@@ -154,7 +154,7 @@ def encode(paths: FieldSet) -> Json:
 
 
 def decode(fields: Json) -> FieldSet:
-    """The set that a FieldsV1 object describes."""
+    """Return the set of a FieldsV1 object."""
     return frozenset(_decode(fields, ()))
 
 
@@ -167,7 +167,7 @@ def _decode(node: Json, path: Path) -> Iterator[Path]:
 
 
 def readable(path: Path) -> str:
-    """A path as conflict messages show it: ``.status.devices[device="d",driver="x"].conditions``."""
+    """Return a path as in conflict messages: ``.status.devices[device="d",driver="x"].conditions``."""
     text = ""
     for element in path:
         kind, _, rest = element.partition(":")
@@ -182,7 +182,7 @@ def readable(path: Path) -> str:
 
 
 def remove(value: Any, schema: Schema, paths: FieldSet) -> Any:
-    """A copy of the value without the places in ``paths``; containers that become empty go too."""
+    """Return a copy of the value without the places in ``paths``; containers that become empty go too."""
     return _remove(value, schema, (), paths, with_parents(paths))
 
 

@@ -1,17 +1,16 @@
-"""Owner references: who depends on whom, and which dependents go when an owner has gone.
+"""Owner references: the dependents of an owner, and their deletion after it.
 
-As the garbage collector of kube-controller-manager decides: a reference holds an object only if an object of
-that kind and name exists (in the dependent's own namespace, or cluster-wide) and has the reference's uid.  An
-object with references of which none holds is deleted; of one that another owner still holds, the dead
-references are removed.  A real cluster does this a moment after the write that causes it, here it is done
-before that write is answered: no driver may rely on either.
+The decisions are those of kube-controller-manager's garbage collector. A reference holds an object only if there is an
+object of that kind, name and uid in the dependent's namespace, or cluster-wide. An object whose references all fail to
+hold is deleted. If another owner still holds it, only the dead references are removed. A real cluster does this a
+moment after the causing write; here it happens before the answer. No driver may rely on either.
 
-``Orphan`` takes the references away before the owner goes; ``Foreground`` keeps the owner until the
-dependents with ``blockOwnerDeletion`` are gone.  A reference to a kind that is not served, and one from a
-cluster-wide object to a namespaced kind, can not be resolved, and such an object is never collected.
+``Orphan`` removes the references before the owner goes. ``Foreground`` keeps the owner until the dependents with
+``blockOwnerDeletion`` are gone. A reference to an unserved kind, or from a cluster-wide object to a namespaced kind,
+cannot be resolved. Such an object is never collected.
 
-Not emulated: the permission that setting ``blockOwnerDeletion`` needs (an admission plugin that is off by
-default), the Warning Event about references across namespaces, and cycles of foreground deletions.
+Limits: no permission check for ``blockOwnerDeletion`` (an admission plugin that is off by default), no Warning Event
+about references across namespaces, and no cycles of foreground deletions.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ FOREGROUND = "foregroundDeletion"
 
 
 class Hold(Enum):
-    """What a reference does for its object."""
+    """The state of a reference."""
 
     SOLID = "the owner exists"
     WAITING = "the owner exists and waits for its dependents to go"
@@ -40,14 +39,14 @@ class Hold(Enum):
 
 
 class Graph:
-    """Which objects name an owner, by the owner's uid."""
+    """The dependents by their owner's uid."""
 
     def __init__(self) -> None:
         """Start without dependents."""
         self._dependents: dict[str, set[Place]] = {}
 
     def follow(self, where: StorageKey, old: Json | None, new: Json | None) -> None:
-        """Take note of a write."""
+        """Record a write."""
         before, after = owner_uids(old), owner_uids(new)
         for uid in before - after:
             places = self._dependents.get(uid, set())
@@ -58,22 +57,22 @@ class Graph:
             self._dependents.setdefault(uid, set()).add((where, key_of(new or {})))
 
     def dependents(self, uid: str) -> list[Place]:
-        """The objects that name an owner, in a stable order."""
+        """Return the dependents of an owner, in a stable order."""
         return sorted(self._dependents.get(uid, ()))
 
 
 def references(item: Json | None) -> list[Json]:
-    """The owner references of an object."""
+    """Return the owner references of an object."""
     return list(((item or {}).get("metadata") or {}).get("ownerReferences") or ())
 
 
 def owner_uids(item: Json | None) -> set[str]:
-    """The uids of an object's owners."""
+    """Return the uids of an object's owners."""
     return {reference.get("uid", "") for reference in references(item)}
 
 
 def hold(reference: Json, dependent: Json, store: Store, catalogue: Catalogue) -> Hold:
-    """What one reference does for its object."""
+    """Return the state of one reference."""
     group, _, version = reference.get("apiVersion", "").rpartition("/")
     resource = _kind(catalogue, group, version, reference.get("kind", ""))
     namespace = dependent["metadata"].get("namespace", "")
@@ -96,7 +95,7 @@ def _kind(catalogue: Catalogue, group: str, version: str, kind: str) -> Resource
 
 
 def with_policy(item: Json, policy: str) -> Json:
-    """The object with the finalizers that a propagation policy puts on it (empty: none given)."""
+    """Return the object with the finalizers of a propagation policy (empty: none given)."""
     metadata = item["metadata"]
     held = list(metadata.get("finalizers") or ())
     if not policy:
@@ -109,20 +108,20 @@ def with_policy(item: Json, policy: str) -> Json:
 
 
 def without(item: Json, finalizers: list[str]) -> Json:
-    """The object with only these finalizers."""
+    """Return the object with only these finalizers."""
     metadata = {key: value for key, value in item["metadata"].items() if key != "finalizers"}
     return {**item, "metadata": {**metadata, **({"finalizers": finalizers} if finalizers else {})}}
 
 
 def released_from(item: Json, uids: set[str]) -> Json:
-    """The object without its references to some owners."""
+    """Return the object without its references to some owners."""
     kept = [reference for reference in references(item) if reference.get("uid") not in uids]
     metadata = {key: value for key, value in item["metadata"].items() if key != "ownerReferences"}
     return {**item, "metadata": {**metadata, **({"ownerReferences": kept} if kept else {})}}
 
 
 def blocking(places: list[Place], uid: str, store: Store) -> Iterator[Place]:
-    """The dependents for which an owner in foreground deletion has to wait."""
+    """Yield the dependents that block an owner in foreground deletion."""
     for where, key in places:
         item = store.collection(where).items.get(key)
         if any(r.get("uid") == uid and r.get("blockOwnerDeletion") for r in references(item)):

@@ -1,9 +1,8 @@
-"""What every request passes before it is handled: the faults in force, the limit on its time, and its body.
+"""The common steps before every request: active faults, the time limit, and the body.
 
-A request that takes longer than the limit (a half-sent body, say) is answered as the real server does it, with a
-504; watches are exempt once they are open.  The body is read here, once for all: a body that breaks off or breaks
-the rules of HTTP is the client's mistake.  Not emulated: the query parameter ``timeout``, and a limit on the time
-that a client takes for sending its headers.
+A request over the time limit, such as a half-sent body, is answered with a 504 as by the real server. Open watches are
+exempt. The body is read here, once for all. A body that breaks off or violates HTTP is the client's error. Limits: no
+query parameter ``timeout``, and no time limit for a client's headers.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _THROTTLED = "Too many requests, please try again later."
 
 
 class _CutError(Exception):
-    """The connection ends without an answer."""
+    """The connection must end without an answer."""
 
 
 class Gate:
@@ -49,7 +48,7 @@ class Gate:
         *,
         request_seconds: float,
     ) -> None:
-        """Let requests through to ``handler``, unless ``active`` faults strike them."""
+        """Pass requests to ``handler``, unless ``active`` faults strike them."""
         self._handler = handler
         self._faults = active
         self._users = users
@@ -106,7 +105,7 @@ class Gate:
             return Asked(user=user, verb=request.method.lower())
         try:
             verb = visits.verb_of(request, target)
-        except errors.ApiError:  # a method of another world; the handler refuses it
+        except errors.ApiError:  # an unknown method; the handler refuses it
             verb = request.method.lower()
         agent = request.headers.get("User-Agent", "").split("/")[0]
         return Asked(
@@ -121,7 +120,7 @@ class Gate:
         )
 
     async def _named(self, request: web.Request, asked: Asked) -> Asked:
-        """A creation carries its name in the body, which is decoded only if a fault asks for names."""
+        """Return a creation with the name in its body; the body is decoded only if a fault selects names."""
         if asked.verb != "create" or asked.name or all(h.fault.select.name == "*" for h in self._faults):
             return asked
         accepted = (requests.JSON_TYPE, requests.YAML_TYPE)
@@ -136,7 +135,7 @@ class Gate:
     async def _before(
         self, asked: Asked, struck: list[Handle], limit: asyncio.Timeout
     ) -> web.Response | None:
-        """Carry out what happens before the request; an answer if it is refused."""
+        """Carry out the faults before the request; return an answer if it is refused."""
         for handle in struck:
             match handle.fault.effect:
                 case faults.Latency(after=False, seconds=seconds):
@@ -160,7 +159,7 @@ class Gate:
     async def _after(
         self, asked: Asked, struck: list[Handle], response: web.StreamResponse
     ) -> web.StreamResponse:
-        """The answer to a request that was carried out."""
+        """Return the answer after the request, changed by its faults."""
         for handle in struck:
             match handle.fault.effect:
                 case faults.Latency(after=True, seconds=seconds):
@@ -175,7 +174,7 @@ class Gate:
 
 
 def _refusal(effect: faults.Refusal, asked: Asked) -> web.Response:
-    """The answer of a refusal, in the real server's words where the fault has none."""
+    """Return the answer of a refusal, in the real server's words unless the fault has a message."""
     after = effect.retry_after
     if effect.code == 429:
         text = effect.message or _THROTTLED

@@ -1,7 +1,7 @@
-"""What faults do to one open watch: cut it off, end it, repeat its events, or hold them back.
+"""The effects of faults on one open watch: cut it off, end it, repeat its events, or delay them.
 
-``gate`` makes a ``Stream`` for every watch request and leaves it in ``CURRENT``, from where ``streams`` takes it:
-each request is a task with a context of its own.
+``gate`` makes a ``Stream`` for every watch request and puts it into ``CURRENT``, where ``streams`` finds it. This
+works because each request is a task with a context of its own.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Json = dict[str, Any]
 
 
 class Sink(Protocol):
-    """Where the bytes of a watch go: an HTTP response."""
+    """The receiver of a watch's bytes: an HTTP response."""
 
     async def write(self, data: bytes, /) -> None:
         """Send some bytes."""
 
 
 class Stream:
-    """One open watch.  Without faults in force, ``deliver`` writes what it is given and no more."""
+    """One open watch. Without active faults, ``deliver`` only writes its argument."""
 
     def __init__(self, active: Faults, asked: Asked, abort: Callable[[], None]) -> None:
-        """Watch over a request; ``abort`` breaks its connection."""
+        """Start for a request; ``abort`` breaks its connection."""
         self._faults = active
         self._asked = asked
         self._abort = abort
@@ -41,7 +41,7 @@ class Stream:
 
     @contextmanager
     def opened(self, close: Callable[[], None]) -> Iterator[None]:
-        """The watch is open for as long as the context lasts; ``close`` ends it after what was sent."""
+        """Apply faults to the watch until the block ends; ``close`` ends the watch after the sent events."""
         self._close = close
         self._faults.listen(self._meet)
         try:
@@ -86,7 +86,7 @@ class Stream:
                 raise ConnectionAbortedError("the server stopped during a partition")
 
     async def finish(self, response: Sink) -> None:
-        """Send what comes before the end of the stream."""
+        """Send the final event of the stream, if there is one."""
         await self.clearance()
         if self._expired:
             body = errors.expired("the watch was ended by a fault: too old resource version").body()
@@ -110,7 +110,7 @@ class Stream:
         return copies
 
     def _counted(self) -> bool:
-        """Count one event that was sent; whether the watch ends with it."""
+        """Count one sent event; return true if the watch ends with it."""
         for handle in self._left:
             self._left[handle] -= 1
             effect = handle.fault.effect
@@ -128,7 +128,7 @@ class Stream:
 
 
 async def pause(handle: Handle, seconds: float) -> None:
-    """Wait so many seconds, or until the fault is lifted."""
+    """Wait this many seconds, or until the fault is lifted."""
     try:
         async with asyncio.timeout(seconds):
             await handle.lifted.wait()

@@ -1,4 +1,4 @@
-"""The part of JSONPath that printer columns use: fields, indexes, ``[*]`` and ``[?(@.key=="value")]``."""
+"""The subset of JSONPath for printer columns: fields, indexes, ``[*]`` and ``[?(@.key=="value")]``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _DOT = "\0"  # stands for an escaped dot inside a field name
 
 
 def values(item: Any, path: str) -> list[Any]:
-    """Every value that a path reaches; none if a step finds nothing.
+    """Return every value at a path; empty if a step finds nothing.
 
     Raises:
-        ValueError: the path uses something this part does not know.
+        ValueError: the path uses unsupported syntax.
     """
     reached = [item]
     rest = path.strip().strip("{}").replace("\\.", _DOT)

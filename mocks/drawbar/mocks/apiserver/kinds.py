@@ -1,4 +1,4 @@
-"""Which strategy a resource has."""
+"""The strategy of each resource."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _BY_RESOURCE: Mapping[tuple[str, str], type[Strategy]] = MappingProxyType(
 def strategy_for(
     resource: ResourceType, profile: Profile, authorizer: rbac.Authorizer, store: Store
 ) -> Strategy:
-    """The behaviour of a resource."""
+    """Return the strategy of a resource."""
     if resource.custom:
         kind: type[Strategy] = customkinds.Custom
     elif profile.classic and resource.group == RESOURCE_GROUP:

@@ -1,4 +1,4 @@
-"""Writes to the store, and the journal of those from which something has to follow."""
+"""Writes to the store, and the journal of writes with possible consequences."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A write from which something may follow.
+    """A write with possible consequences.
 
-    That is a removal (``new`` is None), or an object with owners or a deletion time stamp.
+    It is a removal (``new`` is None), or a write of an object with owners or a deletion time stamp.
     """
 
     resource: ResourceType
@@ -26,12 +26,12 @@ class Entry:
 
 
 class Ledger:
-    """The way to the store.
+    """The only way to write to the store.
 
     Attributes:
-        graph: which objects name an owner.
-        journal: writes whose consequences ``collector.settle`` has not drawn yet; it does so at the end of the
-            request that made them, so the journal stays short.
+        graph: the dependents of each owner.
+        journal: the writes not yet handled by ``collector.settle``. It runs at the end of each request, so the journal
+            stays short.
     """
 
     def __init__(self, store: Store) -> None:
@@ -41,13 +41,13 @@ class Ledger:
         self._store = store
 
     def adopt(self) -> None:
-        """Take note of the owners in a store that was filled past this ledger."""
+        """Record the owners in a store that was filled without this ledger."""
         for where, collection in self._store.collections().items():
             for item in collection.items.values():
                 self.graph.follow(where, None, item)
 
     def put(self, resource: ResourceType, item: Json) -> Json:
-        """Store an object under a new resourceVersion and return what is stored."""
+        """Store an object under a new resourceVersion and return the stored object."""
         old = self._store.collection(resource.where).items.get(key_of(item))
         stored = self._store.put(resource.where, item)
         owned = garbage.references(old) or garbage.references(stored)

@@ -1,7 +1,7 @@
-"""What the server does by itself after writes: terminating namespaces, and custom resources coming and going.
+"""The server's own work after writes: terminating namespaces, and the start and end of custom resources.
 
-In a real cluster the namespace controller and the CRD controllers do this a moment later; here it happens
-within the write that causes it.
+In a real cluster the namespace controller and the CRD controllers do this a moment later; here it happens within the
+causing write.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _NAMESPACES = ("", "namespaces")
 
 
 def establish(registry: Registry, name: str, now: str) -> Json:
-    """Accept a definition that was written and serve its resource; returns the definition as it is now.
+    """Accept a written definition and serve its resource; return the present definition.
 
-    The answer to a creation still shows it as it was made, as on a real server, which accepts it a moment later.
+    The answer to a creation still shows the unaccepted definition. So does a real server, which accepts it a moment
+    later.
     """
     item = registry.find(DEFINITIONS, "", name)
     if item["metadata"].get("deletionTimestamp"):
@@ -34,7 +35,7 @@ def establish(registry: Registry, name: str, now: str) -> Json:
 
 
 def empty_namespace(registry: Registry, call: Call) -> None:
-    """Delete what a terminating namespace holds; the namespace goes when nothing is left."""
+    """Delete the content of a terminating namespace; the empty namespace goes too."""
     space = registry.store.collection(_NAMESPACES).items.get(("", call.name))
     if space is None or not space["metadata"].get("deletionTimestamp") or call.dry_run:
         return
@@ -58,7 +59,7 @@ def finish_namespace(registry: Registry, name: str) -> None:
 
 
 def empty_definition(registry: Registry, call: Call, definition: Json) -> None:
-    """Delete the objects of a definition that was deleted, and stop serving it when none is left."""
+    """Delete the objects of a deleted definition, and stop serving it once none is left."""
     spec = definition["spec"]
     resource = registry.catalogue.get(spec["group"], spec["names"]["plural"])
     held = registry.store.collection(resource.where).items
@@ -79,7 +80,7 @@ def finish_definition(registry: Registry, resource: ResourceType) -> None:
 
 
 def protect(item: Json) -> Json:
-    """A definition with the finalizer that keeps it while objects exist."""
+    """Return a definition with the finalizer that keeps it while objects exist."""
     metadata = item["metadata"]
     finalizers = metadata.get("finalizers") or []
     if definitions.CLEANUP_FINALIZER in finalizers:
@@ -88,7 +89,7 @@ def protect(item: Json) -> Json:
 
 
 def inner_call(call: Call, resource: ResourceType, namespace: str, name: str) -> Call:
-    """The same request, about another object."""
+    """Return the same request for the deletion of another object."""
     return Call(
         resource=resource,
         version=resource.versions[0],

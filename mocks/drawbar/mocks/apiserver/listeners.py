@@ -1,4 +1,4 @@
-"""The port of a server: opened, closed for a while without losing the number, its connections dropped; and its certificate."""
+"""The port of a server and its certificate. It can close for a while without losing the number, and drop connections."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _logger = logging.getLogger("drawbar.mocks.apiserver.http")
 
 
 class _ClientMistakes(logging.Filter):
-    """Bytes that are no HTTP are answered with 400; a traceback for each would bury what matters."""
+    """A filter for clients' errors: bytes that are not HTTP get a 400, and their tracebacks would hide real errors."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is worth writing."""
+        """Return true if the record is worth writing."""
         error = record.exc_info[1] if record.exc_info else None
         return not isinstance(error, http_exceptions.HttpProcessingError | web.RequestPayloadError)
 
@@ -33,9 +33,9 @@ _logger.addFilter(_ClientMistakes())
 
 
 def issue_certificate(*names: str) -> tuple[bytes, bytes]:
-    """Return a throw-away certificate for these names (``localhost`` and this host's address if none), and its key, as PEM.
+    """Return a temporary certificate for these names and its key, as PEM; by default for ``localhost`` and this host.
 
-    The certificate is followed by that of its authority, so the text serves as a chain and as what clients trust.
+    The authority's certificate follows, so the text serves as a chain and as the clients' trust anchor.
     """
     import trustme  # loads OpenSSL a second time, which takes half a second on a slow machine
 
@@ -57,7 +57,7 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port's number."""
+        """Return the port's number."""
         return int(self._reserve.getsockname()[1])
 
     async def open(self) -> None:
@@ -70,19 +70,19 @@ class Listener:
         await self._site.start()
 
     async def close(self) -> None:
-        """Refuse connections from now on; the port's number stays ours."""
+        """Refuse connections from now on; keep the port's number."""
         if self._site is not None:
             await self._site.stop()
             self._site = None
 
     def drop(self, spared: asyncio.BaseTransport | None = None) -> None:
-        """Break all connections but one; requests in progress are cancelled where they wait."""
+        """Break all connections but one; cancel requests in progress."""
         for transport in self._transports():
             if transport is not spared:
                 transport.abort()
 
     async def stop(self) -> None:
-        """End everything; a TLS client that never says goodbye would otherwise hold its socket for 30 s."""
+        """End everything; otherwise a silent TLS client would hold its socket for 30 s."""
         transports = self._transports()
         await self._runner.cleanup()
         for transport in transports:
@@ -102,7 +102,7 @@ async def listening(
     port: int,
     context: ssl.SSLContext | None,
 ) -> AsyncIterator[Listener]:
-    """Hold a port (0: a free one) for as long as the context lasts; ``open`` then serves ``handler`` on it.
+    """Hold a port (0: a free one) until the block ends; ``open`` then serves ``handler`` on it.
 
     Raises:
         OSError: the port is taken.
@@ -117,7 +117,7 @@ async def listening(
         lingering_time=_LINGERING_SECONDS,
         logger=_logger,
     )
-    # Bound and never listening: while the server is down no other process gets the port.
+    # Bound but never listening, so that no other process gets the port while the server is down.
     listener = Listener(runner, _bound(port), context)
     try:
         await runner.setup()
@@ -127,7 +127,7 @@ async def listening(
 
 
 async def _expected(request: web.Request) -> None:
-    """Ask for the body that a client holds back; any other expectation is refused."""
+    """Ask for a held-back body (``100-continue``); refuse any other expectation."""
     if request.headers.get("Expect", "").lower() != "100-continue":
         raise web.HTTPExpectationFailed
     if request.version >= HttpVersion11:

@@ -1,4 +1,4 @@
-"""Lists: selection, pages, and the versions that a list may ask for."""
+"""Lists: selection, pages, and the versions of lists."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ EXPIRED = "The provided continue parameter is too old to display a consistent li
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Part of a list, and what its metadata says."""
+    """A part of a list, and its metadata."""
 
     items: list[Json]
     metadata: Json
 
 
 def selector(resource: ResourceType, query: Mapping[str, str]) -> selectors.Selector:
-    """The selector that a query asks for.
+    """Return the selector of a query.
 
     Raises:
         ApiError: 400, it is malformed.
@@ -40,7 +40,7 @@ def selector(resource: ResourceType, query: Mapping[str, str]) -> selectors.Sele
 
 
 def page(store: Store, resource: ResourceType, namespace: str, query: Mapping[str, str]) -> Page:
-    """One page of a list, consistent with the first one.
+    """Return one page of a list, consistent with the first one.
 
     Raises:
         ApiError: 400, 410 (continue token or version too old) or 504 (version from the future).

@@ -1,9 +1,9 @@
-"""OpenAPI v3: what ``kubectl explain``, client-side validation and curious clients read.
+"""OpenAPI v3 for ``kubectl explain``, client-side validation and other clients.
 
-Built-in kinds come from the type table, custom ones from their definitions.  Each resource's paths name its
-kind and the parameters of a write, which is what kubectl asks for before it lets the server validate.  As in
-the real server a field is listed whether its feature gate is on or not.  Not emulated: OpenAPI v2, the paths
-of subresources, and the answers of each operation beyond their schema.
+Built-in kinds come from the type table, custom ones from their definitions. Each resource's paths name its kind and
+the parameters of a write; kubectl requires these for server-side validation. As in the real server a field is listed
+whether its feature gate is on or not. Limits: no OpenAPI v2, no paths of subresources, and no answers of operations
+beyond their schema.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _PATCHES = (
 
 
 def index(groups: Mapping[str, list[str]]) -> Json:
-    """The answer of ``/openapi/v3``."""
+    """Return the answer of ``/openapi/v3``."""
     paths = {}
     for name, versions in groups.items():
         for version in versions:
@@ -68,7 +68,7 @@ def index(groups: Mapping[str, list[str]]) -> Json:
 
 
 def document(catalogue: Catalogue, group: str, version: str, profile: Profile) -> Json:
-    """The OpenAPI v3 document of a group and version."""
+    """Return the OpenAPI v3 document of a group and version."""
     types = typetable.table(profile)
     paths: Json = {}
     components: Json = {}
@@ -145,10 +145,10 @@ def _schema(kind: Type, types: TypeTable, components: Json, home: str) -> Json:
 
 
 def _reference(name: str, types: TypeTable, components: Json, home: str) -> Json:
-    """A reference to a type, which is described where its group's types are."""
+    """Return a reference to a type; add the type to the components."""
     key = f"{_SHARED.get(name, home)}.{name.rpartition('.')[2]}"
     if key not in components:
-        components[key] = {}  # a type that holds itself ends here
+        components[key] = {}  # ends the recursion of a type that contains itself
         components[key] = _record(name, types, components, home)
     return {"$ref": f"#/components/schemas/{key}"}
 

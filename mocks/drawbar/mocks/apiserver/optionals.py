@@ -1,9 +1,8 @@
 """CEL's optional syntax, rewritten into calls of one function.
 
-The evaluator parses neither ``a.?b`` nor ``a[?b]``.  Both mean: the field or item as an optional value, none
-if it is absent; every selection that follows is optional too, until ``orValue``, ``hasValue``, ``value`` or
-``or`` ends the chain.  ``a.?b.c[0].orValue('')`` becomes
-``optSelect(optSelect(optSelect(a, "b"), "c"), 0).orValue('')``.
+The evaluator parses neither ``a.?b`` nor ``a[?b]``. Both give an optional value: the field or item, or none if it is
+absent. Later selections are optional too, until ``orValue``, ``hasValue``, ``value`` or ``or`` ends the chain.
+``a.?b.c[0].orValue('')`` becomes ``optSelect(optSelect(optSelect(a, "b"), "c"), 0).orValue('')``.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}", "[?": "]"}
 
 
 def select(value: Any, key: Any) -> Any:
-    """A field or item as an optional value; of an optional value, the field of what it holds."""
+    """Return a field or item as an optional value; for an optional value, that of its content."""
     if isinstance(value, cel.OptionalValue):
         if not value.has_value():
             return value
@@ -40,7 +39,7 @@ def select(value: Any, key: Any) -> Any:
 
 
 def rewritten(text: str) -> str:
-    """The expression without optional syntax; text without it stays as it is.
+    """Return the expression without optional syntax; other text is unchanged.
 
     Raises:
         ValueError: brackets do not match.
@@ -55,7 +54,7 @@ def rewritten(text: str) -> str:
 
 
 def tokens(text: str) -> Iterator[str]:
-    """The tokens of an expression, without comments."""
+    """Yield the tokens of an expression, without comments."""
     for match in _TOKEN.finditer(text.strip()):
         token = match.group("text")
         if not token.startswith("//") and not token.isspace():
@@ -63,7 +62,7 @@ def tokens(text: str) -> Iterator[str]:
 
 
 class _Reader:
-    """Reads tokens, writing selections anew and everything else as it was."""
+    """A reader of tokens that rewrites optional selections only."""
 
     def __init__(self, read: list[str]) -> None:
         """Start at the first token."""
@@ -71,7 +70,7 @@ class _Reader:
         self.position = 0
 
     def expression(self, *, until: tuple[str, ...]) -> str:
-        """Everything up to one of the closing tokens, which is not consumed."""
+        """Return the text up to one of the closing tokens, which is not consumed."""
         parts: list[str] = []
         while self.position < len(self.tokens) and self.tokens[self.position] not in until:
             token = self.tokens[self.position]
@@ -94,7 +93,7 @@ class _Reader:
         return self.tokens[self.position] if self.position < len(self.tokens) else ""
 
     def _enclosed(self, opening: str) -> str:
-        """What stands between brackets, of which the opening one was consumed."""
+        """Return the text between brackets; the opening one is already consumed."""
         inner = self.expression(until=(_CLOSING[opening],))
         if self._peek() != _CLOSING[opening]:
             raise ValueError(f"Syntax error: missing {_CLOSING[opening]!r}")

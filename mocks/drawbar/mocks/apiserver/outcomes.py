@@ -1,4 +1,4 @@
-"""Small facts about stored objects: names, generations, and when a deleted object may go."""
+"""Rules about stored objects: names, generations, and the removal of deleted objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME_ATTEMPTS = 8
 
 
 def generated_name(base: str, namespace: str, taken: Container[tuple[str, str]]) -> str:
-    """A name that starts with ``base`` (cut to 58 characters) and ends with five random ones."""
+    """Return a name of ``base`` (cut to 58 characters) and five random characters."""
     name = base
     for _ in range(_NAME_ATTEMPTS):
         name = base[:_NAME_BASE_LIMIT] + "".join(secrets.choice(_NAME_ALPHABET) for _ in range(5))
@@ -26,13 +26,13 @@ def generated_name(base: str, namespace: str, taken: Container[tuple[str, str]])
 
 
 def content(item: Json, resource: ResourceType) -> Json:
-    """What generation counts: everything but metadata, and the status where it is a subresource."""
+    """Return the part counted by generation: everything but metadata, and the status if it is a subresource."""
     ignored = {"metadata", "status"} if "status" in resource.subresources else {"metadata"}
     return {key: value for key, value in item.items() if key not in ignored}
 
 
 def released(resource: ResourceType, item: Json) -> bool:
-    """Whether a marked object may go: no finalizer holds it, and no kubelet still runs it."""
+    """Return true if a marked object can go: it has no finalizers, and no kubelet still runs it."""
     metadata = item["metadata"]
     if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
         return False
@@ -40,7 +40,7 @@ def released(resource: ResourceType, item: Json) -> bool:
 
 
 def grace_seconds(resource: ResourceType, item: Json, asked: int | None) -> int:
-    """Seconds a pod on a node is given; everything else goes at once."""
+    """Return the grace period of a pod on a node, in seconds; 0 for everything else."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
     if (
         resource.where != ("", "pods")
@@ -52,13 +52,13 @@ def grace_seconds(resource: ResourceType, item: Json, asked: int | None) -> int:
 
 
 def later(now: str, seconds: int) -> str:
-    """A time stamp some seconds after another."""
+    """Return a time stamp ``seconds`` after another."""
     moment = datetime.fromisoformat(now) + timedelta(seconds=seconds)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def without_nulls(value: Any) -> Any:
-    """The value without map keys that are ``null``, at any depth."""
+    """Return the value without ``null`` map keys, at any depth."""
     if isinstance(value, dict):
         return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, list):

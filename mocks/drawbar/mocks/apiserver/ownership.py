@@ -1,7 +1,7 @@
-"""Field managers: ``metadata.managedFields`` read, written and kept up to date.
+"""Field managers: the content of ``metadata.managedFields``.
 
-An update gives its manager every field that it changed and takes from all managers what it removed.  An
-owner whose set becomes empty disappears.
+An update gives its manager every changed field, and removes the removed fields from all managers. An owner without
+fields disappears.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manager:
-    """Who writes: the name a client chose, how it writes (``Apply`` or ``Update``), and to which part."""
+    """A writer: the client's chosen name, the operation (``Apply`` or ``Update``), and the subresource."""
 
     name: str
     operation: str
@@ -39,7 +39,7 @@ Owners = tuple[Owner, ...]
 
 
 def read(entries: Iterable[Json] | None) -> Owners:
-    """The owners that ``metadata.managedFields`` lists."""
+    """Return the owners in ``metadata.managedFields``."""
     return tuple(
         Owner(
             manager=Manager(
@@ -56,7 +56,7 @@ def read(entries: Iterable[Json] | None) -> Owners:
 
 
 def written(owners: Owners) -> list[Json]:
-    """The owners as ``metadata.managedFields``."""
+    """Return the owners as ``metadata.managedFields``."""
     entries: list[Json] = []
     for owner in owners:
         entry: Json = {
@@ -74,12 +74,12 @@ def written(owners: Owners) -> list[Json]:
 
 
 def find(owners: Owners, manager: Manager) -> Owner | None:
-    """The entry of one manager."""
+    """Return the entry of one manager, or None."""
     return next((owner for owner in owners if owner.manager == manager), None)
 
 
 def without(owners: Owners, removed: fieldsets.FieldSet) -> Owners:
-    """The owners after some fields ceased to exist."""
+    """Return the owners without the removed fields."""
     if not removed:
         return owners
     kept = (replace(owner, fields=owner.fields - removed) for owner in owners)
@@ -89,7 +89,7 @@ def without(owners: Owners, removed: fieldsets.FieldSet) -> Owners:
 def after_update(
     owners: Owners, old: Json, new: Json, schema: Schema, *, manager: Manager, api_version: str, now: str
 ) -> Owners:
-    """The owners after ``manager`` replaced ``old`` by ``new``.
+    """Return the owners after ``manager`` replaced ``old`` by ``new``.
 
     Raises:
         fieldsets.KeylessItemError: a keyed list has an item without keys.

@@ -130,7 +130,7 @@ def _operate(document: Any, operation: Json, number: int) -> Any:
         case "add":
             return _put(document, path, copy.deepcopy(operation["value"]), number, insert=True)
         case "replace":
-            # As the library of the real server: only what holds the key must be there, where it is a map.
+            # As in the real server's library, the parent must exist, but the key of a map need not.
             _get(document, path[:-1], number)
             return _put(document, path, copy.deepcopy(operation["value"]), number, insert=False)
         case "remove":

@@ -1,16 +1,15 @@
-"""ValidatingAdmissionPolicies: which of them concern a write, and what they say to it.
+"""ValidatingAdmissionPolicies: the policies for a write, and their verdicts.
 
-A policy counts where a binding names it.  Its ``matchConstraints``, the binding's ``matchResources`` and its
-``matchConditions`` must fit; then every validation must hold.  Expressions see ``object``, ``oldObject``,
-``request`` (with ``userInfo`` and its ``extra``, where the node of a service account's token stands),
-``namespaceObject`` and ``variables``.
+A policy applies if a binding names it. Its ``matchConstraints``, the binding's ``matchResources`` and its
+``matchConditions`` must match; then every validation must hold. Expressions see ``object``, ``oldObject``, ``request``
+(with ``userInfo`` and its ``extra``, which has the node of a service account's token), ``namespaceObject`` and
+``variables``.
 
-A policy with ``paramKind`` is judged once for each object that the binding's ``paramRef`` finds; where it finds none,
-``parameterNotFoundAction`` decides, and where there is no such kind the failure policy does.
+A policy with ``paramKind`` is evaluated once for each object found by the binding's ``paramRef``. If there is none,
+``parameterNotFoundAction`` decides. If the kind is unknown, the failure policy decides.
 
-Not emulated: audit annotations, the ``authorizer`` variable, and the moment a real cluster needs until a new policy
-or a new parameter is in force.
-Policies do not judge policies and their bindings, nor what the server does by itself.
+Limits: no audit annotations, no ``authorizer`` variable, and no delay until a new policy or parameter takes effect.
+Policies do not apply to policies and their bindings, nor to the server's own writes.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denial:
-    """One validation that failed, or could not be judged."""
+    """A failed validation, or one that could not be evaluated."""
 
     message: str
     reason: str = "Invalid"
 
 
 class Policies:
-    """The policies in the store, applied to writes."""
+    """The stored policies, applied to writes."""
 
     def __init__(self, store: Store, catalogue: Catalogue) -> None:
-        """Read policies and bindings from ``store``, always as they are now."""
+        """Use the policies and bindings in ``store`` at the time of each check."""
         self._store = store
         self._catalogue = catalogue
 
     def check(self, attempt: Attempt) -> list[str]:
-        """Judge a write; returns what the answer shall warn of.
+        """Check a write; return the warnings for the answer.
 
         Raises:
             ApiError: a policy that is bound with ``Deny`` refuses it (422 unless the policy says otherwise).
@@ -74,7 +73,7 @@ class Policies:
         return warnings
 
     def _judged(self, attempt: Attempt, policy: Json, binding: Json) -> Iterator[Denial]:
-        """What a policy has against a write, under each of its parameters."""
+        """Yield a policy's denials of a write, under each of its parameters."""
         variables = self._variables(attempt)
         kind = policy.get("paramKind")
         if not kind:
@@ -127,7 +126,7 @@ class Policies:
         return self._store.collection(("", "namespaces")).items.get(("", attempt.call.namespace))
 
     def _namespace_labels(self, attempt: Attempt) -> dict[str, str] | None:
-        """The labels of the request's namespace, None for what stands in none."""
+        """Return the labels of the request's namespace; None for cluster-wide objects."""
         if attempt.call.resource.where == ("", "namespaces"):
             item = attempt.new or attempt.old or {}
             return (item.get("metadata") or {}).get("labels") or {}
@@ -142,7 +141,7 @@ class Policies:
 
 
 def judge(policy: Json, variables: Json) -> Iterator[Denial]:
-    """What a policy has against a write whose variables are given."""
+    """Yield a policy's denials of a write with these variables."""
     fails = (policy.get("failurePolicy") or "Fail") == "Fail"
     for condition in policy.get("matchConditions") or ():
         try:

@@ -1,10 +1,10 @@
-"""Which Kubernetes release the server imitates: its version string and feature gates, as data.
+"""The imitated Kubernetes releases: version strings and feature gates, as data.
 
-Gates are those of the released API servers with their defaults; only gates that change what this server
-stores, drops or asks are listed.  ``kep-5055`` is 1.36 with the device taints as the proposal has them: a
-ResourceSlice holds devices or taints, never both, and a taint may carry a description, data and a rate of
-evictions.  No release ever served that form.  The ``-classic`` profiles are the last two releases in which a
-driver's controller could allocate (KEP-3063), with the gates on that it needed.
+Gates and defaults are those of the released API servers. Only gates that affect this server's storage, dropped fields
+or checks are listed. ``kep-5055`` is 1.36 with the proposal's device taints. A ResourceSlice then has devices or
+taints, never both, and a taint may have a description, data and a rate of evictions. No release ever served that form.
+The ``-classic`` profiles are the last two releases with allocation by a driver's controller (KEP-3063), with the
+required gates on.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ class Profile:
     """One release.
 
     Attributes:
-        name: what the command line calls it, for example ``1.36``.
-        release: the release that is imitated; differs from the name where a proposal is laid over one.
-        git_version: what ``/version`` answers.
-        gates: feature gates and whether they are on.
-        taint_slices: taints stand in slices of their own (``spec.taints``), as the proposal has them, and
-            not in the devices.
+        name: its name on the command line, for example ``1.36``.
+        release: the imitated release; it differs from the name for a proposal.
+        git_version: the version in the answer of ``/version``.
+        gates: the feature gates; true if on.
+        taint_slices: true if taints are in slices of their own (``spec.taints``), as in the proposal.
     """
 
     name: str
@@ -52,29 +51,29 @@ class Profile:
 
     @property
     def minor(self) -> int:
-        """The minor version as a number."""
+        """Return the minor version as a number."""
         return int(self.release.split(".")[1])
 
     @property
     def dynamic_version(self) -> str:
-        """The version in which ``resource.k8s.io`` is served: ``v1alpha2`` in 1.30, ``v1`` since 1.34."""
+        """Return the served version of ``resource.k8s.io``, such as ``v1alpha2`` in 1.30 and ``v1`` since 1.34."""
         return _ALPHA_VERSIONS.get(self.minor, "v1")
 
     @property
     def classic(self) -> bool:
-        """Whether a driver's controller may allocate, so that PodSchedulingContexts are served."""
+        """Return true if a driver's controller may allocate, so that PodSchedulingContexts are served."""
         return self.minor in _ALPHA_VERSIONS
 
     def on(self, gate: str) -> bool:
-        """Whether a gate exists in this release and is on."""
+        """Return true if a gate exists in this release and is on."""
         return self.gates.get(gate, False)
 
     def off(self, gate: str) -> bool:
-        """Whether a gate exists in this release and is off; later a feature has no gate any more."""
+        """Return true if a gate exists in this release and is off; a graduated feature has no gate."""
         return not self.gates.get(gate, True)
 
     def with_gates(self, gates: Mapping[str, bool]) -> Profile:
-        """The same release with some gates set by its operator.
+        """Return the same release with some gates set by its operator.
 
         Raises:
             ValueError: the release has no gate of that name.
@@ -92,12 +91,12 @@ def _profile(release: str, patch: int, **gates: bool) -> Profile:
 
 
 def _classic(release: str, patch: int, **gates: bool) -> Profile:
-    """A release with the gates of classic dynamic resource allocation on, which by default were off."""
+    """Return a release with the gates of classic dynamic resource allocation on; they are off by default."""
     return replace(_profile(release, patch, **gates), name=f"{release}-classic")
 
 
 def _proposal(name: str, base: Profile, **gates: bool) -> Profile:
-    """A release with a proposal's API laid over it."""
+    """Return a release with a proposal's API added."""
     return replace(
         base,
         name=name,
@@ -166,14 +165,14 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 CLASSIC_VERSIONS: Mapping[str, str] = MappingProxyType(
     {name: each.dynamic_version for name, each in PROFILES.items() if each.classic}
 )
-"""By profile in which a driver's controller may allocate the version of ``resource.k8s.io``."""
+"""The version of ``resource.k8s.io`` of each profile with allocation by a driver's controller."""
 
 
 def profile(name: str) -> Profile:
-    """The release of that name.
+    """Return the profile of that name.
 
     Raises:
-        ValueError: no such release is imitated; the message lists the ones that are.
+        ValueError: there is no such profile; the message lists all.
     """
     try:
         return PROFILES[name]

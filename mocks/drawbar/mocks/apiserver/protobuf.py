@@ -1,8 +1,8 @@
-"""The few protobuf bodies that kubectl's imperative commands send (``create namespace``, ``auth can-i``).
+"""The protobuf bodies of kubectl's imperative commands (``create namespace``, ``auth can-i``).
 
-Kubernetes wraps such a body in a magic prefix and a ``runtime.Unknown`` message.  The tables below give the
-field numbers of the kinds that are understood (from the generated.proto files of k8s.io/api); a body of
-another kind is refused with 415.  Answers are always JSON, which those clients accept.
+Kubernetes wraps such a body in a magic prefix and a ``runtime.Unknown`` message. The tables below list the field
+numbers of the supported kinds (from the generated.proto files of k8s.io/api). A body of another kind is refused with
+415. Answers are always JSON, which those clients accept.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _KINDS = {
 
 
 class UnknownKindError(ValueError):
-    """The body is of a kind whose fields are not listed here."""
+    """The body is of an unsupported kind."""
 
 
 def decode(body: bytes) -> Json:
-    """The object in a protobuf body.
+    """Return the object in a protobuf body.
 
     Raises:
-        UnknownKindError: its kind is not understood.
+        UnknownKindError: its kind is not supported.
         ValueError: the body is malformed.
     """
     if not body.startswith(_MAGIC):
@@ -82,7 +82,7 @@ def _decode(data: bytes, message: _Message) -> Json:
             continue
         value = field_value
         if number in message.text:
-            if value:  # Go writes empty strings out; JSON leaves them away
+            if value:  # Go writes empty strings; JSON omits them
                 document[message.text[number]] = value.decode()
         elif number in message.nested:
             name, inner = message.nested[number]
@@ -108,7 +108,7 @@ def _bytes(value: bytes | int) -> bytes:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """The length-delimited fields of a message and its plain numbers; fixed-size ones are skipped."""
+    """Yield the length-delimited fields of a message and its plain numbers; skip fixed-size ones."""
     position = 0
     while position < len(data):
         tag, position = _varint(data, position)

@@ -1,8 +1,7 @@
-"""Quantities (``1Gi``, ``500m``): reading them and writing them in their canonical form, without I/O.
+"""Quantities (``1Gi``, ``500m``) and their canonical form, without I/O.
 
-The API server stores what it read in the canonical form: no fraction, and the largest suffix that allows
-that, so ``1024Mi`` comes back as ``1Gi`` and ``0.5`` as ``500m``.  A client that compares what it wrote with
-what is stored must compare values, not texts.
+The API server stores quantities in the canonical form, without a fraction and with the largest possible suffix. So
+``1024Mi`` comes back as ``1Gi`` and ``0.5`` as ``500m``. A client must compare values, not texts.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -3, "u": -2, "m": -1, "": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _BINARY_NAMES = {power: suffix for suffix, power in _BINARY.items()}
 _DECIMAL_NAMES = {power: suffix for suffix, power in _DECIMAL.items()}
-_LIMIT = 64  # characters; longer texts are no amount anybody meant
+_LIMIT = 64  # characters; longer texts are certainly mistakes
 
 MALFORMED = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
 def value(text: str | float) -> Fraction:
-    """The exact amount.
+    """Return the exact amount.
 
     Raises:
         ValueError: the text is no quantity.
@@ -32,7 +31,7 @@ def value(text: str | float) -> Fraction:
 
 @functools.lru_cache(maxsize=4096)  # a pool's devices repeat few amounts
 def canonical(text: str | float) -> str:
-    """The form in which the API server stores an amount.
+    """Return the stored form of an amount.
 
     Raises:
         ValueError: the text is no quantity.
@@ -69,14 +68,14 @@ def _parts(text: str | float) -> tuple[Fraction, str]:
 
 
 def _up_to_nano(amount: Fraction) -> Fraction:
-    """Nothing finer than a billionth is kept; amounts are rounded away from zero."""
+    """Round away from zero to a billionth."""
     scaled = abs(amount) * 10**9
     whole = -(-scaled.numerator // scaled.denominator)
     return Fraction(whole if amount >= 0 else -whole, 10**9)
 
 
 def _decimal(amount: Fraction) -> tuple[int, int]:
-    """A whole mantissa and the largest power of a thousand."""
+    """Return a whole mantissa and the largest power of a thousand."""
     if amount == 0:
         return 0, 0
     exponent = -3

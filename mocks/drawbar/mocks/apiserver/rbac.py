@@ -1,7 +1,7 @@
-"""Authorization from the stored RBAC objects, and who the callers are.
+"""Authorization by the stored RBAC objects, and the callers.
 
-``Authorizer`` resolves a user's rules once and keeps them until one of the four RBAC collections changes.
-Aggregated ClusterRoles are not emulated.
+``Authorizer`` resolves a user's rules once and keeps them until one of the four RBAC collections changes. Aggregated
+ClusterRoles are not emulated.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Json = dict[str, Any]
 NODE_NAME = "authentication.kubernetes.io/node-name"
 MASTERS = "system:masters"
 _COLLECTIONS = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
-_CACHE_LIMIT = 20_000  # users whose rules are kept; then all are forgotten
-_ASKED_LIMIT = 10_000  # different permissions that are remembered
+_CACHE_LIMIT = 20_000  # users with cached rules; beyond this the cache is cleared
+_ASKED_LIMIT = 10_000  # different permissions in the record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class User:
 
     @property
     def node(self) -> str:
-        """The one node that a service account token is bound to, or nothing."""
+        """Return the node that a service account token is bound to, or an empty string."""
         names = self.extra.get(NODE_NAME, ())
         return names[0] if len(names) == 1 and self.name.startswith("system:serviceaccount:") else ""
 
@@ -43,7 +43,7 @@ ADMIN = User(name="kubernetes-admin", groups=(MASTERS, "system:authenticated"))
 
 
 def service_account(namespace: str, name: str, *, node: str = "") -> User:
-    """The caller that a service account's token names; ``node`` is where its pod runs."""
+    """Return the caller of a service account's token; ``node`` is its pod's node."""
     extra = {NODE_NAME: (node,)} if node else {}
     return User(
         name=f"system:serviceaccount:{namespace}:{name}",
@@ -53,7 +53,7 @@ def service_account(namespace: str, name: str, *, node: str = "") -> User:
 
 
 def account_of(name: str) -> tuple[str, str] | None:
-    """The namespace and name of the service account that a user name means, or None."""
+    """Return the namespace and name of a user name's service account, or None."""
     parts = name.split(":")
     if len(parts) != 4 or parts[:2] != ["system", "serviceaccount"]:
         return None
@@ -62,7 +62,7 @@ def account_of(name: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A permission that a caller needed, whatever the name and namespace of the object."""
+    """A permission required by a caller, regardless of the object's name and namespace."""
 
     user: str
     verb: str
@@ -73,7 +73,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """What a caller wants to do; ``path`` instead of a resource for the non-resource URLs."""
+    """A caller's intended action; ``path`` replaces the resource for non-resource URLs."""
 
     verb: str
     group: str = ""
@@ -85,12 +85,12 @@ class Attributes:
 
     @property
     def full_resource(self) -> str:
-        """``resource/subresource``."""
+        """Return ``resource/subresource``, or the bare resource."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 def refusal(user: User, wanted: Attributes) -> str:
-    """Why a caller is refused, in the words of the real server."""
+    """Return the reason of a refusal, in the words of the real server."""
     if wanted.path:
         return f'User "{user.name}" cannot {wanted.verb} path "{wanted.path}"'
     scope = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
@@ -101,7 +101,7 @@ def refusal(user: User, wanted: Attributes) -> str:
 
 
 def rule_allows(rule: Json, wanted: Attributes) -> bool:
-    """Whether one rule of a role covers the wish."""
+    """Return true if one rule of a role allows the action."""
     verbs = rule.get("verbs") or ()
     if "*" not in verbs and wanted.verb not in verbs:
         return False
@@ -126,21 +126,21 @@ def _url_matches(pattern: str, path: str) -> bool:
 
 
 class Authorizer:
-    """Decides by the roles and bindings in the store.
+    """Decisions by the stored roles and bindings.
 
     Attributes:
-        asked: which permissions callers other than administrators needed so far, and whether they had them.
+        asked: the permissions required so far by callers other than administrators, and the decisions.
     """
 
     def __init__(self, store: Store) -> None:
-        """Read the rules from ``store``, always as they are now."""
+        """Use the rules in ``store`` at the time of each decision."""
         self.asked: set[Asked] = set()
         self._store = store
         self._seen: tuple[int, ...] = ()
         self._rules: dict[tuple[User, str], list[Json]] = {}
 
     def allows(self, user: User, wanted: Attributes) -> bool:
-        """Whether the caller may do it."""
+        """Return true if the caller may do it."""
         if MASTERS in user.groups:
             return True
         allowed = any(rule_allows(rule, wanted) for rule in self.rules(user, wanted.namespace))
@@ -157,7 +157,7 @@ class Authorizer:
         return allowed
 
     def rules(self, user: User, namespace: str) -> list[Json]:
-        """Every rule that a caller has in a namespace (empty: cluster-wide only)."""
+        """Return every rule of a caller in a namespace (empty: cluster-wide only)."""
         seen = tuple(self._store.collection((RBAC_GROUP, name)).changed for name in _COLLECTIONS)
         if seen != self._seen or len(self._rules) >= _CACHE_LIMIT:
             self._seen, self._rules = seen, {}
@@ -179,7 +179,7 @@ class Authorizer:
         return list(self._store.collection((RBAC_GROUP, plural)).items.values())
 
     def role_rules(self, namespace: str, reference: Json) -> list[Json]:
-        """The rules of the role that a binding refers to."""
+        """Return the rules of a binding's role."""
         cluster = reference.get("kind") == "ClusterRole"
         plural, where = ("clusterroles", "") if cluster else ("roles", namespace)
         role = self._store.collection((RBAC_GROUP, plural)).items.get((where, reference.get("name", "")))

@@ -1,8 +1,8 @@
-"""Reading and writing objects: the rules that hold for every kind, around the strategies.
+"""Reading and writing objects: the common rules of every kind, around the strategies.
 
-Every function runs to its end without waiting, so each request is atomic.  A write that changes nothing
-stores nothing and keeps the resourceVersion.  Objects come in and go out as they are stored (without
-apiVersion and kind); the HTTP layer adds these.
+Every function runs to its end without waiting, so each request is atomic. A write without a change stores nothing and
+keeps the resourceVersion. Objects come in and go out in their stored form, without apiVersion and kind; the HTTP layer
+adds these.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Registry:
     """All reads and writes of one server.
 
     Attributes:
-        ledger: writes to the store, and what has to follow from them.
+        ledger: the writes to the store, and their pending consequences.
     """
 
     def __init__(
         self, store: Store, catalogue: Catalogue, profile: Profile, authorizer: rbac.Authorizer
     ) -> None:
-        """Work on ``store`` and serve what ``catalogue`` lists."""
-        # Seeded from the process's own generator: where that is seeded, the same run has the same uids.
+        """Work on ``store`` and serve the resources of ``catalogue``."""
+        # Seeded from the process's generator, so that a seeded run repeats its uids.
         self._uids = random.Random(random.getrandbits(64))  # noqa: S311 - names objects, guards nothing
         self.store = store
         self.catalogue = catalogue
@@ -66,7 +66,7 @@ class Registry:
         self.ledger = Ledger(store)
 
     def find(self, resource: ResourceType, namespace: str, name: str) -> Json:
-        """The stored object.
+        """Return the stored object.
 
         Raises:
             ApiError: 404.
@@ -133,11 +133,11 @@ class Registry:
         return self._replace(call, old, item, owners=None)
 
     def apply(self, call: Call, config: Json, *, force: bool) -> Written:
-        """Server-side apply; creates the object if there is none (not for a subresource).
+        """Apply a configuration; create the object if there is none (not for a subresource).
 
         Raises:
             ApiError: 400, 404, 409 (conflicts, stale resourceVersion, uid of an absent object), 422 or 500
-                (fields that a schema does not know).
+                (fields outside the schema).
         """
         if (config.get("metadata") or {}).get("managedFields"):
             raise errors.bad_request("metadata.managedFields must be nil")
@@ -172,8 +172,8 @@ class Registry:
     ) -> Written:
         """Delete an object, or mark it while finalizers or a kubelet still hold it.
 
-        ``policy`` is what becomes of its dependents: ``Orphan``, ``Background``, ``Foreground``, or what its
-        finalizers say.
+        ``policy`` decides about its dependents: ``Orphan``, ``Background`` or ``Foreground``; empty to follow its
+        finalizers.
 
         Raises:
             ApiError: 404, or 409 when a precondition (``uid``, ``resourceVersion``) fails.
@@ -184,7 +184,7 @@ class Registry:
         return self.remove_or_mark(call, old, grace=grace, policy=policy)
 
     def remove_or_mark(self, call: Call, old: Json, *, grace: int | None = None, policy: str = "") -> Written:
-        """Delete an object that was found."""
+        """Delete a stored object, or mark it."""
         before, old = old, garbage.with_policy(old, policy)
         metadata = old["metadata"]
         seconds = outcomes.grace_seconds(call.resource, old, grace)
@@ -207,32 +207,32 @@ class Registry:
         return Written(item=item if call.dry_run else self.ledger.put(call.resource, item))
 
     def admit(self, call: Call, new: Json | None, old: Json | None) -> None:
-        """Ask the admission policies; ``new`` is None on a deletion, ``old`` on a creation.
+        """Check a write against the admission policies; ``new`` is None on a deletion, ``old`` on a creation.
 
         Raises:
-            ApiError: 422 (or what the policy says), a policy refuses the write.
+            ApiError: 422 or the policy's own code, a policy refuses the write.
         """
         operation = "CREATE" if old is None else "DELETE" if new is None else "UPDATE"
         attempt = Attempt(call=call, operation=operation, new=new, old=old)
         call.warnings.extend(self.policies.check(attempt))
 
     def write(self, resource: ResourceType, item: Json) -> Json:
-        """Store an object for the server itself, past all rules (bootstrap objects, computed status)."""
+        """Store an object without any checks, for the server itself (bootstrap objects, computed status)."""
         return self.ledger.put(resource, item)
 
     def finish(self, resource: ResourceType, item: Json) -> None:
-        """Remove an object whose last holder let go."""
+        """Remove an object whose last holder is gone."""
         self.ledger.remove(resource, item)
 
     def release(self, resource: ResourceType, item: Json) -> None:
-        """Store an object from which a finalizer was taken, or remove it if that was the last one."""
+        """Store an object after removing a finalizer, or remove it if that was the last one."""
         if outcomes.released(resource, item) and not self._held(resource, item):
             self.ledger.remove(resource, item)
         else:
             self.ledger.put(resource, item)
 
     def check_preconditions(self, call: Call, old: Json, preconditions: Mapping[str, str]) -> None:
-        """Refuse a delete that is meant for another object or version.
+        """Refuse a delete meant for another object or version.
 
         Raises:
             ApiError: 409, which names the kind in place of the resource; source: BeforeDelete, k8s.io/apiserver, registry/rest.
@@ -338,7 +338,7 @@ class Registry:
         )
 
     def _checked(self, call: Call, item: Json) -> Json:
-        """A decoded body whose outline is that of an object in the request's namespace."""
+        """Return a decoded body after checking its namespace."""
         metadata = item.get("metadata") or {}
         namespace = metadata.get("namespace") or ""
         if namespace and namespace != call.namespace:
@@ -379,7 +379,7 @@ class Registry:
         return errors.conflict(call.resource.plural, call.resource.group, call.name, text)
 
     def _held(self, resource: ResourceType, item: Json) -> bool:
-        """Whether an object waits for its content to go, although it has no finalizer for that."""
+        """Return true if a namespace still has content, which holds it without a finalizer."""
         if resource.where != ("", "namespaces"):
             return False
         name = item["metadata"]["name"]

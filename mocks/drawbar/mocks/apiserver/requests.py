@@ -1,4 +1,4 @@
-"""What a request asks for: its path taken apart, its body decoded, its answer format chosen."""
+"""The parts of a request: its path, its decoded body, its answer format."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _PlainLoader.yaml_implicit_resolvers = {
 
 
 def target(path: str) -> Target | None:
-    """The resource path, or None for a path that is no resource's.
+    """Return the resource path, or None for a path without a resource.
 
     A path that ends with the version (discovery) has an empty ``plural``.
     """
@@ -72,7 +72,7 @@ def target(path: str) -> Target | None:
 
 
 def decode(body: bytes, content_type: str, accepted: tuple[str, ...]) -> Any:
-    """The decoded body.
+    """Return the decoded body.
 
     Raises:
         ApiError: 415, the content type is none of ``accepted``; 400, the body is malformed.
@@ -98,12 +98,12 @@ def decode(body: bytes, content_type: str, accepted: tuple[str, ...]) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """The JSON of an answer as Go's encoder writes it: what HTML gives a meaning is escaped, six bytes for one."""
+    """Return the JSON of an answer in the style of Go's encoder: characters with a meaning in HTML are escaped."""
     body, escapes = msgspec.json.encode(value), _ESCAPED
-    # A search for several bytes takes as long as the encoding, so ASCII is spared it.
+    # Skipped for ASCII, because a search for several bytes takes as long as the encoding.
     if not body.isascii():
         body, escapes = rawtext.written(body), _ESCAPED | _ESCAPED_SEPARATORS
-    # All of them stand in strings only.
+    # All of these characters occur only in strings.
     for plain, escaped in escapes.items():
         body = body.replace(plain, escaped)
     return body
@@ -120,16 +120,16 @@ def _decode_protobuf(body: bytes, accepted: tuple[str, ...]) -> Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The form in which an answer is wanted: ``Table``, ``PartialObjectMetadata`` or the objects ("")."""
+    """The requested form of an answer: ``Table``, ``PartialObjectMetadata`` or the objects ("")."""
 
     form: str = ""
 
 
 def answer(accept: str) -> Answer:
-    """The first understood form of an Accept header.
+    """Return the first supported form of an Accept header.
 
     Raises:
-        ApiError: 406, nothing in it is understood.
+        ApiError: 406, no form in it is supported.
     """
     if not accept:
         return Answer()
@@ -149,7 +149,7 @@ def answer(accept: str) -> Answer:
 
 
 def whole_number(text: str | None, name: str) -> int | None:
-    """A query parameter that is a number.
+    """Return a numeric query parameter, or None if it is absent.
 
     Raises:
         ApiError: 400.
@@ -162,5 +162,5 @@ def whole_number(text: str | None, name: str) -> int | None:
 
 
 def is_true(text: str | None) -> bool:
-    """A boolean query parameter, as Kubernetes reads it."""
+    """Return the value of a boolean query parameter, by Kubernetes' rules."""
     return text is not None and text.lower() not in ("false", "0")

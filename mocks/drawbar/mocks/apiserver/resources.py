@@ -1,7 +1,7 @@
-"""What a resource is: names, versions, selectable fields, structure; and the catalogue of those served now.
+"""A resource: names, versions, selectable fields, structure; and the catalogue of served resources.
 
-A resource is stored once and served in all its versions.  A version may rename top-level fields (the two
-Event APIs share their objects); everything else is equal between the versions served here.
+A resource is stored once and served in all its versions. A version may rename top-level fields (the two Event APIs
+share their objects). Everything else is equal between the served versions.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class ResourceType:
     """One resource.
 
     Attributes:
-        singular: the kind in lower case where it is not given.
+        singular: its singular name; the default is the kind in lower case.
         versions: the served versions, preferred one first.
-        fields: selectable fields beyond the name, and their dotted paths in stored objects.
-        renames: per version, served name to stored name of top-level fields.
-        structural: per version, the ``openAPIV3Schema`` of a custom resource.
-        columns: per version, the printer columns of a custom resource.
-        counts_generation: ``metadata.generation`` grows when anything but metadata and status changes.
-        create_on_update: a PUT to an absent object creates it.
-        returns_object: a finished delete answers with the object instead of a Status.
-        custom: defined by a CustomResourceDefinition.
+        fields: further selectable fields, and their dotted paths in stored objects.
+        renames: the stored names of top-level fields, by version and served name.
+        structural: the ``openAPIV3Schema`` of a custom resource, by version.
+        columns: the printer columns of a custom resource, by version.
+        counts_generation: true if ``metadata.generation`` grows on changes outside metadata and status.
+        create_on_update: true if a PUT to an absent object creates it.
+        returns_object: true if a finished delete answers with the object instead of a Status.
+        custom: true if a CustomResourceDefinition defines it.
         record: the name of the kind's type in the type table; empty for the kind itself.
-        unconditional: an update without a resourceVersion is taken.
+        unconditional: true if an update without a resourceVersion is accepted.
     """
 
     group: str
@@ -71,36 +71,36 @@ class ResourceType:
 
     @property
     def where(self) -> StorageKey:
-        """The collection that holds the objects."""
+        """Return the key of the objects' collection."""
         return self.storage or (self.group, self.plural)
 
     @property
     def list_kind(self) -> str:
-        """The kind of a list of these objects."""
+        """Return the kind of a list of these objects."""
         return f"{self.kind}List"
 
     def api_version(self, version: str) -> str:
-        """``group/version``, or the bare version in the core group."""
+        """Return ``group/version``, or the bare version in the core group."""
         return f"{self.group}/{version}" if self.group else version
 
     def merge_schema(self, version: str) -> Schema:
-        """The merge structure in a version."""
+        """Return the merge structure in a version."""
         return self.schemas_by_version.get(version, self.schema)
 
     @property
     def record_name(self) -> str:
-        """The name of the kind's type in the type table; all versions served here share it."""
+        """Return the name of the kind's type in the type table; all served versions share it."""
         return self.record or self.kind
 
     def field_paths(self) -> dict[str, str]:
-        """Every selectable field and its dotted path."""
+        """Return every selectable field and its dotted path."""
         names = {"metadata.name": "metadata.name"}
         if self.namespaced:
             names["metadata.namespace"] = "metadata.namespace"
         return names | dict(self.fields)
 
     def served(self, item: Json, version: str) -> Json:
-        """A stored object as a version shows it."""
+        """Return a stored object in the form of a version."""
         return {
             "kind": self.kind,
             "apiVersion": self.api_version(version),
@@ -108,7 +108,7 @@ class ResourceType:
         }
 
     def renamed(self, item: Json, version: str) -> Json:
-        """A stored object with the field names of a version."""
+        """Return a stored object with the field names of a version."""
         renames = self.renames.get(version)
         if not renames:
             return item
@@ -116,7 +116,7 @@ class ResourceType:
         return {back.get(key, key): value for key, value in item.items()}
 
     def stored(self, item: Json, version: str) -> Json:
-        """An object of a version as it is stored."""
+        """Return an object of a version in its stored form."""
         renames = self.renames.get(version, {})
         return {
             renames.get(key, key): value for key, value in item.items() if key not in ("kind", "apiVersion")
@@ -124,23 +124,23 @@ class ResourceType:
 
 
 class Catalogue:
-    """The resources served now; custom ones come and go with their definitions."""
+    """The served resources; custom ones come and go with their definitions."""
 
     def __init__(self, types: tuple[ResourceType, ...]) -> None:
         """Serve the built-in resources."""
         self._types: dict[tuple[str, str], ResourceType] = {(t.group, t.plural): t for t in types}
 
     def all(self) -> list[ResourceType]:
-        """Every resource, in the order of registration."""
+        """Return every resource, in the order of registration."""
         return list(self._types.values())
 
     def find(self, group: str, version: str, plural: str) -> ResourceType | None:
-        """The resource served at a path, or None."""
+        """Return the resource served at a path, or None."""
         resource = self._types.get((group, plural))
         return resource if resource is not None and version in resource.versions else None
 
     def get(self, group: str, plural: str) -> ResourceType:
-        """The resource of that name in whatever version.
+        """Return the resource of that name, in any version.
 
         Raises:
             KeyError: it is not served.
@@ -148,7 +148,7 @@ class Catalogue:
         return self._types[group, plural]
 
     def stored_at(self, where: StorageKey) -> ResourceType | None:
-        """The resource that owns a collection, or None."""
+        """Return the resource that owns a collection, or None."""
         resource = self._types.get(where)
         return resource if resource is not None and resource.storage is None else None
 
@@ -161,7 +161,7 @@ class Catalogue:
         self._types.pop((group, plural), None)
 
     def groups(self) -> dict[str, list[str]]:
-        """Each API group and its versions, preferred first."""
+        """Return each API group with its versions, preferred first."""
         groups: dict[str, list[str]] = {}
         for resource in self._types.values():
             versions = groups.setdefault(resource.group, [])

@@ -1,7 +1,7 @@
-"""Reviews: objects that are asked for and never stored.
+"""Reviews: objects that are answered and never stored.
 
-Who am I, what may I do, what may another do, whose token is this; and TokenRequests, which give a service
-account's token out.  A token for a pod names the pod's node, as the kubelet's tokens do.
+They answer questions about the caller, about permissions, and about tokens. TokenRequests issue a service account's
+token. A token for a pod names the pod's node, as the kubelet's tokens do.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ MIN_TOKEN_SECONDS = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """Where reviews are answered: the rules, the known tokens, and the way to a new one."""
+    """The answers to reviews: the rules, the known tokens, and the function for a new one."""
 
     authorizer: rbac.Authorizer
     tokens: Mapping[str, User]
     mint: Mint
 
     def review(self, user: User, plural: str, body: Json) -> Json:
-        """The answer to a review: the body with its status.
+        """Return the answer to a review: the body with its status.
 
         Raises:
-            ApiError: 400, the body asks for nothing that can be answered.
+            ApiError: 400, the body has no valid question.
         """
         spec = body.get("spec") or {}
         if not isinstance(spec, dict):
@@ -60,10 +60,10 @@ class Desk:
                 }
 
     def token(self, account: Json, pod: Json | None, body: Json, *, now: str) -> Json:
-        """The answer to a TokenRequest for a service account, bound to a pod or to nothing.
+        """Return the answer to a TokenRequest for a service account, bound to a pod or unbound.
 
         Raises:
-            ApiError: 422, the token would not live long enough.
+            ApiError: 422, the requested lifetime is too short.
         """
         spec = body.get("spec") or {}
         seconds = spec.get("expirationSeconds") or DEFAULT_TOKEN_SECONDS

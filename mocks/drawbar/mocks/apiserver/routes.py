@@ -1,4 +1,4 @@
-"""HTTP: every request is authenticated, authorized, carried out and answered, errors as ``Status`` objects."""
+"""The HTTP layer: authenticate, authorize, carry out and answer every request, with errors as ``Status`` objects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
 WATCH_LIST_SINCE = 32
-"""The minor release since which a watch may begin with the list, by default."""
+"""The first minor release in which a watch may begin with the list by default."""
 _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
@@ -52,7 +52,7 @@ class Front:
         mint: reviews.Mint,
         bookmark_seconds: float,
     ) -> None:
-        """Serve what ``registry`` holds to the owners of ``tokens``; ``mint`` makes a token for a user."""
+        """Serve the objects of ``registry`` to the owners of ``tokens``; ``mint`` makes a token for a user."""
         self.registry = registry
         self.tokens = tokens
         self.writes = writes
@@ -60,7 +60,7 @@ class Front:
         self.bookmark_seconds = bookmark_seconds
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer one request; nothing but a ``Status`` leaves when it is refused."""
+        """Answer one request; a refusal is always a ``Status``."""
         try:
             return await self._answer(request)
         except errors.ApiError as error:

@@ -1,9 +1,8 @@
 """CEL rules of custom resources (``x-kubernetes-validations``).
 
-A rule that reads ``oldSelf`` is a transition rule: it is evaluated on updates only, where the old value can
-be found again (maps by key, keyed lists by their keys; items of other lists have no old value).  The
-functions are those of plain CEL; Kubernetes' own extension libraries (quantities, URLs, IP addresses) are
-not there, and a rule that calls them fails with a message that reports it.
+A rule that reads ``oldSelf`` is a transition rule. It is evaluated on updates only, if there is an old value: maps by
+key, keyed lists by their keys; items of other lists have none. The functions are those of plain CEL. Kubernetes' own
+extension libraries (quantities, URLs, IP addresses) are missing. A rule that calls them fails with a message.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from drawbar.mocks.apiserver.errors import Cause
 Json = dict[str, Any]
 _ABSENT = object()
 _STRING: Json = {"type": "string"}
-_IDENTITY: Json = {  # what a rule at the root sees beside the schema
+_IDENTITY: Json = {  # further fields for rules at the root
     "apiVersion": _STRING,
     "kind": _STRING,
     "metadata": {"type": "object", "properties": {"name": _STRING, "generateName": _STRING}},
@@ -35,7 +34,7 @@ _REASONS = {
 
 
 def uncompilable(schema: Json, path: str = "", *, root: bool = True) -> Iterator[Cause]:
-    """Every rule of a schema that does not compile against the schema that holds it."""
+    """Yield a problem for every rule that does not compile against its schema."""
     complete = {**schema, "properties": {**(schema.get("properties") or {}), **_IDENTITY}} if root else schema
     for number, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         for key, wanted in (("rule", "bool"), ("messageExpression", "string")):
@@ -55,10 +54,10 @@ def uncompilable(schema: Json, path: str = "", *, root: bool = True) -> Iterator
 
 
 def unless_blocked(broken: Iterable[Cause], schema: Json) -> list[Cause]:
-    """What a server says instead of evaluating rules of an object whose schema is broken; empty: evaluate them.
+    """Return the error instead of an evaluation of rules for a broken object; empty to evaluate them.
 
-    A wrong value alone does not keep the rules from being evaluated; a wrong type, a missing field, an unknown value of
-    an enumeration and excessive length do.
+    A wrong value does not prevent the evaluation. A wrong type, a missing field, an unknown value of an enumeration
+    and excessive length do.
 
     Source: hasBlockingErr, apiextensions-apiserver/pkg/registry/customresource/strategy.go.
     """
@@ -83,7 +82,7 @@ def _has_rules(schema: Json) -> bool:
 
 
 def validate(value: Any, schema: Json, old: Any = _ABSENT, path: str = "") -> Iterator[Cause]:
-    """Every rule that the value, or the change from ``old`` to it, breaks."""
+    """Yield every rule broken by the value, or by the change from ``old`` to it."""
     for rule in schema.get("x-kubernetes-validations") or ():
         cause = _evaluate(rule, value, old, path)
         if cause is not None:
@@ -142,4 +141,4 @@ def _computed_message(rule: Json, variables: Json) -> str:
     try:
         return str(expressions.evaluate(rule["messageExpression"], variables))
     except expressions.EvaluationError:
-        return ""  # as in Kubernetes, the rule itself then is the message
+        return ""  # as in Kubernetes, the rule itself is the message then

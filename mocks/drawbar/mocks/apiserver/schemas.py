@@ -1,8 +1,8 @@
-"""How values merge: the one description of structure that apply, strategic merge and ownership share.
+"""The merge structure of values, shared by apply, strategic merge and ownership.
 
-A ``Schema`` says for each place of an object whether it is a map whose keys are owned one by one, a list
-whose items have keys, a set, or one atomic value.  Built-in types declare only where they differ from the
-deduced structure (maps are granular, lists atomic); custom resources derive theirs from the CRD.
+A ``Schema`` describes each place of an object. It is a map with keys owned one by one, a list of items with keys, a
+set, or one atomic value. Built-in types declare only differences from the deduced structure (maps are granular, lists
+atomic); custom resources derive theirs from the CRD.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Schema:
     merge_key: str = ""
 
     def child(self, key: str, value: Any) -> Schema:
-        """The structure below a map's key."""
+        """Return the structure below a map's key."""
         declared = self.fields.get(key) or self.other
         return declared if declared is not None else deduced(value)
 
@@ -49,17 +49,17 @@ OPEN = Schema()
 
 
 def deduced(value: Any) -> Schema:
-    """The structure of a value without a declaration: maps are granular, everything else is atomic."""
+    """Return the structure of a value without a declaration: maps are granular, everything else is atomic."""
     return OPEN if isinstance(value, dict) else ATOMIC
 
 
 def record(**fields: Schema) -> Schema:
-    """A map with some declared keys; the others are deduced."""
+    """Return a map with some declared keys; the others are deduced."""
     return Schema(fields=MappingProxyType(fields))
 
 
 def keyed(*keys: str, item: Schema = OPEN, strategic: str | None = None) -> Schema:
-    """A list-map; strategic merge uses its first key unless told otherwise ("" replaces the list)."""
+    """Return a list-map; strategic merge uses its first key, or ``strategic`` ("" replaces the list)."""
     return Schema(
         kind="list-map", keys=keys, item=item, merge_key=keys[0] if strategic is None else strategic
     )
@@ -106,7 +106,7 @@ CLAIM = record(
     status=record(
         allocation=ATOMIC,
         reservedFor=keyed("uid"),
-        # Strategic merge replaces this list: the type carries no patch key.
+        # Strategic merge replaces this list, because the type has no patch key.
         devices=keyed(
             "driver",
             "device",
@@ -123,7 +123,7 @@ PLAIN = record(metadata=METADATA)
 
 
 def from_structural(schema: Json) -> Schema:
-    """The merge structure of a CRD's ``openAPIV3Schema`` (already checked to be structural)."""
+    """Return the merge structure of a CRD's ``openAPIV3Schema`` (already checked to be structural)."""
     top = _structural(schema)
     fields = dict(top.fields) | {
         "metadata": METADATA,

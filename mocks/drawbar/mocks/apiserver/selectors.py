@@ -1,8 +1,8 @@
 """Label and field selectors: parsing and matching, without I/O.
 
-Labels know ``=``, ``==``, ``!=``, ``<``, ``>``, ``in``, ``notin``, existence and ``!``; fields know ``=``, ``==`` and
-``!=`` on the fields a resource declares.  ``Selector.pin`` names one exact requirement, by which the watch
-hub finds the interested watchers without asking every one of them.
+Labels support ``=``, ``==``, ``!=``, ``<``, ``>``, ``in``, ``notin``, existence and ``!``. Fields support ``=``,
+``==`` and ``!=``, on a resource's declared fields. ``Selector.pin`` names one exact requirement, so that the watch hub
+finds the interested watchers without asking every one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Requirement:
     values: frozenset[str] = frozenset()
 
     def matches(self, value: str | None) -> bool:
-        """Whether a label's or field's value (None: absent) meets the condition."""
+        """Return true if a label's or field's value (None: absent) meets the condition."""
         match self.operator:
             case "=" | "in":
                 return value is not None and value in self.values
@@ -47,7 +47,7 @@ class Requirement:
                 return self._compares(value)
 
     def _compares(self, value: str | None) -> bool:
-        """Whether a value is a whole number on the right side of the limit."""
+        """Return true if a value is a whole number on the right side of the limit."""
         if value is None or not _WHOLE.match(value):
             return False
         limit = int(next(iter(self.values)))
@@ -62,7 +62,7 @@ class Selector:
     fields: tuple[Requirement, ...] = ()
 
     def matches(self, item: Json) -> bool:
-        """Whether an object fulfils every requirement."""
+        """Return true if an object fulfils every requirement."""
         if self.labels:
             labels = item["metadata"].get("labels") or {}
             if not all(need.matches(labels.get(need.key)) for need in self.labels):
@@ -71,7 +71,7 @@ class Selector:
 
     @property
     def pin(self) -> Pin | None:
-        """One requirement that allows a single value, fields first; None if there is none."""
+        """Return one requirement for a single value, fields first; None if there is none."""
         for need in self.fields:
             if need.operator == "=":
                 return ("field", need.key, next(iter(need.values)))
@@ -81,7 +81,7 @@ class Selector:
         return None
 
     def exact_name(self) -> str | None:
-        """The object name that the field selector demands, if it does."""
+        """Return the object name required by the field selector, or None."""
         for need in self.fields:
             if need.key == "metadata.name" and need.operator == "=":
                 return next(iter(need.values))
@@ -89,7 +89,7 @@ class Selector:
 
 
 def field_value(item: Json, path: str) -> str:
-    """A selectable field's value by its dotted path; the empty string where it is absent."""
+    """Return a selectable field's value by its dotted path; an empty string if it is absent."""
     value: Any = item
     for key in path.split("."):
         if not isinstance(value, dict):
@@ -122,7 +122,7 @@ def parse_labels(text: str) -> tuple[Requirement, ...]:
 
 
 def parse_fields(text: str, paths: Mapping[str, str]) -> tuple[Requirement, ...]:
-    """Parse a field selector; ``paths`` gives for each selectable field its dotted path in stored objects.
+    """Parse a field selector; ``paths`` has each selectable field's dotted path in stored objects.
 
     Raises:
         ApiError: 400, the selector is malformed or names a field that cannot be selected.

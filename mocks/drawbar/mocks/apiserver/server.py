@@ -1,4 +1,4 @@
-"""The server as a whole: ``serving`` starts it, ``ApiServer`` is what its owner holds."""
+"""The server as a whole: ``serving`` starts it, and ``ApiServer`` is its handle."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class ApiServer:
     """A running server.
 
     Attributes:
-        url: where it listens, without a slash at the end.
-        store: the objects, for tests that look behind the HTTP interface.
+        url: its address, without a slash at the end.
+        store: the objects, for tests behind the HTTP interface.
         writes: the record of writes.
-        faults: what goes wrong on purpose, and the way to add to it.
-        profile: the release that is imitated.
-        certificate: the PEM certificate that clients trust, or None over plain HTTP.
+        faults: the active faults; tests add to them.
+        profile: the imitated release.
+        certificate: the trusted certificate for clients as PEM, or None over plain HTTP.
     """
 
     def __init__(self, profile: profiles.Profile, *, history: int, bookmark_seconds: float) -> None:
-        """Fill the store with what every cluster has."""
+        """Fill the store with the default objects of every cluster."""
         self.url = ""
         self.profile = profile
         self.certificate: bytes | None = None
@@ -69,15 +69,15 @@ class ApiServer:
         self._bootstrap()
 
     def token_for(self, user: str = "admin", *, node: str | None = None) -> str:
-        """A bearer token, always the same for the same caller.
+        """Return a bearer token, always the same for the same caller.
 
         Args:
             user: ``admin`` (in ``system:masters``), ``NAMESPACE:NAME`` of a service account (also in the form
                 ``system:serviceaccount:NAMESPACE:NAME``), or the plain name of another user.
-            node: the node that a service account's token is bound to.
+            node: the bound node of a service account's token.
 
         Raises:
-            ValueError: a node is given for a caller that is no service account.
+            ValueError: a node is given for a caller other than a service account.
         """
         identity = self._identity(user.removeprefix("system:serviceaccount:"), node)
         token = self._tokens.get(identity)
@@ -89,7 +89,7 @@ class ApiServer:
         return token
 
     def resume(self, state: StateFile, identity: Identity) -> None:
-        """Go on where the server that wrote a state file stopped, and write to it from now on.
+        """Continue from the state file of an earlier server, and write to it from now on.
 
         Raises:
             OSError: the file cannot be written.
@@ -110,19 +110,19 @@ class ApiServer:
         return _write_kubeconfig(path, url=self.url, token=token, user=user, certificate=self.certificate)
 
     def client_context(self) -> ssl.SSLContext | None:
-        """What an HTTPS client needs to trust this server; None over plain HTTP."""
+        """Return a TLS context that trusts this server; None over plain HTTP."""
         if self.certificate is None:
             return None
         return ssl.create_default_context(cadata=self.certificate.decode())
 
     async def restart(self, *, down_seconds: float = 0) -> None:
-        """Restart as far as clients can tell: same port, same objects, users and faults.
+        """Restart from the clients' view: same port, same objects, users and faults.
 
-        All connections break, and the history of changes is forgotten: a watch or list from an earlier
-        resourceVersion gets 410.  Requests that wait (for their body or in a fault) are not carried out.
+        All connections break, and the history of changes is forgotten: a watch or list from an earlier resourceVersion
+        gets 410. Waiting requests (for their body or in a fault) are not carried out.
 
         Args:
-            down_seconds: how long connections are refused.
+            down_seconds: the time of refused connections, in seconds.
         """
         if self.listener is None:
             raise RuntimeError("the server does not run; restart it inside its serving() context")
@@ -134,7 +134,7 @@ class ApiServer:
             await self.listener.open()
 
     def gate(self, *, request_seconds: float) -> Gate:
-        """The handler of all requests: the front behind the faults."""
+        """Return the handler of all requests: the front behind the faults."""
         control = Control(self.faults, self._forget_clients)
         return Gate(self.front.handle, self.faults, self._users, control, request_seconds=request_seconds)
 
@@ -192,18 +192,18 @@ async def serving(
     request_seconds: float = 60,
     state: Path | None = None,
 ) -> AsyncIterator[ApiServer]:
-    """Run a server on 127.0.0.1 for as long as the context lasts; entered means ready.
+    """Run a server on 127.0.0.1 until the block ends; it is ready on entry.
 
     Args:
-        profile: what to imitate: ``1.34``, ``1.36``, ``1.37``, ``1.30-classic`` and ``1.31-classic`` (a
+        profile: the imitated release: ``1.34``, ``1.36``, ``1.37``, ``1.30-classic`` and ``1.31-classic`` (a
             driver's controller allocates), or ``kep-5055`` (taint slices).
         port: the TCP port, 0 for a free one.
-        gates: feature gates that differ from the release's defaults.
-        tls: serve HTTPS with a throw-away certificate; kubectl sends tokens over HTTPS only.
-        history: changes kept per resource, for watches to resume and lists to continue.
-        bookmark_seconds: the pause between two bookmarks of an idle watch.
-        request_seconds: how long a request other than a watch may take, its body included.
-        state: a file that keeps everything over the end of the process (see ``statefile``); its port is used
+        gates: the feature gates other than the release's defaults.
+        tls: true for HTTPS with a temporary certificate; kubectl sends tokens over HTTPS only.
+        history: the number of kept changes per resource, for watches to resume and lists to continue.
+        bookmark_seconds: the pause between two bookmarks of an idle watch, in seconds.
+        request_seconds: the time limit of a request other than a watch, including its body, in seconds.
+        state: the file that keeps everything over the end of the process (see ``statefile``); its port is used
             again if ``port`` is 0.
 
     Raises:
@@ -248,14 +248,14 @@ def _tls(certificate: bytes, key: bytes) -> ssl.SSLContext:
 
 
 def _write_kubeconfig(path: Path, *, url: str, token: str, user: str, certificate: bytes | None) -> Path:
-    """Write a kubeconfig (JSON, which is YAML) that only its owner may read; an old one is replaced.
+    """Write a kubeconfig (JSON, which is YAML) readable only by its owner; replace an old one, and return the path.
 
     Args:
-        path: where to.
-        url: the server.
+        path: the file's path.
+        url: the server's address.
         token: the bearer token of the user.
-        user: what the file calls the user.
-        certificate: the PEM certificate to trust, for HTTPS.
+        user: the user's name in the file.
+        certificate: the trusted certificate for HTTPS, as PEM; None for plain HTTP.
     """
     cluster: dict[str, str] = {"server": url}
     if certificate is not None:

@@ -1,13 +1,13 @@
-"""A server's objects on disk, so that the next process goes on where a killed one stopped.
+"""A server's objects on disk, so that the next process can continue after a kill.
 
-The file is a log of JSON lines: first what the server is (port, certificate), then every token, stored object and
-removal, appended before the request is answered.  When a server opens it, and whenever the log has outgrown the
-objects, it is replaced as a whole by what is alive, through a temporary file.
+The file is a log of JSON lines. The first line describes the server (port, certificate). Every token, stored object
+and removal follows, appended before the request is answered. When a server opens the file, and whenever the log is
+much longer than the live objects, it is replaced by the live content through a temporary file.
 
-Guarantees: after SIGKILL every acknowledged write is there, with its uid and resourceVersion; a line that was cut
-off belongs to a request that was not answered.  Not kept: the history of watches (older resourceVersions get
-410), the faults, the record of writes.  Lines are not synced one by one, so a power failure of the machine may lose
-the last seconds.  The file holds tokens and the private key and has mode 0600; one server at a time may use it.
+Guarantees: after SIGKILL every acknowledged write is kept, with its uid and resourceVersion; an incomplete line
+belongs to an unanswered request. Limits: the history of watches (older resourceVersions get 410), the faults and the
+record of writes are not kept. Lines are not synced one by one, so a power failure may lose the last seconds. The file
+contains tokens and the private key and has mode 0600; only one server at a time may use it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from drawbar.mocks.apiserver.storage import Key, StorageKey, Store
 
 Json = dict[str, Any]
 FORMAT = 1
-_SLACK_LINES = 10_000  # a log may be so much longer than what is alive before it is rewritten
+_SLACK_LINES = 10_000  # the excess over the live lines at which the log is rewritten
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="drawbar-apiserver"):
@@ -40,7 +40,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", ta
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="token"):
-    """A token that was given out, and for whom (as ``ApiServer.token_for`` was asked)."""
+    """An issued token and its caller (the arguments of ``ApiServer.token_for``)."""
 
     token: str
     user: str
@@ -48,7 +48,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="
 
 
 class Put(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="put"):
-    """An object that was stored."""
+    """A stored object."""
 
     where: StorageKey
     version: int
@@ -56,7 +56,7 @@ class Put(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="pu
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="removed"):
-    """An object that was removed."""
+    """A removed object."""
 
     where: StorageKey
     version: int
@@ -74,12 +74,12 @@ class StateFile:
     """An open state file.
 
     Attributes:
-        identity: what the file says about the server.
-        tokens: the tokens given out so far.
+        identity: the server's description in the file.
+        tokens: the tokens issued so far.
     """
 
     def __init__(self, path: Path, identity: Identity, tokens: list[Token], puts: list[Put]) -> None:
-        """Hold what was read; ``resume`` hands the objects over and starts the log."""
+        """Keep the file's content; ``resume`` loads the objects into a store and starts the log."""
         self.identity = identity
         self.tokens = tokens
         self._path = path
@@ -92,10 +92,10 @@ class StateFile:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, path: Path) -> Iterator[Self]:
-        """The file for as long as the context lasts; it comes into being if there is none.
+        """Yield the open file until the block ends; create it if there is none.
 
         Raises:
-            StateError: it is in use, damaged, or something else.
+            StateError: it is in use, damaged, or another kind of file.
             OSError: it cannot be read or written.
         """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -112,7 +112,7 @@ class StateFile:
             os.close(descriptor)
 
     def resume(self, store: Store, identity: Identity) -> None:
-        """Fill a store with what was kept, and keep what happens to it from now on.
+        """Fill a store with the kept objects, and record its changes from now on.
 
         Raises:
             OSError: the file cannot be written.
@@ -128,7 +128,7 @@ class StateFile:
         store.keep = self._keep
 
     def add_token(self, token: Token) -> None:
-        """Keep a token that is given out.
+        """Record an issued token.
 
         Raises:
             ApiError: 500, the file cannot be written.
@@ -137,7 +137,7 @@ class StateFile:
         self._append(token)
 
     def close(self) -> None:
-        """Stop keeping."""
+        """Stop recording, and close the file."""
         if self._store is not None:
             self._store.keep = None
         if self._descriptor >= 0:
@@ -151,7 +151,7 @@ class StateFile:
             self._append(Put(where=where, version=version, item=item))
 
     def _append(self, record: _Record) -> None:
-        """Write one line, whole or not at all."""
+        """Append one line, completely or not at all."""
         line = msgspec.json.encode(record) + b"\n"
         try:
             if self._lines > self._alive() + _SLACK_LINES:
@@ -168,7 +168,7 @@ class StateFile:
         return len(self.tokens) + sum(len(c.items) for c in self._store.collections().values())
 
     def _rewrite(self) -> None:
-        """Replace the file by what is alive; a crash in between leaves the old one."""
+        """Replace the file by the live content; a crash in between leaves the old file."""
         assert self._store is not None
         fresh = self._path.with_name(f".{self._path.name}.tmp")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
@@ -208,7 +208,7 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def _records(content: bytes, path: Path) -> Iterator[_Record]:
-    """The complete lines of the file."""
+    """Yield the complete lines of the file."""
     decoder = msgspec.json.Decoder(Identity | Token | Put | Removed)
     for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
@@ -219,7 +219,7 @@ def _records(content: bytes, path: Path) -> Iterator[_Record]:
 
 
 def _replayed(records: Iterable[_Record], path: Path) -> tuple[Identity, list[Token], list[Put]]:
-    """What the log comes down to; the objects in the order of their versions."""
+    """Return the final state of the log; the objects are in the order of their versions."""
     identity = Identity()
     tokens: list[Token] = []
     alive: dict[tuple[StorageKey, Key], Put] = {}

@@ -1,7 +1,7 @@
-"""The objects themselves: one collection per resource, indexes, and one counter of versions.
+"""The stored objects: one collection per resource, indexes, and one counter of versions.
 
-Stored objects are never changed in place; a write stores a new value, so a reader may keep what it got.
-They carry neither ``apiVersion`` nor ``kind``: those belong to the version in which they are served.
+Stored objects are never changed in place. A write stores a new value, so a reader may keep the old one. They have no
+``apiVersion`` and ``kind``, which belong to the served version.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Collection:
         self._indexes: dict[tuple[str, str], dict[str, set[Key]]] = {}
 
     def select(self, namespace: str, selector: Selector, *, after: Key | None = None) -> Iterator[Json]:
-        """The matching objects in key order, from one namespace (empty: all), after a key.
+        """Yield the matching objects in key order, from one namespace (empty: all), after a key.
 
-        Each is looked at when it is asked for, so that a page costs what it holds, not what follows.
+        Each object is examined on demand, so that the cost of a page depends on its size, not on the rest.
         """
         ahead = (self.items[key] for key in self._keys(namespace, selector, after))
         return filter(selector.matches, ahead) if selector.labels or selector.fields else ahead
@@ -42,7 +42,7 @@ class Collection:
     def select_at(
         self, version: int, namespace: str, selector: Selector, *, after: Key | None = None
     ) -> Iterator[Json]:
-        """The same as it was at an earlier version, reconstructed from the history.
+        """Return the same at an earlier version, reconstructed from the history.
 
         Raises:
             watch.CompactedError: the history no longer reaches back to that version.
@@ -143,18 +143,18 @@ class Store:
         self._collections: dict[StorageKey, Collection] = {}
 
     def collection(self, key: StorageKey) -> Collection:
-        """The collection of a resource; it comes into being when first asked for."""
+        """Return the collection of a resource; make it on first use."""
         collection = self._collections.get(key)
         if collection is None:
             collection = self._collections[key] = Collection(history=self._history, start=self.version)
         return collection
 
     def collections(self) -> dict[StorageKey, Collection]:
-        """All collections that exist."""
+        """Return all existing collections."""
         return dict(self._collections)
 
     def put(self, where: StorageKey, item: Json) -> Json:
-        """Store an object under a new resourceVersion and return what is stored."""
+        """Store an object under a new resourceVersion; return the stored object."""
         self.version += 1
         stored = with_version(item, self.version)
         if self.keep is not None:
@@ -172,7 +172,7 @@ class Store:
         return last
 
     def load(self, where: StorageKey, item: Json, version: int) -> None:
-        """Store an object as an earlier server left it, under the version that it had there."""
+        """Store an object of an earlier server, under its version there."""
         self.version = max(self.version, version)
         self.collection(where).put(key_of(item), item, version)
 
@@ -182,7 +182,7 @@ class Store:
             collection.hub.compact()
 
     def restart(self) -> None:
-        """Forget every history, as a new server's watch cache has none; anything before now gets 410."""
+        """Forget every history, like the watch cache of a new server; anything before now gets 410."""
         for collection in self._collections.values():
             collection.hub.compact(self.version)
 
@@ -193,11 +193,11 @@ class Store:
 
 
 def key_of(item: Json) -> Key:
-    """The key of an object."""
+    """Return the key of an object."""
     metadata = item["metadata"]
     return (metadata.get("namespace", ""), metadata["name"])
 
 
 def with_version(item: Json, version: int) -> Json:
-    """The object under another resourceVersion."""
+    """Return the object under another resourceVersion."""
     return {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}

@@ -1,9 +1,9 @@
-"""What each kind does before it is stored: which part a request may change, defaults, and rules.
+"""The steps of each kind before storage: the changeable part, defaults, and rules.
 
-``Strategy`` is the common behaviour (status separate from the rest where there is a status subresource);
-subclasses in ``corekinds``, ``dynamickinds`` and ``customkinds`` add one kind's own rules, and ``kinds`` finds
-the one for a resource.  A strategy works on stored objects (without apiVersion and kind) and never changes
-its arguments.
+``Strategy`` is the common behaviour: if there is a status subresource, the status is separate from the rest.
+Subclasses in ``corekinds``, ``dynamickinds`` and ``customkinds`` add the rules of one kind, and ``kinds`` finds the
+strategy of a resource. A strategy works on stored objects (without apiVersion and kind) and never changes its
+arguments.
 """
 
 # ruff: noqa: ARG002 - the methods of all strategies share one signature
@@ -24,10 +24,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request, as far as writing an object depends on it.
+    """The parts of a request that affect the write of an object.
 
     ``verb`` is that of the request (``create``, ``update``, ``patch``...), ``now`` an RFC 3339 time stamp;
-    ``warnings`` collects what the answer warns of.
+    ``warnings`` collects the warnings of the answer.
     """
 
     resource: ResourceType
@@ -47,23 +47,23 @@ class Strategy:
     """The behaviour of a kind without rules of its own."""
 
     def __init__(self, profile: Profile, authorizer: rbac.Authorizer, store: Store) -> None:
-        """Imitate ``profile``; ``authorizer`` answers rules that ask for extra permissions."""
+        """Imitate ``profile``; ``authorizer`` decides about extra permissions."""
         self.profile = profile
         self.authorizer = authorizer
         self._store = store
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """The object as it goes to validation on a creation."""
+        """Return the object for validation on a creation."""
         if "status" in call.resource.subresources and "status" in item:
             return {key: value for key, value in item.items() if key != "status"}
         return item
 
     def rewritten_by_apply(self, item: Json) -> Json:
-        """The object as server-side apply writes it, which reads and writes all of it anew."""
+        """Return the object after server-side apply, which decodes and encodes all of it."""
         return item
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """The object as it goes to validation on an update: what the request may not change is put back."""
+        """Return the object for validation on an update: parts outside the request's scope get their old values."""
         if call.subresource == "status":
             kept = {**old, "metadata": self._status_metadata(item["metadata"], old["metadata"], call)}
             return _with(kept, "status", item.get("status"))
@@ -72,20 +72,20 @@ class Strategy:
         return item
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """Rules that a new object breaks."""
+        """Yield the rules broken by a new object."""
         yield from ()
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """Rules that an update breaks."""
+        """Yield the rules broken by an update."""
         yield from ()
 
     def namespace_labels(self, call: Call) -> Mapping[str, str]:
-        """The labels of the request's namespace."""
+        """Return the labels of the request's namespace."""
         namespace = self._store.collection(("", "namespaces")).items.get(("", call.namespace))
         return ((namespace or {}).get("metadata") or {}).get("labels") or {}
 
     def _status_metadata(self, new: Json, old: Json, call: Call) -> Json:
-        """A status update changes no metadata, but its uid and resourceVersion still are preconditions."""
+        """Return the metadata of a status update: the old one, but uid and resourceVersion stay as preconditions."""
         kept = dict(old)
         for key in ("uid", "resourceVersion", "name", "namespace"):
             if new.get(key) is not None:

@@ -24,7 +24,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a watcher sees: which resource, in which version and form."""
+    """The view of a watcher: resource, version and form."""
 
     resource: ResourceType
     version: str
@@ -33,7 +33,7 @@ class View:
     query: Mapping[str, str]
 
     def encoded(self, event: watch.Event) -> bytes:
-        """The line of an event; plain forms are shared between watchers."""
+        """Return the line of an event; watchers share the encoded plain forms."""
         if self.form:
             return _line(event.kind, self.shown(event.item, _stamp()))
         label = (event.kind, self.resource.api_version(self.version))
@@ -45,7 +45,7 @@ class View:
         return line
 
     def shown(self, item: Json, now: str) -> Json:
-        """An object in the wanted form."""
+        """Return an object in the requested form."""
         if self.form == "Table":
             include = self.query.get("includeObject", "Metadata")
             metadata = {"resourceVersion": item["metadata"]["resourceVersion"]}
@@ -58,7 +58,7 @@ class View:
 
 
 def partial(item: Json) -> Json:
-    """Only the metadata of an object."""
+    """Return only the metadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
 
 
@@ -68,12 +68,12 @@ async def serve(
     """Answer a watch request until it times out, the client leaves or the server stops.
 
     Args:
-        request: what was asked.
-        store: where the objects are.
-        view: which of them, and how they are shown.
-        now: what is shown as the present.
-        bookmark_seconds: between two bookmarks.
-        lists: a watch may begin with the list (feature gate WatchList).
+        request: the watch request.
+        store: the store of the objects.
+        view: the selection and form of the objects.
+        now: the present time in answers.
+        bookmark_seconds: the pause between two bookmarks, in seconds.
+        lists: true if a watch may begin with the list (feature gate WatchList).
 
     Raises:
         ApiError: 400 or 422, before anything was sent.
@@ -153,7 +153,7 @@ async def _pump(
                 break
             if now >= bookmark:
                 await stream.clearance()
-                if not watcher.behind:  # a bookmark promises that everything before it was sent
+                if not watcher.behind:  # a bookmark guarantees that everything before it was sent
                     await response.write(_bookmark(view, store.version, {}))
                 bookmark = _next_bookmark(now, period, deadline)
             if now >= timer.when():
@@ -165,7 +165,7 @@ async def _pump(
 
 
 def _next_bookmark(now: float, period: float, deadline: float) -> float:
-    """When to send the next bookmark: after a period, and once shortly before the watch ends."""
+    """Return the time of the next bookmark: after a period, and once shortly before the watch ends."""
     last = deadline - _FAREWELL_SECONDS
     return min(now + period, last) if now < last and period < math.inf else now + period
 

@@ -1,7 +1,7 @@
 """Structural schemas of custom resources: pruning, defaulting and validation, without I/O.
 
-Covers what CRDs use in practice; ``format`` other than ``date-time``, ``x-kubernetes-embedded-resource``
-and validation ratcheting are not emulated.  CEL rules are in ``rules``.
+Limits: no ``format`` other than ``date-time``, no ``x-kubernetes-embedded-resource`` and no validation ratcheting. CEL
+rules are in ``rules``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RESERVED = frozenset(["apiVersion", "kind", "metadata"])
 
 
 def prune(value: Any, schema: Json, *, root: bool = True) -> tuple[Any, list[str]]:
-    """The value without undeclared fields, and the paths of what was dropped."""
+    """Return the value without undeclared fields, and the paths of the dropped ones."""
     dropped: list[str] = []
     return _prune(value, schema, "", dropped, root=root), dropped
 
@@ -60,7 +60,7 @@ def _prune(value: Any, schema: Json, path: str, dropped: list[str], *, root: boo
 
 
 def default(value: Any, schema: Json) -> Any:
-    """The value with the schema's defaults; a ``null`` that is not allowed is replaced too."""
+    """Return the value with the schema's defaults; a ``null`` that is not allowed is replaced too."""
     if isinstance(value, list):
         items = schema.get("items") or {}
         return [default(item, items) for item in value]
@@ -82,7 +82,7 @@ def default(value: Any, schema: Json) -> Any:
 
 
 def validate(value: Any, schema: Json, path: str = "") -> Iterator[Cause]:
-    """Every rule of the schema that the value breaks."""
+    """Yield every rule of the schema broken by the value."""
     if value is None and schema.get("nullable"):
         return
     wrong = _wrong_type(value, schema, path)

@@ -1,7 +1,7 @@
-"""Tables: what ``kubectl get`` prints, made by the server.
+"""Tables: the output of ``kubectl get``, made by the server.
 
-Built-in kinds have the columns of the real server as far as their cells follow from the object alone;
-custom resources use their printer columns; everything else gets NAME and AGE.
+Built-in kinds have the columns of the real server, as far as their cells follow from the object itself. Custom
+resources use their printer columns. Everything else gets NAME and AGE.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Columns = list[tuple[Json, Cell]]
 def table(
     resource: ResourceType, version: str, items: list[Json], *, now: str, include: str, metadata: Json
 ) -> Json:
-    """A Table of stored objects.
+    """Return a Table of stored objects.
 
     Args:
         resource: the resource of the items.
         version: the served version.
-        items: the objects as stored.
-        now: the time to which ages refer.
-        include: what a row carries of its object: ``Metadata``, ``Object`` or ``None``.
+        items: the stored objects.
+        now: the present time for ages.
+        include: the part of the object in its row: ``Metadata``, ``Object`` or ``None``.
         metadata: the list's metadata.
     """
     columns = _columns(resource, version)
@@ -48,7 +48,7 @@ def table(
 
 
 def age(stamp: str | None, now: str) -> str:
-    """The time since a stamp as kubectl prints it: 5s, 3m10s, 47m, 5h12m, 3d, 2y30d."""
+    """Return the time since a stamp in kubectl's format: 5s, 3m10s, 47m, 5h12m, 3d, 2y30d."""
     if not stamp:
         return "<unknown>"
     then, current = (datetime.fromisoformat(text) for text in (stamp, now))
@@ -250,7 +250,7 @@ _ALPHA_CLAIM: Columns = [
     (_definition("ResourceClassName"), _at("spec", "resourceClassName", absent="")),
     (_definition("AllocationMode"), _at("spec", "allocationMode", absent="")),
 ]
-_ALPHA: dict[str, Columns] = {  # what v1alpha2 shows otherwise than later versions, and kinds that are gone
+_ALPHA: dict[str, Columns] = {  # tables of v1alpha2 that differ from later versions, and removed kinds
     "resourceclaims": [_NAME, *_ALPHA_CLAIM, (_definition("State"), _claim_state), _AGE],
     "resourceclasses": [_NAME, (_definition("DriverName"), _at("driverName", absent="")), _AGE],
     "resourceslices": [

@@ -1,7 +1,7 @@
-"""Times as the API server reads and writes them: UTC, whole seconds, or exactly six digits of a second.
+"""The API server's times: UTC, with whole seconds or exactly six digits of a second.
 
-Kubernetes has two types: ``Time`` drops what is finer than a second; ``MicroTime`` (Leases, the new Events)
-demands six digits behind the point and refuses anything else, which clients in other languages stumble over.
+Kubernetes has two types. ``Time`` drops fractions of a second. ``MicroTime`` (Leases, the new Events) requires six
+digits after the point and refuses everything else, which clients in other languages often get wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MICRO = "2006-01-02T15:04:05.000000Z07:00"
 
 
 def seconds(text: str) -> str:
-    """A time in UTC and whole seconds.
+    """Return a time in UTC and whole seconds.
 
     Raises:
         ValueError: the text is no RFC 3339 time.
@@ -25,7 +25,7 @@ def seconds(text: str) -> str:
 
 
 def micro(text: str) -> str:
-    """A time in UTC with six digits of a second.
+    """Return a time in UTC with six digits of a second.
 
     Raises:
         ValueError: the text is no RFC 3339 time with exactly six such digits.

@@ -1,10 +1,9 @@
-"""What is written into `status.typeChecking` of a ValidatingAdmissionPolicy: fields that a matched kind does not have.
+"""The content of `status.typeChecking` of a ValidatingAdmissionPolicy: unknown fields of matched kinds.
 
-In a cluster a controller writes it, some time after the policy; here it is there with the policy.  Types are those of the
-rules that name their groups, versions and resources: one with ``*`` is not checked, as a real server does not.
-
-Not emulated: the types of values, variables and macros (`celchecks` follows the fields of ``object`` and ``oldObject`` alone),
-and the limit of ten types.
+In a cluster a controller writes it some time after the policy; here it is there at once. Types come from rules that
+name their groups, versions and resources. Rules with ``*`` are not checked, as in a real server. Limits: no types of
+values, variables and macros (`celchecks` follows only the fields of ``object`` and ``oldObject``), and no limit of ten
+types.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Json = dict[str, Any]
 
 
 def status(spec: Json, profile: Profile, store: Store, *, generation: int) -> Json:
-    """The status of a policy whose spec is valid."""
+    """Return the status of a policy with a valid spec."""
     catalogue = Catalogue(builtin.built_in(profile))
     for definition in store.collection(builtin.DEFINITIONS.where).items.values():
         catalogue.register(definitions.resource(definition))
@@ -62,7 +61,7 @@ def _kinds(spec: Json, catalogue: Catalogue) -> Iterator[tuple[ResourceType, str
 def _schemas(
     catalogue: Catalogue, kind: ResourceType, version: str, profile: Profile
 ) -> tuple[Json, Mapping[str, Json]]:
-    """The schema of a kind, and those that it refers to."""
+    """Return the schema of a kind, and the schemas it refers to."""
     components = openapi.document(catalogue, kind.group, version, profile)["components"]["schemas"]
     for schema in components.values():
         for named in schema.get("x-kubernetes-group-version-kind") or ():

@@ -1,12 +1,12 @@
-"""The types of the built-in kinds: which fields there are and what they hold.
+"""The types of the built-in kinds: their fields and the fields' types.
 
-``typetable.json`` lists them (field names and types as Kubernetes 1.37 declares them): ``string``,
-``integer``, ``number``, ``boolean``, ``bytes`` (base64), ``time``, ``microtime``, ``quantity``,
-``int-or-string`` and ``any`` are values, ``[X]`` is a list, ``{X}`` a map, every other word is another type
-of the table, and ``!`` marks what the API calls required.  A profile leaves out what its release does not
-know, and ``kep-5055`` adds what the proposal has; a field whose feature gate is off stays in the table, as
-it stays in the OpenAPI document of a real server.  ``classictypes.json`` lists how 1.30 and 1.31 differ: the
-records of their ``resource.k8s.io`` and of a pod's claims, and the fields of other types that came later.
+``typetable.json`` lists them (field names and types as declared by Kubernetes 1.37). ``string``, ``integer``,
+``number``, ``boolean``, ``bytes`` (base64), ``time``, ``microtime``, ``quantity``, ``int-or-string`` and ``any`` are
+values. ``[X]`` is a list, ``{X}`` a map, and every other word is another type of the table. ``!`` marks fields
+required by the API. A profile omits the unknown fields of its release, and ``kep-5055`` adds the proposal's. A field
+with a disabled feature gate stays in the table, as in the OpenAPI document of a real server. ``classictypes.json``
+lists the differences of 1.30 and 1.31: the records of their ``resource.k8s.io`` and of a pod's claims, and later
+fields of other types.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SINCE_37: dict[str, tuple[str, ...]] = {
 }
 _SINCE_36: dict[str, tuple[str, ...]] = {"DeviceAttribute": ("bools", "ints", "strings", "versions")}
 _PROPOSED: dict[str, dict[str, str]] = {
-    # Device.taints is gone in the proposal.
+    # The proposal has no Device.taints.
     "ResourceSliceSpec": {"taints": "[SliceDeviceTaint]"},
     "SliceDeviceTaint": {"device": "string!", "taint": "DeviceTaint!"},
     "DeviceTaint": {"description": "string", "data": "any", "evictionsPerSecond": "integer"},
@@ -56,7 +56,7 @@ _PROPOSED: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Type:
-    """What a field holds: a value (``scalar``), a list or map of ``item``, or a ``record`` of the table."""
+    """The type of a field: a value (``scalar``), a list or map of ``item``, or a ``record`` of the table."""
 
     scalar: str = ""
     container: str = ""
@@ -65,7 +65,7 @@ class Type:
 
     @property
     def go(self) -> str:
-        """The type's name in the Go API, as decoding errors print it."""
+        """Return the type's name in the Go API, for decoding errors."""
         if self.item is not None:
             return ("[]" if self.container == "list" else "map[string]") + self.item.go
         names = {"integer": "int64", "boolean": "bool", "number": "float64", "bytes": "[]uint8"}
@@ -73,10 +73,10 @@ class Type:
 
 
 class TypeTable:
-    """The types that one profile knows."""
+    """The types of one profile."""
 
     def __init__(self, records: Mapping[str, Fields]) -> None:
-        """Read ``records`` as ``typetable.json`` writes them."""
+        """Parse ``records`` in the notation of ``typetable.json``."""
         self._records = {
             name: {field: _parsed(text.rstrip("!")) for field, text in fields.items()}
             for name, fields in records.items()
@@ -87,11 +87,11 @@ class TypeTable:
         }
 
     def __contains__(self, name: str) -> bool:
-        """Whether there is a record of that name."""
+        """Return true if there is a record of that name."""
         return name in self._records
 
     def fields(self, name: str) -> Mapping[str, Type]:
-        """The fields of a record.
+        """Return the fields of a record.
 
         Raises:
             KeyError: there is no such record.
@@ -99,7 +99,7 @@ class TypeTable:
         return self._records[name]
 
     def required(self, name: str) -> tuple[str, ...]:
-        """The fields of a record that the API marks required (its decoder accepts their absence)."""
+        """Return the fields of a record that the API marks required (its decoder accepts their absence)."""
         return self._required[name]
 
 
@@ -140,5 +140,5 @@ def _table(minor: int, *, proposed: bool) -> TypeTable:
 
 
 def table(profile: Profile) -> TypeTable:
-    """The types that a profile's server knows."""
+    """Return the types of a profile's server."""
     return _table(profile.minor, proposed=profile.taint_slices)

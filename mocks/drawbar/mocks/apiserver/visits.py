@@ -1,4 +1,4 @@
-"""A request to a resource, understood: its parts, its verb, and whether path and method fit together."""
+"""A parsed request to a resource: its parts, its verb, and the check of path and method."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from drawbar.mocks.apiserver.requests import Target
 from drawbar.mocks.apiserver.resources import ResourceType
 
 Json = dict[str, Any]
-# Subresources that are only created, with the kinds of their bodies.
+# Subresources that can only be created, with the kinds of their bodies.
 CREATED = {"binding": "Binding", "eviction": "Eviction", "token": "TokenRequest"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """A request to a resource, understood; ``warnings`` collects what its answer warns of."""
+    """A parsed request to a resource; ``warnings`` collects the warnings of its answer."""
 
     request: web.Request
     user: rbac.User
@@ -33,10 +33,10 @@ class Visit:
 
 
 def verb_of(request: web.Request, target: Target) -> str:
-    """The verb for which a request is authorized.
+    """Return the verb of a request, for authorization.
 
     Raises:
-        ApiError: 405, the HTTP method is none of the API's.
+        ApiError: 405, the API does not support the HTTP method.
     """
     watching = requests.is_true(request.query.get("watch"))
     match request.method:
@@ -55,7 +55,7 @@ def verb_of(request: web.Request, target: Target) -> str:
 
 
 def check_shape(visit: Visit) -> None:
-    """Refuse combinations of path and method that no resource has.
+    """Refuse impossible combinations of path and method.
 
     Raises:
         ApiError: 400, 404 or 405.
@@ -98,12 +98,12 @@ def check_kind(visit: Visit, item: Json, *, kind: str, version: str = "") -> Non
 
 
 def options_kind(visit: Visit) -> str:
-    """The kind of a write's options, as errors about them name it."""
+    """Return the kind of a write's options for errors about them."""
     return {"create": "CreateOptions", "update": "UpdateOptions"}.get(visit.verb, "PatchOptions")
 
 
 def is_dry_run(visit: Visit) -> bool:
-    """Whether nothing shall be stored.
+    """Return true if the write must not be stored.
 
     Raises:
         ApiError: 422, the value is not ``All``.
@@ -116,7 +116,7 @@ def is_dry_run(visit: Visit) -> bool:
 
 
 def success(visit: Visit, outcome: Written) -> Json:
-    """The Status that tells of a finished delete."""
+    """Return the Status of a finished delete."""
     metadata = outcome.item["metadata"]
     details = {"name": metadata["name"], "kind": visit.resource.plural, "uid": metadata["uid"]}
     if visit.resource.group:

@@ -1,12 +1,12 @@
 """The history of changes of one collection, and its watchers.
 
-The history is a bounded log ordered by resourceVersion.  A watcher starts at a version: it first receives
-what the log holds after that version, then every later change as it is committed.  A change reaches only
-the watchers that can want it: those with an exact requirement are found through it (``Selector.pin``), so
-five thousand watchers of one node each cost nothing when another node's object changes.
+The history is a bounded log ordered by resourceVersion. A watcher starts at a version. It first receives the later
+changes of the log, then every new change as it is committed. A change reaches only possibly interested watchers: those
+with an exact requirement are found by it (``Selector.pin``). So five thousand watchers of one node each cost nothing
+when another node's object changes.
 
-Everything runs in one event loop; ``Hub.publish`` never waits.  A watcher that does not keep up is marked
-``overflowed`` and its stream ends, as the real server does; the client resumes from the last version seen.
+Everything runs in one event loop; ``Hub.publish`` never waits. A watcher that does not keep up is marked
+``overflowed`` and its stream ends, as in the real server; the client resumes from the last version seen.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from drawbar.mocks.apiserver.selectors import Selector, field_value
 Json = dict[str, Any]
 Key = tuple[str, str]  # (namespace, name); the namespace is empty for cluster-scoped objects
 
-PENDING_LIMIT = 10_000  # changes one watcher may be behind
+PENDING_LIMIT = 10_000  # the maximum backlog of one watcher, in changes
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Change:
     """One committed write.
 
-    ``old`` is None for a creation; ``new`` is None for a deletion, and ``old`` then carries the deletion's
-    own resourceVersion.  ``wire`` keeps what was already encoded, so that many watchers share it.
+    ``old`` is None for a creation; ``new`` is None for a deletion, and ``old`` then has the deletion's own
+    resourceVersion. ``wire`` caches encoded lines, so that many watchers share them.
     """
 
     version: int
@@ -43,7 +43,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What one watcher sees of a change: ``ADDED``, ``MODIFIED`` or ``DELETED``, and the object."""
+    """One watcher's view of a change: ``ADDED``, ``MODIFIED`` or ``DELETED``, and the object."""
 
     kind: str
     item: Json
@@ -51,16 +51,19 @@ class Event:
 
 
 class CompactedError(Exception):
-    """The asked-for version is older than the history that is kept; ``oldest`` is the first usable one."""
+    """The requested version is older than the kept history; ``oldest`` is the first usable one."""
 
     def __init__(self, oldest: int) -> None:
-        """Remember the oldest version from which the history is complete."""
+        """Keep the oldest version with a complete later history."""
         super().__init__(f"history starts at {oldest}")
         self.oldest = oldest
 
 
 def seen(change: Change, selector: Selector, namespace: str) -> Event | None:
-    """How a watcher sees a change: entering and leaving the selection look like creation and deletion."""
+    """Return a watcher's event for a change, or None.
+
+    Entering and leaving the selection look like creation and deletion.
+    """
     if namespace and change.key[0] != namespace:
         return None
     before = change.old is not None and selector.matches(change.old)
@@ -89,7 +92,7 @@ class Watcher:
 
     @property
     def behind(self) -> bool:
-        """Whether events wait to be taken."""
+        """Return true if events wait."""
         return bool(self._pending)
 
     def offer(self, event: Event) -> None:
@@ -106,11 +109,11 @@ class Watcher:
         self._wake.set()
 
     def nudge(self) -> None:
-        """Make ``batch`` return even if there is nothing, so that its caller looks at the clock."""
+        """Make ``batch`` return even without events, so that its caller checks the clock."""
         self._wake.set()
 
     async def batch(self) -> list[Event]:
-        """Wait for events and take all there are; empty after a nudge and when the watch has ended."""
+        """Wait for events and take all; empty after a nudge and after the end of the watch."""
         if not self._pending and not self.closed and not self.overflowed:
             await self._wake.wait()
         events = list(self._pending)
@@ -121,7 +124,7 @@ class Watcher:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Audience:
-    """The watchers that want the same: what they see of a change is worked out once."""
+    """The watchers with the same selection; their event for a change is computed once."""
 
     selector: Selector
     namespace: str
@@ -132,7 +135,7 @@ class Hub:
     """The history and the watchers of one collection."""
 
     def __init__(self, *, history: int, start: int) -> None:
-        """Keep at most ``history`` changes; versions up to ``start`` are before the first."""
+        """Keep at most ``history`` changes; versions up to ``start`` are before the first change."""
         self._log: deque[Change] = deque()
         self._history = history
         self._complete_after = start  # every change with a greater version is in the log
@@ -142,14 +145,14 @@ class Hub:
 
     @property
     def oldest(self) -> int:
-        """The oldest version from which a watch can start."""
+        """Return the oldest version from which a watch can start."""
         return self._complete_after
 
     def since(self, version: int) -> list[Change]:
-        """The changes after a version, oldest first.
+        """Return the changes after a version, oldest first.
 
         Raises:
-            CompactedError: some of them are no longer kept.
+            CompactedError: some of them are no longer in the history.
         """
         if version < self._complete_after:
             raise CompactedError(self._complete_after)
@@ -157,7 +160,7 @@ class Hub:
         return [self._log[index] for index in range(start, len(self._log))]
 
     def publish(self, change: Change) -> None:
-        """Record a change and offer it to the watchers concerned."""
+        """Record a change and offer it to the interested watchers."""
         self._log.append(change)
         if len(self._log) > self._history:
             self._complete_after = self._log.popleft().version
@@ -168,7 +171,7 @@ class Hub:
                     watcher.offer(event)
 
     def compact(self, version: int = 0) -> None:
-        """Forget the history, as a compaction of the real store does; nothing before ``version`` is usable."""
+        """Forget the history, as a compaction of the real store does; versions before ``version`` become unusable."""
         if self._log:
             self._complete_after = self._log[-1].version
             self._log.clear()
@@ -232,7 +235,7 @@ class Hub:
 
 
 def pin_value(pin: tuple[str, str], item: Json) -> str | None:
-    """The value by which an object is found under a pin: of a label, or of a selectable field."""
+    """Return an object's value under a pin: of a label, or of a selectable field."""
     kind, key = pin
     if kind == "label":
         value = (item["metadata"].get("labels") or {}).get(key)

@@ -1,4 +1,4 @@
-"""The record of writes, so that tests can count them."""
+"""The record of writes, for tests that count them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-LIMIT = 10_000  # writes that are remembered one by one
+LIMIT = 10_000  # the number of writes kept one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One request that wanted to change something; ``code`` is the HTTP status it got."""
+    """One request for a change; ``code`` is the HTTP status of its answer."""
 
     method: str
     verb: str
@@ -26,7 +26,7 @@ class Write:
 
 
 class WriteLog:
-    """The last writes one by one, and counters of all of them."""
+    """The latest writes one by one, and counters of all."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -49,7 +49,7 @@ class WriteLog:
         return len(self._last)
 
     def clear(self) -> None:
-        """Forget everything, to count from here on."""
+        """Forget everything, to count from now on."""
         self._last.clear()
         self.totals.clear()
 
@@ -63,7 +63,7 @@ class WriteLog:
         manager: str | None = None,
         dry_run: bool = False,
     ) -> int:
-        """How many remembered writes succeeded and fit; None fits everything."""
+        """Return the number of successful matching writes in the record; None matches everything."""
         return sum(
             write.code < 300
             and write.dry_run == dry_run

@@ -1,4 +1,4 @@
-"""Double of the claim controller of kube-controller-manager, and the typed views of pods and claims it shares.
+"""Double of the claim controller of kube-controller-manager, and typed views of pods and claims.
 
 The scheduler and kubelet doubles build on `documents` and `events` of this package.
 """

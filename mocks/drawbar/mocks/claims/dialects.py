@@ -1,7 +1,7 @@
-"""The versions of `resource.k8s.io` that the doubles speak, and what of a claim differs between them. Pure.
+"""The versions of `resource.k8s.io` that the doubles support, and the differences between their claims. Pure.
 
 In `v1` the scheduler itself allocates. In `v1alpha2` (1.27 to 1.30) and `v1alpha3` (1.31) the controller of a resource
-driver may do so instead, told by a PodSchedulingContext ("classic" DRA).
+driver may do so instead, directed by a PodSchedulingContext ("classic" DRA).
 
 Source: Kubernetes API reference of 1.30 and 1.31; KEP-3063.
 """
@@ -25,7 +25,7 @@ class Dialect:
         template: ResourceClaimTemplate.
         context: PodSchedulingContext; None where the scheduler alone allocates.
         class_kind: ResourceClass, or DeviceClass.
-        class_words: what the scheduler's messages call the class.
+        class_words: the name of the class in the scheduler's messages.
     """
 
     version: str
@@ -58,14 +58,14 @@ CLASSIC = (V1ALPHA3, V1ALPHA2)
 
 
 def is_delayed(claim: documents.Document) -> bool:
-    """Whether it is allocated for a pod, and not as soon as it is there. Only `v1alpha2` knows the latter."""
+    """Return whether the claim is allocated when a pod uses it, instead of immediately (`v1alpha2` only)."""
     return claim.spec.get("allocationMode") != "Immediate"
 
 
 def is_allocated_by_scheduler(claim: documents.Document, dialect: Dialect) -> bool:
-    """Of an allocated claim: whether no driver's controller did it.
+    """Return whether the scheduler, and no driver's controller, made the allocation of an allocated claim.
 
-    That is seen by the finalizer in `v1alpha2`, and by the allocation itself in `v1alpha3`.
+    The sign is the finalizer in `v1alpha2`, and the allocation itself in `v1alpha3`.
     """
     if dialect.version == "v1alpha2":
         return documents.PROTECTION_FINALIZER in claim.metadata.finalizers
@@ -73,25 +73,25 @@ def is_allocated_by_scheduler(claim: documents.Document, dialect: Dialect) -> bo
 
 
 def is_open(claim: documents.Document, dialect: Dialect) -> bool:
-    """Of an allocated claim: whether a further pod may reserve it."""
+    """Return whether a further pod may reserve an allocated claim."""
     if dialect.version != "v1alpha2":
         return True
     return bool((documents.allocation(claim) or {}).get("shareable")) or not documents.reserved_for(claim)
 
 
 def is_to_be_deallocated(claim: documents.Document) -> bool:
-    """Whether its driver was asked to deallocate it."""
+    """Return whether the claim's driver was requested to deallocate it."""
     return bool(claim.status.get("deallocationRequested"))
 
 
 def usable_on(claim: documents.Document) -> dict[str, Any] | None:
-    """The node selector of an allocated claim; None when it is usable everywhere."""
+    """Return the node selector of an allocated claim; None if it is usable on every node."""
     allocation = documents.allocation(claim) or {}
     return allocation.get("availableOnNodes") or allocation.get("nodeSelector")
 
 
 def classes_of(claim: documents.Document) -> Sequence[tuple[str, str]]:
-    """The classes that a claim asks for, with the name of the request, which is empty in `v1alpha2`."""
+    """Return the requested classes of a claim, each with the name of its request (empty in `v1alpha2`)."""
     if "resourceClassName" in claim.spec:
         return (("", str(claim.spec["resourceClassName"])),)
     requests = (claim.spec.get("devices") or {}).get("requests") or ()
@@ -99,7 +99,7 @@ def classes_of(claim: documents.Document) -> Sequence[tuple[str, str]]:
 
 
 def context_body(pod: documents.Document, kind: kinds.Kind, spec: dict[str, Any]) -> dict[str, Any]:
-    """A new PodSchedulingContext for a pod; `kind` is the dialect's."""
+    """Return a new PodSchedulingContext for a pod; `kind` is that of the dialect."""
     owner = {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -1,14 +1,14 @@
-"""Which dialect of `resource.k8s.io` an API server speaks, asked as often as it takes to get an answer."""
+"""Detection of the `resource.k8s.io` dialect of an API server; repeated until there is an answer."""
 
 from drawbar.driver.kube import client, discovery
 from drawbar.mocks.claims import dialects
 
 
 async def dialect(api: client.Client) -> dialects.Dialect:
-    """Return the modern dialect where `v1` is served, or no classic one is; of two classic ones the newer.
+    """Return the modern dialect if `v1` is served or no classic one is; of two classic ones the newer.
 
-    An API server that does not answer is asked again, with growing pauses; one that denies the request is assumed to
-    be recent.
+    The request is repeated with growing pauses while the API server does not answer. One that denies the request is
+    assumed to be recent.
     """
     served = await discovery.settled(api, discovery.RESOURCE_GROUP)
     if served.get(dialects.MODERN.version):

@@ -1,8 +1,8 @@
-"""Pods, claims and claim templates as the doubles hold them: metadata typed, the rest as decoded JSON.
+"""Pods, claims and claim templates as the doubles store them: metadata typed, the rest as decoded JSON.
 
-A double writes whole objects back, as the real components do, so nothing may be lost on the way: `spec` and `status`
-stay plain mappings, and the metadata names every field that an update must carry. The functions here are the only
-places that know where in such a mapping a value lies.
+A double writes whole objects back, as the real components do, so no field may be lost: `spec` and `status` stay plain
+mappings, and the metadata has every field that an update must contain. Only the functions here know the position of a
+value in such a mapping.
 
 Source: Kubernetes API reference, `core/v1` Pod and `resource.k8s.io/v1` ResourceClaim.
 """
@@ -57,58 +57,58 @@ class Document(meta.Struct, frozen=True, kw_only=True):
 
 
 def is_deleting(document: Document) -> bool:
-    """Whether its deletion was requested."""
+    """Return whether the object's deletion was requested."""
     return document.metadata.deletion_timestamp is not None
 
 
 def node_name(pod: Document) -> str:
-    """The node the pod is bound to; empty while it is not."""
+    """Return the node that the pod is bound to; empty while it is not bound."""
     return str(pod.spec.get("nodeName") or "")
 
 
 def is_finished(pod: Document) -> bool:
-    """Whether all its containers ended for good."""
+    """Return whether all containers of the pod have ended."""
     return pod.status.get("phase") in {"Succeeded", "Failed"}
 
 
 def is_done(pod: Document) -> bool:
-    """Whether none of its containers runs or ever will: finished, or deleted before it was bound."""
+    """Return whether no container of the pod runs or ever will: it is finished, or was deleted before it was bound."""
     return is_finished(pod) or (is_deleting(pod) and not node_name(pod))
 
 
 def allocation(claim: Document) -> dict[str, Any] | None:
-    """`status.allocation`, or None."""
+    """Return `status.allocation`, or None."""
     return claim.status.get("allocation") or None
 
 
 def results(claim: Document) -> list[dict[str, Any]]:
-    """The allocated devices, in the order of the allocation."""
+    """Return the allocated devices, in the order of the allocation."""
     devices: dict[str, Any] = (allocation(claim) or {}).get("devices") or {}
     return list(devices.get("results") or ())
 
 
 def devices(claim: Document) -> Iterator[DeviceID]:
-    """The devices that the claim holds exclusively; a device with admin access is not held."""
+    """Yield the devices that the claim holds exclusively; devices with admin access are left out."""
     for result in results(claim):
         if not result.get("adminAccess"):
             yield result["driver"], result["pool"], result["device"]
 
 
 def reserved_for(claim: Document) -> list[dict[str, Any]]:
-    """`status.reservedFor`."""
+    """Return `status.reservedFor`."""
     return list(claim.status.get("reservedFor") or ())
 
 
 def is_reserved_for(claim: Document, pod: Document) -> bool:
-    """Whether the pod, by uid, may use the claim."""
+    """Return whether the claim is reserved for the pod, by uid."""
     return any(consumer.get("uid") == pod.metadata.uid for consumer in reserved_for(claim))
 
 
 def pod_claims(pod: Document) -> Iterator[tuple[str, str | None, str | None]]:
-    """Per entry of `spec.resourceClaims`: its name, the claim's name, the template's name.
+    """Yield for each entry of `spec.resourceClaims`: its name, the claim's name, the template's name.
 
-    The claim's name is None while a claim from a template was not made yet, and the empty string when the claim
-    controller recorded that none is needed. Until 1.30 an entry has the two names in `source`.
+    The claim's name is None while no claim was made from a template yet, and the empty string if the claim controller
+    recorded that none is needed. Until 1.30 an entry has the two names in `source`.
     """
     recorded = {
         status["name"]: str(status.get("resourceClaimName") or "")
@@ -128,13 +128,13 @@ def extended_claim(pod: Document) -> tuple[str, list[dict[str, str]]]:
 
 
 def owning_pod(claim: Document) -> Owner | None:
-    """The pod that controls a claim made from a template."""
+    """Return the owner reference of the pod that controls a claim made from a template, or None."""
     owners = (owner for owner in claim.metadata.owner_references if owner.kind == "Pod" and owner.controller)
     return next(owners, None)
 
 
 def is_owned_by(claim: Document, pod: Document) -> bool:
-    """Whether the claim was made for this very pod."""
+    """Return whether the claim was made for this pod (by uid)."""
     owner = owning_pod(claim)
     return owner is not None and owner.uid == pod.metadata.uid
 
@@ -150,12 +150,12 @@ def with_finalizers(document: Document, finalizers: tuple[str, ...]) -> dict[str
 
 
 def with_spec(document: Document, spec: dict[str, Any]) -> Document:
-    """The same object with another `spec`."""
+    """Return the object with another `spec`."""
     return msgspec.structs.replace(document, spec=spec)
 
 
 def with_status(document: Document, **changes: Any) -> Document:
-    """The same object with some fields of `status` replaced; None removes a field."""
+    """Return the object with some fields of `status` replaced; None removes a field."""
     status = {**document.status, **changes}
     kept = {name: value for name, value in status.items() if value is not None}
     return msgspec.structs.replace(document, status=kept)

@@ -19,7 +19,7 @@ NOTE_LIMIT_CHARS = 1024
 
 
 class Recorder:
-    """Writes the events of one component. An event that cannot be written is logged and lost, as in Kubernetes."""
+    """Writes the events of one component. An event that cannot be written is logged and dropped, as in Kubernetes."""
 
     def __init__(self, api: client.Client, *, component: str, clock: Callable[[], datetime.datetime]) -> None:
         self._api = api
@@ -36,7 +36,7 @@ class Recorder:
         action: str,
         warning: bool = False,
     ) -> None:
-        """Creates one event about the object; `kind` is its kind, which list items do not carry."""
+        """Create an event about the object; `kind` is its kind, which list items do not contain."""
         namespace = about.metadata.namespace or "default"
         body: dict[str, Any] = {
             "apiVersion": kinds.EVENT.api_version,

@@ -1,8 +1,8 @@
 """The actions of the claim controller for one pod or one claim.
 
 Invariant: the delete-protection finalizer is removed only from a claim that is being deleted or that this controller
-deallocates in the same step; removing it whenever a claim is unreserved would race the scheduler, which adds it just
-before it writes the allocation.
+deallocates in the same step. Removing it whenever a claim is unreserved would race with the scheduler, which adds it
+just before it writes the allocation.
 
 Source: kubernetes/kubernetes pkg/controller/resourceclaim/controller.go, as described by the fact pages.
 """
@@ -40,7 +40,7 @@ class WriteStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveFinalizer:
-    """Let a deleted or deallocated claim go."""
+    """Remove the finalizer of a deleted or deallocated claim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ def for_pod(
     templates: Mapping[str, documents.Document],
     api_version: str = kinds.CLAIM.api_version,
 ) -> tuple[PodAction, ...]:
-    """Claims to make for a pod, or, once all are there, their names to record.
+    """Return the claims to make for a pod, or, once all exist, their names to record.
 
     Args:
         pod: the pod.
@@ -92,7 +92,7 @@ def for_pod(
 def for_claim(
     claim: documents.Document, pods: Collection[documents.Document], *, owner_done: bool
 ) -> tuple[ClaimAction, ...]:
-    """What to do with a claim.
+    """Return the actions for a claim.
 
     Args:
         claim: the claim.
@@ -125,7 +125,7 @@ def for_claim(
 def valid_consumers(
     reserved: Sequence[dict[str, Any]], pods: Collection[documents.Document]
 ) -> list[dict[str, Any]]:
-    """The entries of `reservedFor` that still count, of which `pods` are the pods that exist."""
+    """Return the still valid entries of `reservedFor`; `pods` are those of its pods that exist."""
     alive = {pod.metadata.uid for pod in pods if not documents.is_done(pod)}
     # Consumers other than pods are removed by the component that added them.
     return [entry for entry in reserved if entry.get("resource") != "pods" or entry.get("uid") in alive]

@@ -1,7 +1,7 @@
-"""What the claim controller does for a pod that got its node without the scheduler; pure.
+"""The actions of the claim controller for a pod that was bound without the scheduler; pure.
 
-It reserves the pod's allocated claims, whether or not their devices are ready: binding conditions hold up the scheduler alone.
-On a cluster with classic DRA it also tells the drivers the pod's node.
+It reserves the pod's allocated claims, whether or not their devices are ready: binding conditions delay only the
+scheduler. With classic DRA it also tells the drivers the pod's node.
 
 Source: kubernetes/kubernetes pkg/controller/resourceclaim/controller.go, `syncPod` of 1.30 to 1.36.
 """
@@ -39,7 +39,7 @@ def for_pod(
     context: documents.Document | None,
     dialect: dialects.Dialect,
 ) -> tuple[ScheduledPodAction, ...]:
-    """What a pod needs that got its node without the scheduler: reservations, and allocations for that very node.
+    """Return the actions for a pod that was bound without the scheduler: reservations, and allocations for its node.
 
     Args:
         pod: the pod.
@@ -54,7 +54,7 @@ def for_pod(
     for claim in claims:
         if documents.allocation(claim) is None:
             if _waits_for_pod(claim, dialect):
-                # The claims behind it have their turn once it is allocated.
+                # The claims after it are handled once it is allocated.
                 return (*actions, *_selection(pod, node, context, dialect))
         elif _may_be_reserved(claim, pod, dialect):
             entry = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}

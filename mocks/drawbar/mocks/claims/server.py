@@ -1,10 +1,10 @@
-"""The claim controller double at work: watches pods, claims and templates, and carries out `plan`'s actions.
+"""The claim controller double: watches pods, claims and templates, and performs the actions of `plan`.
 
-It also handles pods that got their node without the scheduler (`scheduled`): it reserves their allocated claims, and on a
-cluster with classic DRA writes their node to their PodSchedulingContexts.
+It also handles pods that were bound without the scheduler (`scheduled`): it reserves their allocated claims, and with
+classic DRA writes their node to their PodSchedulingContexts.
 
-Not emulated: claims of pod groups, the metrics, the event about a template that does not exist, and the garbage collector
-in general (a claim made for a pod is deleted here when its pod is gone).
+Not emulated: claims of pod groups, the metrics, the event about a template that does not exist, and the garbage
+collector in general (a claim made for a pod is deleted here when its pod is gone).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ WorkKey = tuple[Literal["pod", "claim"], str, str]
 
 
 class ClaimController:
-    """Keeps claims in step with the pods that use them. Make it with `serving`."""
+    """Keeps claims consistent with the pods that use them. Make it with `serving`."""
 
     def __init__(self, api: client.Client, dialect: dialects.Dialect) -> None:
         self._api = api
@@ -45,7 +45,7 @@ class ClaimController:
             self._contexts = self._mirror(dialect.context, lambda _old, _new: None)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Works until cancelled; sets `ready` when the first lists are in."""
+        """Run until cancelled; set `ready` when the first lists were received."""
         copies = [self._templates, self._claims, self._pods]
         if self._contexts is not None:
             copies.append(self._contexts)
@@ -142,7 +142,7 @@ class ClaimController:
                     assert_never(action)
 
     def _claims_of(self, pod: documents.Document) -> list[documents.Document]:
-        """The pod's claims, up to the first that does not exist or has another owner."""
+        """Return the pod's claims, up to the first that does not exist or has another owner."""
         claims = []
         for _, name, template in documents.pod_claims(pod):
             claim = self._claims.get(name or "", pod.metadata.namespace)
@@ -221,7 +221,7 @@ class ClaimController:
         return written
 
     async def _consumers(self, claim: documents.Document) -> list[documents.Document]:
-        """The pods of `reservedFor` that exist; one that the watch does not show is looked for again."""
+        """Return the pods of `reservedFor` that exist; those missing from the watch are read from the API server."""
         pods = []
         for entry in documents.reserved_for(claim):
             if entry.get("resource") != "pods":
@@ -251,7 +251,7 @@ class ClaimController:
 
 @asynccontextmanager
 async def serving(connection: connections.Connection) -> AsyncIterator[None]:
-    """A claim controller at work for as long as the block lasts; entered once its first lists are in.
+    """Run a claim controller while the block lasts; the block is entered when its first lists were received.
 
     It is the one of the API server's release: with classic DRA, it leaves deallocation to the drivers.
     """

@@ -1,4 +1,4 @@
-"""Which pods name which claim, kept current change by change. Pure."""
+"""The pods that name each claim, updated with each change. Pure."""
 
 from collections.abc import Collection
 
@@ -6,17 +6,17 @@ from drawbar.mocks.claims import documents
 
 
 class Users:
-    """The index; as large as the pods' lists of claims together."""
+    """The index; its size is that of the pods' lists of claims together."""
 
     def __init__(self) -> None:
         self._pods: dict[documents.Key, set[documents.Key]] = {}
 
     def for_claim(self, claim: documents.Key) -> Collection[documents.Key]:
-        """The pods that name the claim."""
+        """Return the pods that name the claim."""
         return self._pods.get(claim, frozenset())
 
     def pod_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
-        """Takes over which claims a pod names."""
+        """Update the index with the claims that a pod names."""
         if old is not None:
             for claim in _claims(old):
                 left = self._pods.get(claim, set())

@@ -1,7 +1,7 @@
-"""The processes of a cluster: started, watched, restarted where a Deployment would, and stopped in order.
+"""The child processes of a cluster: start, watch, restart and ordered stop.
 
-Guarantees: after `stop` no child is left. Children are in process groups of their own, so that Ctrl-C in a terminal
-reaches only the parent, which then stops them in order; and when the parent is killed the kernel kills them (Linux).
+Guarantees: after `stop` no child is left. Children have process groups of their own, so Ctrl-C in a terminal reaches
+only the parent. The parent then stops them in order. If the parent is killed, the kernel kills them (Linux).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ TETHERED = Path(__file__).with_name("tethered.py")
 STOP_SECONDS = 5.0
 MOST_RESTARTS = 5
 FIRST_PAUSE_SECONDS = 0.2
-# A child takes these from its command line; what the caller's environment says is meant for others.
+# A child gets these on its command line; the caller's environment is meant for other programs.
 FOREIGN_VARIABLES = frozenset({"KUBECONFIG", "NODE_NAME", "POD_UID"})
 
 
@@ -30,10 +30,10 @@ class Program:
     """One process to run.
 
     Attributes:
-        name: for people, and of the log file.
-        arguments: what follows `drawbar` on its command line.
-        double: it prints a ready line on stdout; its end is the end of the cluster. Otherwise it is a daemon, which is
-            restarted when it ends, as a Deployment or DaemonSet does.
+        name: the name for people and for the log file.
+        arguments: its command line after `drawbar`.
+        double: true for a double: it prints a ready line on stdout, and its end ends the cluster. False for a
+            daemon: it is restarted when it ends, as by a Deployment or DaemonSet.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A process runs; `restarted` if it is not its first."""
+    """A process started; `restarted` is true after its first start."""
 
     name: str
     pid: int
@@ -51,7 +51,7 @@ class Started:
 
 
 class Children:
-    """All of them. `run` is one child's life; `stop` ends them all."""
+    """All child processes. `run` runs one child until cancelled; `stop` ends them all."""
 
     def __init__(self, logs: Path, report: Callable[[Started], None]) -> None:
         self._logs = logs
@@ -63,25 +63,25 @@ class Children:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The processes that run now, by name, in the order in which they were first started."""
+        """Return the running processes by name, in the order of their first start."""
         return {name: child.pid for name, child in self._processes.items() if child.returncode is None}
 
     @property
     def answers(self) -> dict[str, Any]:
-        """The ready lines of the doubles, by name."""
+        """Return the ready lines of the doubles, by name."""
         return dict(self._answers)
 
     def log(self, name: str) -> Path:
-        """The log file of a child."""
+        """Return the path of a child's log file."""
         return self._logs / f"{name}.log"
 
     async def ready(self, name: str) -> Any:
-        """Waits until a double serves; gives its ready line."""
+        """Wait until a double serves; return its ready line."""
         await self._ready.setdefault(name, asyncio.Event()).wait()
         return self._answers[name]
 
     async def run(self, program: Program) -> None:
-        """Runs a program until cancelled.
+        """Run a program until cancelled.
 
         Raises:
             errors.ChildEnded: a double ended, or a daemon ended too often.
@@ -120,7 +120,7 @@ class Children:
             return await child.wait()
 
     async def _listen(self, name: str, stdout: asyncio.StreamReader, log: BinaryIO) -> None:
-        """Read to the end, lest a full pipe stop the child; the first line reports that it is ready."""
+        """Read stdout to its end, because a full pipe would stop the child. The first line is the ready line."""
         async for line in stdout:
             if name in self._answers:
                 log.write(line)
@@ -134,7 +134,7 @@ class Children:
             self._ready.setdefault(name, asyncio.Event()).set()
 
     async def stop(self) -> None:
-        """Ends all children, the daemons before the doubles that they talk to. Takes bounded time.
+        """End all children, daemons before doubles, in bounded time.
 
         `run` must have ended for all of them.
         """

@@ -3,12 +3,11 @@
     async with Cluster.running(Settings(...)) as cluster:
         pods = await cluster.api.list_all(kinds.POD, into=...)
 
-Once entered, every process serves, and (with daemons) the controller sees the fabric and has published all its
-devices. On leaving, every process is gone and so are its files; after an error the logs stay, as the error says where
-they are.
+On entry every process serves. With daemons, the controller has also published all devices of the fabric. On exit every
+process and file is removed. After an error the logs stay, and the error names their folder.
 
-Order at the start: the API server before all that talk to it; the kubelet double before the node daemons, for it
-empties the CDI directory as a boot does; the Fabric object last but one, so that the controller has something to see.
+Order at the start: the API server comes before its clients. The kubelet double comes before the node daemons, because
+it empties the CDI directory as a boot does. The Fabric object comes last, after the controller and the node daemons.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ SOCKET_LOOK_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """What is being done now, as one line for people."""
+    """A line for people about the current step of the start."""
 
     what: str
 
@@ -49,13 +48,13 @@ Happening = children.Started | Waiting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaks:
-    """What is left after everything was given back; all zero is as it must be.
+    """The leaks after every device was returned; a clean run has only zeros.
 
     Attributes:
-        fabric: devices that the fabric itself says are attached.
-        attachments: DeviceAttachments.
-        cdi: CDI files on the nodes.
-        sysfs: devices in the nodes' mocked trees.
+        fabric: the number of attached devices according to the fabric.
+        attachments: the number of DeviceAttachments.
+        cdi: the number of CDI files on the nodes.
+        sysfs: the number of devices in the nodes' mocked trees.
     """
 
     fabric: int
@@ -65,12 +64,12 @@ class Leaks:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return the sum."""
         return self.fabric + self.attachments + self.cdi + self.sysfs
 
 
 def _ignore(_: Happening) -> None:
-    """For callers who do not want to know."""
+    """Ignore the event."""
 
 
 class Cluster:
@@ -78,8 +77,8 @@ class Cluster:
 
     Attributes:
         api: a client with all rights.
-        places: where its files are.
-        keep_logs: leave the logs behind; set it when what happens in the block went wrong.
+        places: the paths of its files.
+        keep_logs: keep the logs after the end; set it if the block failed.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Cluster:
     async def running(
         cls, options: settings.Settings, report: Callable[[Happening], None] = _ignore
     ) -> AsyncIterator[Self]:
-        """A cluster for as long as the block lasts; the block is cancelled when a double ends.
+        """Run a cluster until the block ends, and yield it; the end of a double cancels the block.
 
         Raises:
             errors.ClusterError: it does not start, or one of its processes ended.
@@ -124,17 +123,17 @@ class Cluster:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The processes that run now, by name; the node daemon of a node has its name."""
+        """Return the running processes by name; a node daemon has its node's name."""
         return self._children.pids
 
     @property
     def answers(self) -> dict[str, Any]:
-        """What each double said when it was ready, by name."""
+        """Return the ready line of each double, by name."""
         return self._children.answers
 
     @property
     def fabric(self) -> dict[str, Any]:
-        """The Fabric's spec: adapter, endpoint and parameters."""
+        """Return the Fabric's spec: adapter, endpoint and parameters."""
         return {
             "adapter": self._double.adapter,
             "endpoint": self._children.answers["fabric"]["endpoint"],
@@ -142,11 +141,11 @@ class Cluster:
         }
 
     def log(self, name: str) -> Path:
-        """The log file of a process."""
+        """Return the path of a process's log file."""
         return self._children.log(name)
 
     async def leaks(self) -> Leaks:
-        """What is not as it was at the start. The fabric is asked itself, not our own objects."""
+        """Count the leaks and return them. The count of attached devices comes from the fabric itself."""
         left = await self.api.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment)
         nodes = [self.places.node(name) for name in self._options.nodes]
         return Leaks(
@@ -174,7 +173,7 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def _started(self) -> AsyncIterator[None]:
-        """Everything up to the moment when devices can be claimed."""
+        """Start everything until devices can be claimed."""
         async with asyncio.TaskGroup() as tasks, contextlib.AsyncExitStack() as stack:
             lives: list[asyncio.Task[None]] = []
 
@@ -240,7 +239,7 @@ class Cluster:
         self._report(Waiting(what=what))
 
     def _build(self) -> None:
-        """Make the mocked trees, and the configuration of the fabric, which names them. Blocking."""
+        """Make the mocked trees and the fabric's configuration, which names them. Blocking."""
         for name in self._options.nodes:
             node = self.places.node(name)
             sysfs.SysfsTree.create(node.sysfs, slots=self._options.slots, uevent_socket=node.uevents)
@@ -252,9 +251,9 @@ class Cluster:
         start(
             "controller",
             *("controller", "--kubeconfig", str(self.places.account("drawbar-controller"))),
-            # The same after a restart, as a pod's name is: then the lease need not run out.
+            # The same after a restart, so that the controller need not wait for the lease to expire.
             *("--identity", "controller"),
-            # Doubles of fabric managers are on this machine.
+            # Doubles of fabric managers listen on this machine.
             *("--fabric-networks", "127.0.0.0/8,::1/128"),
             *("--http-address", self.places.controller_pages),
             double=False,
@@ -278,9 +277,9 @@ class Cluster:
             await _exists(self.places.node(name).registration)
 
     async def _connected(self, *, published: bool) -> None:
-        """Return when the Fabric is Connected with all its devices; the caller sets the deadline.
+        """Return once the Fabric is Connected with all its devices; the caller sets the deadline.
 
-        With classic allocation nothing is `published` in ResourceSlices, and the Fabric's own count counts.
+        With classic allocation no ResourceSlices are `published`, and the Fabric's own count is used.
         """
         changed = asyncio.Event()
 
@@ -318,13 +317,13 @@ class Cluster:
 
 
 def _release(profile: str) -> tuple[str, ...]:
-    """The kubelet of that release; profiles that are no release get the double's usual one."""
+    """Return the kubelet's option for the release; empty for profiles that are no release."""
     release = profile.removesuffix("-classic")
     return ("--release", release) if release in kubelet_settings.SERVICES_BY_RELEASE else ()
 
 
 async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
-    """Does bounded work to its end, even if it is cancelled once meanwhile; the cancellation is passed on then."""
+    """Run bounded work to its end, even after one cancellation; then raise the cancellation."""
     task = asyncio.Task(work, name="clean-up")
     try:
         await asyncio.shield(task)
@@ -334,7 +333,7 @@ async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _exists(path: Path) -> None:
-    """Returns when there is such a file; the standard library cannot watch for one."""
+    """Return once the file exists; the standard library cannot watch for one."""
     while not path.exists():  # noqa: ASYNC110, ASYNC240 - there is no event to wait for, and a stat does not block
         await asyncio.sleep(SOCKET_LOOK_SECONDS)
 

@@ -1,6 +1,6 @@
-"""`drawbar mock cluster`: all doubles at once, for people who develop a driver, until they have seen enough.
+"""`drawbar mock cluster`: all doubles at once, for driver developers, until a signal ends it.
 
-What it prints is one line of JSON that says where everything is. Nothing of it is left when it ends.
+It prints one line of JSON with all addresses and paths. It removes its files at the end.
 """
 
 import argparse
@@ -30,12 +30,12 @@ AMOUNTS = {
     contract.DeviceClass.NIC: 2,
     contract.DeviceClass.ACCELERATOR: 2,
 }
-"""The pool without --fabric."""
+"""The pool's devices without --fabric, by class."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this command's arguments."""
+    """Add this command's arguments."""
     usual = settings.Settings()
     add = parser.add_argument
     add(
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="how many nodes: node-1, node-2, ... (default: %(default)s)",
+        help="the number of nodes: node-1, node-2, ... (default: %(default)s)",
     )
     add(
         "--profile",
@@ -55,39 +55,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fabric",
         type=Path,
         metavar="FILE",
-        help="the fabric's enclosures, devices, times and failures, as JSON; without it two chassis of mixed devices",
+        help="the fabric's enclosures, devices, times and failures, as JSON; the default is two chassis of mixed devices",
     )
-    add("--slots", type=int, default=usual.slots, metavar="N", help="slots of a node (default: %(default)s)")
+    add(
+        "--slots",
+        type=int,
+        default=usual.slots,
+        metavar="N",
+        help="the number of slots of a node (default: %(default)s)",
+    )
     add(
         "--poll-seconds",
         type=float,
         default=usual.poll_seconds,
         metavar="SECONDS",
-        help="the scheduler's pause between two looks at binding conditions (default: %(default)s)",
+        help="the scheduler's pause between two checks of binding conditions (default: %(default)s)",
     )
-    add("--daemons", action="store_true", help="also run our controller and our node daemons")
+    add("--daemons", action="store_true", help="also run Drawbar's controller and node daemons")
     add(
         "--kubeconfig-dir",
         type=Path,
         metavar="DIR",
-        help="put the kubeconfig files here too; they are removed again at the end",
+        help="also put the kubeconfig files here; they are removed at the end",
     )
     add(
         "--service-account",
         action="append",
         default=[],
         metavar="NAMESPACE:NAME[:NODE]",
-        help="also write a kubeconfig for this service account; may be given several times",
+        help="also write a kubeconfig for this service account; repeat the option for several",
     )
     add("--faults", type=Path, metavar="FILE", help="faults of the API server, in force from the start")
 
 
 async def serve(args: argparse.Namespace) -> int:
-    """Run until a signal comes or the task is cancelled; the first line on stdout reports that all is ready.
+    """Run until a signal comes or the task is cancelled; the first line on stdout reports readiness.
 
     Raises:
         errors.UsageError: the arguments make no sense.
-        cluster_errors.ClusterError: something does not start, or ended.
+        cluster_errors.ClusterError: a process did not start, or ended.
     """
     options = _settings(args)
     _cancel_on_signals()
@@ -121,7 +127,7 @@ def _settings(args: argparse.Namespace) -> settings.Settings:
 
 
 def _cancel_on_signals() -> None:
-    """The first signal cancels this task; later ones do not disturb the clean-up, which is bounded."""
+    """Cancel this task on the first signal; ignore later ones, because the clean-up is bounded."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     for number in _SIGNALS:
@@ -132,7 +138,7 @@ def _cancel_on_signals() -> None:
 
 @contextlib.contextmanager
 def _copied(where: places.Places, folder: Path | None) -> Iterator[None]:
-    """The kubeconfigs in a folder of the user's, for as long as the block lasts."""
+    """Copy the kubeconfigs into the user's folder until the block ends."""
     if folder is None:
         yield
         return

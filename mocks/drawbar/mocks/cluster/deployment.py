@@ -1,6 +1,6 @@
-"""Applies the files that an administrator without Helm applies: namespace, CRDs, RBAC, DeviceClasses, policies.
+"""The deployment without Helm: namespace, CRDs, RBAC, DeviceClasses and policies from files.
 
-The CRDs are the chart's own files; the others are what the chart renders (`deploy/render`). Clusters with classic
+The CRDs are the chart's own files; the others are rendered from the chart (`deploy/render`). Clusters with classic
 allocation get other classes and policies, and a further role.
 """
 
@@ -18,26 +18,26 @@ from drawbar.mocks.cluster import errors
 
 _MOCKS = Path(__file__).resolve().parents[1]
 PLACES = (_MOCKS / "deploy", _MOCKS.parents[2] / "deploy")
-"""In an installed wheel; in the repository."""
+"""The folders of the files: in an installed wheel, and in the repository."""
 ORDER = (
     "manifests/namespace.yaml",
     "drawbar/crds",
     "manifests/controller-rbac.yaml",
     "manifests/node-rbac.yaml",
 )
-"""What later files need comes first."""
+"""The files that others depend on come first."""
 MODERN = "v1"
 CLASSES = {
     MODERN: ("manifests/deviceclasses.yaml",),
     "v1alpha3": ("manifests/classic/controller-classic.yaml", "manifests/classic/deviceclasses.yaml"),
     "v1alpha2": ("manifests/classic/controller-classic.yaml", "manifests/classic/resourceclasses.yaml"),
 }
-"""What hangs on the version of `resource.k8s.io` that is served."""
+"""The files for each served version of `resource.k8s.io`."""
 POLICIES = "manifests/policies.yaml"
 CLASSIC_POLICIES = "manifests/classic/policies.yaml"
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Ten times as fast where PyYAML was built with libyaml. For our own files only: a deeply nested one crashes it."""
+"""The loader of libyaml is ten times as fast. A deeply nested file crashes it, so read only our own files."""
 _RBAC = {"group": "rbac.authorization.k8s.io", "version": "v1"}
 KINDS = {
     kind.kind: kind
@@ -58,16 +58,16 @@ KINDS = {
 
 
 async def apply(api: client.Client, *, policies: bool = False, version: str = MODERN) -> None:
-    """Creates everything in an empty API server.
+    """Create all objects in an empty API server.
 
     Args:
-        api: with all rights.
-        policies: the admission policies too, which pin each daemon to its own objects.
-        version: of `resource.k8s.io`, as the API server serves it.
+        api: a client with all rights.
+        policies: also create the admission policies, which restrict each daemon to its own objects.
+        version: the served version of `resource.k8s.io`.
 
     Raises:
-        errors.ClusterError: the files are not there, or hold something that is not known here.
-        kube.errors.KubeError: the API server refuses one.
+        errors.ClusterError: a file is missing, or contains an object of an unknown kind.
+        kube.errors.KubeError: the API server refuses an object.
     """
     for document in documents(folder(), policies=policies, version=version):
         served = KINDS.get(document["kind"])
@@ -80,10 +80,10 @@ async def apply(api: client.Client, *, policies: bool = False, version: str = MO
 
 
 def folder() -> Path:
-    """Where the files are.
+    """Return the folder of the files.
 
     Raises:
-        errors.ClusterError: nowhere.
+        errors.ClusterError: there is no such folder.
     """
     manifests = next((place for place in PLACES if (place / ORDER[0]).is_file()), None)
     if manifests is None:
@@ -94,7 +94,7 @@ def folder() -> Path:
 
 
 def documents(deploy: Path, *, policies: bool = False, version: str = MODERN) -> Iterator[dict[str, Any]]:
-    """All objects of the files, in an order in which they can be created."""
+    """Yield all objects of the files, in an order for creation."""
     pinned = (POLICIES if version == MODERN else CLASSIC_POLICIES,) if policies else ()
     for name in (*ORDER, *CLASSES[version], *pinned):
         path = deploy / name
@@ -104,5 +104,8 @@ def documents(deploy: Path, *, policies: bool = False, version: str = MODERN) ->
 
 @functools.cache
 def _read(file: Path) -> bytes:
-    """Return the objects of a file as JSON, which is read a hundred times as fast: a test suite makes hundreds of clusters."""
+    """Return the objects of a file as JSON, whose decoding is a hundred times as fast.
+
+    Test suites make many clusters.
+    """
     return msgspec.json.encode(list(yaml.load_all(file.read_text(encoding="utf-8"), Loader=_LOADER)))

@@ -1,7 +1,7 @@
-"""What can go wrong with a cluster of doubles.
+"""The errors of a cluster of doubles.
 
-    ClusterError            it cannot be started, or one of its processes ended
-    └── ChildEnded          a process ended that must not
+    ClusterError            the cluster cannot start, or one of its processes ended
+    └── ChildEnded          a process ended by itself
 
 Messages name the process and its log.
 """
@@ -25,7 +25,7 @@ class ChildEnded(ClusterError):
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something; empty without one. Long lines are cut."""
+    """Return the last line of a log with text, cut to 300 characters; empty if there is none."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

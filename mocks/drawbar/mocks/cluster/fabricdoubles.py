@@ -1,4 +1,4 @@
-"""The doubles of a fabric that a cluster can have: how each is started, and how the controller reaches it."""
+"""The doubles of a fabric for a cluster: their start, and the controller's access to them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ class FabricDouble:
     """One kind of double.
 
     Attributes:
-        adapter: of the Fabric.
-        configuration: returns what it consists of, as its file has it; every node is a host.
-        command: returns the words after `drawbar` that start it. Its ready line has its `endpoint`.
-        parameters: returns those of the Fabric.
+        adapter: the Fabric's adapter.
+        configuration: a function that returns the content of its configuration file; every node is a host.
+        command: a function that returns its command line after `drawbar`. Its ready line has its `endpoint`.
+        parameters: a function that returns the Fabric's parameters.
     """
 
     adapter: str
@@ -125,4 +125,4 @@ DOUBLES: Mapping[str, FabricDouble] = MappingProxyType(
         },
     }
 )
-"""By the name that people give."""
+"""The doubles by their names in options."""

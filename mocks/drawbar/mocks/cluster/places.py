@@ -1,4 +1,4 @@
-"""Where everything of a cluster is: one directory, short enough for the sockets in it."""
+"""The paths of a cluster: one directory, with a path short enough for the sockets in it."""
 
 import os
 import tempfile
@@ -14,7 +14,7 @@ PREFIX = "drawbar-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlace:
-    """One node's files.
+    """The paths of one node.
 
     Attributes:
         name: the node's name.
@@ -30,81 +30,81 @@ class NodePlace:
 
     @property
     def cdi(self) -> Path:
-        """Where the CDI files are."""
+        """Return the folder of the CDI files."""
         return self.kubelet / "cdi"
 
     @property
     def registration(self) -> Path:
-        """The socket that is there once the node daemon serves."""
+        """Return the path of the node daemon's registration socket; it exists once the daemon serves."""
         return self.kubelet / "plugins_registry" / f"{drivers.DEFAULT}-reg.sock"
 
     @property
     def longest_bytes(self) -> int:
-        """The length of the longest path of a socket."""
+        """Return the length of the longest socket path, in bytes."""
         return max(len(os.fsencode(path)) for path in (self.registration, self.uevents))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """A cluster's directory."""
+    """The paths of a cluster."""
 
     directory: Path
 
     @property
     def logs(self) -> Path:
-        """One log file per process."""
+        """Return the folder of the logs, one file per process."""
         return self.directory / "logs"
 
     @property
     def admin(self) -> Path:
-        """The kubeconfig that may do everything."""
+        """Return the path of the administrator's kubeconfig."""
         return self.account("admin")
 
     @property
     def journal(self) -> Path:
-        """What the fabric did."""
+        """Return the path of the fabric's journal."""
         return self.directory / "journal.jsonl"
 
     @property
     def fabric_state(self) -> Path:
-        """What the fabric remembers."""
+        """Return the path of the fabric's saved state."""
         return self.directory / "fabric-state.json"
 
     @property
     def fabric_configuration(self) -> Path:
-        """What the fabric consists of."""
+        """Return the path of the fabric's configuration."""
         return self.directory / "fabric.json"
 
     @property
     def endpoint(self) -> str:
-        """Where the fabric listens."""
+        """Return the fabric's address."""
         return f"unix:{self.directory / 'fabric.sock'}"
 
     @property
     def controller_pages(self) -> str:
-        """Where the controller answers probes and gives its metrics; a port might be another cluster's."""
+        """Return the address of the controller's probes and metrics; a port could collide with another cluster's."""
         return f"unix:{self.directory / 'http.sock'}"
 
     @property
     def kubeconfigs(self) -> Path:
-        """The folder of the kubeconfig files."""
+        """Return the folder of the kubeconfig files."""
         return self.directory / "kubeconfig"
 
     def account(self, name: str) -> Path:
-        """The kubeconfig of one account."""
+        """Return the path of an account's kubeconfig."""
         return self.kubeconfigs / f"{name}.kubeconfig"
 
     def node(self, name: str) -> NodePlace:
-        """One node's files."""
+        """Return the paths of a node."""
         home = self.directory / name
         return NodePlace(name=name, kubelet=home, sysfs=home / "sys", uevents=home / "uevents")
 
 
 def create(nodes: tuple[str, ...]) -> Places:
-    """Makes the directory, under the system's folder for temporary files.
+    """Make the directory in the system's folder for temporary files; return its paths.
 
     Raises:
-        errors.UsageError: that folder's path is so long that sockets in it are impossible, or it cannot be written.
+        errors.UsageError: that folder's path is too long for sockets, or the folder is not writable.
     """
     try:
         directory = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()

@@ -1,4 +1,4 @@
-"""What a cluster of doubles consists of."""
+"""The settings of a cluster of doubles."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,25 +13,25 @@ MOST_DEVICES_PER_ENCLOSURE = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How big, how slow, and which release.
+    """The size, speed and release of a cluster.
 
     Attributes:
-        nodes: their names; each is a host of the fabric of the same name.
-        enclosures: what is in the pool.
+        nodes: the nodes' names; each is also the name of a host of the fabric.
+        enclosures: the enclosures of the pool.
         slots: hot-plug slots, and ports of the fabric, per node.
-        attach_seconds: what the fabric takes to attach a device.
-        detach_seconds: to detach one.
+        attach_seconds: the fabric's time to attach a device.
+        detach_seconds: the fabric's time to detach a device.
         profile: the Kubernetes release that the API server double imitates.
         poll_seconds: the scheduler double's pause between two looks at binding conditions.
-        double: which double of a fabric it has, a key of `fabricdoubles.DOUBLES`; one of Redfish takes as long to
-            detach as to attach.
+        double: the double of the fabric, a key of `fabricdoubles.DOUBLES`; the Redfish ones take `attach_seconds`
+            to detach, too.
         fabric: further settings of the simulated fabric, such as failures to come; its hosts are the nodes, and its enclosures and
             times are those here.
         service_accounts: further accounts to write a kubeconfig for, `NAMESPACE:NAME` or `NAMESPACE:NAME:NODE`.
         faults: a file of faults for the API server double, in force from its start.
-        daemons: also start the controller and the node daemons; without them there are only the doubles, for a driver
-            that is run by other means.
-        start_seconds: the longest that starting may take.
+        daemons: also start the controller and the node daemons; without them there are only the doubles, for a
+            driver started by other means.
+        start_seconds: the time limit of the start, in seconds.
     """
 
     nodes: tuple[str, ...] = ("node-1",)
@@ -50,15 +50,15 @@ class Settings:
 
     @property
     def devices(self) -> int:
-        """How many devices the pool holds."""
+        """Return the number of devices in the pool."""
         return sum(len(enclosure.devices) for enclosure in self.enclosures)
 
 
 def validate(settings: Settings) -> None:
-    """Lists everything that is wrong at once.
+    """Check the settings, and list all problems at once.
 
     Raises:
-        errors.UsageError: something is.
+        errors.UsageError: a setting is wrong.
     """
     problems = []
     if not 1 <= len(settings.nodes) <= MOST_NODES:

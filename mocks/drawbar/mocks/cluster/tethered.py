@@ -18,7 +18,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def _tether(parent: int) -> bool:
-    """Whether the parent still lives; from here on its death is ours."""
+    """Let the kernel kill this process when the parent dies; return true if the parent still lives."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     # It may have died before the request was made.

@@ -1,1 +1,1 @@
-"""`drawbar demo`: the whole way of a device, shown live on this machine."""
+"""`drawbar demo`: an end-to-end demo on an emulated cluster."""

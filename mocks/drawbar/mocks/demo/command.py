@@ -1,4 +1,4 @@
-"""`drawbar demo`: the whole way of a device from the pool to a container and back, on this machine alone."""
+"""`drawbar demo`: an end-to-end demo on an emulated cluster, on this machine."""
 
 import argparse
 import asyncio
@@ -32,51 +32,52 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         choices=(*DOUBLES, QEMU),
         default=SIMULATED,
         help=(
-            "the fabric: simulated; redfish, redfish-composition or redfish-connections, an emulated manager that speaks "
-            "Redfish, with zones of endpoints, composition, or connections of memory; these with mocked kernels; or qemu, a virtual machine with a real kernel that gets "
-            "NVMe disks (from a checkout on Debian, takes minutes; see docs/lab.md) (default: %(default)s)"
+            "the fabric. With mocked kernels: simulated, or an emulated Redfish manager with zones of endpoints (redfish), "
+            "composition (redfish-composition) or connections of memory (redfish-connections). With a real kernel: qemu, "
+            "a virtual machine with NVMe disks; it needs a checkout on Debian and takes minutes (docs/lab.md). "
+            "(default: %(default)s)"
         ),
     )
     add(
         "--profile",
         metavar="NAME",
         help=(
-            "the Kubernetes release to imitate, as in `drawbar mock apiserver --help`; 1.30-classic and 1.31-classic are "
-            "those in which our controller allocates (default: 1.36)"
+            "the Kubernetes release to imitate, as in `drawbar mock apiserver --help`; with 1.30-classic and 1.31-classic "
+            "Drawbar's controller allocates (default: 1.36)"
         ),
     )
-    add("--nodes", type=int, metavar="N", help="how many nodes (default: 3; on qemu there is one)")
-    add("--pods", type=int, metavar="N", help="how many pods (default: 4; on qemu 1)")
+    add("--nodes", type=int, metavar="N", help="the number of nodes (default: 3; qemu has one)")
+    add("--pods", type=int, metavar="N", help="the number of pods (default: 4; with qemu 1)")
     add(
         "--attach-seconds",
         type=float,
         metavar="SECONDS",
-        help="what the fabric takes to attach a device, on redfish to detach one, too (default: 2)",
+        help="the fabric's time to attach a device; with redfish, to detach one, too (default: 2)",
     )
     add(
         "--detach-seconds",
         type=float,
         metavar="SECONDS",
-        help="what the simulated fabric takes to detach one (default: 1)",
+        help="the simulated fabric's time to detach a device (default: 1)",
     )
     add(
         "--deadline",
         type=float,
         metavar="SECONDS",
-        help="how long the run may take after set-up (default: 120; on qemu 300)",
+        help="the time limit of the run after set-up (default: 120; with qemu 300)",
     )
-    add("--keep", action="store_true", help="leave everything running, and say how to look at it")
-    add("--json", action="store_true", help="print a JSON object per event, and the summary last")
+    add("--keep", action="store_true", help="keep everything running, and print commands to look at it")
+    add("--json", action="store_true", help="print a JSON object per event, and the summary at the end")
 
 
 def _run(args: argparse.Namespace) -> int:
-    # What goes wrong is said once, by the error; everything else is in the children's logs.
+    # The error reports a failure once; the children's logs have the rest.
     logs.configure("text", level="ERROR")
     is_qemu = args.adapter == QEMU
     usual_seconds = DEADLINE_QEMU_SECONDS if is_qemu else DEADLINE_SECONDS
     deadline_seconds = usual_seconds if args.deadline is None else args.deadline
     stage, dialect = (_qemu if is_qemu else _simulated)(args, deadline_seconds)
-    # Imported here: gRPC, aiohttp and rich take a second that neither `drawbar --help` nor a refusal need wait.
+    # Imported late: gRPC, aiohttp and rich take a second, and `drawbar --help` and refusals do not need them.
     from drawbar.mocks.demo import demonstration
 
     options = demonstration.Options(deadline_seconds=deadline_seconds, keep=args.keep, dialect=dialect)
@@ -87,7 +88,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         return asyncio.run(_until_signal(args, stage, options))
     except* BrokenPipeError:
-        # Whoever read our output has had enough; what is left in the buffer must not fail at exit.
+        # The reader closed the pipe; the rest of the buffer must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 
@@ -157,7 +158,7 @@ async def _until_signal(
 
 
 def _cancel_on_signals() -> None:
-    """The first signal cancels this task; later ones do not disturb the clean-up, which is bounded."""
+    """Cancel this task on the first signal; ignore later ones, because the clean-up is bounded."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     for number in _SIGNALS:
@@ -168,13 +169,14 @@ def _cancel_on_signals() -> None:
 
 COMMAND = Command(
     name="demo",
-    help="show a device's whole way from the pool to a container and back, on this machine alone",
+    help="run an end-to-end demo on an emulated cluster",
     description=(
-        "Starts doubles of the API server, the scheduler and the kubelets, a simulated fabric, the real controller "
-        "and real node daemons; creates pods that claim devices; shows each step; deletes the pods and shows that "
-        "every device comes back. Needs no cluster, no hardware and no privilege. With --adapter qemu the node is a "
-        "virtual machine with Debian's kernel, the fabric is QEMU's hot-plug, and the container reads its disk. With --adapter "
-        "redfish the fabric is an emulated manager that speaks DMTF Redfish, and the adapter is that of real ones."
+        "Run an end-to-end demo on an emulated cluster: start doubles of the API server, the scheduler and the kubelets, "
+        "a simulated fabric, the real controller and real node daemons. Create pods with device claims, show each "
+        "step, delete the pods, and show the return of every device. The demo needs no cluster, no hardware and no "
+        "privileges. With --adapter qemu, the node is a virtual machine with Debian's kernel, the fabric is QEMU's "
+        "hot-plug, and a container reads its disk. With --adapter redfish, an emulated manager speaks DMTF Redfish "
+        "to the same adapter as real managers do."
     ),
     configure=_configure,
     run=_run,

@@ -1,4 +1,4 @@
-"""The run itself: a world, some pods, and what becomes of them."""
+"""One run of the demo: start a stage, create pods, watch their devices, delete the pods."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from drawbar.mocks.demo.progress import Step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to show it.
+    """Options of a run.
 
     Attributes:
-        deadline_seconds: for the run, after set-up.
+        deadline_seconds: the time limit of the run after set-up, in seconds.
         keep: leave everything running once all pods run.
-        dialect: the version in which claims are made and seen.
+        dialect: the API version of the claims.
     """
 
     deadline_seconds: float
@@ -29,10 +29,10 @@ class Options:
 
 
 class Demonstration:
-    """One run.
+    """One run of the demo.
 
     Attributes:
-        kept: it has come to the point where only Ctrl-C ends it, and all is well.
+        kept: all pods run, and the cluster stays until Ctrl-C.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class Demonstration:
         self._awaited = Step.RUNNING
 
     async def run(self) -> bool:
-        """Runs to the end; True if every pod used its device, every device came back and nothing is left.
+        """Run to the end; return true if every pod used its device, every device came back and nothing leaked.
 
         Raises:
-            driver.errors.UsageError: this machine lacks something.
-            cluster.ClusterError: a process ended, the world did not start, or a container read the wrong thing.
-            kube.errors.KubeError: the API server double refuses something.
+            driver.errors.UsageError: this machine does not meet a requirement.
+            cluster.ClusterError: a process ended, the stage did not start, or a container read wrong content.
+            kube.errors.KubeError: the API server double refuses a request.
         """
         async with self._stage.running(self._screen.happening) as world:
             try:
@@ -106,7 +106,7 @@ class Demonstration:
             await api.create(kinds.POD, body, namespace=pods.NAMESPACE, into=dict[str, Any])
 
     async def _use(self, world: stages.World, observer: observation.Observer) -> None:
-        """Waits until all pods run, and where there are containers, until each has read its device."""
+        """Wait until all pods run and, if there are containers, until each has read its device."""
         async with asyncio.TaskGroup() as containers:
             if self._reads:
                 for pod in self._stage.wanted:

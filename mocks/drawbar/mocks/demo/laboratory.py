@@ -1,7 +1,7 @@
-"""Finds the QEMU lab, whose guests are the demo's nodes with a real kernel.
+"""The QEMU lab, whose guests are nodes of the demo with a real kernel.
 
-The lab belongs to the tests of a checkout, not to the package: a guest runs the checkout itself. So it is looked for
-beside this file, and nothing here imports it before its first use.
+The lab belongs to the tests of a checkout, not to the package, because a guest runs the checkout itself. This module
+looks for it relative to its own file. It imports the lab only on first use.
 """
 
 import importlib
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).parents[4]
 MOST_PODS = 4
-"""As many as the guest has ports."""
+"""The number of ports of the guest."""
 
 
 def validate(*, pods: int, given: Mapping[str, object], deadline_seconds: float) -> None:
-    """Checks the options that are not for a real kernel.
+    """Check the options for a run with a real kernel.
 
     Args:
-        pods: how many are asked for.
-        given: the values of the options of the simulated stage; None: not given.
-        deadline_seconds: for the run.
+        pods: the number of pods.
+        given: the values of the simulated stage's options; None if not given.
+        deadline_seconds: the time limit of the run, in seconds.
 
     Raises:
-        errors.UsageError: something is wrong; all of it is listed.
+        errors.UsageError: an option is wrong; the message lists all problems.
     """
     problems = []
     if not 1 <= pods <= MOST_PODS:
@@ -49,7 +49,7 @@ def validate(*, pods: int, given: Mapping[str, object], deadline_seconds: float)
 
 
 def find(checkout: Path = CHECKOUT, system: str = sys.platform, machine: str = platform.machine()) -> Path:
-    """The folder of the lab.
+    """Return the folder of the lab.
 
     Raises:
         errors.UsageError: there is none here, or it cannot work on this machine.
@@ -74,16 +74,16 @@ def find(checkout: Path = CHECKOUT, system: str = sys.platform, machine: str = p
 
 
 def stage(pods: int) -> "stages.Stage":
-    """The lab as a stage, with one node.
+    """Return the lab as a stage with one node.
 
     Raises:
-        errors.UsageError: see `find`; or QEMU or a tool is not installed.
+        errors.UsageError: as `find`; also if QEMU or a tool is not installed.
     """
     folder = str(find())
     if folder not in sys.path:
         sys.path.insert(0, folder)
     packages, lab_errors = importlib.import_module("lab.packages"), importlib.import_module("lab.errors")
-    # Before the rest is imported, which takes seconds.
+    # Checked first, because the import of the stage takes seconds.
     try:
         packages.qemu()
         packages.tools()

@@ -1,6 +1,6 @@
-"""Watches pods, claims, attachments and the fabric's journal, and says each step as it happens.
+"""The demo's view of pods, claims, attachments and the fabric's journal; it reports each step at once.
 
-The only state is a `Progress`; what is seen is parsed here, at the edge, and folded into it.
+The only state is a `Progress`. Sightings are parsed here, at the edge, and folded into it.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ from drawbar.mocks.kubelet import server as kubelet
 
 DRIVER = drivers.DEFAULT
 JOURNAL_LOOK_SECONDS = 0.05
-"""The standard library cannot watch a file. This delays what is shown of the fabric, not what is measured."""
+"""The pause between two reads of the journal, in seconds. It delays the display, not the measured times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
-    """How claims of one version are read.
+    """The way to read claims of one API version.
 
-    In `v1` the claim itself shows how far its device is. In the classic versions it shows nothing until the device is there;
-    until then the DeviceAttachment does.
+    In `v1` the claim itself shows the progress of its device. In the classic versions it shows nothing until the
+    device is there; until then the DeviceAttachment does.
 
     Attributes:
-        into: what one is decoded into.
-        sighting: what is seen of it; None where that is of no concern.
+        into: the type to decode a claim into.
+        sighting: the function from a claim to its sighting; None if the claim is irrelevant.
     """
 
     into: Any
@@ -50,27 +50,27 @@ class _Reading:
 
 
 class _OwnedClaim(claims.ResourceClaim, frozen=True):
-    """A claim with all of its metadata: the driver itself does not keep the owners, by which the demo knows the pod."""
+    """A claim with all of its metadata. The driver's own type omits the owners, and the demo finds the pod by them."""
 
     def __post_init__(self) -> None:
-        """Keep what was decoded."""
+        """Accept the decoded values unchanged."""
 
 
 class Listener(Protocol):
-    """Receives what happens."""
+    """A receiver of events."""
 
     def step(self, view: progress.View, step: progress.Step) -> None:
-        """A pod's device has reached a step."""
+        """Report that a pod's device reached a step."""
 
     def fabric(self, entry: journal.Entry, at: float) -> None:
-        """The fabric started or finished an operation."""
+        """Report that the fabric started or finished an operation."""
 
 
 class Observer:
-    """Sees; run `run()` as a task.
+    """An observer of the run; run `run()` as a task.
 
     Attributes:
-        progress: what was seen so far.
+        progress: the sightings so far.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Observer:
 
     @property
     def views(self) -> dict[str, progress.View]:
-        """Every pod and what became of it."""
+        """Return every pod's view, by the pod's name."""
         return self._views
 
     async def run(self, api: client.Client, journal_file: Path) -> None:
-        """Watches until cancelled."""
+        """Watch until cancelled."""
         watches = (
             mirror.Mirror(
                 api, kinds.POD, into=documents.Document, changed=self._pod, namespace=pods.NAMESPACE
@@ -114,12 +114,12 @@ class Observer:
             tasks.create_task(self._read_journal(journal_file))
 
     async def until(self, step: progress.Step, pods: Collection[str] | None = None) -> None:
-        """Returns when these pods, or all, have reached a step; the caller sets the deadline."""
+        """Return once these pods, or all, have reached a step; the caller sets the deadline."""
         while not all(step in self._views[pod].steps for pod in pods or self._views):
             await self._changed.wait()
 
     def see(self, sighting: progress.Sighting) -> None:
-        """Takes in what was seen now."""
+        """Take in a sighting at the current time, and report the steps reached by it."""
         self.progress = progress.seen(self.progress, sighting, self._clock())
         fresh = progress.views(self.progress)
         for pod, view in fresh.items():
@@ -127,7 +127,7 @@ class Observer:
                 if self._views[pod].steps.get(step) != at:
                     self._listener.step(view, step)
         self._views = fresh
-        # Everybody who waits now wakes up and looks; whoever comes later waits for the next change.
+        # Present waiters wake up; later ones wait for the next change.
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -164,7 +164,7 @@ class Observer:
         if new is None:
             self.see(progress.AttachmentGone(claim_uid=uid))
             return
-        # Where claims say how far their devices are, that is what pods wait for.
+        # In `v1` pods wait for the claim's own conditions, so the attachment's are ignored.
         silent = self._dialect.context is not None
         self.see(
             progress.AttachmentSeen(
@@ -184,7 +184,7 @@ class Observer:
     async def _read_journal(self, file: Path) -> None:
         with file.open("rb") as lines:
             while True:
-                # The fabric writes a line at once, so there are no halves.
+                # The fabric writes each line in one piece, so there are no partial lines.
                 for line in lines:
                     self._journal(msgspec.json.decode(line, type=journal.Entry))
                 await asyncio.sleep(JOURNAL_LOOK_SECONDS)

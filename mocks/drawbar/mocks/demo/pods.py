@@ -1,4 +1,4 @@
-"""The pods of the demo, and the claims they make from templates, in the form of each version of the API."""
+"""The pods of the demo, and their claim templates, in the form of each version of the API."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,16 +18,16 @@ CLASSES = (
     DeviceClass.ACCELERATOR,
 )
 SPARE = 1
-"""Devices of each class that no pod asks for, so that there is something to choose from."""
+"""The number of unused devices of each class, so that the allocator has a choice."""
 
 
 def wanted(pods: int, classes: Sequence[DeviceClass] = CLASSES) -> dict[str, DeviceClass]:
-    """Return the pods by name, and the class of device that each asks for, out of these in turn."""
+    """Return the class of device for each pod, by the pod's name; the classes take turns."""
     return {f"demo-{number + 1}": classes[number % len(classes)] for number in range(pods)}
 
 
 def amounts(pods: int, classes: Sequence[DeviceClass] = CLASSES) -> dict[DeviceClass, int]:
-    """Return how many devices of each class the pool holds."""
+    """Return the number of devices of each class in the pool."""
     asked = list(wanted(pods, classes).values())
     return {device_class: asked.count(device_class) + SPARE for device_class in classes}
 
@@ -35,7 +35,10 @@ def amounts(pods: int, classes: Sequence[DeviceClass] = CLASSES) -> dict[DeviceC
 def prerequisites(
     device_class: DeviceClass, dialect: dialects.Dialect
 ) -> Iterator[tuple[kinds.Kind, dict[str, Any]]]:
-    """What has to be there before a pod that claims a device of a class: a claim template, in `v1alpha2` parameters."""
+    """Yield the objects needed before a pod that claims a device of a class: a claim template.
+
+    In `v1alpha2` parameters too.
+    """
     name = _template_name(device_class)
     spec: dict[str, Any]
     request = {"name": "device", "deviceClassName": _class_name(device_class)}
@@ -54,7 +57,7 @@ def prerequisites(
 
 
 def pod(name: str, device_class: DeviceClass, dialect: dialects.Dialect) -> dict[str, Any]:
-    """A pod that claims one device of a class."""
+    """Return a pod that claims one device of a class."""
     container = {
         "name": "main",
         "image": "pause",

@@ -1,12 +1,11 @@
-"""What becomes of each pod, from what was seen: a pure fold of sightings, and a join of them per pod.
+"""The progress of each pod: a pure fold of sightings, and a join of them per pod.
 
-Sightings of pods, claims, attachments, of the fabric's journal and of a kernel come in no particular order between each
-other, so `seen` only records them, each with its first time, and `views` joins what belongs to one pod. A step, once reached,
-keeps its time whatever is seen later, with two exceptions: a claim that is allocated another device begins anew, and
-an attachment that comes back takes `detached` back.
+Sightings of pods, claims, attachments, the fabric's journal and a kernel come in no fixed order. `seen` only records
+them, each with its first time. `views` joins the records of one pod. A step keeps its first time, with two exceptions.
+A claim with a new device starts again, and a returning attachment removes `detached`.
 
-On clusters with classic allocation a claim is allocated only once its device is there (`CLASSIC`). Until then it tells
-which pod it is for, and the attachment all the rest.
+On clusters with classic allocation a claim is allocated only once its device is there (`CLASSIC`). Until then the
+claim names its pod, and the attachment shows all the rest.
 """
 
 import dataclasses
@@ -17,7 +16,7 @@ from typing import TypeVar, assert_never
 
 
 class Step(StrEnum):
-    """What can happen to a pod's device, in the order in which it does when all goes well."""
+    """A step of a pod's device, in the order of a successful run."""
 
     ALLOCATED = "allocated"
     ATTACHING = "attaching"
@@ -34,7 +33,7 @@ class Step(StrEnum):
 
 
 KERNEL = frozenset({Step.SEEN, Step.READ})
-"""The steps that only a node with a kernel of its own takes: it finds the device, and a container reads it."""
+"""The steps of nodes with a real kernel only: the kernel finds the device, and a container reads it."""
 SIMULATED = tuple(step for step in Step if step not in KERNEL)
 CLASSIC = (
     Step.ATTACHING,
@@ -43,12 +42,12 @@ CLASSIC = (
     Step.ALLOCATED,
     *SIMULATED[SIMULATED.index(Step.BOUND) :],
 )
-"""The same steps where a claim is allocated after the attach."""
+"""The steps if a claim is allocated after the attach."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSeen:
-    """A pod as the API server has it; `cdi` are the CDI devices of its annotation, written just before it runs."""
+    """A pod of the API server; `cdi` are the CDI devices of its annotation, written just before it runs."""
 
     pod: str
     node: str = ""
@@ -58,14 +57,14 @@ class PodSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDeleted:
-    """We asked for the pod's deletion."""
+    """The demo asked for the pod's deletion."""
 
     pod: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimSeen:
-    """A claim of a pod, with the binding conditions that are True; what follows the pod is of an allocated one."""
+    """A claim of a pod, with its true binding conditions. Fields after `pod` are empty unless it is allocated."""
 
     uid: str
     pod: str
@@ -79,9 +78,9 @@ class ClaimSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentSeen:
-    """A DeviceAttachment for a claim; `slot` is where the fabric connected it, once it has.
+    """A DeviceAttachment for a claim; `slot` is its slot on the host, or empty until connected.
 
-    It is `attached` and `visible` only where the attachment alone reports these states.
+    It is `attached` and `visible` only if the claim does not report these states itself.
     """
 
     claim_uid: str
@@ -105,7 +104,7 @@ class AttachmentGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricSaid:
-    """An entry of the fabric's journal; `time` is the fabric's own clock, in seconds."""
+    """An entry of the fabric's journal; `time` is a reading of the fabric's own clock, in seconds."""
 
     device_id: str
     operation: str
@@ -125,7 +124,7 @@ class KernelSaw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentRead:
-    """The pod's container read from its device what is on it; `content` is its beginning."""
+    """A container's read from its device; `content` is the beginning of the content."""
 
     pod: str
     content: str
@@ -139,7 +138,7 @@ Times = Mapping[Step, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRecord:
-    """What is known of a pod itself."""
+    """The sightings of a pod itself."""
 
     device_class: str
     node: str = ""
@@ -150,7 +149,7 @@ class PodRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRecord:
-    """What is known of a claim; without a device while it was never allocated."""
+    """The sightings of a claim; the device is empty if it was never allocated."""
 
     pod: str
     pool: str
@@ -161,7 +160,7 @@ class ClaimRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentRecord:
-    """What is known of the attachment for a claim; `gone` is when it was last seen to be away."""
+    """The sightings of a claim's attachment; `gone` is the time of its last known disappearance."""
 
     device_id: str
     serial: str
@@ -175,7 +174,7 @@ class AttachmentRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A journal entry, and when it was read."""
+    """A journal entry, and the time of its reading."""
 
     entry: FabricSaid
     at: float
@@ -183,7 +182,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A function that a kernel announced in a slot, and when."""
+    """A function announced by a kernel in a slot, and the time."""
 
     address: str
     at: float
@@ -191,14 +190,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Everything seen so far.
+    """All sightings so far.
 
     Attributes:
-        pods: by name; those that are to be shown, from the start.
-        claims: by uid.
-        attachments: by the uid of their claim.
+        pods: the pods of the demo, by name.
+        claims: the claims by uid.
+        attachments: the attachments by the uid of their claim.
         fabric: the journal, by device id.
-        kernel: what was found, by slot; there is one node with a kernel of its own at most.
+        kernel: the functions found, by slot; at most one node has a real kernel.
     """
 
     pods: Mapping[str, PodRecord]
@@ -213,10 +212,11 @@ class View:
     """One pod and its device.
 
     Attributes:
-        steps: the seconds at which each was reached.
-        attach_seconds: what the fabric itself took to attach; None while not finished.
-        detach_seconds: to detach.
-        address: where the kernel found the device, and `content` what the container read from it.
+        steps: the time of each reached step, in seconds.
+        attach_seconds: the fabric's own time to attach; None until finished.
+        detach_seconds: the fabric's own time to detach; None until finished.
+        address: the PCI address of the device in the kernel.
+        content: the beginning of the device's content, as read by the container.
     """
 
     pod: str
@@ -237,12 +237,12 @@ Record = TypeVar("Record", PodRecord, ClaimRecord, AttachmentRecord)
 
 
 def begin(pods: Mapping[str, str]) -> Progress:
-    """Nothing seen yet; `pods` gives the device class of each pod."""
+    """Return a progress without sightings; `pods` gives the device class of each pod."""
     return Progress(pods={pod: PodRecord(device_class=kind) for pod, kind in pods.items()})
 
 
 def seen(progress: Progress, sighting: Sighting, at: float) -> Progress:
-    """What is known after a sighting at a time in seconds. Of pods that are not ours nothing is kept."""
+    """Return the progress after a sighting at a time in seconds. Pods outside the demo are ignored."""
     match sighting:
         case PodSeen() | PodDeleted() | ContentRead():
             return _pod_seen(progress, sighting, at)
@@ -286,7 +286,7 @@ def _claim_seen(progress: Progress, sighting: ClaimSeen, at: float) -> Progress:
     fresh = ClaimRecord(pod=sighting.pod, pool=sighting.pool, device=sighting.device, node=sighting.node)
     record = progress.claims.get(sighting.uid, fresh)
     if not sighting.allocated:
-        # Of one that was, what became of it stays: it is being given back.
+        # A claim with an earlier allocation keeps its record: it is being deallocated.
         return dataclasses.replace(progress, claims={**progress.claims, sighting.uid: record})
     if dataclasses.replace(record, times={}) != fresh:
         record = fresh
@@ -328,7 +328,7 @@ def _reached(record: Record, at: float, steps: Mapping[Step, bool]) -> Record:
 
 
 def views(progress: Progress) -> dict[str, View]:
-    """Every pod and what became of it, by name."""
+    """Return every pod's view, by name."""
     claims = {claim.pod: uid for uid, claim in progress.claims.items()}
     return {pod: _view(progress, pod, claims.get(pod)) for pod in progress.pods}
 
@@ -371,7 +371,10 @@ def _view(progress: Progress, pod: str, claim_uid: str | None) -> View:
 
 
 def _found(progress: Progress, attachment: AttachmentRecord) -> Found | None:
-    """What came into the attachment's slot first since the attachment is there; the slot may have had others."""
+    """Return the first function found in the attachment's slot since the attachment exists.
+
+    The slot may have had others.
+    """
     since = attachment.times[Step.ATTACHING]
     return next(
         (arrival for arrival in progress.kernel.get(attachment.slot, ()) if arrival.at >= since), None
@@ -383,7 +386,10 @@ def _ordered(times: Times) -> Times:
 
 
 def _finished(journal: tuple[Said, ...], *kinds: bool) -> Said | None:
-    """The last success: of attaches for True, of detaches for False, of either without."""
+    """Return the last success: of attaches for True, of detaches for False, of both without `kinds`.
+
+    None if there is none.
+    """
     return next(
         (
             said

@@ -1,4 +1,4 @@
-"""What the demo says while it runs: JSON for programs, lines for files and pipes. `table` has the live form.
+"""The demo's output: JSON for programs, lines for files and pipes. `table` has the live form.
 
 Every form receives the same events; times are seconds since the demo began.
 """
@@ -16,28 +16,28 @@ from drawbar.mocks.fabric import journal
 
 
 class Screen(Protocol):
-    """One form."""
+    """One form of output."""
 
     def happening(self, what: cluster.Happening) -> None:
-        """A process was started, or something is waited for."""
+        """Report that a process was started, or that the demo waits."""
 
     def step(self, view: progress.View, step: progress.Step) -> None:
-        """A pod's device has reached a step."""
+        """Report that a pod's device reached a step."""
 
     def fabric(self, entry: journal.Entry, at: float) -> None:
-        """The fabric started or finished an operation."""
+        """Report that the fabric started or finished an operation."""
 
     def running(self, seconds: float) -> None:
-        """Set-up is over and the pods are created; it took so long."""
+        """Report the end of set-up after `seconds`; the pods are created next."""
 
     def stuck(self, sentences: Sequence[str]) -> None:
-        """The deadline passed."""
+        """Report that the deadline passed, with a sentence per pod."""
 
     def kept(self, where: stages.Whereabouts) -> None:
-        """Everything runs on until Ctrl-C."""
+        """Report that everything runs on until Ctrl-C."""
 
     def summary(self, whole: summary.Summary) -> None:
-        """The end."""
+        """Report the summary at the end."""
 
 
 class JsonLines:
@@ -47,7 +47,7 @@ class JsonLines:
         self._clock = clock
 
     def happening(self, what: cluster.Happening) -> None:
-        """`started` and `restarted` with name and pid, or `waiting`."""
+        """Print `started` or `restarted` with name and pid, or `waiting`."""
         if isinstance(what, cluster.Started):
             event = "restarted" if what.restarted else "started"
             self._say(event, self._clock(), name=what.name, pid=what.pid)
@@ -55,7 +55,7 @@ class JsonLines:
             self._say("waiting", self._clock(), what=what.what)
 
     def step(self, view: progress.View, step: progress.Step) -> None:
-        """The step is the event."""
+        """Print the step as the event."""
         details: dict[str, Any] = {
             "pod": view.pod,
             "deviceClass": view.device_class,
@@ -71,26 +71,26 @@ class JsonLines:
         self._say(step.value, view.steps[step], **values)
 
     def fabric(self, entry: journal.Entry, at: float) -> None:
-        """The journal's entry; what it calls `event` is `state` here."""
+        """Print the journal's entry; its `event` becomes `state` here."""
         said = msgspec.to_builtins(entry)
         said["state"] = said.pop("event")
         self._say("fabric", at, **said)
 
     def running(self, seconds: float) -> None:
-        """`ready`."""
+        """Print `ready`."""
         self._say("ready", self._clock(), setUpSeconds=round(seconds, 3))
 
     def stuck(self, sentences: Sequence[str]) -> None:
-        """One event per pod."""
+        """Print one event per pod."""
         for sentence in sentences:
             self._say("stuck", self._clock(), message=sentence)
 
     def kept(self, where: stages.Whereabouts) -> None:
-        """Where everything is."""
+        """Print the paths of the kept cluster."""
         self._say("kept", self._clock(), kubeconfig=str(where.kubeconfig), directory=str(where.directory))
 
     def summary(self, whole: summary.Summary) -> None:
-        """The last line."""
+        """Print the last line."""
         _write(json.dumps({"summary": document(whole)}))
 
     def _say(self, event: str, at: float, **details: Any) -> None:
@@ -98,7 +98,7 @@ class JsonLines:
 
 
 def document(whole: summary.Summary) -> dict[str, Any]:
-    """The summary as JSON; `read` is there where containers read their devices."""
+    """Return the summary as JSON; `read` is present only if containers read their devices."""
     return {
         "pods": whole.pods,
         "running": whole.running,
@@ -119,13 +119,13 @@ def _both(times: summary.Percentiles | None) -> dict[str, float | None]:
 
 
 class PlainLines:
-    """One line per event, for where nothing can be overwritten."""
+    """One line per event, for output that cannot be overwritten."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
 
     def happening(self, what: cluster.Happening) -> None:
-        """What is started."""
+        """Print the started process, or the awaited state."""
         if isinstance(what, cluster.Started):
             verb = "started again" if what.restarted else "started"
             self._say(self._clock(), f"{what.name} {verb}, process {what.pid}")
@@ -133,29 +133,29 @@ class PlainLines:
             self._say(self._clock(), what.what)
 
     def step(self, view: progress.View, step: progress.Step) -> None:
-        """The step, with what became known by it."""
+        """Print the step and its detail."""
         self._say(view.steps[step], f"{view.pod:<9} {step.value:<10} {detail(view, step)}".rstrip())
 
     def fabric(self, entry: journal.Entry, at: float) -> None:
-        """What the fabric does."""
+        """Print the fabric's operation."""
         failed = f", failed: {entry.error}" if entry.error else ""
         self._say(at, f"fabric    {entry.kind.value} of {entry.device} on {entry.host} {entry.event}{failed}")
 
     def running(self, seconds: float) -> None:
-        """How long set-up took."""
+        """Print the duration of set-up."""
         self._say(self._clock(), f"the cluster runs after {seconds:.1f} s; creating the pods")
 
     def stuck(self, sentences: Sequence[str]) -> None:
-        """One line per pod."""
+        """Print one line per pod."""
         for sentence in sentences:
             self._say(self._clock(), sentence)
 
     def kept(self, where: stages.Whereabouts) -> None:
-        """How to look at it."""
+        """Print the commands to look at the kept cluster."""
         _write("\n".join(hints(where)))
 
     def summary(self, whole: summary.Summary) -> None:
-        """A few lines."""
+        """Print the summary's lines."""
         _write("\n".join(lines(whole)))
 
     def _say(self, at: float, text: str) -> None:
@@ -163,7 +163,7 @@ class PlainLines:
 
 
 def detail(view: progress.View, step: progress.Step) -> str:
-    """What a person wants to know at a step."""
+    """Return the detail of a step for people; empty if there is none."""
     match step:
         case progress.Step.ALLOCATED:
             return f"{view.pool}/{view.device} for {view.node}"
@@ -182,7 +182,7 @@ def detail(view: progress.View, step: progress.Step) -> str:
 
 
 def hints(where: stages.Whereabouts) -> list[str]:
-    """How to look at what was kept."""
+    """Return the lines about a kept cluster: commands, logs and notes."""
     command = f"kubectl --kubeconfig {where.kubeconfig}"
     return [
         "Everything keeps running until Ctrl-C. Look at it with:",
@@ -195,7 +195,7 @@ def hints(where: stages.Whereabouts) -> list[str]:
 
 
 def lines(whole: summary.Summary) -> list[str]:
-    """The summary for people."""
+    """Return the summary for people, as lines."""
     read = "" if whole.read is None else f"{whole.read} of {whole.pods} containers read their device, "
     counts = (
         f"{whole.running} of {whole.pods} pods ran, {read}{whole.detached} of {whole.pods} devices came back"

@@ -1,4 +1,4 @@
-"""The stage of every machine: a double of a fabric, and nodes whose kernels are files."""
+"""The default stage: a double of a fabric, and nodes whose kernels are mocked by files."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -21,15 +21,15 @@ CLASSES: Mapping[str, Sequence[DeviceClass]] = MappingProxyType(
         "redfish-connections": (DeviceClass.CXL_MEMORY,),
     }
 )
-"""What doubles have that do not have every class."""
+"""The classes of the doubles that do not support every class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to show.
+    """Options of the simulated stage.
 
     Attributes:
-        double: which one; see `cluster.Settings`.
+        double: the double of the fabric; see `cluster.Settings`.
     """
 
     double: str = "simulated"
@@ -42,16 +42,16 @@ class Options:
 
     @property
     def dialect(self) -> dialects.Dialect:
-        """The version in which that release has claims."""
+        """Return the API version of claims in the release."""
         version = profiles.profile(self.profile).dynamic_version
         return next(dialect for dialect in (dialects.MODERN, *dialects.CLASSIC) if dialect.version == version)
 
 
 def validate(options: Options) -> None:
-    """Checks what the cluster does not.
+    """Check the options that the cluster itself does not check.
 
     Raises:
-        errors.UsageError: something is wrong.
+        errors.UsageError: an option is wrong; the message lists all problems.
     """
     problems = []
     if options.profile not in profiles.PROFILES:
@@ -81,7 +81,7 @@ def validate(options: Options) -> None:
 
 
 def _offers(profile: profiles.Profile) -> bool:
-    """Whether a pod can be given a device there that is yet to be attached."""
+    """Return true if that release can allocate a device before its attach."""
     return profile.classic or profile.on(profiles.BINDING_CONDITIONS)
 
 
@@ -102,7 +102,7 @@ class World:
 
     @property
     def keep_logs(self) -> bool:
-        """Whether the logs are left behind."""
+        """Return true if the logs stay after the end."""
         return self._cluster.keep_logs
 
     @keep_logs.setter
@@ -110,14 +110,14 @@ class World:
         self._cluster.keep_logs = wanted
 
     async def witness(self, see: Callable[[progress.Sighting], None]) -> None:
-        """Nothing: the mocked kernels say nothing that the node daemons do not."""
+        """Return at once: the mocked kernels report nothing beyond the node daemons' reports."""
 
     async def read(self, view: progress.View) -> str:
-        """Not possible: the containers are on paper."""
+        """Raise ClusterError: the emulated containers are no processes."""
         raise cluster.ClusterError(f"the container of {view.pod} is no process, so it cannot read its device")
 
     async def leaks(self) -> int:
-        """Devices, attachments, CDI files and functions in the mocked trees."""
+        """Return the number of leaked attached devices, attachments, CDI files and functions in the mocked trees."""
         return (await self._cluster.leaks()).total
 
 
@@ -133,7 +133,7 @@ class Stage:
 
     @contextlib.asynccontextmanager
     async def running(self, report: Callable[[cluster.Happening], None]) -> AsyncIterator[stages.World]:
-        """The cluster for as long as the block lasts; errors as in `cluster.Cluster.running`."""
+        """Run the cluster until the block ends, and yield it; errors as in `cluster.Cluster.running`."""
         options = self._options
         settings = cluster.Settings(
             nodes=tuple(f"node-{number + 1}" for number in range(options.nodes)),

@@ -1,6 +1,6 @@
-"""Where a demonstration plays: on a simulated fabric, or before a real kernel. What every such place must offer.
+"""The interface of a stage: the place of a demonstration, with a simulated fabric or a real kernel.
 
-A stage is what there will be; entering it makes the world, and leaving it ends every process and removes every file.
+A stage describes its world. Entering it makes the world; leaving it ends every process and removes every file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,11 @@ from drawbar.mocks.demo import progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whereabouts:
-    """Where people find what runs.
+    """The paths of a running world, for people.
 
     Attributes:
-        kubeconfig: of a caller who may do everything.
-        directory: what is removed at the end.
+        kubeconfig: the administrator's file.
+        directory: the folder that is removed at the end.
         logs: the folder of the logs.
         notes: further sentences for people.
     """
@@ -33,61 +33,61 @@ class Whereabouts:
 
 
 class World(Protocol):
-    """A cluster with a fabric, whose whole pool is published.
+    """A cluster with a fabric whose whole pool is published.
 
     Attributes:
-        keep_logs: leave the logs behind; set when something went wrong.
+        keep_logs: keep the logs after the end; set after a failure.
     """
 
     keep_logs: bool
 
     @property
     def api(self) -> client.Client:
-        """A client with all rights."""
+        """Return a client with all rights."""
 
     @property
     def journal(self) -> Path:
-        """What the fabric did, a line per entry; see `drawbar.mocks.fabric.journal`."""
+        """Return the path of the fabric's journal, with a line per entry; see `drawbar.mocks.fabric.journal`."""
 
     @property
     def where(self) -> Whereabouts:
-        """For people."""
+        """Return the paths for people."""
 
     async def witness(self, see: Callable[[progress.Sighting], None]) -> None:
-        """Report what the API server and the fabric do not record, until cancelled or for as long as there is any.
+        """Report the sightings missing from the API server and the journal, until cancelled or until there are no more.
 
         Raises:
-            cluster.ClusterError: the world has come to an end.
+            cluster.ClusterError: a process of the world ended.
         """
 
     async def read(self, view: progress.View) -> str:
-        """Has the container of a running pod read its device; gives the beginning of what is on it.
+        """Let the container of a running pod read its device; return the beginning of the content.
 
-        Asked for on stages with the step READ alone.
+        Only stages with the step READ support it.
 
         Raises:
-            cluster.ClusterError: it reads something else than what is on the device, or cannot.
+            cluster.ClusterError: the read failed, or its content is wrong.
         """
 
     async def leaks(self) -> int:
-        """How many things are left after everything was given back."""
+        """Return the number of leaked things after every device was returned."""
 
 
 class Stage(Protocol):
-    """What will be shown."""
+    """A description of the world of a demonstration."""
 
     @property
     def wanted(self) -> Mapping[str, DeviceClass]:
-        """The pods by name, and the class of device that each asks for."""
+        """Return the class of device for each pod, by the pod's name."""
 
     @property
     def steps(self) -> Sequence[progress.Step]:
-        """Those that a device takes here, in their order."""
+        """Return the steps of a device here, in their order."""
 
     def running(self, report: Callable[[cluster.Happening], None]) -> AbstractAsyncContextManager[World]:
-        """The world for as long as the block lasts.
+        """Run the world until the block ends, and yield it.
 
         Raises:
-            driver.errors.UsageError: this machine lacks something; the message names the remedy.
+            driver.errors.UsageError: this machine does not meet a requirement; the message names the remedy.
             cluster.ClusterError: it does not start, or one of its processes ended.
         """

@@ -1,9 +1,8 @@
-"""What the run amounts to: how many pods ran, what was left behind, and the time that the software added; pure.
+"""The summary of a run: pods that ran, leaks, and the time added by the software; pure.
 
-The time added to a pod is from the moment when its allocation was seen to the moment when both binding conditions
-were seen, less what the fabric itself took for the attach; where a claim is allocated after the attach, from the
-attachment to the allocation. All times are as the demo saw them, so the API server's
-and the demo's own share is in them, and that of a kernel where there is one.
+The added time runs from a pod's allocation to its second binding condition, less the fabric's own time for the attach.
+If a claim is allocated after the attach, it runs from the attachment to the allocation. All times are the demo's own
+observations. They include the share of the API server, of the demo, and of a kernel if there is one.
 """
 
 import math
@@ -17,7 +16,7 @@ MILLISECONDS = 1000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentiles:
-    """Of a time in milliseconds."""
+    """Two percentiles of a time, in milliseconds."""
 
     p50: float
     p99: float
@@ -25,20 +24,20 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The run in numbers.
+    """The numbers of a run.
 
     Attributes:
-        pods: how many were asked for.
-        running: how many ran.
-        read: in how many a container read its device; None where there are no containers.
-        detached: how many devices came back.
-        leaked: how many things were left behind.
-        added: over all pods that were attached; None without one.
+        pods: the number of pods.
+        running: the number of pods that ran.
+        read: the number of pods whose container read its device; None without containers.
+        detached: the number of devices that came back.
+        leaked: the number of leaked things.
+        added: the time added by the software per attached pod; None without one.
         classic: claims were allocated after the attach.
-        steps: the time from the step before to each step; the fabric's own time is taken out.
-        attach: what the fabric itself took to attach; None without an attach.
-        detach: to detach.
-        seconds: how long the run took after set-up.
+        steps: the time from the previous step to each step, less the fabric's own time.
+        attach: the fabric's own time to attach; None without an attach.
+        detach: the fabric's own time to detach; None without a detach.
+        seconds: the duration of the run after set-up, in seconds.
     """
 
     pods: int
@@ -55,7 +54,7 @@ class Summary:
 
     @property
     def good(self) -> bool:
-        """Every pod ran and used its device, every device came back, nothing was left."""
+        """Return true if every pod ran and used its device, every device came back and nothing leaked."""
         used = self.running if self.read is None else self.read
         return self.running == used == self.detached == self.pods and self.leaked == 0
 
@@ -63,12 +62,12 @@ class Summary:
 def summarise(
     views: Iterable[View], *, leaked: int, seconds: float, reads: bool = False, classic: bool = False
 ) -> Summary:
-    """The summary of what became of all pods.
+    """Return the summary of all pods.
 
     Args:
-        views: of the pods.
-        leaked: how many things were left behind.
-        seconds: how long the run took after set-up.
+        views: the pods' views.
+        leaked: the number of leaked things.
+        seconds: the duration of the run after set-up, in seconds.
         reads: their containers had to read their devices.
         classic: claims are allocated after the attach.
     """
@@ -99,7 +98,7 @@ def summarise(
 
 
 def added_milliseconds(view: View, *, classic: bool = False) -> float | None:
-    """What the software added between the choice of a device and its being usable; None while that is not known."""
+    """Return the time added by the software between a device's choice and its readiness, in ms; None if unknown."""
     steps = view.steps
     if view.attach_seconds is None or not {Step.ALLOCATED, Step.ATTACHED, Step.VISIBLE} <= steps.keys():
         return None
@@ -112,8 +111,8 @@ def added_milliseconds(view: View, *, classic: bool = False) -> float | None:
     return max(0.0, whole - view.attach_seconds) * MILLISECONDS
 
 
-# The step that each one follows, or where that was not taken, the next. The two that wait for the fabric have its
-# time taken out.
+# The possible previous steps of each step; the first one reached counts. The fabric's own time is subtracted from
+# ATTACHED and DETACHED.
 _BEFORE = {
     Step.ATTACHING: (Step.ALLOCATED,),
     Step.ATTACHED: (Step.ATTACHING,),
@@ -134,7 +133,10 @@ _BEFORE_CLASSIC = _BEFORE | {
 
 
 def step_milliseconds(view: View, step: Step, *, classic: bool = False) -> float | None:
-    """The time from the step before; never negative, for two steps may be seen in the other order."""
+    """Return the time since the previous step in ms, or None.
+
+    It is at least 0: two steps may be seen in reverse order.
+    """
     order = _BEFORE_CLASSIC if classic else _BEFORE
     before = next((earlier for earlier in order.get(step, ()) if earlier in view.steps), None)
     if before is None or step not in view.steps:
@@ -150,7 +152,7 @@ def step_milliseconds(view: View, step: Step, *, classic: bool = False) -> float
 
 
 def percentiles(times: Sequence[float]) -> Percentiles:
-    """By nearest rank, so both are times that occurred; of at least one time."""
+    """Return both percentiles by nearest rank, so that each is a measured time. `times` must not be empty."""
     ordered = sorted(times)
 
     def rank(share: float) -> float:

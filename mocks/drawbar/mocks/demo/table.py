@@ -1,6 +1,6 @@
-"""The live form: one row per pod, rewritten in place, and a line with the step in progress.
+"""The live form: one row per pod, rewritten in place, and a line with the current step.
 
-A terminal that has not room for a column per step shows the last step of each pod.
+If the terminal is too narrow for a column per step, the table shows the last step of each pod.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ _LEAST_COLUMNS = 5  # of a step: 12.34
 
 
 class LiveTable:
-    """Shows it while entered."""
+    """A live table; it is shown while entered."""
 
     def __init__(
         self,
@@ -58,41 +58,41 @@ class LiveTable:
         self._end()
 
     def happening(self, what: cluster.Happening) -> None:
-        """Goes into the line below the table."""
+        """Show the awaited state below the table, or a restart above it."""
         if isinstance(what, cluster.Waiting):
             self._doing = what.what
         elif what.restarted:
             self._out.print(text.Text(f"{what.name} was started again, process {what.pid}", "yellow"))
 
     def step(self, view: progress.View, step: Step) -> None:
-        """Fills a cell."""
+        """Fill a cell."""
         self._views = {**self._views, view.pod: view}
         self._doing = f"{view.pod} {step.value}"
 
     def fabric(self, entry: journal.Entry, at: float) -> None:
-        """Failures only; the rest is in the table."""
+        """Show failures only; the table has the rest."""
         if entry.error:
             self._out.print(
                 text.Text(f"{at:.1f} s: {entry.kind.value} of {entry.device} failed: {entry.error}", "red")
             )
 
     def running(self, seconds: float) -> None:
-        """Times in the table count from here."""
+        """Start the table's clock, and show the duration of set-up."""
         self._origin = self._clock()
         self._doing = f"the cluster runs after {seconds:.1f} s; creating the pods"
 
     def stuck(self, sentences: Sequence[str]) -> None:
-        """In red, above the table."""
+        """Show the sentences in red above the table."""
         for sentence in sentences:
             self._out.print(text.Text(sentence, "red"))
 
     def kept(self, where: stages.Whereabouts) -> None:
-        """Below the table."""
+        """End the table, and show the hints below it."""
         self._end()
         self._out.print("\n".join(screens.hints(where)), soft_wrap=True)
 
     def summary(self, whole: summary.Summary) -> None:
-        """Below the table."""
+        """End the table, and show the summary below it."""
         self._end()
         first, *rest = screens.lines(whole)
         self._out.print(text.Text(first, "green" if whole.good else "red"))

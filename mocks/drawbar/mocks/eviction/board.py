@@ -1,7 +1,7 @@
-"""What the eviction double knows: slices, rules, allocated claims, and which of these must lose their users; pure.
+"""The state of the eviction double: slices, rules, allocated claims, and the evictions due; pure.
 
-Kept current change by change: a claim is judged again only when it changes, when the NoExecute taints of one of its
-devices change, or when a rule does. So a slice that is rewritten without news costs a look at its pool alone.
+It is updated with each change: a claim is evaluated again only when it changes, when the NoExecute taints of one of
+its devices change, or when a rule does. A slice that is rewritten unchanged costs only a look at its pool.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ Pool = tuple[str, str]
 
 
 class Board:
-    """The state. Every change answers with the claims whose users must be looked at."""
+    """The state. Every change returns the claims whose users must be checked."""
 
     def __init__(self) -> None:
         # None while the API server has no rates of taints.
@@ -29,7 +29,7 @@ class Board:
 
     @property
     def slices(self) -> Iterator[objects.Slice]:
-        """All slices."""
+        """Yield all slices."""
         return (item for pool in self._slices.values() for item in pool.values())
 
     def claim_changed(
@@ -79,7 +79,7 @@ class Board:
         return self._update_all(self.claims.values())
 
     def eviction_of(self, pod: documents.Document) -> plan.Eviction | None:
-        """When the pod must go; None when it may stay."""
+        """Return the pod's eviction; None if it may stay."""
         return plan.pod_eviction(pod, self.claims, self.evictions)
 
     def pending(

@@ -1,10 +1,10 @@
-"""When which pod must go because of a tainted device. Pure.
+"""The evictions that tainted devices cause. Pure.
 
 Only the effect NoExecute evicts, only the newest generation of a pool counts, and only pods that have a node and a
-reservation of the claim are touched. What a claim tolerates is read from its allocation, not from its requests: a
-toleration counts here only if it names the effect NoExecute, and without seconds it is for ever. A driver's taint without
-`timeAdded` evicts no pod; a rule's is then as old as the rule. A rule counts for an allocated device whether or not that is published; a driver's taint
-counts as long as it is.
+reservation of the claim are affected. The tolerations of a claim are read from its allocation, not from its requests:
+a toleration counts here only if it names the effect NoExecute, and without seconds it has no limit. A driver's taint
+without `timeAdded` evicts no pod; a rule's then has the rule's creation time. A rule counts for an allocated device
+whether or not the device is published; a driver's taint counts only while it is.
 
 Source: pkg/controller/devicetainteviction of Kubernetes 1.36, as described by the fact pages.
 """
@@ -27,12 +27,12 @@ Taints = Mapping[documents.DeviceID, tuple[objects.Taint, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """A pod must go.
+    """The eviction of a pod, or of the users of a claim.
 
     Attributes:
-        when: not before this moment.
-        rules: uids of the DeviceTaintRules among the reasons.
-        limits: how fast each of the reasons lets pods go.
+        when: the earliest time.
+        rules: uids of the DeviceTaintRules among the causes.
+        limits: the rate limit of each cause.
     """
 
     when: datetime.datetime
@@ -42,14 +42,14 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a rule selects now: devices in slices, and devices in allocations."""
+    """The number of devices that a rule selects now, in slices and in allocations."""
 
     published: int
     allocated: int
 
 
 def evicting_taints(slices: Iterable[objects.Slice]) -> Taints:
-    """The NoExecute taints that drivers have on their devices, by device; newest generations only."""
+    """Return the NoExecute taints that drivers publish, by device; only those of the newest generations."""
     by_device: dict[documents.DeviceID, tuple[objects.Taint, ...]] = {}
     for item in _current(slices):
         for device in item.spec.devices:
@@ -70,13 +70,13 @@ def claim_eviction(
     rules: Iterable[taintrules.Rule],
     usual_rate: int | None = None,
 ) -> Eviction | None:
-    """When the users of an allocated claim must go; None when they may stay.
+    """Return the eviction of the users of an allocated claim; None if they may stay.
 
     Args:
         claim: the claim.
-        taints: what `evicting_taints` gave.
-        rules: all DeviceTaintRules; those of other effects are passed over.
-        usual_rate: how many pods may go per second because of a taint without a rate; None: any number, at once.
+        taints: the result of `evicting_taints`.
+        rules: all DeviceTaintRules; those of other effects are ignored.
+        usual_rate: the pods that a taint without a rate may evict per second; None: no limit.
     """
     evicting = [rule for rule in rules if rule.spec.taint.effect == NO_EXECUTE]
     causes: list[Eviction] = []
@@ -100,12 +100,12 @@ def pod_eviction(
     claims: Mapping[documents.Key, documents.Document],
     evictions: Mapping[documents.Key, Eviction],
 ) -> Eviction | None:
-    """When the pod must go; None when it may stay.
+    """Return the pod's eviction; None if it may stay.
 
     Args:
         pod: the pod.
         claims: all claims.
-        evictions: what `claim_eviction` gave for them.
+        evictions: the results of `claim_eviction` for them.
     """
     if not documents.node_name(pod):
         return None
@@ -123,7 +123,7 @@ def pod_eviction(
 def selection(
     rule: taintrules.Rule, slices: Iterable[objects.Slice], claims: Iterable[documents.Document]
 ) -> Selection:
-    """How much the rule is about."""
+    """Return the number of devices that the rule selects."""
     published = sum(
         taintrules.selects(rule, (item.spec.driver, item.spec.pool.name, device.name))
         for item in _current(slices)
@@ -149,7 +149,7 @@ def _current(slices: Iterable[objects.Slice]) -> list[objects.Slice]:
 
 
 def _tolerations(result: Mapping[str, Any]) -> tuple[objects.Toleration, ...]:
-    """What the allocation tolerates. The allocation is foreign data: what cannot be read tolerates nothing."""
+    """Return the tolerations of the allocation; none if they are malformed, as the data is foreign."""
     try:
         return msgspec.convert(result.get("tolerations") or (), tuple[objects.Toleration, ...])
     except msgspec.ValidationError:
@@ -159,7 +159,7 @@ def _tolerations(result: Mapping[str, Any]) -> tuple[objects.Toleration, ...]:
 def _evictions(
     taint: objects.Taint, tolerations: Sequence[objects.Toleration], limit: rates.Limit | None, rule: str = ""
 ) -> list[Eviction]:
-    """The eviction that one taint causes, or none."""
+    """Return the eviction that one taint causes, or none."""
     since = meta.moment(taint.time_added)
     if since is None:
         return []
@@ -175,7 +175,7 @@ def _evictions(
 
 
 def _earliest(evictions: Sequence[Eviction]) -> Eviction | None:
-    """Return one eviction for all reasons, due with the first of them; None without any."""
+    """Return one eviction for all causes, due with the first of them; None without any."""
     if not evictions:
         return None
     rules = frozenset[str]().union(*(eviction.rules for eviction in evictions))

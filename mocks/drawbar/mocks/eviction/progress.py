@@ -1,7 +1,7 @@
-"""What a DeviceTaintRule's status says of the eviction it causes: its condition `EvictionInProgress`. Pure.
+"""The condition `EvictionInProgress` in a DeviceTaintRule's status. Pure.
 
-With the effect None the condition is a preview: what NoExecute would do, counted once. The sentences are those of the
-real controller, for they are what `kubectl describe devicetaintrule` shows.
+With the effect None the condition is a preview: the effect of NoExecute, counted once. The sentences are those of the
+real controller, as `kubectl describe devicetaintrule` shows them.
 
 Source: pkg/controller/devicetainteviction of Kubernetes 1.36, as described by the fact pages.
 """
@@ -23,12 +23,12 @@ NOTHING_SELECTED = plan.Selection(published=0, allocated=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What was counted for a rule.
+    """The counts for a rule.
 
     Attributes:
-        pending: pods that must go, or with the effect None would have to.
-        evicted: how many pods went because of the rule since the controller started.
-        selection: what the rule selects.
+        pending: pods that must be evicted, or with the effect None would have to be.
+        evicted: the number of pods evicted because of the rule since the controller started.
+        selection: the devices that the rule selects.
     """
 
     pending: Collection[documents.Document] = ()
@@ -37,7 +37,7 @@ class Findings:
 
 
 def pause(rule: taintrules.Rule, *, now: datetime.datetime, period_seconds: float) -> float:
-    """How many seconds to wait before the rule's status may be written again; 0 when it may be now."""
+    """Return the seconds until the rule's status may be written again; 0 if it may be now."""
     held = _held(rule)
     if held is None or held.observed_generation != rule.metadata.generation:
         return 0.0
@@ -48,7 +48,7 @@ def pause(rule: taintrules.Rule, *, now: datetime.datetime, period_seconds: floa
 def condition(
     rule: taintrules.Rule, findings: Findings, *, now: datetime.datetime
 ) -> taintrules.RuleCondition | None:
-    """The condition to write; None where the rule has it already.
+    """Return the condition to write; None if the rule has it already.
 
     Unlike with other conditions the transition time is that of the last change of any kind.
     """

@@ -1,9 +1,11 @@
-"""How fast a taint lets pods go: `evictionsPerSecond`, as KEP-5055 proposes it and no release has it. Pure, but for counting.
+"""The rate of evictions per taint: `evictionsPerSecond`, proposed by KEP-5055 and not in any release.
 
-Each taint has a limiter of its own: the first `BURST` pods go at once, the others at its rate, 10 per second if it does not
-say. A pod with several reasons goes as soon as one of them lets it. A rule's taint is one taint, whatever devices it selects;
-a driver's taints are one where driver, key, value and rate are the same, so that a lost chassis is one eviction and not
-as many as it has devices. Limiters that have been idle are dropped.
+Pure, except for counting.
+
+Each taint has its own limiter: the first `BURST` pods are evicted at once, the others at its rate, by default 10 per
+second. A pod with several causes is evicted as soon as one of them allows it. A rule's taint is one taint, whatever
+devices it selects. A driver's taints with the same driver, key, value and rate are one, so a lost chassis counts once
+and not once per device. Idle limiters are dropped.
 
 Source: KEP-5055, DeviceTaint and "Tracker".
 """
@@ -21,12 +23,12 @@ _EPOCH = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """One reason to evict.
+    """The limit of one cause of evictions.
 
     Attributes:
         taint: the key that distinguishes it from other taints.
-        per_second: how many pods may go.
-        since: it evicts no pod before this moment.
+        per_second: the number of pods it may evict.
+        since: the time before which it evicts no pod.
     """
 
     taint: tuple[str, ...]
@@ -35,20 +37,20 @@ class Limit:
 
 
 def driver_limit(driver: str, taint: objects.Taint, usual: int | None) -> Limit | None:
-    """The limit of a taint that a driver publishes; None where taints have none."""
+    """Return the limit of a taint that a driver publishes; None if taints have none."""
     rate = taint.evictions_per_second or usual
     return Limit(taint=(driver, taint.key, taint.value, str(rate)), per_second=rate) if rate else None
 
 
 def rule_limit(uid: str, taint: objects.Taint, usual: int | None) -> Limit | None:
-    """The limit of a DeviceTaintRule's taint; None where taints have none."""
+    """Return the limit of a DeviceTaintRule's taint; None if taints have none."""
     rate = taint.evictions_per_second or usual
     return Limit(taint=(uid, str(rate)), per_second=rate) if rate else None
 
 
 @dataclass(slots=True, kw_only=True)
 class _Limiter:
-    """A bucket that holds at most `BURST` evictions and is filled at the rate."""
+    """A bucket that holds at most `BURST` evictions and is refilled at the rate."""
 
     per_second: int
     held: float
@@ -60,13 +62,16 @@ class _Limiter:
 
 
 class Rates:
-    """The limiters of the evictions under way."""
+    """The limiters of the current evictions."""
 
     def __init__(self) -> None:
         self._limiters: dict[tuple[str, ...], _Limiter] = {}
 
     def pause(self, limits: Iterable[Limit], now: datetime.datetime) -> float:
-        """The seconds until the pod may go; 0 when it goes now, which is counted, or when nothing limits it."""
+        """Return the seconds until the pod may be evicted.
+
+        0 if now (the eviction is counted) or if nothing limits it.
+        """
         self._drop_idle(now)
         pauses = []
         for limit in sorted(limits, key=lambda limit: limit.taint):

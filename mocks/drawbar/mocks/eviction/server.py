@@ -1,8 +1,9 @@
-"""The device taint eviction double at work: watches what its plan needs, deletes pods, and keeps rules' status.
+"""The device taint eviction double: watches what its plan needs, deletes pods, and updates the status of rules.
 
-Order: a rule's first status is asked for before its first eviction; a pod gets the event, then the condition
-`DisruptionTarget`, and is deleted last, with its uid as a precondition. There is no limit to the rate, as in the real
-controller, but where the API server has `evictionsPerSecond` in taints (KEP-5055): see `eviction.rates`. Where the API server serves no DeviceTaintRules, only the taints that drivers publish evict.
+Order: the status of a rule is first queued before its first eviction. A pod gets the event, then the condition
+`DisruptionTarget`, and is deleted last, with its uid as a precondition. The rate is not limited, as in the real
+controller, unless the API server has `evictionsPerSecond` in taints (KEP-5055): see `eviction.rates`. If the API
+server serves no DeviceTaintRules, only the taints published by drivers evict.
 
 Not emulated: pods with extended resources (the real controller misses them, too), pod groups, the metrics.
 """
@@ -28,16 +29,16 @@ log = logging.getLogger(__name__)
 
 COMPONENT = "device-taint-eviction-controller"
 STRATEGIC = "application/strategic-merge-patch+json"
-# Pods that were evicted are remembered for as long as they may take to go.
+# The number of evicted pods to remember: they need time to end.
 EVICTED_LIMIT = 500
 
-# What it is, namespace, name, uid.
+# Type, namespace, name, uid.
 WorkKey = tuple[Literal["pod", "rule"], str, str, str]
 T = TypeVar("T", bound=mirror.Item)
 
 
 def utc_now() -> datetime.datetime:
-    """The time of day, in UTC."""
+    """Return the current time in UTC."""
     return datetime.datetime.now(datetime.UTC)
 
 
@@ -56,7 +57,7 @@ class EvictionController:
         self._rates = rates.Rates()
         self._due: dict[WorkKey, plan.Eviction] = {}
         self._evicted: OrderedDict[str, None] = OrderedDict()
-        # How many pods went because of a rule, by the rule's uid.
+        # The number of pods evicted because of a rule, by the rule's uid.
         self._counts: dict[str, int] = {}
         self._rule_kind: kinds.Kind | None = None
         self._claims = self._mirror(kinds.CLAIM, documents.Document, self._claim_changed)
@@ -64,7 +65,7 @@ class EvictionController:
         self._pods = self._mirror(kinds.POD, documents.Document, self._pod_changed)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Works until cancelled; sets `ready` when the first lists are in."""
+        """Run until cancelled; set `ready` when the first lists were received."""
         self._rule_kind = await discovery.taint_rules(self._api)
         self._board.usual_rate = rates.USUAL if await discovery.eviction_rates(self._api) else None
         copies: list[mirror.Mirror[Any]] = [self._claims, self._slices, self._pods]
@@ -93,7 +94,7 @@ class EvictionController:
     def _pod_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._due.pop(_pod_key(old), None)
-        # Whatever else changes in a pod, its own condition too, is no news.
+        # Other changes of a pod, also of the condition written here, are ignored.
         if new is not None and (old is None or _matters(old) != _matters(new)):
             self._look_at(new)
 
@@ -117,7 +118,7 @@ class EvictionController:
         self._write_status_later(eviction)
 
     def _write_status_later(self, eviction: plan.Eviction) -> None:
-        """The status of the rules among the reasons is written in a while: more of the kind may follow."""
+        """Queue the status of the rules among the causes with a delay, as more evictions may follow."""
         for uid in eviction.rules:
             if (rule := self._board.rules.get(uid)) is not None:
                 self._queue.add_after(_rule_key(rule), self._times.status_seconds)
@@ -185,7 +186,7 @@ class EvictionController:
             self._evicted.popitem(last=False)
 
     async def _write_status(self, key: WorkKey) -> float | None:
-        """Write the rule's status, unless that was done a moment ago; return the seconds to wait then, or None."""
+        """Write the rule's status unless it was just written; return the seconds to wait in that case, or None."""
         rule = self._board.rules.get(key[3])
         if rule is None or self._rule_kind is None:
             return None
@@ -236,7 +237,7 @@ async def serving(
     *,
     clock: Callable[[], datetime.datetime] = utc_now,
 ) -> AsyncIterator[EvictionController]:
-    """An eviction controller at work for as long as the block lasts; entered once its first lists are in."""
+    """Run an eviction controller while the block lasts; the block is entered when its first lists were received."""
     async with client.connecting(connection) as api, asyncio.TaskGroup() as group:
         ready = asyncio.Event()
         controller = EvictionController(api, times or settings.Settings(), clock)

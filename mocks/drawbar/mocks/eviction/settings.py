@@ -1,11 +1,11 @@
-"""The times of the eviction double, with the real controller's defaults."""
+"""The times of the eviction double; the defaults are those of the real controller."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How long things take.
+    """The times.
 
     Attributes:
         status_seconds: the shortest time between two updates of one rule's status while pods are evicted.

@@ -1,7 +1,7 @@
 """The simulated fabric: a fabric manager in memory, in one process or behind a UNIX socket, with failures on command.
 
-Not emulated: link training, zones, power budgets, ids that differ between management and host, credentials, and a limit on
-operations at a time.
+Limits: no link training, zones, power budgets or credentials, no different ids for management and host, and no limit
+on simultaneous operations.
 """
 
 from drawbar.mocks.fabric.configuration import Configuration

@@ -1,6 +1,6 @@
 """`drawbar mock fabric`: the simulated fabric as a process of its own, behind a UNIX socket.
 
-The same command with `--tell` is the client of a running one's control socket.
+With `--tell`, the command is a client of a running fabric's control socket.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from drawbar.mocks.fabric.simulation import SimulatedFabric
 
 PLUGIN_NAME = "simulated.fabric.drawbar.dev"
 ATTACH_SECONDS, DETACH_SECONDS = 2.0, 1.0
-"""Of --devices: long enough to be seen."""
+"""The times with --devices, long enough for people to see."""
 
 _logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options."""
+    """Declare the options."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="hosts, enclosures, times and faults, as JSON"
@@ -37,37 +37,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--devices",
         metavar="CLASS=N,...",
-        help="instead of --config: two enclosures with so many devices of each class, such as gpu=4,nvme=2; 2 s to attach one",
+        help="instead of --config: the devices of two enclosures by class, such as gpu=4,nvme=2; an attach takes 2 s",
     )
     parser.add_argument(
         "--nodes",
         metavar="SELECTOR",
-        help="of a cluster: nodes with these labels, such as drawbar.dev/simulation=true, are hosts from when they are there",
+        help="add each node of a cluster with these labels as a host, such as drawbar.dev/simulation=true",
     )
     parser.add_argument(
         "--ports",
         type=int,
         default=configuration.PORTS_PER_HOST,
         metavar="N",
-        help="of each host of --nodes (default: %(default)s)",
+        help="the number of ports of each host of --nodes (default: %(default)s)",
     )
     parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="of --nodes; without it the pod's service account"
+        "--kubeconfig",
+        metavar="FILE",
+        help="the cluster of --nodes; the default is the pod's service account",
     )
     parser.add_argument(
         "--listen",
         metavar="ENDPOINT",
-        help="where to serve: unix:/PATH of at most 107 bytes, or tls://127.0.0.1:PORT (0: one that is free) with the three files",
+        help="the address: unix:/PATH of at most 107 bytes, or tls://127.0.0.1:PORT (0 for a free port) with the three files",
     )
     parser.add_argument(
-        "--certificate", type=Path, metavar="FILE", help="of tls://, as PEM; read again for each connection"
+        "--certificate",
+        type=Path,
+        metavar="FILE",
+        help="the certificate of tls://, as PEM; read again for each connection",
     )
-    parser.add_argument("--key", type=Path, metavar="FILE", help="of --certificate, as PEM")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="the key of --certificate, as PEM")
     parser.add_argument(
         "--authority",
         type=Path,
         metavar="FILE",
-        help="what the certificates of callers must come from, as PEM",
+        help="the authority of the callers' certificates, as PEM",
     )
     parser.add_argument(
         "--journal", type=Path, metavar="FILE", help="append a JSON line per operation start and finish"
@@ -78,26 +83,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--forget-operations-on-start",
         action="store_true",
-        help="of --state, keep only what hardware keeps: operations are forgotten, those in flight come to nothing",
+        help="of --state, keep only the hardware's part: forget all operations and drop those in flight",
     )
     parser.add_argument(
-        "--control", metavar="unix:/PATH", help="where to take commands, one JSON object a line"
+        "--control", metavar="unix:/PATH", help="the control socket for commands, one JSON object a line"
     )
     parser.add_argument(
         "--tell",
         nargs="+",
         metavar="WORD",
-        help="instead of serving, give one command to the fabric whose --control this is, print its answer and end",
+        help="instead of serving, send one command to the fabric behind --control, print its answer and end",
     )
     lines = [f"  {commands.usage(kind):36} {(kind.__doc__ or '').strip()}" for kind in commands.COMMANDS]
     parser.epilog = "\n".join(("commands for --tell (objects as JSON, described as in --config):", *lines))
 
 
 async def serve(args: argparse.Namespace) -> int:
-    """Serves until SIGTERM, SIGINT or cancellation; 1 if it cannot start. With `--tell`, asks and ends.
+    """Serve until SIGTERM, SIGINT or cancellation, and return 0; return 1 if it cannot start.
+
+    With `--tell`, send a command.
 
     Raises:
-        errors.UsageError: options are missing, or do not go together.
+        errors.UsageError: options are missing or contradict each other.
     """
     if args.tell:
         return await _tell(args)
@@ -114,7 +121,7 @@ async def serve(args: argparse.Namespace) -> int:
     try:
         await _serve_until(stop, args, files)
     except* (errors.FabricError, OSError) as group:
-        # The fabric runs in a task group, so what ends it arrives in a group.
+        # The fabric runs in a task group, so its errors arrive in a group.
         reasons = _leaves(group)
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -149,13 +156,13 @@ async def _serve_until(
     async with AsyncExitStack() as stack:
         cluster = None
         if args.nodes is not None:
-            # Imported for those who have a cluster alone.
+            # Imported late: only fabrics of a cluster need it.
             from drawbar.mocks.fabric import nodes
 
             cluster = await stack.enter_async_context(
                 nodes.following(args.nodes, args.ports, args.kubeconfig)
             )
-            # Before it runs: what its state file has attached to a host stays only where there is that host.
+            # Added before the start, because the fabric drops a saved attachment whose host is unknown.
             described = msgspec.structs.replace(described, hosts=(*described.hosts, *cluster.hosts()))
             if args.state is not None and not args.state.exists():
                 records.StateFile(args.state).save(records.State(connections=await cluster.connections()))
@@ -214,7 +221,7 @@ async def _tell(args: argparse.Namespace) -> int:
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    """The errors in a group, however deep."""
+    """Return the errors of a group and of its inner groups."""
     leaves: list[BaseException] = []
     for error in group.exceptions:
         leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]

@@ -1,4 +1,4 @@
-"""The commands to a running simulated fabric: a closed set of commands, as JSON or as words."""
+"""The commands to a running simulated fabric: a closed set, as JSON or as words."""
 
 import json
 from collections.abc import Sequence
@@ -14,29 +14,29 @@ from drawbar.mocks.fabric.console import Console
 class _Command(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", tag_field="command"
 ):
-    """How every command is read."""
+    """The base of all commands."""
 
 
 class SurpriseDetach(_Command, frozen=True, kw_only=True, tag="surprise-detach"):
-    """The device is disconnected without anybody having been asked."""
+    """Disconnect the device without a request."""
 
     device: str
 
 
 class ForgetConnection(_Command, frozen=True, kw_only=True, tag="forget-connection"):
-    """The manager shows the device as free, which stays where it is."""
+    """Show the device as free although it stays attached."""
 
     device: str
 
 
 class RecallConnection(_Command, frozen=True, kw_only=True, tag="recall-connection"):
-    """The manager shows a forgotten connection again."""
+    """Show a forgotten connection again."""
 
     device: str
 
 
 class ForeignAttach(_Command, frozen=True, kw_only=True, tag="foreign-attach"):
-    """Another cluster takes the device to a host of the configuration."""
+    """Attach the device to a host of the configuration, as another cluster would."""
 
     device: str
     host: str
@@ -45,33 +45,33 @@ class ForeignAttach(_Command, frozen=True, kw_only=True, tag="foreign-attach"):
 
 
 class ForgetOperations(_Command, frozen=True, kw_only=True, tag="forget-operations"):
-    """The manager restarts and has forgotten all operations; those in flight come to nothing, or finish."""
+    """Restart the manager without its operations; drop or finish those in flight."""
 
     in_flight: Literal["drop", "finish"] = "drop"
 
 
 class AddDevice(_Command, frozen=True, kw_only=True, tag="add-device"):
-    """A device, described as in the configuration, is put into an enclosure."""
+    """Put a device, described as in the configuration, into an enclosure."""
 
     enclosure: str
     device: configuration.DeviceSpec
 
 
 class RemoveDevice(_Command, frozen=True, kw_only=True, tag="remove-device"):
-    """The device leaves its enclosure, and its host if one has it."""
+    """Take the device out of its enclosure, and off its host."""
 
     device: str
 
 
 class SetHealth(_Command, frozen=True, kw_only=True, tag="set-health"):
-    """The manager thinks otherwise of a device."""
+    """Set the health of a device."""
 
     device: str
     health: contract.Health
 
 
 class SetPort(_Command, frozen=True, kw_only=True, tag="set-port"):
-    """A port of a host fails, or is well again."""
+    """Make a port of a host fail, or work again."""
 
     host: str
     port: str
@@ -79,25 +79,25 @@ class SetPort(_Command, frozen=True, kw_only=True, tag="set-port"):
 
 
 class Pause(_Command, frozen=True, kw_only=True, tag="pause"):
-    """The manager falls silent: calls and watches get no answer; operations go on."""
+    """Stop answering calls and watches; operations go on."""
 
 
 class Resume(_Command, frozen=True, kw_only=True, tag="resume"):
-    """The manager answers again."""
+    """Answer again."""
 
 
 class Resync(_Command, frozen=True, kw_only=True, tag="resync"):
-    """All watches end and ask for a new listing."""
+    """End all watches, so that their callers list again."""
 
 
 class AddFault(_Command, frozen=True, kw_only=True, tag="add-fault"):
-    """One more fault, described as in the configuration."""
+    """Add a fault, described as in the configuration."""
 
     fault: faults.Fault
 
 
 class ClearFaults(_Command, frozen=True, kw_only=True, tag="clear-faults"):
-    """Nothing goes wrong any more."""
+    """Remove all faults."""
 
 
 Command: TypeAlias = (
@@ -121,10 +121,10 @@ _ANY: Any = Command  # mypy has no type for a union as a value
 
 
 async def carry_out(console: Console, command: Command) -> None:
-    """Does what a command says.
+    """Carry out a command.
 
     Raises:
-        FabricError: it cannot be done; nothing has changed.
+        FabricError: it is impossible; nothing changed.
     """
     match command:
         case SurpriseDetach(device=device):
@@ -166,10 +166,10 @@ def _set_mood(console: Console, command: Pause | Resume | Resync | ClearFaults) 
 
 
 def parse(line: bytes) -> Command:
-    """Reads one command.
+    """Decode one command.
 
     Raises:
-        InvalidArgument: it is none.
+        InvalidArgument: the line is not a command.
     """
     try:
         command: Command = msgspec.json.decode(line, type=_ANY)
@@ -179,10 +179,10 @@ def parse(line: bytes) -> Command:
 
 
 def from_words(words: Sequence[str]) -> bytes:
-    """The line for a command given as words: its name, then its fields in order, objects as JSON.
+    """Return the line for a command given as words: its name, then its fields in order, objects as JSON.
 
     Raises:
-        InvalidArgument: there is no such command, or it takes fewer words.
+        InvalidArgument: there is no such command, or there are too many words.
     """
     name, *values = words
     kind = next((each for each in COMMANDS if each.__struct_config__.tag == name), None)
@@ -203,7 +203,7 @@ def from_words(words: Sequence[str]) -> bytes:
 
 
 def usage(kind: type[_Command]) -> str:
-    """A command in words, as an operator writes it."""
+    """Return a command in words, for operators."""
     fields = msgspec.structs.fields(kind)
     words = [field.encode_name.upper() if field.required else f"[{field.encode_name}]" for field in fields]
     return " ".join([str(kind.__struct_config__.tag), *words])

@@ -1,6 +1,6 @@
-"""The file that describes a simulated fabric: hosts with ports, enclosures with devices, times, failures.
+"""The configuration file of a simulated fabric: hosts with ports, enclosures with devices, times, failures.
 
-JSON in camelCase, strict: an unknown field is an error. All problems are reported at once, one sentence each.
+It is strict JSON in camelCase: an unknown field is an error. All problems are reported at once, one sentence each.
 """
 
 from collections import Counter
@@ -24,18 +24,18 @@ Value = TypeVar("Value")
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """How every object of the file is read."""
+    """The base of all objects of the file."""
 
 
 class HostSpec(_Strict, frozen=True, kw_only=True):
     """One host.
 
     Attributes:
-        id: unique.
-        name: the node's name; the id when absent.
-        ports: how many; their ids are "1", "2", ..., which are also the slot numbers in the mocked tree.
-        sysfs: absolute path of a mocked /sys tree in which devices appear and disappear.
-        identifiers: beside "hostname", which is always the name.
+        id: its unique id.
+        name: the node's name; the default is the id.
+        ports: the number of ports; their ids "1", "2", ... are also the slot numbers in the mocked tree.
+        sysfs: the absolute path of a mocked /sys tree for its devices.
+        identifiers: further identifiers; "hostname" is always the name.
     """
 
     id: str
@@ -46,27 +46,27 @@ class HostSpec(_Strict, frozen=True, kw_only=True):
 
 
 class IdentifierSpec(_Strict, frozen=True, kw_only=True):
-    """One identifier of a device: its kind, and its value in any notation of that kind."""
+    """An identifier of a device: its kind, and its value in any notation of that kind."""
 
     kind: witnesses.Kind
     value: str
 
 
 class VersionSpec(_Strict, frozen=True, kw_only=True):
-    """An attribute's value that is a version, such as `{"version": "1.2.3"}`."""
+    """A version as an attribute's value, such as `{"version": "1.2.3"}`."""
 
     version: str
 
 
 class DeviceSpec(_Strict, frozen=True, kw_only=True):
-    """One device; PCI ids are numbers or strings like "0x10de", the rest is as in `contract.Device`.
+    """One device. PCI ids are numbers or strings like "0x10de"; the other fields are as in `contract.Device`.
 
     Attributes:
-        identifiers: those that the manager shows; without them, those that follow from class and serial number
-            (`drawbar.mocks.identities`). An empty list: the manager shows none.
-        slice_step_bytes: slices can be made of it, whose sizes are multiples of this; 0: it cannot be carved.
-        is_pool: it is only there to be carved, and never attached itself; wants `slice_step_bytes`.
-        attributes: by name, such as "example.com/nvlinkDomain".
+        identifiers: the identifiers shown by the manager. The default follows from class and serial number
+            (`drawbar.mocks.identities`); with an empty list the manager shows none.
+        slice_step_bytes: the unit of carved sizes, in bytes; 0 if the device cannot be carved.
+        is_pool: true if it is carved only and never attached itself; requires `slice_step_bytes`.
+        attributes: the attributes by name, such as "example.com/nvlinkDomain".
     """
 
     id: str
@@ -87,7 +87,7 @@ class DeviceSpec(_Strict, frozen=True, kw_only=True):
     attributes: dict[str, str | int | bool | VersionSpec] = {}
 
     def judged_attributes(self) -> own_attributes.Collected:
-        """Return the attributes, judged."""
+        """Return the accepted and the refused attributes."""
         return own_attributes.collect(
             (name, own_attributes.Version(value.version) if isinstance(value, VersionSpec) else value)
             for name, value in self.attributes.items()
@@ -98,7 +98,7 @@ class EnclosureSpec(_Strict, frozen=True, kw_only=True):
     """One chassis.
 
     Attributes:
-        hosts: ids of the hosts that it is cabled to; all of them where none is named.
+        hosts: the ids of the hosts cabled to it; empty for all hosts.
     """
 
     id: str
@@ -107,15 +107,15 @@ class EnclosureSpec(_Strict, frozen=True, kw_only=True):
 
 
 class AttachFailure(_Strict, frozen=True, kw_only=True):
-    """The next attaches of a device that fail, after their time has passed.
+    """A number of failing attaches of a device; each fails after its time.
 
     Attributes:
-        device: its id.
-        reason: as in the error.
-        message: as in the error.
-        times: how many attaches fail before one succeeds.
+        device: the device's id.
+        reason: the error's reason.
+        message: the error's message.
+        times: the number of failing attaches before one succeeds.
         code: the error's code.
-        retryable: None: as the code says.
+        retryable: true if the caller may retry; None for the code's default.
     """
 
     device: str
@@ -126,7 +126,7 @@ class AttachFailure(_Strict, frozen=True, kw_only=True):
     retryable: bool | None = None
 
     def fault(self) -> fault_kinds.Fail:
-        """The same as a fault."""
+        """Return the same as a fault."""
         return fault_kinds.Fail(
             method=contract.OperationKind.ATTACH,
             device=self.device,
@@ -142,19 +142,19 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     """The whole fabric.
 
     Attributes:
-        hosts: the machines that it reaches.
+        hosts: the hosts of the fabric.
         enclosures: the chassis with their devices.
-        attach_seconds: what the operation takes, if it is always the same.
-        detach_seconds: likewise.
-        attach_fails: attaches that fail, as an older form of `faults`.
-        seed: decides every chance and every latency.
-        latencies: what takes how long.
-        faults: what goes wrong; see `drawbar.mocks.fabric.faults`.
-        token: what callers must show; empty: nothing.
-        keeps_marks: whether the mark of an attach is kept with the connection.
-        names_slots: whether the manager shows in which slot of its host the device behind a port appears.
-        chooses: which device an attach by model gets: `any` is the first free one, and an attach may name a device
-            instead; of `first` and `last` it may not, and the fabric alone chooses, the first or the last free one.
+        attach_seconds: the constant time of an attach, in seconds.
+        detach_seconds: the constant time of a detach, in seconds.
+        attach_fails: the failing attaches; a short form of `faults`.
+        seed: the seed of all probabilities and latencies.
+        latencies: the distributions of times.
+        faults: the faults; see `drawbar.mocks.fabric.faults`.
+        token: the token required of callers; empty for none.
+        keeps_marks: true if the mark of an attach is kept with the connection.
+        names_slots: true if the manager shows the host's slot of each port.
+        chooses: the device of an attach by model. With `any` it is the first free one, and an attach may name a device
+            instead. With `first` and `last` the fabric chooses the first or last free one; naming a device is refused.
     """
 
     hosts: tuple[HostSpec, ...] = ()
@@ -171,31 +171,31 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     chooses: Literal["any", "first", "last"] = "any"
 
     def all_faults(self) -> tuple[Fault, ...]:
-        """The faults, those of the older form first."""
+        """Return the faults; those of `attach_fails` come first."""
         return (*(failure.fault() for failure in self.attach_fails), *self.faults)
 
     def operation_seconds(self, kind: contract.OperationKind) -> Distribution:
-        """What an attach or a detach takes."""
+        """Return the distribution of an operation's time."""
         match kind:
             case contract.OperationKind.ATTACH:
                 return self.latencies.attach or Fixed(seconds=self.attach_seconds)
             case contract.OperationKind.DETACH:
                 return self.latencies.detach or Fixed(seconds=self.detach_seconds)
             case _:
-                # Slices take as long as an attach does.
+                # Operations on slices take as long as an attach.
                 return Fixed(seconds=self.attach_seconds)
 
     def device_ids(self) -> frozenset[str]:
-        """The ids of all devices."""
+        """Return the ids of all devices."""
         return frozenset(spec.id for _, spec in self.devices())
 
     def devices(self) -> Iterator[tuple[EnclosureSpec, DeviceSpec]]:
-        """All devices, each with its enclosure."""
+        """Return all devices, each with its enclosure."""
         return ((enclosure, device) for enclosure in self.enclosures for device in enclosure.devices)
 
 
 class _EnclosureOutline(_Strict, frozen=True, kw_only=True):
-    """An enclosure whose devices are not yet read, so that each one's problem is found."""
+    """An enclosure with undecoded devices, so that each device's problem is found."""
 
     id: str
     hosts: tuple[str, ...] = ()
@@ -203,7 +203,7 @@ class _EnclosureOutline(_Strict, frozen=True, kw_only=True):
 
 
 class _Outline(_Strict, frozen=True, kw_only=True):
-    """The file, with the lists not yet read."""
+    """The file with undecoded lists."""
 
     hosts: list[msgspec.Raw] = []
     enclosures: list[msgspec.Raw] = []
@@ -220,10 +220,10 @@ class _Outline(_Strict, frozen=True, kw_only=True):
 
 
 def pci_id(value: int | str | None) -> int | None:
-    """A PCI id as a number.
+    """Return a PCI id as a number, or None.
 
     Raises:
-        ValueError: it is neither a number nor a string that reads as one, or has more than 16 bits.
+        ValueError: it is not a number or a numeric string, is not above 0, or has more than 16 bits.
     """
     if value is None:
         return None
@@ -234,7 +234,7 @@ def pci_id(value: int | str | None) -> int | None:
 
 
 def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
-    """A device of a configuration without problems, free."""
+    """Return a free device from a specification without problems."""
     return contract.Device(
         id=spec.id,
         device_class=spec.device_class,
@@ -269,13 +269,13 @@ def _identifiers(spec: DeviceSpec) -> tuple[witnesses.Identifier, ...]:
 
 
 def enclosure_groups(configuration: Configuration, enclosure_id: str) -> frozenset[str]:
-    """Return the reachability groups of the devices in an enclosure: itself where it names its hosts."""
+    """Return the reachability groups of an enclosure's devices: the enclosure if it names its hosts, else none."""
     cabled = {enclosure.id for enclosure in configuration.enclosures if enclosure.hosts}
     return frozenset({enclosure_id} & cabled)
 
 
 def reach_groups(configuration: Configuration, host_id: str) -> frozenset[str]:
-    """Return the enclosures that the host is cabled to by name; one that is cabled to none has a group of its own."""
+    """Return the reachability groups of a host: the enclosures that name it, or a group of its own if none does."""
     cabled = [enclosure for enclosure in configuration.enclosures if enclosure.hosts]
     if not cabled:
         return frozenset()
@@ -285,10 +285,10 @@ def reach_groups(configuration: Configuration, host_id: str) -> frozenset[str]:
 
 
 def new_device(enclosure_id: str, spec: DeviceSpec) -> contract.Device:
-    """A device that is put into an enclosure while the fabric runs.
+    """Return a new device for an enclosure of a running fabric.
 
     Raises:
-        InvalidArgument: with everything that is wrong with it.
+        InvalidArgument: the specification has problems; the message lists all.
     """
     enclosure = EnclosureSpec(id=enclosure_id, devices=(spec,))
     problems = find_problems(Configuration(enclosures=(enclosure,)))
@@ -298,10 +298,10 @@ def new_device(enclosure_id: str, spec: DeviceSpec) -> contract.Device:
 
 
 def load(path: Path) -> Configuration:
-    """Reads a file.
+    """Read a file.
 
     Raises:
-        InvalidConfiguration: it cannot be read, or with everything that is wrong in it.
+        InvalidConfiguration: the file is unreadable or has problems; the error lists all.
     """
     try:
         text = path.read_bytes()
@@ -316,10 +316,10 @@ def load(path: Path) -> Configuration:
 
 
 def parse(text: bytes) -> Configuration:
-    """Reads a configuration.
+    """Parse a configuration.
 
     Raises:
-        InvalidConfiguration: with everything that is wrong in it.
+        InvalidConfiguration: it has problems; the error lists all.
     """
     problems: list[str] = []
     outline = _read(text, _Outline, "the configuration", problems)
@@ -365,7 +365,7 @@ def _read_all(
 
 
 def find_problems(configuration: Configuration) -> list[str]:
-    """What is wrong with a configuration although every part of it reads well."""
+    """Return the problems of a decoded configuration, a sentence each."""
     ids = [spec.id for _, spec in configuration.devices()]
     problems = _names("host", [host.id for host in configuration.hosts])
     problems += _names("enclosure", [enclosure.id for enclosure in configuration.enclosures])
@@ -417,7 +417,7 @@ def find_problems(configuration: Configuration) -> list[str]:
 
 
 def _names(kind: str, ids: Sequence[str]) -> list[str]:
-    """Empty, long and repeated ids."""
+    """Return the problems of ids: empty, long and repeated ones."""
     problems = [
         f"{kind} id {name} is used {count} times" for name, count in Counter(ids).items() if count > 1
     ]

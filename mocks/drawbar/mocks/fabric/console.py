@@ -1,4 +1,4 @@
-"""What an operator does at the simulated fabric manager's own console, beside everybody who asks through the contract."""
+"""The operator's console of the simulated fabric manager, outside the contract of its callers."""
 
 import asyncio
 from typing import Literal
@@ -12,10 +12,10 @@ from drawbar.mocks.fabric.world import World
 
 
 class Console:
-    """Changes a fabric while it runs. Whatever it does, the world's invariants hold.
+    """Changes to a running fabric. Each preserves the world's invariants.
 
     Attributes:
-        awake: not set while the manager is silent: calls and watches then get no answer, and operations go on.
+        awake: unset while the manager is silent: calls and watches get no answer, and operations go on.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Console:
         self.awake.set()
 
     async def surprise_detach(self, device_id: str) -> None:
-        """Disconnects a device without asking anybody; one that is free stays so.
+        """Disconnect a device without a request; a free one stays free.
 
         Raises:
             NotFound: no such device.
@@ -51,7 +51,7 @@ class Console:
             self._works.note("finished", kind, device_id, connection.host_id)
 
     def forget_connection(self, device_id: str) -> None:
-        """Shows a device as free that stays in its slot, as a manager does that lost its state; a free one stays so.
+        """Show an attached device as free, as a manager with lost state does; a free one stays free.
 
         Raises:
             NotFound: no such device.
@@ -64,7 +64,7 @@ class Console:
         self._works.save()
 
     def recall_connection(self, device_id: str) -> None:
-        """Shows a connection again that was forgotten last.
+        """Restore a device's forgotten connection.
 
         Raises:
             NotFound: no such device, or its connection was not forgotten.
@@ -93,7 +93,7 @@ class Console:
     async def foreign_attach(
         self, device_id: str, host_id: str, port_id: str | None = None, *, mark: str | None = None
     ) -> None:
-        """Connects a device as another cluster's request, which no client of this cluster made, under its mark if it has one.
+        """Connect a device as another cluster's request does, under that cluster's mark if given.
 
         Raises:
             NotFound: no such device, host or port.
@@ -129,11 +129,11 @@ class Console:
             self._works.save()
 
     def add_host(self, host: HostSpec) -> None:
-        """Cable a host; one of that id stays as it is."""
+        """Add a host; an existing one of the id is kept."""
         self._world.stock.add_host(host)
 
     def add_device(self, device: contract.Device) -> None:
-        """Puts a device into its enclosure.
+        """Put a device into its enclosure.
 
         Raises:
             AlreadyExists: there is one of that id.
@@ -142,7 +142,7 @@ class Console:
         self._works.save()
 
     async def remove_device(self, device_id: str) -> None:
-        """Takes a device out of its enclosure, from its host as well if one has it.
+        """Take a device out of its enclosure, and off its host.
 
         Raises:
             NotFound: no such device.
@@ -156,7 +156,7 @@ class Console:
         self._works.save()
 
     def set_health(self, device_id: str, health: contract.Health) -> None:
-        """Changes the manager's opinion of a device.
+        """Set the health of a device.
 
         Raises:
             NotFound: no such device.
@@ -165,7 +165,7 @@ class Console:
         self._works.save()
 
     def set_port(self, host_id: str, port_id: str, *, faulty: bool) -> None:
-        """Makes a port fail, or well again; a device on it stays.
+        """Set or clear the fault of a port; a device on it stays.
 
         Raises:
             NotFound: no such host or port.
@@ -174,10 +174,10 @@ class Console:
         self._works.save()
 
     async def forget_operations(self, in_flight: Literal["finish", "drop"] = "drop") -> None:
-        """Restarts the manager without its memory of operations; watchers list again.
+        """Restart the manager without its operations; watchers list again.
 
         Args:
-            in_flight: what becomes of them: the hardware finishes them, or they come to nothing where that is possible.
+            in_flight: `finish` lets the hardware finish the operations in flight; `drop` cancels them if possible.
         """
         self._world.forget()
         if in_flight == "drop":
@@ -186,22 +186,22 @@ class Console:
         self._works.save()
 
     def pause(self) -> None:
-        """The manager falls silent."""
+        """Stop answering calls and watches."""
         self.awake.clear()
 
     def resume(self) -> None:
-        """The manager answers again, also what it was asked meanwhile."""
+        """Answer again, including calls made meanwhile."""
         self.awake.set()
 
     def resync(self) -> None:
-        """Tells all watchers to list again."""
+        """Make all watchers list again."""
         self._history.resync()
 
     def add_fault(self, fault: faults.Fault) -> None:
-        """One more thing goes wrong from now on.
+        """Add a fault.
 
         Raises:
-            InvalidArgument: it names what there is not, or its numbers make no sense.
+            InvalidArgument: it names an unknown device or host, or a number is out of range.
         """
         stock = self._world.stock
         problems = faults.problems(
@@ -214,6 +214,6 @@ class Console:
         self._deck.faults.append(fault)
 
     def clear_faults(self) -> None:
-        """Nothing goes wrong any more."""
+        """Remove all faults."""
         self._deck.clear()
         self._works.save()

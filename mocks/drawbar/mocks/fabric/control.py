@@ -1,8 +1,8 @@
-"""The control socket of a simulated fabric: other processes make things go wrong while it runs.
+"""The control socket of a simulated fabric, for changes by other processes while it runs.
 
-A UNIX socket. The client sends one JSON object a line, the fabric answers each with one: `{"ok": true}`, or
-`{"ok": false, "code": ..., "reason": ..., "message": ...}` with the words of the fabric's errors. An answer comes when
-the thing is done. It guards nothing: the file system does.
+It is a UNIX socket. The client sends one JSON object a line, and the fabric answers each with one: `{"ok": true}`, or
+`{"ok": false, "code": ..., "reason": ..., "message": ...}` with the words of the fabric's errors. It answers once the
+command is carried out. Access is controlled by the socket file's permissions only.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ ANSWER_SECONDS = 30.0
 
 @asynccontextmanager
 async def serving(console: Console, endpoint: str) -> AsyncIterator[None]:
-    """Takes commands at `unix:/absolute/path`; connections are accepted once entered.
+    """Accept commands at `unix:/absolute/path` until the block ends.
 
     Raises:
-        InvalidConfiguration: the endpoint cannot be used.
+        InvalidConfiguration: the endpoint is invalid, or the socket cannot be made.
     """
     if problems := endpoints.socket_problems(endpoint):
         raise errors.InvalidConfiguration(problems)
@@ -61,7 +61,7 @@ async def serving(console: Console, endpoint: str) -> AsyncIterator[None]:
 
 
 async def _converse(console: Console, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers the lines of one client until it has no more."""
+    """Answer the lines of one client until its end."""
     with contextlib.suppress(ConnectionError):
         while line := await _line(reader):
             writer.write(msgspec.json.encode(await _answered(console, line)) + b"\n")
@@ -69,7 +69,7 @@ async def _converse(console: Console, reader: asyncio.StreamReader, writer: asyn
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:
-    """The next line; nothing at the end, and after a line that is too long to be a command."""
+    """Return the next line; empty at the end, and for a line too long for a command."""
     try:
         return await reader.readline()
     except ValueError:
@@ -85,9 +85,10 @@ async def _answered(console: Console, line: bytes) -> dict[str, Any]:
 
 
 async def tell(endpoint: str, line: bytes) -> dict[str, Any]:
-    """Sends one line to a fabric's control socket and returns its answer.
+    """Send one line to a fabric's control socket; return its answer.
 
     Raises:
+        InvalidConfiguration: the endpoint is invalid.
         Unavailable: no fabric listens there, or it does not answer.
     """
     if problems := endpoints.socket_problems(endpoint):

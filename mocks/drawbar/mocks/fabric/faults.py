@@ -1,8 +1,8 @@
-"""What a simulated fabric does wrong, and when: a list of faults, each for some calls, some times, by some chance.
+"""The faults of a simulated fabric, each for some calls, a number of times, with a probability.
 
-For a call the first fault of the list counts that fits, has hits left and whose chance comes up; separately for what
-happens before the call is heard (`refuse`, `hang`), to the operation (`fail`, `stick`, `duplicate`), to the card on the
-host (`appear`) and to the answer (`lose-reply`). So one attach can both appear late and lose its reply.
+A call is hit by the first matching fault with hits left whose draw succeeds. There is one such draw for each stage:
+before the call is heard (`refuse`, `hang`), for the operation (`fail`, `stick`, `duplicate`), for the card on the host
+(`appear`) and for the answer (`lose-reply`). So one attach can both appear late and lose its reply.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,14 +31,14 @@ Method: TypeAlias = Literal[
 class _Fault(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", tag_field="effect"
 ):
-    """What every fault says of the calls that it is for.
+    """The base of all faults: the calls that it matches.
 
     Attributes:
-        device: only calls about this device; attach, detach and those of slices alone are about one.
-        host: only calls about this host; attach and detach alone are about one.
-        skip: how many calls that fit go well before the first that may be hit.
-        times: how many are hit; null: as long as the fabric lives.
-        probability: of being hit, once a call fits.
+        device: the device of matching calls; only attach, detach and calls of slices have one.
+        host: the host of matching calls; only attach and detach have one.
+        skip: the number of matching calls that succeed before the first hit.
+        times: the number of hits; null for no limit.
+        probability: the probability of a hit for a matching call.
     """
 
     device: str | None = None
@@ -49,14 +49,14 @@ class _Fault(
 
 
 class _Failing(_Fault, frozen=True, kw_only=True):
-    """A fault that ends in an error.
+    """The base of faults that end in an error.
 
     Attributes:
-        code: what the error means.
-        reason: a word for programs; the code's name when empty.
-        message: a sentence.
-        retryable: null: as the code says.
-        side_effects_unknown: null: as the code says.
+        code: the error's code.
+        reason: the error's reason, for programs; the default is the code's name.
+        message: the error's message, a sentence.
+        retryable: true if the caller may retry; null for the code's default.
+        side_effects_unknown: true if the call may have had an effect; null for the code's default.
     """
 
     code: errors.Code = errors.Code.UNAVAILABLE
@@ -66,7 +66,7 @@ class _Failing(_Fault, frozen=True, kw_only=True):
     side_effects_unknown: bool | None = None
 
     def error(self) -> errors.FabricError:
-        """The error that the caller gets."""
+        """Return the error for the caller."""
         return errors.BY_CODE[self.code](
             self.message,
             reason=self.reason,
@@ -76,7 +76,7 @@ class _Failing(_Fault, frozen=True, kw_only=True):
 
 
 class Refuse(_Failing, frozen=True, kw_only=True, tag="refuse"):
-    """The call ends in the error at once, and nothing happens."""
+    """The call fails at once, without effect."""
 
     method: Method
 
@@ -88,10 +88,10 @@ class Hang(_Fault, frozen=True, kw_only=True, tag="hang"):
 
 
 class Fail(_Failing, frozen=True, kw_only=True, tag="fail"):
-    """The operation begins and ends in the error after its time.
+    """The operation begins and fails after its time.
 
     Attributes:
-        happens: it has done its work all the same: an error is no proof of no effect.
+        happens: true if the operation takes effect despite the error.
     """
 
     method: contract.OperationKind
@@ -99,7 +99,7 @@ class Fail(_Failing, frozen=True, kw_only=True, tag="fail"):
 
 
 class Stick(_Fault, frozen=True, kw_only=True, tag="stick"):
-    """The operation never ends until it is cancelled, or forgotten."""
+    """The operation does not end until it is cancelled or forgotten."""
 
     method: contract.OperationKind
 
@@ -107,10 +107,10 @@ class Stick(_Fault, frozen=True, kw_only=True, tag="stick"):
 class Duplicate(_Fault, frozen=True, kw_only=True, tag="duplicate"):
     """The manager carries the request out a second time, as an operation of its own with the same request id.
 
-    An attach of a device that was detached meanwhile attaches it again; an attach by model takes a second device.
+    If the device was detached meanwhile, an attach attaches it again; an attach by model takes a second device.
 
     Attributes:
-        after_seconds: from the end of the first operation to the beginning of the second.
+        after_seconds: the pause between the two operations, in seconds.
     """
 
     method: contract.OperationKind
@@ -118,10 +118,10 @@ class Duplicate(_Fault, frozen=True, kw_only=True, tag="duplicate"):
 
 
 class LoseReply(_Fault, frozen=True, kw_only=True, tag="lose-reply"):
-    """The request is carried out and its answer gets lost: the call ends UNAVAILABLE, side effects unknown.
+    """The request is carried out but its answer is lost: the call ends UNAVAILABLE, side effects unknown.
 
     Attributes:
-        hang: the call does not end at all, until its caller gives up.
+        hang: true if the call waits until its caller gives up instead.
     """
 
     method: contract.OperationKind
@@ -129,17 +129,17 @@ class LoseReply(_Fault, frozen=True, kw_only=True, tag="lose-reply"):
 
 
 class Appear(_Fault, frozen=True, kw_only=True, tag="appear"):
-    """The fabric attaches the device, and on the host (which has a mocked tree) it does not come up as it should.
+    """The fabric attaches the device, but it comes up incorrectly on the host, which needs a mocked tree.
 
     Attributes:
-        arrival: `late` comes up after `late_seconds`, `unpowered` waits for the slot's power, `no-link` never comes up though it
-            is present, `not-seen` is not even present.
-        late_seconds: see `late`.
+        arrival: `late` comes up after `late_seconds`, `unpowered` waits for the slot's power, `no-link` is present but
+            never comes up, `not-seen` is absent.
+        late_seconds: the delay of `late`, in seconds.
         address: its PCI address, on another bus than the slot's own.
-        serial: its serial, if it is not the device's.
-        identifiers: the numbers that its kernel knows, by kind, if they are not those that the manager shows.
-        driver: the driver that binds to it; "" for none.
-        unassigned: the host has no addresses for its memory.
+        serial: a serial number that differs from the device's.
+        identifiers: the kernel's identifiers by kind, if they differ from the manager's.
+        driver: the bound driver; "" for none.
+        unassigned: true if the host has no addresses for its memory.
     """
 
     arrival: Literal["complete", "late", "unpowered", "no-link", "not-seen"] = "complete"
@@ -152,41 +152,41 @@ class Appear(_Fault, frozen=True, kw_only=True, tag="appear"):
 
     @property
     def method(self) -> contract.OperationKind:
-        """Devices appear by an attach."""
+        """Return ATTACH: devices appear by an attach."""
         return contract.OperationKind.ATTACH
 
 
 class LoseEvents(_Fault, frozen=True, kw_only=True, tag="lose-events"):
-    """Events of changes are not sent to watchers; some time after the first, all watchers are requested to list again.
+    """Events of changes are not sent to watchers; some time after the first, all watchers must list again.
 
     Attributes:
-        resync_seconds: that time.
+        resync_seconds: that time in seconds.
     """
 
     resync_seconds: float = 1.0
 
     @property
     def method(self) -> str:
-        """No call, but what the history is given."""
+        """Return "event": the fault matches events instead of calls."""
         return "event"
 
 
 Fault: TypeAlias = Refuse | Hang | Fail | Stick | Duplicate | LoseReply | Appear | LoseEvents
 FAULT: Any = Fault
-"""The same for msgspec, which reads it by its tag; mypy has no type for a union as a value."""
+"""The union as a value for msgspec, which decodes by tag; mypy has no type for it."""
 Kind = TypeVar("Kind", bound=Fault)
 _ABOUT_A_HOST = frozenset({"attach", "detach", "event"})
 _ABOUT_A_DEVICE = _ABOUT_A_HOST | {"create-slice", "delete-slice"}
 
 
 class Deck:
-    """The faults of a fabric with what was used of each. Pure but for the counting.
+    """The faults of a fabric with their counts. Pure but for the counting.
 
     Args:
-        faults: in the order in which they are looked at.
-        dice: for probabilities.
-        seen: by index, how many calls fitted.
-        used: by index, how many were hit.
+        faults: the faults in the order of matching.
+        dice: the source of chance.
+        seen: the number of matching calls by index.
+        used: the number of hits by index.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Deck:
         device: str | None = None,
         host: str | None = None,
     ) -> Kind | None:
-        """The fault of one of these kinds that hits this call, if any does."""
+        """Return the fault of one of these kinds that hits this call, or None."""
         for index, fault in enumerate(self.faults):
             if (
                 isinstance(fault, kinds)
@@ -223,7 +223,7 @@ class Deck:
         return None
 
     def clear(self) -> None:
-        """Nothing goes wrong any more."""
+        """Remove all faults."""
         self.faults.clear()
         self.seen.clear()
         self.used.clear()
@@ -239,7 +239,7 @@ class Deck:
 
 
 def problems(fault: Fault, *, devices: frozenset[str], hosts: frozenset[str]) -> list[str]:
-    """What is wrong with a fault that reads well."""
+    """Return the problems of a decoded fault, a sentence each."""
     sentences = []
     if fault.device is not None and fault.device not in devices:
         sentences.append(f"it names the device {fault.device}, which no enclosure has")

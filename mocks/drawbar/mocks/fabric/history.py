@@ -1,10 +1,10 @@
 """The recent events of a simulated fabric, for any number of watchers.
 
-Events are numbered without gaps; the version of an event names the life of the process and the number, so that
-a version of an earlier life is recognised and answered with a resync. A watcher is only a position in the
-history: one that is too slow falls out of it and must list again, so nothing grows.
+Events are numbered without gaps. An event's version contains the number and an id of the process. So a version of an
+earlier process is recognised and answered with a resync. A watcher is only a position in the history. A watcher that
+falls behind must list again, so nothing grows.
 
-Events can be lost on purpose: then a watcher misses them without a sign, until `resync` tells all to list again.
+Events can be lost on purpose. A watcher then misses them without notice until `resync` makes all list again.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ REMEMBERED_EVENTS = 4096
 
 
 class History:
-    """What happened, newest last.
+    """The recent events, newest last.
 
     Attributes:
-        loses: says of an event whether it gets lost; None: none does.
+        loses: returns true for an event to lose; None to lose none.
     """
 
     def __init__(self, remembered: int = REMEMBERED_EVENTS) -> None:
@@ -34,40 +34,40 @@ class History:
 
     @property
     def version(self) -> str:
-        """The version of the newest event."""
+        """Return the version of the newest event."""
         return self._version(self._last)
 
     def device_changed(self, device: contract.Device) -> None:
-        """A device is different."""
+        """Record the change of a device."""
         self._append(contract.DeviceChanged(version=self._version(self._last + 1), device=device))
 
     def device_gone(self, device_id: str) -> None:
-        """The fabric no longer has a device."""
+        """Record the removal of a device."""
         self._append(contract.DeviceGone(version=self._version(self._last + 1), device_id=device_id))
 
     def resync(self) -> None:
-        """Tells every watcher to list again: a number passes without an event, and no event is known any more."""
+        """Make every watcher list again: skip a number and forget all events."""
         self._last += 1
         self._events.clear()
         self._wake()
 
     def host_changed(self, host: contract.Host) -> None:
-        """A host's port is different."""
+        """Record the change of a host's port."""
         self._append(contract.HostChanged(version=self._version(self._last + 1), host=host))
 
     def operation_changed(self, operation: contract.Operation) -> None:
-        """An operation began or finished."""
+        """Record the start or end of an operation."""
         self._append(contract.OperationChanged(version=self._version(self._last + 1), operation=operation))
 
     def close(self) -> None:
-        """Ends all watches with Unavailable."""
+        """End all watches with Unavailable."""
         self._closed = True
         self._news.set()
 
     async def follow(
         self, from_version: str, *, bookmark_seconds: float = contract.BOOKMARK_SECONDS
     ) -> AsyncGenerator[contract.WatchEvent, None]:
-        """The events after a version, as `FabricAdapter.watch` promises them."""
+        """Yield the events after a version, as promised by `FabricAdapter.watch`."""
         position = self._position(from_version)
         if position is None:
             yield contract.Resync()
@@ -107,7 +107,7 @@ class History:
         return f"{self._life}-{number}"
 
     def _position(self, version: str) -> int | None:
-        """The number in a version of this life whose following events are all known; else None."""
+        """Return the number of a version if all its later events are known, or None."""
         life, _, number = version.partition("-")
         if life != self._life or not (number.isascii() and number.isdigit()):
             return None

@@ -1,7 +1,7 @@
 """The journal of a simulated fabric: one JSON line when an operation starts and one when it finishes.
 
-Checks read it to find leaks and double attaches, benchmarks to take the fabric's own time out. An operation
-that had nothing to do (an attach of an attached pair, a detach of an absent one) is not in it.
+Checks read it to find leaks and double attaches. Benchmarks read it to subtract the fabric's own time. It omits
+operations without work, such as an attach of an attached pair or a detach of an absent one.
 """
 
 import time
@@ -20,12 +20,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         time: seconds since 1970.
-        event: what happened to the operation.
-        kind: what it does.
-        operation: its id; None for what an operator did beside us.
-        request_id: the caller's; None likewise.
-        device: id.
-        host: id.
+        event: the operation's event.
+        kind: the operation's kind.
+        operation: the operation's id; None for an operator's change.
+        request_id: the caller's request id; None for an operator's change.
+        device: the device's id.
+        host: the host's id.
         error: the reason of the failure; None on success and at the start.
     """
 
@@ -40,10 +40,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """Appends to a file, or to nothing; every line is in the file when `write` returns."""
+    """A writer to a file, or to nothing. When `write` returns, the line is in the file."""
 
     def __init__(self, path: Path | None) -> None:
-        # Unbuffered append: one write a line, so that readers never see half of one.
+        # Unbuffered append makes one write a line, so that readers never see a partial line.
         self._file = None if path is None else path.open("ab", buffering=0)
 
     def write(
@@ -58,7 +58,7 @@ class Journal:
         error: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Writes one line; without `at`, in seconds since 1970, the time is now."""
+        """Write one line; `at` is in seconds since 1970, and the default is now."""
         if self._file is None:
             return
         entry = Entry(
@@ -74,7 +74,7 @@ class Journal:
         self._file.write(msgspec.json.encode(entry) + b"\n")
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -86,5 +86,5 @@ class Journal:
 
 
 def read(path: Path) -> tuple[Entry, ...]:
-    """All entries of a journal, in the order in which they were written."""
+    """Return all entries of a journal, in the order of writing."""
     return tuple(msgspec.json.decode(line, type=Entry) for line in path.read_bytes().splitlines())

@@ -1,7 +1,7 @@
-"""How long things take in a simulated fabric: distributions, drawn so that a seed decides everything.
+"""The times of a simulated fabric: distributions, drawn so that a seed decides everything.
 
-A draw is keyed by what it is for and by how many there were before it of the same, and by nothing else: so which of two
-devices is asked for first, or how their tasks take turns, does not change what either of them gets.
+A draw depends only on its key and on the number of earlier draws of that key. The order of other draws, or of tasks,
+does not change it.
 """
 
 import math
@@ -15,40 +15,40 @@ import msgspec
 class _Distribution(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", tag_field="kind"
 ):
-    """How every distribution is read: JSON with a `kind`. All numbers are seconds, but for `sigma`."""
+    """The base of all distributions: JSON with a `kind`. All numbers are seconds, except `sigma`."""
 
 
 class Fixed(_Distribution, frozen=True, kw_only=True, tag="fixed"):
-    """Always the same."""
+    """A constant."""
 
     seconds: float
 
     def drawn(self, _source: random.Random) -> float:
-        """The value."""
+        """Return the value."""
         return self.seconds
 
     def problems(self) -> list[str]:
-        """What is wrong with it."""
+        """Return its problems, a sentence each."""
         return _negative(seconds=self.seconds)
 
 
 class Uniform(_Distribution, frozen=True, kw_only=True, tag="uniform"):
-    """Anything between two values."""
+    """A uniform distribution between two values."""
 
     min: float = 0.0
     max: float
 
     def drawn(self, source: random.Random) -> float:
-        """A value."""
+        """Return a drawn value."""
         return source.uniform(self.min, self.max)
 
     def problems(self) -> list[str]:
-        """What is wrong with it."""
+        """Return its problems, a sentence each."""
         return _negative(min=self.min) + _bounds(self.min, self.max)
 
 
 class Normal(_Distribution, frozen=True, kw_only=True, tag="normal"):
-    """A bell around a mean, cut at both ends."""
+    """A normal distribution around a mean, cut at both ends."""
 
     mean: float
     deviation: float
@@ -56,16 +56,16 @@ class Normal(_Distribution, frozen=True, kw_only=True, tag="normal"):
     max: float
 
     def drawn(self, source: random.Random) -> float:
-        """A value."""
+        """Return a drawn value."""
         return min(self.max, max(self.min, source.gauss(self.mean, self.deviation)))
 
     def problems(self) -> list[str]:
-        """What is wrong with it."""
+        """Return its problems, a sentence each."""
         return _negative(min=self.min, deviation=self.deviation) + _bounds(self.min, self.max)
 
 
 class Lognormal(_Distribution, frozen=True, kw_only=True, tag="lognormal"):
-    """Half of it below a median, with a long tail, cut at both ends; `sigma` is the deviation of the logarithm."""
+    """A lognormal distribution with a median, cut at both ends; `sigma` is the deviation of the logarithm."""
 
     median: float
     sigma: float
@@ -73,11 +73,11 @@ class Lognormal(_Distribution, frozen=True, kw_only=True, tag="lognormal"):
     max: float
 
     def drawn(self, source: random.Random) -> float:
-        """A value."""
+        """Return a drawn value."""
         return min(self.max, max(self.min, source.lognormvariate(math.log(self.median), self.sigma)))
 
     def problems(self) -> list[str]:
-        """What is wrong with it."""
+        """Return its problems, a sentence each."""
         sentences = _negative(min=self.min, sigma=self.sigma) + _bounds(self.min, self.max)
         return sentences if self.median > 0 else [*sentences, "median is not above 0"]
 
@@ -88,18 +88,18 @@ Distribution: TypeAlias = Fixed | Uniform | Normal | Lognormal
 class Latencies(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True
 ):
-    """What takes how long; what is not given takes no time.
+    """The times of a fabric; the default is no time.
 
     Attributes:
-        attach: the operation, from its beginning to its end; instead of `attachSeconds`.
-        detach: likewise, instead of `detachSeconds`.
-        attach_call: until the call answers, whatever becomes of the operation.
-        detach_call: likewise.
-        devices: until the inventory is there; a slow one is old when it arrives.
-        hosts: until the hosts are there.
-        operation: until a question for one operation is answered.
-        operations: until a question for all is answered.
-        cancel: until a cancellation begins.
+        attach: the time of an attach operation; instead of `attachSeconds`.
+        detach: the time of a detach operation; instead of `detachSeconds`.
+        attach_call: the time until an attach call answers, independent of the operation.
+        detach_call: the time until a detach call answers.
+        devices: the time until the inventory arrives; its content is from the start of the call.
+        hosts: the time until the hosts arrive.
+        operation: the time until a query of one operation is answered.
+        operations: the time until a query of all operations is answered.
+        cancel: the time until a cancellation begins.
     """
 
     attach: Distribution | None = None
@@ -113,7 +113,7 @@ class Latencies(
     cancel: Distribution | None = None
 
     def problems(self) -> list[str]:
-        """What is wrong with any of them."""
+        """Return the problems of all, a sentence each."""
         return [
             f"latencies: {field.encode_name}: {problem}"
             for field in msgspec.structs.fields(self)
@@ -123,20 +123,20 @@ class Latencies(
 
 
 class Dice:
-    """Draws under a seed. `used` counts the draws of each key, and is all there is to remember over a restart."""
+    """Draws under a seed. `used` counts the draws of each key; it is the only state to keep over a restart."""
 
     def __init__(self, seed: int, used: Mapping[str, int] | None = None) -> None:
         self._seed = seed
         self.used = dict(used or {})
 
     def seconds(self, distribution: Distribution | None, *key: str) -> float:
-        """The next value for a key; 0 without a distribution."""
+        """Return the next value for a key, in seconds; 0 without a distribution."""
         if distribution is None:
             return 0.0
         return distribution.drawn(self._source(key))
 
     def happens(self, probability: float, *key: str) -> bool:
-        """Whether something of this probability happens this time; certainties use nothing up."""
+        """Return true with this probability; a probability of 1 uses no draw."""
         if probability >= 1:
             return True
         return self._source(key).random() < probability

@@ -1,9 +1,8 @@
-"""The hosts of a simulated fabric that is part of a real cluster: its nodes with certain labels.
+"""The hosts of a simulated fabric in a real cluster: the nodes with certain labels.
 
-What hardware would remember, a fabric in a new pod reads from the DeviceAttachments: what is connected where.
-
-A host has the name of its node for id and name. It stays when its Node goes or loses the labels: what is attached there is
-not forgotten, and no pod comes there any more.
+Real hardware would remember its connections. A simulated fabric in a new pod reads them from the DeviceAttachments. A
+host's id and name are its node's name. If the Node disappears or loses the labels, the host stays with its
+attachments.
 """
 
 import asyncio
@@ -24,11 +23,13 @@ class Nodes:
         self._api, self._mirrored, self._ports = api, mirrored, ports
 
     def hosts(self) -> tuple[HostSpec, ...]:
-        """Return a host for each node that is there now."""
+        """Return a host for each present node."""
         return tuple(self._host(node) for node in sorted(self._mirrored, key=lambda each: each.metadata.name))
 
     async def connections(self) -> dict[str, contract.Connection]:
-        """Return by id of the device where the attached devices are connected; without marks, which are not in the cluster.
+        """Return the connection of each attached device, by the device's id.
+
+        Without marks, which the cluster does not store.
 
         Raises:
             errors.KubeError: the API server does not answer.
@@ -47,7 +48,7 @@ class Nodes:
         }
 
     def keep(self, console: Console) -> None:
-        """Add each node that is there, or comes from now on, to the fabric's hosts."""
+        """Add each present and each later node to the fabric's hosts."""
 
         def changed(_old: core.Node | None, node: core.Node | None) -> None:
             if node is not None:
@@ -63,12 +64,12 @@ class Nodes:
 
 @contextlib.asynccontextmanager
 async def following(selector: str, ports: int, kubeconfig: str | None = None) -> AsyncIterator[Nodes]:
-    """Follow the nodes with these labels while the block lasts; those that are there are listed once it is entered.
+    """Follow the nodes with these labels until the block ends; the present ones are listed on entry.
 
     Args:
-        selector: of labels, as `kubectl get nodes --selector` has it.
-        ports: of each host.
-        kubeconfig: how to reach the API server; None for the pod's service account.
+        selector: the label selector, as for `kubectl get nodes --selector`.
+        ports: the number of ports of each host.
+        kubeconfig: the file for access to the API server; None for the pod's service account.
 
     Raises:
         errors.ConfigError: no API server is configured.

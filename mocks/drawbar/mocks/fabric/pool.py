@@ -1,7 +1,7 @@
-"""A mixed set of devices in two enclosures, as a rack of composable hardware holds them.
+"""A mixed set of devices in two enclosures, as in a rack of composable hardware.
 
-The vendors, models and PCI ids are those of real cards (pci.ids); the serial numbers are made up in the form that
-each class has.
+The vendors, models and PCI ids are those of real cards (pci.ids). The serial numbers are invented in each class's
+format.
 """
 
 import itertools
@@ -12,18 +12,18 @@ from drawbar.mocks.fabric import configuration
 
 GIB = 1 << 30
 MOST_OF_A_CLASS = 64
-"""Serial numbers of two hexadecimal digits are enough for these."""
+"""The limit per class, so that two hexadecimal digits suffice for the serial numbers."""
 ENCLOSURES = ("chassis-1", "chassis-2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """One model of card.
+    """A model of card.
 
     Attributes:
-        serial: a format of the card's number.
-        link_mts: what its link can run at most, in MT/s per lane.
-        lanes: how many its link can have.
+        serial: the format of the serial number.
+        link_mts: the maximum speed of its link, in MT/s per lane.
+        lanes: the maximum width of its link, in lanes.
     """
 
     device_class: contract.DeviceClass
@@ -82,7 +82,7 @@ MODELS = (
         serial="35200{:04d}",
         link_mts=32_000,
         lanes=8,
-        # Little, for a mocked kernel takes milliseconds for each of its blocks of 256 MiB.
+        # Small, because a mocked kernel takes milliseconds for each block of 256 MiB.
         memory_bytes=8 * GIB,
     ),
     Model(
@@ -110,7 +110,7 @@ MODELS = (
 
 
 def mixed(amounts: dict[contract.DeviceClass, int]) -> tuple[configuration.EnclosureSpec, ...]:
-    """So many devices of each class, dealt out to the enclosures in turn."""
+    """Return enclosures with the given number of devices of each class; the enclosures take turns."""
     models = {model.device_class: model for model in MODELS}
     devices = [
         _device(models[device_class], number)
@@ -129,7 +129,7 @@ def parse_amounts(text: str) -> dict[contract.DeviceClass, int]:
     """Return the amounts in a text like `gpu=4,nvme=2`.
 
     Raises:
-        ValueError: it is none; the message has the remedy.
+        ValueError: the text is invalid; the message has the remedy.
     """
     classes = {model.device_class.value: model.device_class for model in MODELS}
     amounts: dict[contract.DeviceClass, int] = {}

@@ -1,7 +1,7 @@
-"""What a simulated fabric remembers over a restart of its process, and the file that holds it.
+"""The saved state of a simulated fabric, and its file.
 
-A fabric manager's hardware does not forget: a device that was reported attached is attached after a crash too.
-So the file is replaced atomically before anything is reported done.
+Real hardware does not forget: a device reported as attached is attached after a crash too. So the file is replaced
+atomically before any operation is reported as done.
 """
 
 import os
@@ -23,17 +23,17 @@ Request = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One operation with the request that began it.
+    """An operation with its request.
 
     Attributes:
-        operation: as last changed.
-        attach: the request, if it was an attach.
-        detach: the request, if it was a detach.
-        create: the request, if it was the creation of a slice.
-        delete: the request, if it was the deletion of one.
-        device_id: the device that it is about; of a creation, the one that is carved.
-        host_id: the host; empty where slices are made or deleted.
-        port_id: the port; None when there was nothing to do.
+        operation: the operation's last state.
+        attach: the request of an attach.
+        detach: the request of a detach.
+        create: the request to create a slice.
+        delete: the request to delete a slice.
+        device_id: the device; for a creation, the carved device.
+        host_id: the host; empty for creation and deletion of slices.
+        port_id: the port; None if there was nothing to do.
     """
 
     operation: contract.Operation
@@ -47,7 +47,7 @@ class Record:
 
     @property
     def request(self) -> Request:
-        """Whichever it was."""
+        """Return the request, of any kind."""
         request = self.attach or self.detach or self.create or self.delete
         if request is None:
             raise ValueError(f"the record of {self.operation.id} has no request")
@@ -56,20 +56,20 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Everything that is not in the configuration.
+    """The whole state outside the configuration.
 
     Attributes:
         counter: the number of the last operation.
-        connections: by device id, those that are attached.
-        revisions: by device id, how often it changed.
+        connections: the connections of attached devices, by device id.
+        revisions: the number of changes, by device id.
         records: the remembered operations, oldest first.
-        failures_used: by index in the list of faults, how many calls were hit.
-        failures_seen: likewise, how many calls fitted.
-        draws: by key, how often chance was asked.
-        added: devices that were put in while the fabric ran, and slices that were made; free.
-        removed: ids of devices of the configuration that were taken out.
-        healths: by device id, those that were changed.
-        faulty_ports: (host id, port id) of ports at fault.
+        failures_used: the number of hits, by index in the list of faults.
+        failures_seen: the number of matching calls, by index in the list of faults.
+        draws: the number of draws, by key.
+        added: the devices and slices added at run time, as free devices.
+        removed: the ids of removed devices of the configuration.
+        healths: the changed healths, by device id.
+        faulty_ports: the (host id, port id) of faulty ports.
     """
 
     counter: int = 0
@@ -86,13 +86,13 @@ class State:
 
 
 class StateFile:
-    """A file that always holds one whole state, or no file at all."""
+    """A file with one complete state; it may be absent."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def load(self) -> State:
-        """The state; an empty one if there is no file.
+        """Return the saved state, or an empty one if there is no file.
 
         Raises:
             InvalidConfiguration: the file cannot be read.
@@ -107,7 +107,7 @@ class StateFile:
             ) from error
 
     def save(self, state: State) -> None:
-        """Replaces the state. Survives a crash of the process; a power loss may bring the one before back."""
+        """Replace the saved state. It survives a crash of the process; a power loss may restore the previous one."""
         if self._path is None:
             return
         fresh = self._path.with_name(f".{self._path.name}.{os.getpid()}")

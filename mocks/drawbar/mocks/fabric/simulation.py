@@ -1,4 +1,4 @@
-"""The simulated fabric as an adapter: what a caller sees, with the manager's moods before and after every call."""
+"""The simulated fabric as an adapter, with the manager's silence, latencies and faults around every call."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -21,12 +21,12 @@ PARAMETERS = frozenset({"journal", "state"})
 
 
 class Door:
-    """The token that the manager requires, and the credentials it received last; in memory only, lost by a restart.
+    """The token required by the manager, and the latest credentials; they are in memory only, and lost by a restart.
 
     Attributes:
-        token: what callers must have shown; empty: nothing.
-        blabs: refusals quote the token that was shown, as those of badly written managers do.
-        tls: the settings of TLS that came with the credentials.
+        token: the required token; empty for none.
+        blabs: true if refusals quote the caller's token, as a badly written manager does.
+        tls: the TLS settings received with the credentials.
     """
 
     def __init__(self, token: str, *, blabs: bool = False) -> None:
@@ -36,14 +36,14 @@ class Door:
         self._shown: contract.Credentials | None = None
 
     def show(self, credentials: contract.Credentials, tls: contract.Tls) -> None:
-        """Takes over credentials; what was shown before counts no longer."""
+        """Replace the credentials."""
         self._shown, self.tls = credentials, tls
 
     def check(self) -> None:
-        """Lets a call in.
+        """Check the latest credentials.
 
         Raises:
-            Unauthenticated: NOT_CONFIGURED where nothing was shown yet; the token is another one.
+            Unauthenticated: the token is wrong, or there are no credentials yet (NOT_CONFIGURED).
         """
         if not self.token or (self._shown is not None and self._shown.token == self.token):
             return
@@ -57,11 +57,11 @@ class Door:
 
 
 class SimulatedFabric(contract.FabricAdapter):
-    """A fabric in memory; made by `running`, or by `connect` where only the contract is known.
+    """A fabric in memory; made by `running`, or by `connect` through the contract.
 
     Attributes:
-        console: what an operator does at the fabric manager's own console.
-        door: the credentials that it requires.
+        console: the operator's console.
+        door: the check of credentials.
     """
 
     def __init__(
@@ -115,13 +115,13 @@ class SimulatedFabric(contract.FabricAdapter):
         state: Path | None = None,
         forget_operations: bool = False,
     ) -> AsyncIterator[Self]:
-        """A fabric that runs until the block is left; operations that were in flight before are resumed.
+        """Run a fabric until the block ends; resume the saved operations in flight.
 
         Args:
             configuration: the whole fabric.
-            journal: where what it does is written.
-            state: where it keeps what it remembers over a restart.
-            forget_operations: of that, it has forgotten the operations: those in flight come to nothing.
+            journal: the file of the journal, or None.
+            state: the file of the saved state, or None.
+            forget_operations: true to drop the saved operations, including those in flight.
 
         Raises:
             InvalidConfiguration: the state file cannot be read.
@@ -143,7 +143,7 @@ class SimulatedFabric(contract.FabricAdapter):
 
     @classmethod
     def validate(cls, config: contract.AdapterConfig) -> None:
-        """The endpoint is `file:/path/of/configuration.json`; parameters: journal, state (paths)."""
+        """Check the endpoint, `file:/path/of/configuration.json`, and the parameters, journal and state (paths)."""
         problems = []
         if not config.endpoint.startswith(ENDPOINT_PREFIX + "/"):
             problems.append(
@@ -158,7 +158,7 @@ class SimulatedFabric(contract.FabricAdapter):
 
     @classmethod
     async def connect(cls, config: contract.AdapterConfig) -> Self:
-        """As the contract says; `close` it in the task that connected."""
+        """Connect as promised by the contract; call `close` in the task that connected."""
         cls.validate(config)
         path = Path(config.endpoint.removeprefix(ENDPOINT_PREFIX))
         configuration = await asyncio.to_thread(configurations.load, path)
@@ -172,12 +172,12 @@ class SimulatedFabric(contract.FabricAdapter):
         return fabric
 
     async def configure(self, credentials: contract.Credentials, tls: contract.Tls) -> None:
-        """Is shown credentials; whether they do shows the next call."""
+        """Accept credentials; the next call checks them."""
         self._check_open()
         self.door.show(credentials, tls)
 
     async def capabilities(self) -> contract.Capabilities:
-        """As the contract says; slices where a device of the configuration can be carved."""
+        """Return the capabilities; slices if a device of the configuration can be carved."""
         await self._hear("capabilities")
         return contract.Capabilities(
             exact_device=self._names_devices,
@@ -191,39 +191,39 @@ class SimulatedFabric(contract.FabricAdapter):
         )
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says; read when the call comes in, and old by the latency when it answers."""
+        """Return the hosts as of the start of the call, after the latency."""
         await self._hear("hosts")
         hosts = self._world.hosts()
         await self._pass(self._latencies.hosts, "hosts")
         return hosts
 
     async def devices(self) -> contract.Inventory:
-        """As the contract says; read when the call comes in, and old by the latency when it answers."""
+        """Return the devices as of the start of the call, after the latency."""
         await self._hear("devices")
         inventory = self._world.inventory()
         await self._pass(self._latencies.devices, "devices")
         return inventory
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """As the contract says; finished at once when it takes no time."""
+        """Begin an attach; an attach without a duration is finished on return."""
         return await self._begin(request, "attach", self._latencies.attach_call)
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """As the contract says; finished at once when it takes no time."""
+        """Begin a detach; a detach without a duration is finished on return."""
         return await self._begin(request, "detach", self._latencies.detach_call)
 
     async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
-        """As the contract says; finished at once when an attach takes no time."""
+        """Begin to create a slice; if an attach has no duration, it is finished on return."""
         return await self._begin(request, contract.OperationKind.CREATE_SLICE, None)
 
     async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
-        """As the contract says; finished at once when an attach takes no time."""
+        """Begin to delete a slice; if an attach has no duration, it is finished on return."""
         return await self._begin(request, contract.OperationKind.DELETE_SLICE, None)
 
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
-        """As the contract says."""
+        """Return the operation of this id or request id."""
         await self._hear("operation")
         await self._pass(self._latencies.operation, "operation")
         if operation_id is not None and request_id is None:
@@ -233,13 +233,13 @@ class SimulatedFabric(contract.FabricAdapter):
         raise errors.InvalidArgument("ask for an operation by its own id or by its request id")
 
     async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says."""
+        """Return the remembered operations."""
         await self._hear("operations")
         await self._pass(self._latencies.operations, "operations")
         return tuple(self._works.shown(record) for record in self._world.remembered())
 
     async def cancel(self, operation_id: str) -> contract.Operation:
-        """As the contract says; possible until the device is put into, or taken out of, its slot."""
+        """Cancel the operation and return it; once the slot changes, cancelling has no effect."""
         await self._hear("cancel")
         await self._pass(self._latencies.cancel, "cancel")
         self._world.record(operation_id)
@@ -248,7 +248,7 @@ class SimulatedFabric(contract.FabricAdapter):
 
     @asynccontextmanager
     async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
-        """As the contract says."""
+        """Yield the events after a version."""
         await self._hear("watch")
         async with (
             aclosing(self._history.follow(from_version)) as events,
@@ -257,16 +257,16 @@ class SimulatedFabric(contract.FabricAdapter):
             yield delivered
 
     async def close(self) -> None:
-        """As the contract says; a fabric made by `running` ends with its block."""
+        """End the fabric; one made by `running` ends with its block."""
         self._stop()
         await self._lifetime.aclose()
 
     async def take_away(self, device_id: str) -> None:
-        """Disconnects a device without asking anybody: `Console.surprise_detach`."""
+        """Disconnect a device without a request: `Console.surprise_detach`."""
         self._check_open()
         await self.console.surprise_detach(device_id)
 
-    # --- the manager's moods ---
+    # --- silence, latencies and faults ---
 
     async def _begin(
         self,
@@ -290,7 +290,7 @@ class SimulatedFabric(contract.FabricAdapter):
         return self._works.shown(self._works.latest(record))
 
     async def _hear(self, method: str, *, device: str | None = None, host: str | None = None) -> None:
-        """Waits while the manager is silent, and ends the call if it is to end before it begins."""
+        """Wait while the manager is silent; raise or hang if a fault hits the call before it begins."""
         self._check_open()
         await self.console.awake.wait()
         self._check_open()
@@ -302,7 +302,7 @@ class SimulatedFabric(contract.FabricAdapter):
                 await self._never()
 
     async def _pass(self, latency: latencies.Distribution | None, *key: str) -> None:
-        """Lets the latency of a call pass; a fabric that ends does not wait for it."""
+        """Wait for the latency of a call; end early if the fabric ends."""
         seconds = self._dice.seconds(latency, "call", *key)
         if seconds == 0:
             return
@@ -329,13 +329,13 @@ class SimulatedFabric(contract.FabricAdapter):
     async def _deliver(
         self, events: AsyncIterator[contract.WatchEvent]
     ) -> AsyncGenerator[contract.WatchEvent, None]:
-        """The events, unless the manager is silent."""
+        """Yield the events, but hold them back while the manager is silent."""
         async for event in events:
             await self.console.awake.wait()
             yield event
 
     def _loses(self, event: contract.WatchEvent) -> bool:
-        """Whether an event gets lost; some time after that, all watchers list again."""
+        """Return true if an event is lost; after some time all watchers must list again."""
         device, host = _about(event)
         lost = self._deck.draw((faults.LoseEvents,), "event", device=device, host=host)
         if lost is None:
@@ -354,7 +354,7 @@ class SimulatedFabric(contract.FabricAdapter):
             raise errors.Unavailable("the simulated fabric is closed")
 
     def _stop(self) -> None:
-        """Ends operations where they are; with a state file the next start resumes them."""
+        """Stop all operations in their present state; with a state file the next start resumes them."""
         self._closing.set()
         self.console.awake.set()
         if self._resync is not None:
@@ -364,7 +364,7 @@ class SimulatedFabric(contract.FabricAdapter):
 
 
 def _about(event: contract.WatchEvent) -> tuple[str | None, str | None]:
-    """The device and the host that an event is about."""
+    """Return the ids of the event's device and host; None for an absent one."""
     match event:
         case contract.DeviceChanged(device=device):
             return device.id, None

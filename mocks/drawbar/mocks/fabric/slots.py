@@ -1,7 +1,7 @@
-"""Plugs devices into the slots of a mocked /sys tree, as the hardware behind a fabric would.
+"""The slots of a mocked /sys tree; devices are plugged and unplugged as by the hardware behind a fabric.
 
-The tree belongs to another process or test; here it is only opened. Slot numbers are port numbers. The mocked
-tree is imported only by fabrics that have one, for its parts cost time that others need not spend.
+The tree belongs to another process or test; this module only opens it. Slot numbers are port numbers. Only fabrics
+with a mocked tree import `sysfs`, because the import is slow.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 VFS = 8
 _VF_DRIVERS = {contract.DeviceClass.FPGA: "dfl-pci", contract.DeviceClass.NIC: "mlx5_core"}
-"""How many virtual functions an FPGA can have."""
+"""The drivers of virtual functions; cards of these classes have `VFS` virtual functions."""
 
 
 def problems(device: contract.Device) -> list[str]:
-    """Why the device cannot appear in a mocked tree; empty when it can."""
+    """Return the reasons against the device in a mocked tree; empty if there are none."""
     from drawbar.mocks import sysfs
 
     try:
@@ -34,14 +34,14 @@ def problems(device: contract.Device) -> list[str]:
 
 
 class Slots:
-    """The slots of all hosts; `roots` are the trees of those hosts that have one. One change of a slot at a time."""
+    """The slots of all hosts; `roots` are the existing trees by host. Each slot is changed once at a time."""
 
     def __init__(self, roots: Mapping[str, Path]) -> None:
         self._roots = dict(roots)
         self._locks: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def has(self, host_id: str) -> bool:
-        """Whether devices can be seen on this host."""
+        """Return true if the host has a mocked tree."""
         return host_id in self._roots
 
     async def plug(
@@ -53,7 +53,7 @@ class Slots:
         appear: "faults.Appear | None" = None,
         still: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Makes the device appear, if it is to `still` when its turn comes.
+        """Plug the device into the slot if `still` is true when the slot's lock is free.
 
         Raises:
             Unavailable: the tree cannot be changed; effects unknown.
@@ -65,7 +65,7 @@ class Slots:
                 await asyncio.to_thread(_plug, self._roots[host_id], port_id, device, appear)
 
     async def unplug(self, host_id: str, port_id: str | None, *, surprise: bool = False) -> None:
-        """Makes whatever is in the slot disappear; an empty slot is fine.
+        """Remove the card from the slot, if there is one.
 
         Raises:
             Unavailable: the tree cannot be changed; effects unknown.
@@ -77,7 +77,7 @@ class Slots:
 
 
 def _plug(root: Path, port_id: str, device: contract.Device, appear: "faults.Appear | None") -> None:
-    """Whatever an interrupted attempt left in the slot is removed first."""
+    """Plug a card into a slot, after removing the remains of an interrupted attempt."""
     from drawbar.mocks import sysfs
 
     slot, card = int(port_id), _card(device)
@@ -116,7 +116,7 @@ def _unplug(root: Path, port_id: str, *, surprise: bool) -> None:
 
 
 def _card(device: contract.Device) -> "sysfs_types.MockDevice":
-    """The card of a device. FPGAs and network cards can have virtual functions; other cards have none."""
+    """Return the card of a device. FPGAs and network cards can have virtual functions; other cards have none."""
     from drawbar.mocks import sysfs
 
     vf_driver = _VF_DRIVERS.get(device.device_class)

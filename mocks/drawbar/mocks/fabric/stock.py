@@ -1,7 +1,7 @@
-"""What the hardware of a simulated fabric is now: devices, ports, and which device is on which port.
+"""The current hardware of a simulated fabric: devices, ports, and the device on each port.
 
-Invariants: a port carries or is reserved for at most one device; a device is on at most one port; every change of either
-is in the history.
+Invariants: a port carries or is reserved for at most one device; a device is on at most one port; every change of
+either is in the history.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from drawbar.mocks.fabric.history import History
 
 
 class Stock:
-    """Hosts and devices. Everything is synchronous and happens at once."""
+    """Hosts and devices. All methods are synchronous."""
 
     def __init__(
         self, configuration: configurations.Configuration, state: records.State, history: History
@@ -44,7 +44,7 @@ class Stock:
                 self._devices[device.id] = replace(device, carving=free)
 
     def _take_over(self, device: contract.Device, connection: contract.Connection | None) -> None:
-        """A device as it was when the state was written; the configuration may have lost its host since."""
+        """Add a device with its saved state; drop its connection if the configuration no longer has the host."""
         if connection is not None and connection.host_id not in self._hosts:
             connection = None
         self._devices[device.id] = replace(
@@ -59,27 +59,27 @@ class Stock:
     # --- reading ---
 
     def devices(self) -> tuple[contract.Device, ...]:
-        """All devices now."""
+        """Return all devices."""
         return tuple(self._devices.values())
 
     def by_id(self) -> Mapping[str, contract.Device]:
-        """Return all devices now, by id."""
+        """Return all devices by id."""
         return MappingProxyType(self._devices)
 
     def hosts(self) -> tuple[contract.Host, ...]:
-        """All hosts now."""
+        """Return all hosts."""
         return tuple(self.host(host_id) for host_id in self._hosts)
 
     def has(self, device_id: str) -> bool:
-        """Whether there is such a device."""
+        """Return true if there is such a device."""
         return device_id in self._devices
 
     def has_host(self, host_id: str) -> bool:
-        """Whether there is such a host."""
+        """Return true if there is such a host."""
         return host_id in self._hosts
 
     def device(self, device_id: str) -> contract.Device:
-        """One device.
+        """Return a device.
 
         Raises:
             NotFound: there is none of that id.
@@ -90,7 +90,7 @@ class Stock:
             raise errors.NotFound(f'the fabric has no device "{errors.cut(device_id, 128)}"') from None
 
     def known_host(self, host_id: str) -> str:
-        """The id, if there is such a host.
+        """Return the id if there is such a host.
 
         Raises:
             NotFound: there is none.
@@ -100,15 +100,15 @@ class Stock:
         return host_id
 
     def port_ids(self, host_id: str) -> tuple[str, ...]:
-        """A host's ports."""
+        """Return the ids of a host's ports."""
         return tuple(str(number + 1) for number in range(self._hosts[host_id].ports))
 
     def on_port(self, host_id: str, port_id: str) -> str | None:
-        """The device on a port, or the one for which it is reserved."""
+        """Return the id of the device on a port, or of the device with a reservation; None if the port is free."""
         return self._ports.get((host_id, port_id))
 
     def usable_port(self, host_id: str, port_id: str) -> str:
-        """The port asked for, if a device can be put on it.
+        """Return the port's id if a device can be connected to it.
 
         Raises:
             NotFound: the host has no such port.
@@ -129,7 +129,7 @@ class Stock:
         return port_id
 
     def free_port(self, host_id: str) -> str:
-        """The first port of a host that can be used.
+        """Return the id of the first usable port of a host.
 
         Raises:
             ResourceExhausted: NO_FREE_PORT.
@@ -142,7 +142,7 @@ class Stock:
         )
 
     def host(self, host_id: str) -> contract.Host:
-        """One host."""
+        """Return a host."""
         spec = self._hosts[host_id]
         name = spec.name or spec.id
         return contract.Host(
@@ -154,12 +154,12 @@ class Stock:
         )
 
     def reaches(self, device: contract.Device, host_id: str) -> bool:
-        """Return whether the enclosure of the device is cabled to the host."""
+        """Return true if the device's enclosure is cabled to the host."""
         groups = configurations.reach_groups(self._configuration, host_id)
         return contract.reaches(device.reach_groups, groups)
 
     def state(self) -> records.State:
-        """What must survive a restart of the manager: the hardware's part of it."""
+        """Return the hardware's part of the saved state."""
         return records.State(
             connections={
                 device.id: device.connection for device in self._devices.values() if device.connection
@@ -174,18 +174,18 @@ class Stock:
     # --- changing ---
 
     def reserve(self, host_id: str, port_id: str, device_id: str) -> None:
-        """Keeps a port for a device."""
+        """Reserve a port for a device."""
         self._ports[host_id, port_id] = device_id
 
     def give_back(self, host_id: str, port_id: str) -> None:
-        """Ends a reservation that came to nothing."""
+        """End an unused reservation."""
         self._ports.pop((host_id, port_id), None)
         self.tell_host(host_id)
 
     def connect(
         self, device_id: str, host_id: str, port_id: str, request_id: str | None, mark: str | None = None
     ) -> None:
-        """Puts a device on a port that is free or reserved for it."""
+        """Connect a device to a port that is free or reserved for it."""
         self._ports[host_id, port_id] = device_id
         connection = contract.Connection(
             host_id=host_id,
@@ -198,7 +198,7 @@ class Stock:
         self.tell_host(host_id)
 
     def disconnect(self, device_id: str) -> None:
-        """Takes a device from its port; nothing happens if it is on none."""
+        """Disconnect a device from its port, if it is on one."""
         connection = self._devices[device_id].connection
         if connection is None:
             return
@@ -208,13 +208,13 @@ class Stock:
         self.tell_host(connection.host_id)
 
     def add_host(self, spec: configurations.HostSpec) -> None:
-        """A host is cabled; one of that id stays as it is."""
+        """Add a host; an existing one of the id is kept."""
         if spec.id not in self._hosts:
             self._hosts[spec.id] = spec
             self.tell_host(spec.id)
 
     def add(self, device: contract.Device) -> None:
-        """A device is put into its enclosure.
+        """Put a device into its enclosure.
 
         Raises:
             AlreadyExists: there is one of that id.
@@ -230,14 +230,14 @@ class Stock:
         self._change(device.id, lambda fresh: fresh)
 
     def carve(self, request: contract.CreateSliceRequest, *, keeps_marks: bool) -> contract.Device:
-        """Make a slice of a device that has so much left."""
+        """Make a slice of a device with enough free memory; return the slice."""
         origin = self._devices[request.device_id]
         made = contract.Slice(
             origin_id=origin.id,
             request_id=request.request_id,
             mark=request.mark if keeps_marks else None,
         )
-        # The revisions of a device never come again, so neither does the id.
+        # A device's revision is never reused, and so neither is the id.
         number = self._revisions.get(origin.id, 0) + 1
         serial = _serial_of_slice(origin.serial, number)
         device = replace(
@@ -255,7 +255,7 @@ class Stock:
         return self._devices[device.id]
 
     def merge(self, slice_id: str) -> None:
-        """Give the memory of a slice that is on no port back to its device."""
+        """Return the memory of an unconnected slice to its device, and remove the slice."""
         device = self._devices[slice_id]
         assert device.slice_of is not None
         self.remove(slice_id)
@@ -279,7 +279,7 @@ class Stock:
         self._change(origin_id, edit)
 
     def remove(self, device_id: str) -> None:
-        """A device that is on no port is taken out of its enclosure."""
+        """Take an unconnected device out of its enclosure."""
         del self._devices[device_id]
         if self._added.pop(device_id, None) is None:
             self._removed.add(device_id)
@@ -287,7 +287,7 @@ class Stock:
         self._history.device_gone(device_id)
 
     def set_health(self, device_id: str, health: contract.Health) -> None:
-        """The manager thinks otherwise of a device.
+        """Set the health of a device.
 
         Raises:
             NotFound: no such device.
@@ -297,7 +297,7 @@ class Stock:
         self._change(device_id, lambda device: replace(device, health=health))
 
     def set_port(self, host_id: str, port_id: str, *, faulty: bool) -> None:
-        """A port fails, or is well again; a device on it stays where it is.
+        """Set or clear the fault of a port; a device on it stays.
 
         Raises:
             NotFound: no such host or port.
@@ -308,7 +308,7 @@ class Stock:
         self.tell_host(host_id)
 
     def tell_host(self, host_id: str) -> None:
-        """Puts a host into the history as it is now."""
+        """Record the present state of a host in the history."""
         self._history.host_changed(self.host(host_id))
 
     def _change(self, device_id: str, edit: Callable[[contract.Device], contract.Device]) -> None:
@@ -329,7 +329,7 @@ class Stock:
 
 
 def _serial_of_slice(serial: str | None, number: int) -> str | None:
-    """Return a serial number in the form of its device's: that of CXL memory is a number."""
+    """Return a serial number for a slice, in its device's format; that of CXL memory is a number."""
     if serial is None:
         return None
     try:

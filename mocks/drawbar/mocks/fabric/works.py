@@ -1,7 +1,7 @@
-"""Carries the operations of a simulated fabric out: the world's rules, with time, chance, files and slots around them.
+"""The executor of a simulated fabric's operations: the world's rules plus time, chance, files and slots.
 
-An operation is one task. It waits, changes the slot of the host's mocked tree, and then in one step without an
-await the world changes, the state is saved and the journal written: so no reader sees one without the others.
+An operation is one task. It waits and changes the slot of the host's mocked tree. Then, in one step without an await,
+it changes the world, saves the state and writes the journal. So no reader sees a partial change.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """How one operation will go.
+    """The predetermined course of an operation.
 
     Attributes:
-        seconds: how long it takes.
-        trouble: what will go wrong with it.
-        appear: how the device will look to its host, if not as it should.
+        seconds: its duration in seconds.
+        trouble: the fault of the operation, or None.
+        appear: the fault of the device on its host, or None.
     """
 
     seconds: float
@@ -62,12 +62,12 @@ class Works:
         self._begun: dict[str, tuple[float, float]] = {}
 
     def resume(self) -> None:
-        """Goes on with what was in flight when the state was written."""
+        """Resume the operations in flight in the saved state."""
         for record in self._world.unfinished():
             self._start(record, self._course(record))
 
     async def begin(self, request: records.Request) -> records.Record:
-        """Begins what is asked for; a request that takes no time is finished when this returns.
+        """Begin the operation of a request; return its record. Without a duration it is finished on return.
 
         Raises:
             FabricError: as `World.begin`.
@@ -77,23 +77,23 @@ class Works:
             course = self._course(record)
             task = self._launch(record, course)
             if course.seconds == 0 and not isinstance(course.trouble, faults.Stick):
-                # Not awaited itself: the caller's cancellation must not undo half an attach.
+                # `wait` leaves the task running if the caller is cancelled, so that no attach stays half done.
                 await asyncio.wait({task})
         return self.latest(record)
 
     async def cancel(self, operation_id: str) -> None:
-        """Gives an operation up, if it is not yet putting the device into its slot or taking it out."""
+        """Cancel an operation, unless it already changes the slot."""
         if (cancelled := self._cancelled.get(operation_id)) is not None:
             cancelled.set()
             await asyncio.wait({self.running[operation_id]})
 
     async def cancel_all(self) -> None:
-        """Gives every operation up."""
+        """Cancel every operation."""
         for operation_id in tuple(self.running):
             await self.cancel(operation_id)
 
     def shown(self, record: records.Record) -> contract.Operation:
-        """The operation as a caller sees it now: with progress while it runs."""
+        """Return the operation for a caller, with its present progress."""
         operation = record.operation
         begun = self._begun.get(operation.id)
         if operation.done or begun is None:
@@ -104,7 +104,7 @@ class Works:
         return replace(operation, percent=percent, retry_after_seconds=max(0.01, seconds - elapsed))
 
     def save(self) -> None:
-        """Keeps what must survive a restart."""
+        """Save the state."""
         self._state.save(
             replace(
                 self._world.state(),
@@ -115,11 +115,11 @@ class Works:
         )
 
     def note(self, event: journals.Event, kind: contract.OperationKind, device_id: str, host_id: str) -> None:
-        """Writes into the journal what an operator does beside us."""
+        """Record an operator's change in the journal."""
         self._journal.write(event, kind, operation=None, request_id=None, device=device_id, host=host_id)
 
     def stop(self) -> None:
-        """Ends operations where they are; with a state file the next start resumes them."""
+        """Stop all operations in their present state; with a state file the next start resumes them."""
         for task in (*self.running.values(), *self._later):
             task.cancel()
 
@@ -185,7 +185,7 @@ class Works:
         return True
 
     async def _repeat(self, record: records.Record, after_seconds: float) -> None:
-        """Does it again; where that is refused, nothing comes of it."""
+        """Carry the request out again; ignore a refusal."""
         await asyncio.sleep(after_seconds)
         try:
             again, new = self._world.begin_anew(record.request)
@@ -208,7 +208,7 @@ class Works:
             self._do_later(self._appear_late(record, appear), f"{record.operation.id} appears")
 
     async def _appear_late(self, record: records.Record, appear: faults.Appear) -> None:
-        """The device comes up if it is still attached as this operation attached it."""
+        """Plug the device in after the delay, if it is still attached by this operation."""
         await asyncio.sleep(appear.late_seconds)
 
         def still() -> bool:
@@ -230,7 +230,7 @@ class Works:
         task.add_done_callback(self._later.discard)
 
     def latest(self, record: records.Record) -> records.Record:
-        """The operation as it is now; as it was, if it was forgotten meanwhile."""
+        """Return the present record of the operation, or the given one if it was forgotten meanwhile."""
         try:
             return self._world.record(record.operation.id)
         except errors.NotFound:

@@ -1,7 +1,7 @@
 """The requests of a simulated fabric and every rule of the contract, without time, files or tasks.
 
-Invariants, beside those of the stock: a device has at most one operation in flight, or is held by an operator. Requests
-are judged completely before anything changes, so a refusal leaves nothing behind.
+Invariants, in addition to those of the stock: a device has at most one operation in flight, or is held by an operator.
+A request is checked completely before any change, so a refusal has no effect.
 """
 
 from collections import OrderedDict
@@ -14,12 +14,12 @@ from drawbar.mocks.fabric.history import History
 from drawbar.mocks.fabric.stock import Stock
 
 REMEMBERED_OPERATIONS = 1024
-"""Finished operations beyond this are forgotten, oldest first; those in flight never are."""
+"""The number of remembered finished operations. The oldest are forgotten; those in flight never are."""
 _HELD = "of an operator"
 
 
 class World:
-    """Operations over a stock of hosts and devices. Everything is synchronous and happens at once."""
+    """Operations on a stock of hosts and devices. All methods are synchronous."""
 
     def __init__(
         self, configuration: configurations.Configuration, state: records.State, history: History
@@ -31,7 +31,7 @@ class World:
         self._counter = state.counter
         self._in_flight: dict[str, str] = {}
         self._forgotten: set[str] = set()
-        # The configuration may have lost a host or device since the state was written.
+        # The configuration may have changed since the state was saved.
         self._records = OrderedDict(
             (record.operation.id, record)
             for record in state.records
@@ -47,15 +47,15 @@ class World:
     # --- reading ---
 
     def inventory(self) -> contract.Inventory:
-        """All devices now."""
+        """Return all devices with the history's version."""
         return contract.Inventory(version=self._history.version, devices=self.stock.devices())
 
     def hosts(self) -> tuple[contract.Host, ...]:
-        """All hosts now."""
+        """Return all hosts."""
         return self.stock.hosts()
 
     def device(self, device_id: str) -> contract.Device:
-        """One device.
+        """Return a device.
 
         Raises:
             NotFound: there is none of that id.
@@ -63,7 +63,7 @@ class World:
         return self.stock.device(device_id)
 
     def record(self, operation_id: str) -> records.Record:
-        """One operation with its request.
+        """Return an operation with its request.
 
         Raises:
             NotFound: never begun, or forgotten.
@@ -74,7 +74,7 @@ class World:
         return record
 
     def record_of_request(self, request_id: str) -> records.Record:
-        """The operation that a request began.
+        """Return the operation of a request.
 
         Raises:
             NotFound: never begun, or forgotten.
@@ -85,26 +85,26 @@ class World:
             raise errors.NotFound(f'no operation of request "{errors.cut(request_id, 128)}"') from None
 
     def remembered(self) -> tuple[records.Record, ...]:
-        """All remembered operations, oldest first."""
+        """Return all remembered operations, oldest first."""
         return tuple(
             record for record in self._records.values() if record.operation.id not in self._forgotten
         )
 
     def unfinished(self) -> tuple[records.Record, ...]:
-        """The operations in flight, also those that the manager no longer knows."""
+        """Return the operations in flight, including those forgotten by the manager."""
         return tuple(record for record in self._records.values() if not record.operation.done)
 
     def state(self) -> records.State:
-        """What must survive a restart."""
+        """Return the state to save."""
         return replace(self.stock.state(), counter=self._counter, records=self.remembered())
 
     # --- changing ---
 
     def begin(self, request: records.Request) -> tuple[records.Record, bool]:
-        """Begins what is asked for; True if this call began it and it is not finished at once.
+        """Begin the operation of a request. Return its record, and true if this call began it and it is unfinished.
 
         Raises:
-            FabricError: as `FabricAdapter.attach` and `detach` say; nothing has changed then.
+            FabricError: as documented at `FabricAdapter.attach` and `detach`; nothing changed.
         """
         if problems := request.problems():
             raise errors.InvalidArgument("; ".join(problems))
@@ -118,7 +118,7 @@ class World:
         return self.begin_anew(request)
 
     def begin_anew(self, request: records.Request) -> tuple[records.Record, bool]:
-        """Begins what is asked for even if it was begun before, as a manager does that loses count.
+        """Begin the operation even if the request was used before, as a faulty manager does; return as `begin`.
 
         Raises:
             FabricError: as `begin`.
@@ -136,12 +136,12 @@ class World:
     def finish(
         self, operation_id: str, error: errors.FabricError | None, *, happened: bool | None = None
     ) -> records.Record:
-        """Ends an operation in flight, with what it changes.
+        """End an operation in flight, make its changes, and return its record.
 
         Args:
             operation_id: the operation.
-            error: how it failed, if it did.
-            happened: whether it did its work; None: if it did not fail.
+            error: the failure, or None.
+            happened: true if it took effect; None to take effect unless it failed.
         """
         record = self._records[operation_id]
         self._in_flight.pop(record.device_id, None)
@@ -174,7 +174,7 @@ class World:
         return self._remember(replace(record, operation=operation))
 
     def forget(self) -> None:
-        """Forget all operations; those in flight go on, and no caller can ask for them any more."""
+        """Forget all operations; those in flight go on, but callers can no longer query them."""
         for operation_id, record in list(self._records.items()):
             if record.operation.done:
                 del self._records[operation_id]
@@ -183,7 +183,7 @@ class World:
         self._by_request.clear()
 
     def hold(self, device_id: str) -> contract.Connection | None:
-        """Keeps a device from all operations until `release`, and answers where it is attached.
+        """Keep a device from all operations until `release`; return its connection, or None.
 
         Raises:
             NotFound: no such device.
@@ -195,16 +195,16 @@ class World:
         return device.connection
 
     def release(self, device_id: str) -> None:
-        """Ends a hold."""
+        """End a hold."""
         self._in_flight.pop(device_id, None)
 
     def take_away(self, device_id: str) -> None:
-        """Disconnects a device that is held, as an operator beside us does; the hold ends."""
+        """Disconnect a held device, as an operator does, and end the hold."""
         self.release(device_id)
         self.stock.disconnect(device_id)
 
     def remove(self, device_id: str) -> None:
-        """Takes a device that is free and idle out of the fabric, and with it the operations about it."""
+        """Remove a free, idle device from the fabric, with its operations."""
         for operation_id, record in list(self._records.items()):
             if record.device_id == device_id:
                 del self._records[operation_id]
@@ -261,7 +261,7 @@ class World:
     def _begin_create(self, request: contract.CreateSliceRequest) -> tuple[records.Record, bool]:
         for made in self.stock.slices(request.device_id):
             if made.slice_of is not None and made.slice_of.request_id == request.request_id:
-                # Of an operation that was forgotten.
+                # The operation was forgotten, but the slice carries its request id.
                 return self._nothing_to_do(request, made), False
         judgement.create_slice(request, self.stock.by_id(), busy=self._in_flight.keys())
         return self._begun(request)
@@ -277,10 +277,10 @@ class World:
         self._reserve(record)
         return self._remember(record), True
 
-    # --- judging ---
+    # --- checking ---
 
     def _selected(self, request: contract.AttachRequest) -> contract.Device:
-        """The device named, or a free one of the model."""
+        """Return the named device, or a free one of the model."""
         if request.device_id is not None:
             if self._chooses != "any":
                 raise errors.Unimplemented("the simulated fabric chooses the device; attach by model")
@@ -357,7 +357,7 @@ class World:
         self._records[operation_id] = record
         self._by_request.setdefault(request_id, operation_id)
         self._history.operation_changed(record.operation)
-        # Everything but what is in flight is finished, so that this looks at few and ends.
+        # All records are finished or in flight, so there is a finished one to remove and the loop ends.
         while len(self._records) - len(self._in_flight) > REMEMBERED_OPERATIONS:
             oldest = next(old for old in self._records.values() if old.operation.done)
             del self._records[oldest.operation.id]

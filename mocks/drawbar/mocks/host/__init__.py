@@ -1,1 +1,1 @@
-"""A node's hardware in a cluster where all hardware is pretended: a mocked /sys into which attached devices come."""
+"""The simulated hardware of a node in a real cluster: a mocked /sys in which attached devices appear."""

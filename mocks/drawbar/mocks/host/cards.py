@@ -1,12 +1,13 @@
-"""Which cards are in the slots of a pretended host, and what changes them; nothing is done here.
+"""The cards that belong in the slots of a simulated host, and the changes towards them; nothing is changed here.
 
-A fabric that is simulated in another pod cannot plug anything in here. What it has connected is in the DeviceAttachments of the
-node, which the controller writes: a device is in the slot of its port from the time its attachment is `Attached` until the
-attachment is gone.
+A fabric that is simulated in another pod cannot plug anything in here. Its connections are in the DeviceAttachments of
+the node, which the controller writes: a device is in the slot of its port from the time its attachment is `Attached`
+until the attachment is gone.
 
-A card that was plugged in for an attachment and is not there any more was pulled out: it comes back with another attachment.
+If a card that was plugged in for an attachment has disappeared, it was pulled out: it returns only with another
+attachment.
 
-Invariant: a slot that has another card than it should have is emptied before a card comes into it.
+Invariant: a slot with a wrong card is emptied before another card is plugged into it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,21 +20,21 @@ from drawbar.mocks.fabric import pool
 from drawbar.mocks.sysfs import ImpossibleWorld, MockDevice
 
 REFUSED = frozenset({DeviceClass.NIC})
-"""A container gets a network interface by its name, and of that name a real node has a real one."""
+"""Device classes that are not simulated: a container gets a network interface by name, and that name is real here."""
 
 _KINDS = frozenset(witnesses.Kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplug:
-    """Take the card out of the slot."""
+    """Remove the card from the slot."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plug:
-    """Put the card into the slot."""
+    """Plug the card into the slot."""
 
     slot: int
     card: MockDevice
@@ -44,12 +45,12 @@ Action = Unplug | Plug
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What should be in the slots.
+    """The intended contents of the slots.
 
     Attributes:
         cards: by slot.
-        owners: by slot the uid of the attachment.
-        problems: by name of the attachment, why its device cannot be in any; a clause.
+        owners: the uids of the attachments, by slot.
+        problems: by name of the attachment, the reason why its device is in no slot; a clause.
     """
 
     cards: Mapping[int, MockDevice]
@@ -62,7 +63,7 @@ def wanted(connected: Iterable[attachments.DeviceAttachment], slots: int) -> Wan
 
     Args:
         connected: the attachments of the node.
-        slots: how many the host has; their numbers are those of the fabric's ports, from 1.
+        slots: the number of the host's slots; they are numbered like the fabric's ports, from 1.
     """
     cards: dict[int, MockDevice] = {}
     owners: dict[int, str] = {}
@@ -87,17 +88,17 @@ def wanted(connected: Iterable[attachments.DeviceAttachment], slots: int) -> Wan
 
 
 def card(identity: attachments.Identity) -> MockDevice:
-    """Return the card that a kernel shows of a device.
+    """Return the card for a device, as a kernel shows it.
 
     Raises:
-        ImpossibleWorld: there can be no such card here.
+        ImpossibleWorld: the device cannot be simulated.
     """
     try:
         device_class = DeviceClass(identity.device_class)
     except ValueError:
         device_class = DeviceClass.OTHER
     if device_class in REFUSED:
-        raise ImpossibleWorld(f"devices of the class {device_class} cannot be pretended in a cluster")
+        raise ImpossibleWorld(f"devices of the class {device_class} cannot be simulated in a cluster")
     vendor, _, device = identity.pci_id.partition(":")
     try:
         ids = int(vendor, 16), int(device, 16)
@@ -119,7 +120,7 @@ def card(identity: attachments.Identity) -> MockDevice:
 
 
 def _identifiers(identity: attachments.Identity) -> tuple[witnesses.Identifier, ...]:
-    """Return the device's identifiers of the kinds that exist."""
+    """Return the device's identifiers of known kinds."""
     made = (
         witnesses.identifier(witnesses.Kind(each.kind), each.value)
         for each in identity.identifiers
@@ -131,12 +132,12 @@ def _identifiers(identity: attachments.Identity) -> tuple[witnesses.Identifier, 
 def changes(
     wanted: Wanted, present: Mapping[int, MockDevice], plugged: Mapping[int, str]
 ) -> tuple[Action, ...]:
-    """Return what makes the cards that are present those that should be.
+    """Return the actions that change the present cards to the wanted ones.
 
     Args:
-        wanted: what should be.
+        wanted: the intended contents.
         present: the cards by slot.
-        plugged: by slot the uid of the attachment for which a card was plugged in; empty after a start.
+        plugged: the uids of the attachments for which cards were plugged in, by slot; empty after a start.
     """
     kept = {
         slot

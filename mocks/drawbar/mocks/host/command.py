@@ -1,4 +1,4 @@
-"""`drawbar mock host`: the pretended hardware of a node of a real cluster, as a process beside its node daemon."""
+"""`drawbar mock host`: the simulated hardware of a node of a real cluster, as a process next to its node daemon."""
 
 import argparse
 import asyncio
@@ -17,46 +17,44 @@ SLOTS = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this command's arguments."""
+    """Add the arguments of `drawbar mock host`."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--node-name", metavar="NAME", help="the node whose hardware it is")
+    parser.add_argument("--node-name", metavar="NAME", help="node whose hardware is simulated")
     parser.add_argument(
         "--root",
         type=Path,
         required=True,
         metavar="DIR",
-        help="where the mocked /sys is written; one of an earlier run is taken over",
+        help="folder for the mocked /sys; that of an earlier run is reused",
     )
-    parser.add_argument(
-        "--uevents", type=Path, metavar="SOCKET", help="the datagram socket of the node daemon"
-    )
+    parser.add_argument("--uevents", type=Path, metavar="SOCKET", help="datagram socket of the node daemon")
     parser.add_argument(
         "--slots",
         type=int,
         default=SLOTS,
         metavar="N",
-        help="how many, as many as the host has ports (default: %(default)s)",
+        help="number of slots: that of the host's fabric ports (default: %(default)s)",
     )
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
-        help="how to reach the API server; without it the pod's service account",
+        help="kubeconfig of the API server (default: the pod's service account)",
     )
     parser.add_argument(
         "--ready",
         type=Path,
         metavar="FILE",
-        help="written once the devices that are attached are in the tree, for a probe",
+        help="file to create once the attached devices are in the tree, for a probe",
     )
     parser.add_argument(
         "--pull",
         type=int,
         metavar="SLOT",
-        help="instead of serving, pull the card out of a slot of the host at --root, unannounced, and end",
+        help="instead of serving, remove the card from a slot of the host at --root by surprise, and exit",
     )
     parser.epilog = (
         "A device is in the slot of its port while a DeviceAttachment of the node is Attached. Start it before the node\n"
-        "daemon, which gets --sysfs DIR --uevents unix:SOCKET. Network interfaces are not pretended.\n\n"
+        "daemon, which gets --sysfs DIR --uevents unix:SOCKET. Network interfaces are not simulated.\n\n"
         "examples:\n"
         "  drawbar mock host --node-name node-1 --root /run/simulation/sys --uevents /run/simulation/uevents\n"
         "  drawbar mock host --root /run/simulation/sys --pull 1"
@@ -64,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def serve(args: argparse.Namespace) -> int:
-    """Serves until cancelled; a line of JSON on stdout when the devices that are attached are there.
+    """Serve until cancelled; print a line of JSON on stdout when the attached devices are in the tree.
 
     Raises:
         errors.DrawbarError: the options are wrong, the tree cannot be written, or no API server is configured.
@@ -73,7 +71,7 @@ async def serve(args: argparse.Namespace) -> int:
         await asyncio.to_thread(lambda: sysfs.SysfsTree.open(args.root).surprise_remove(args.pull))
         return 0
     if args.node_name is None or args.uevents is None:
-        raise driver_errors.UsageError("a pretended host needs --node-name and --uevents (or --pull SLOT)")
+        raise driver_errors.UsageError("a simulated host needs --node-name and --uevents (or --pull SLOT)")
     if not 1 <= args.slots <= layouts.MOST_SLOTS:
         raise driver_errors.UsageError(f"--slots {args.slots} is not between 1 and {layouts.MOST_SLOTS}")
     logs.configure(logs.Format.TEXT)

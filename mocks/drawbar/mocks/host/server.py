@@ -1,6 +1,6 @@
-"""Keeps the cards of a pretended host as its node's DeviceAttachments have them, and does what is written into its files.
+"""Keeps the cards of a simulated host consistent with its node's DeviceAttachments, and reacts to writes to files.
 
-It writes to no API server: what it reads there is what a node daemon reads with the same token.
+It writes nothing to the API server, and reads only what the node daemon reads with the same token.
 """
 
 import asyncio
@@ -20,13 +20,15 @@ log = logging.getLogger(__name__)
 
 @contextlib.asynccontextmanager
 async def serving(api: client.Client, node: str, tree: sysfs.SysfsTree, slots: int) -> AsyncIterator[None]:
-    """Follow the attachments of a node while the block lasts; once it is entered, what was attached then is there.
+    """Follow the attachments of a node while the block lasts.
+
+    The block is entered when the attached devices are plugged in.
 
     Args:
-        api: may list and watch DeviceAttachments.
-        node: its name.
-        tree: the host's; of this process alone.
-        slots: how many it has.
+        api: a client that may list and watch DeviceAttachments.
+        node: the node's name.
+        tree: the host's tree; only this process uses it.
+        slots: the number of the tree's slots.
     """
     changed = asyncio.Event()
     own: mirror.Mirror[attachments.DeviceAttachment] = mirror.Mirror(
@@ -59,14 +61,14 @@ class _Host:
         self._plugged: dict[int, str] = {}
 
     async def follow(self, changed: asyncio.Event) -> None:
-        """Change the cards after each change of the attachments, for ever."""
+        """Update the cards after each change of the attachments, until cancelled."""
         while True:
             await changed.wait()
             changed.clear()
             await self.change()
 
     async def change(self) -> None:
-        """Make the cards those of the attachments as they are now."""
+        """Update the cards to match the current attachments."""
         wanted = cards.wanted(self._own, self._slots)
         for name, why in wanted.problems.items():
             if self._reported.get(name) != why:
@@ -91,12 +93,12 @@ def _carry_out(tree: sysfs.SysfsTree, action: cards.Action) -> None:
 
 
 def tree_at(root: Path, *, slots: int, uevent_socket: Path) -> sysfs.SysfsTree:
-    """Return the host's tree: the one that is there after a restart of this process, or a new one.
+    """Return the host's tree: the existing one after a restart of this process, or a new one.
 
-    Its device files have numbers that no driver of this machine has: they are made in real containers.
+    Its device files have numbers that no driver of this machine uses, as they are created in real containers.
 
     Raises:
-        sysfs.ImpossibleWorld: there is something else at the root.
+        sysfs.ImpossibleWorld: the root has other contents.
     """
     if root.exists() and any(root.iterdir()):
         return sysfs.SysfsTree.open(root)

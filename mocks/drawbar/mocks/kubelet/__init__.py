@@ -1,4 +1,4 @@
-"""Double of the kubelet: plugin registration, device preparation, and a container runtime that only writes files."""
+"""A double of the kubelet: plugin registration, device preparation, and a container runtime that only writes files."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,15 +1,15 @@
-"""The kubelet double of one node: how it handles each pod.
+"""The kubelet double of one node: the life of each pod.
 
-A pod goes: prepare its devices, make a sandbox, make its containers (only their runtime specs), report Running. When it is
-being deleted: end its containers within the grace period, unprepare, report that they ended, remove the object. When it
-finished: unprepare. When it was removed by force (grace period 0): the same without the object. Each failure to start is
-an Event; each failure is tried again with growing pauses.
+A start prepares the pod's devices, makes a sandbox and its containers (only their runtime specs), and reports Running.
+A deletion ends the containers within the grace period, unprepares, reports their end, and removes the object. A
+finished pod is unprepared. A removal by force (grace period 0) does the same without the object. Each failure to start
+is an Event; each failure is tried again with growing pauses.
 
-Prepare is called when a sandbox is made and at no other time: a kubelet that was started again does not call it for
-pods whose sandbox stands. Claims of pods that went while the kubelet was down are unprepared by a loop.
+Prepare is called only for a new sandbox. A restarted kubelet does not call it for pods with a sandbox. A loop
+unprepares claims of pods that disappeared while the kubelet was down.
 
-Not emulated: images, networks, probes, the order of init containers, container exits (a test that wants a pod to
-finish writes its phase), eviction, static pods.
+Limits: no images, networks, probes, order of init containers, container exits (a test writes a finished pod's phase
+itself), eviction or static pods.
 """
 
 import asyncio
@@ -38,16 +38,16 @@ from drawbar.mocks.kubelet import (
 log = logging.getLogger(__name__)
 
 WORKERS = 8
-# The grace period of the containers of a pod that was removed by force.
+# The grace period of containers after a removal by force.
 FORCED_GRACE_SECONDS = 2.0
 WorkKey = tuple[str, str, str]
 
 
 class Kubelet:
-    """One node. Make it with `server.serving`.
+    """The kubelet of one node. Make it with `server.serving`.
 
     Attributes:
-        spec: which node it is.
+        spec: the node's description.
         plugins: the registered plugins.
         sandboxes: the containers' runtime specs.
     """
@@ -76,7 +76,7 @@ class Kubelet:
         self._queue: workers.WorkQueue[WorkKey] = workers.WorkQueue()
         self._failures: dict[WorkKey, int] = {}
         self._worked = asyncio.Event()
-        # When the containers of a pod will have ended, in the loop's time.
+        # The end of each pod's containers, in the loop's time.
         self._ends: dict[str, float] = {}
         self._pods = mirror.Mirror(
             api,
@@ -87,15 +87,15 @@ class Kubelet:
         )
 
     async def follow(self) -> None:
-        """Keeps the list of pods until cancelled."""
+        """Follow the list of pods until cancelled."""
         await self._pods.run()
 
     async def listed(self) -> None:
-        """Returns once the first list of pods is in."""
+        """Return once the first list of pods is in."""
         await self._pods.synced.wait()
 
     async def run(self) -> None:
-        """Works on pods until cancelled."""
+        """Work on pods until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(WORKERS):
@@ -122,7 +122,7 @@ class Kubelet:
         self._enqueue(affected)
 
     def kill_sandbox(self, pod_uid: str) -> None:
-        """Lets the runtime lose a pod's sandbox, as when its pause process dies; a new one is made at once."""
+        """Remove a pod's sandbox, as if its pause process died; a new one is made at once."""
         self.sandboxes.kill(pod_uid)
         self._enqueue({pod_uid})
 
@@ -144,7 +144,7 @@ class Kubelet:
                 self._queue.add((*pod.key, pod.metadata.uid))
 
     async def _reconcile(self) -> None:
-        """Unprepares the claims of pods that are gone or done."""
+        """Unprepare the claims of missing and finished pods."""
         while True:
             await asyncio.sleep(self._times.unprepare_seconds)
             active = {pod.metadata.uid for pod in self._pods if not documents.is_finished(pod)}
@@ -202,7 +202,7 @@ class Kubelet:
         log.info("pod runs", extra={"pod": pod.full_name, "node": self.spec.name})
 
     def _run_containers(self, pod: documents.Document) -> None:
-        """Runs what does not run yet. A container that cannot be made holds up those behind it."""
+        """Run the missing containers. A container that cannot be made blocks the later ones."""
         claims = self._preparer.claims(pod)
         for container in self.sandboxes.missing(pod):
             spec = runtime.create(
@@ -218,7 +218,7 @@ class Kubelet:
         had_containers = self.sandboxes.exists(uid)
         if not self._have_ended(key, float(pod.metadata.deletion_grace_period_seconds or 0)):
             return
-        # After the containers ended, and before that is reported: from then on the devices may be allocated again.
+        # Before the report of the containers' end, because afterwards the devices may be allocated again.
         await self._preparer.unprepare(uid)
         if had_containers or pod.status.get("phase") == "Running":
             ended = statuses.ended(pod, meta.timestamp(self._clock()))
@@ -227,14 +227,14 @@ class Kubelet:
         self.sandboxes.remove(uid)
 
     async def _forget(self, key: WorkKey) -> None:
-        """Clean up after a pod that has no object any more."""
+        """Clean up after a pod without an object."""
         uid = key[2]
         if self._have_ended(key, FORCED_GRACE_SECONDS):
             await self._preparer.unprepare(uid)
             self.sandboxes.remove(uid)
 
     def _have_ended(self, key: WorkKey, grace_seconds: float) -> bool:
-        """Whether the pod's containers have ended; if not, they are being ended, and the pod is synced again."""
+        """Return true if the pod's containers have ended; otherwise end them, and sync the pod again later."""
         uid = key[2]
         if not self.sandboxes.exists(uid):
             return True
@@ -270,7 +270,7 @@ class Kubelet:
     async def _patch(
         self, pod: documents.Document, body: dict[str, Any], *, subresource: str | None = None
     ) -> None:
-        # The uid keeps the write from another pod of that name.
+        # The uid protects another pod of the same name from the write.
         metadata = {**body.get("metadata", {}), "uid": pod.metadata.uid}
         written = await self._api.patch(
             kinds.POD,
@@ -297,7 +297,7 @@ class Kubelet:
         try:
             await write
         except (kube_errors.NotFound, kube_errors.Conflict):
-            # It is gone, or another pod has its name.
+            # The pod is gone, or another pod has its name.
             return
 
     async def _warn(self, pod: documents.Document, reason: str, note: str) -> None:

@@ -1,10 +1,10 @@
-"""The CDI spec files of a node, read and judged as a container runtime reads and judges them.
+"""The CDI spec files of a node, parsed and checked by a container runtime's rules.
 
-A file that breaks a rule is ignored as a whole, so that its devices are unresolvable; why is kept for the error message.
-Of two directories the later one wins; a device that two files of one directory define is dropped. Written from the CDI
-specification, and sharing no code with the product's CDI component, so that each checks the other.
+A file that breaks a rule is ignored completely, so that its devices are unresolvable; the reason is kept for the error
+message. Of two directories the later one wins; a device defined twice in one directory is dropped. This follows the
+CDI specification and shares no code with the product's CDI component, so that each checks the other.
 
-Not judged: the names of annotations.
+Not checked: the names of annotations.
 
 Source: Container Device Interface specification 1.1.0, SPEC.md.
 """
@@ -18,7 +18,7 @@ import msgspec
 import yaml
 
 SUFFIXES = {".json", ".yaml"}
-# In the order of their release.
+# In the order of release.
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 NAME = r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
 KIND = re.compile(f"{NAME}/({NAME})")
@@ -30,7 +30,7 @@ NODE_TYPES = {"", "b", "c", "u", "p"}
 class _Struct(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """As in the runtimes an unknown field makes the file invalid."""
+    """The base of all objects: an unknown field makes the file invalid, as in the runtimes."""
 
 
 class DeviceNode(_Struct, frozen=True):
@@ -57,7 +57,7 @@ class Mount(_Struct, frozen=True):
 
 
 class Hook(_Struct, frozen=True):
-    """A program the runtime runs at some point."""
+    """A program run by the runtime at a certain point."""
 
     hook_name: str
     path: str
@@ -86,7 +86,7 @@ class IntelRdt(_Struct, frozen=True):
 
 
 class Edits(_Struct, frozen=True):
-    """What a device, or a whole file, changes in a container."""
+    """The changes to a container by a device, or by a whole file."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
@@ -117,7 +117,7 @@ class Spec(_Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A device, and the file it stands in."""
+    """A device, and its file."""
 
     file: Path
     spec: Spec
@@ -129,8 +129,8 @@ class Devices:
     """All devices of some directories.
 
     Attributes:
-        by_id: by `vendor/class=name`.
-        faults: why a file was ignored, by file.
+        by_id: the devices by `vendor/class=name`.
+        faults: the reasons for ignored files, by file.
     """
 
     by_id: dict[str, Found] = field(default_factory=dict)
@@ -138,11 +138,11 @@ class Devices:
 
 
 class _Fault(Exception):
-    """What is wrong with a file."""
+    """The problem of a file."""
 
 
 def devices(directories: Sequence[Path]) -> Devices:
-    """What the directories define, the last one with the highest priority. A missing directory is empty."""
+    """Return the devices of the directories; the last directory has the highest priority, and a missing one is empty."""
     defined = Devices()
     for directory in directories:
         by_name: dict[str, Found] = {}
@@ -156,7 +156,7 @@ def devices(directories: Sequence[Path]) -> Devices:
                 by_name[name] = Found(file=file, spec=spec, device=device)
         defined.by_id |= by_name
         for name in twice:
-            # A device that two files define is dropped.
+            # A device defined by two files is dropped.
             del defined.by_id[name]
     return defined
 
@@ -234,7 +234,7 @@ def _check_node(node: DeviceNode) -> None:
 
 
 def _needed(spec: Spec, class_name: str) -> Iterable[str]:
-    """The versions that brought what the spec uses."""
+    """Yield the versions that introduced the spec's features."""
     yield VERSIONS[0]
     if any(not device.name[0].isalpha() for device in spec.devices):
         yield "0.5.0"

@@ -1,10 +1,10 @@
-"""The kubelet's memory of claims on disk: `dra_manager_state`, in the real kubelet's format.
+"""The kubelet's checkpoint of claims: `dra_manager_state`, in the real kubelet's format.
 
-The file is JSON of two fields: `Data`, itself JSON as a string, and `Checksum`, the CRC-32 (IEEE) of that string. It
-holds which pods use which claims and what the plugins answered. Whether a claim is prepared is *not* in it. It is
-replaced atomically; a file whose checksum is wrong keeps the kubelet from starting.
+The file is JSON with two fields: `Data`, itself JSON as a string, and `Checksum`, the CRC-32 (IEEE) of that string. It
+contains the pods of each claim and the plugins' answers. It does *not* contain whether a claim is prepared. It is
+replaced atomically. A file with a wrong checksum prevents the kubelet's start.
 
-Not emulated: the format of releases up to 1.31, which holds the same.
+Limit: the format of releases up to 1.31 is not emulated; its content is the same.
 
 Source: pkg/kubelet/cm/dra/state of Kubernetes 1.36, as described by the fact pages.
 """
@@ -23,11 +23,11 @@ API_VERSION = "checkpoint.dra.kubelet.k8s.io/v1"
 
 
 class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """Go's field names, which start with a capital letter."""
+    """The base of all objects, with Go's field names in capitals."""
 
 
 class Device(_Struct, frozen=True):
-    """A device that a plugin prepared. No request names: it is for all requests."""
+    """A device prepared by a plugin. Without request names it is for all requests."""
 
     pool_name: str
     device_name: str
@@ -37,14 +37,14 @@ class Device(_Struct, frozen=True):
 
 
 class DriverState(_Struct, frozen=True):
-    """What one driver answered; empty until it did. A handle is here only in releases that have them."""
+    """The answer of one driver; empty before it. Only releases with handles have one here."""
 
     devices: tuple[Device, ...] | None = None
     resource_handle: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Entry(_Struct, frozen=True):
-    """One claim on this node. `pod_uids` is a set, which Go writes as a map to nothing."""
+    """One claim on this node. `pod_uids` is a set, encoded by Go as a map to empty values."""
 
     claim_uid: str = msgspec.field(name="ClaimUID")
     claim_name: str
@@ -65,10 +65,10 @@ class _File(_Struct, frozen=True):
 
 
 def load(path: Path) -> list[Entry]:
-    """The entries; none if there is no file.
+    """Return the entries; empty if there is no file.
 
     Raises:
-        errors.StateError: it is corrupt, or cannot be read.
+        errors.StateError: it is corrupt or unreadable.
     """
     try:
         content = path.read_bytes()
@@ -87,7 +87,7 @@ def load(path: Path) -> list[Entry]:
 
 
 def save(path: Path, entries: Iterable[Entry]) -> None:
-    """Replaces the file. Blocking, but small."""
+    """Replace the file. Blocking, but small."""
     data = msgspec.json.encode(_Data(kind=KIND, api_version=API_VERSION, entries=list(entries))).decode()
     files.replace(path, msgspec.json.encode(_File(data=data, checksum=zlib.crc32(data.encode()))))
 

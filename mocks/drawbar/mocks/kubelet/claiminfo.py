@@ -1,8 +1,8 @@
-"""What a node has recorded of the claims its pods use, by namespace and name.
+"""The node's record of the claims used by its pods, by namespace and name.
 
-Everything but the `prepared` flag is in `dra_manager_state`, written before a plugin is called; the flag is in memory
-only. So a kubelet that is started again still unprepares what the one before prepared, and calls Prepare again for the
-next sandbox. As in the real kubelet the devices of a second answer are added to those of the first.
+Everything but the `prepared` flag is in `dra_manager_state`, written before a plugin is called; the flag is only in
+memory. So a restarted kubelet still unprepares the claims of the previous one, and calls Prepare again for the next
+sandbox. As in the real kubelet, the devices of a second answer are added to those of the first.
 
 Source: pkg/kubelet/cm/dra/claiminfo.go of Kubernetes 1.36, as described by the fact pages.
 """
@@ -20,7 +20,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device as a plugin described it. No request names: it is for all requests."""
+    """A device of a plugin's answer. Without request names it is for all requests."""
 
     driver: str
     pool: str
@@ -30,7 +30,7 @@ class Device:
     share_id: str | None = None
 
     def serves(self, request: str) -> bool:
-        """Whether it is for this request of its claim; an empty name means any."""
+        """Return true if it is for this request of its claim; an empty name means any."""
         return not request or not self.requests or request in self.requests
 
 
@@ -39,9 +39,9 @@ class ClaimInfo:
     """One claim on this node.
 
     Attributes:
-        drivers: all drivers with devices in the allocation, whether or not they answered yet.
-        handles: by driver, what its controller wrote for it; only in releases that have handles.
-        pods: the uids of the pods that use it.
+        drivers: all drivers with devices in the allocation, even before their answers.
+        handles: the data from each driver's controller, by driver; only in releases with handles.
+        pods: the uids of its pods.
     """
 
     namespace: str
@@ -55,15 +55,15 @@ class ClaimInfo:
 
     @property
     def key(self) -> Key:
-        """Namespace and name."""
+        """Return namespace and name."""
         return self.namespace, self.name
 
 
 class ClaimInfos:
-    """All claims of one node. Changes are in memory until `save`."""
+    """All claims of one node. Changes are only in memory until `save`."""
 
     def __init__(self, directory: Path) -> None:
-        """Takes up what the kubelet before stored.
+        """Load the claims stored by the previous kubelet.
 
         Raises:
             errors.StateError: the file is corrupt.
@@ -76,29 +76,29 @@ class ClaimInfos:
         return iter(tuple(self._claims.values()))
 
     def get(self, namespace: str, name: str) -> ClaimInfo | None:
-        """The claim of that name, of whatever uid."""
+        """Return the claim of that name, of any uid, or None."""
         return self._claims.get((namespace, name))
 
     def add(self, info: ClaimInfo) -> ClaimInfo:
-        """Takes a claim in."""
+        """Add a claim and return it."""
         self._claims[info.key] = info
         return info
 
     def remove(self, infos: Iterable[ClaimInfo]) -> None:
-        """Forgets claims."""
+        """Forget claims."""
         for info in infos:
             self._claims.pop(info.key, None)
 
     def used_by(self, pod_uid: str) -> list[ClaimInfo]:
-        """The claims a pod uses."""
+        """Return the claims of a pod."""
         return [info for info in self._claims.values() if pod_uid in info.pods]
 
     def pods(self) -> set[str]:
-        """The uids of all pods that use a claim."""
+        """Return the uids of all pods with claims."""
         return {pod for info in self._claims.values() for pod in info.pods}
 
     def save(self) -> None:
-        """Stores everything but the `prepared` flags."""
+        """Store everything but the `prepared` flags."""
         checkpoint.save(self._path, (_entry(info) for info in self._claims.values()))
 
 

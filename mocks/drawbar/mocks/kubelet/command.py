@@ -11,44 +11,44 @@ from drawbar.mocks.kubelet import node, server, settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this command's arguments."""
+    """Add this command's arguments."""
     times = settings.Settings()
-    parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the API server")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="the file for access to the API server")
     parser.add_argument(
         "--node",
         metavar="NAME=DIR",
         action="append",
         required=True,
-        help="a node and its folder (plugins_registry/, plugins/, cdi/, pods/); may be given several times",
+        help="a node and its folder (plugins_registry/, plugins/, cdi/, pods/); repeat the option for several",
     )
     parser.add_argument(
-        "--label", metavar="KEY=VALUE", action="append", default=[], help="a label for all these nodes"
+        "--label", metavar="KEY=VALUE", action="append", default=[], help="a label of all these nodes"
     )
     parser.add_argument(
         "--release",
         choices=sorted(settings.SERVICES_BY_RELEASE),
         default=times.release,
-        help="the Kubernetes release to behave like (default: %(default)s)",
+        help="the Kubernetes release to imitate (default: %(default)s)",
     )
     parser.add_argument(
         "--check-device-nodes",
         action="store_true",
-        help="refuse CDI device nodes that are not on this host, as a container runtime does",
+        help="refuse CDI device nodes missing from this host, as a container runtime does",
     )
     parser.add_argument(
         "--time",
         metavar="NAME=SECONDS",
         action="append",
         default=[],
-        help=f"another time than the real kubelet's; may be given several times: {', '.join(settings.times())}",
+        help=f"replace one of the real kubelet's times; repeat the option for several: {', '.join(settings.times())}",
     )
 
 
 async def serve(args: argparse.Namespace) -> int:
-    """Run until cancelled; one line of JSON on stdout reports that all nodes are Ready.
+    """Run until cancelled; print one line of JSON once all nodes are Ready.
 
     Raises:
-        errors.UsageError: a node, a label or a time is not NAME=VALUE, a node is given twice, or there is no such time.
+        errors.UsageError: a node, label or time is not NAME=VALUE, a node is repeated, or there is no such time.
     """
     labels = dict(_pair(text, "--label") for text in args.label)
     pairs = [_pair(text, "--node") for text in args.node]

@@ -1,10 +1,10 @@
-"""What can go wrong in the kubelet double.
+"""The errors of the kubelet double.
 
 KubeletError
 ├── RegistrationError       a plugin is refused; the message is for the plugin
-│   └── EndpointTaken       its endpoint is registered already: not tried again until its socket is made anew
+│   └── EndpointTaken       its endpoint is registered already: not tried again before its socket is replaced
 ├── CallFailed              a plugin's call failed as a whole; the message is gRPC's
-├── PrepareError            the plugin, a claim, or the answer is not as it must be: event, then retry
+├── PrepareError            the plugin, a claim, or the answer is invalid: event, then retry
 ├── RuntimeFailure          the container runtime could not make the container: event, then retry
 └── StateError              a state file cannot be used: the kubelet does not start (also a DrawbarError: one sentence)
 """
@@ -13,11 +13,11 @@ from drawbar.driver import errors as driver_errors
 
 
 class KubeletError(Exception):
-    """Base; unless it says otherwise, the message is for the pod's event."""
+    """The base of the errors; by default the message is for the pod's event."""
 
 
 class RegistrationError(KubeletError):
-    """The kubelet does not take this plugin."""
+    """The kubelet refuses the plugin."""
 
 
 class EndpointTaken(RegistrationError):
@@ -37,4 +37,4 @@ class RuntimeFailure(KubeletError):
 
 
 class StateError(KubeletError, driver_errors.DrawbarError):
-    """A file that the kubelet needs to start is broken."""
+    """A file required for the kubelet's start is broken."""

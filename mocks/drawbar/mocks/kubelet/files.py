@@ -1,6 +1,6 @@
-"""Files that are replaced whole, so that a kubelet double that is killed leaves the old or the new one.
+"""Files that are replaced completely, so that a killed kubelet double leaves the old or the new one.
 
-Source: pkg/kubelet/util/store/filestore.go (`writeFile`), which syncs the file and not its folder.
+Source: pkg/kubelet/util/store/filestore.go (`writeFile`), which syncs the file but not its folder.
 """
 
 import os
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file, making its folder, and put it in place of the old one at once.
+    """Replace a file in one step; make its folder if needed.
 
-    After a crash of the host the old content or the new is there, never a part.
+    After a crash of the host the file has the old or the new content, never a part.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -1,12 +1,12 @@
-"""What plugins said of the health of their devices, and how long it counts.
+"""The plugins' reports of their devices' health, and the reports' validity.
 
-Rules: a report counts from its receipt, whatever time it names, until its own time-out or the default; after that, or
-if there is none, the device is Unknown. A report is a complete list: a device that is missing from it stays as it was
-until its time is over. When the stream of *any* plugin of a driver ends, all is forgotten of that driver. What is known
-is kept in `dra_health_state`; a file that cannot be read is ignored.
+A report is valid from its receipt, regardless of its own time stamp, until its own time-out or the default. After
+that, or without a report, the device is Unknown. A report is a complete list: a missing device keeps its state until
+its time is over. When the stream of *any* plugin of a driver ends, all reports of that driver are forgotten. The state
+is kept in `dra_health_state`; an unreadable file is ignored.
 
-No component is notified when a report becomes too old: it shows at the next look, as in the real kubelet, whose pods
-are looked at once a minute.
+No component is notified of an expired report. It shows at the next sync, as in the real kubelet, which syncs its pods
+once a minute.
 
 Source: pkg/kubelet/cm/dra/healthinfo.go of Kubernetes 1.36, as described by the fact pages.
 """
@@ -31,12 +31,12 @@ DeviceKey = tuple[str, str]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said of one device.
+    """A report about one device.
 
     Attributes:
-        timeout_seconds: how long it counts; None: as long as the default.
-        message: for people; empty without one.
-        received: when it came; set by `Healths`.
+        timeout_seconds: its validity in seconds; None for the default.
+        message: a message for people; may be empty.
+        received: the time of receipt; set by `Healths`.
     """
 
     pool: str
@@ -48,7 +48,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> DeviceKey:
-        """Pool and device."""
+        """Return pool and device."""
         return self.pool, self.device
 
 
@@ -64,7 +64,7 @@ class Healths:
         self._known = self._load()
 
     def take(self, driver: str, reports: Iterable[Report]) -> set[DeviceKey]:
-        """Takes one complete list in; gives the devices about which something new is known."""
+        """Take in one complete list; return the devices with changes."""
         now = self._clock()
         stored = self._known.setdefault(driver, {})
         changed: set[DeviceKey] = set()
@@ -84,12 +84,12 @@ class Healths:
         return changed
 
     def forget(self, driver: str) -> None:
-        """Forgets all devices of a driver."""
+        """Forget all devices of a driver."""
         self._known.pop(driver, None)
         self._save()
 
     def look(self, driver: str, pool: str, device: str) -> tuple[Status, str]:
-        """Status and message of a device, as they count now."""
+        """Return the present status and message of a device."""
         report = self._known.get(driver, {}).get((pool, device))
         if report is None or self._is_old(report, self._clock()):
             return "Unknown", ""
@@ -116,7 +116,7 @@ class Healths:
 
 
 def cut(message: str) -> str:
-    """Return the message; one that is too long loses its end, and a mark shows it."""
+    """Return the message, cut to the limit with a mark at the end."""
     if len(message) <= MESSAGE_LIMIT_CHARS:
         return message
     return message[: MESSAGE_LIMIT_CHARS - 3] + "..."

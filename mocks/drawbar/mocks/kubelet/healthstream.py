@@ -1,4 +1,4 @@
-"""The health stream to one plugin: opened while it is registered, opened again after every end.
+"""The health stream to one plugin: opened while it is registered, and opened again after every end.
 
 Source: pkg/kubelet/cm/dra/manager.go of Kubernetes 1.36, as described by the fact pages.
 """
@@ -25,13 +25,13 @@ async def follow(
     times: settings.Settings,
     changed: Callable[[str, set[health.DeviceKey]], None],
 ) -> None:
-    """Takes in what the plugin says until cancelled; returns at once if there is nothing to listen to.
+    """Take in the plugin's reports until cancelled; return at once without a health service.
 
     Args:
-        plugin: whom to listen to.
-        healths: where the reports go.
-        times: pauses, and the release, which decides what of a report is read.
-        changed: receives the driver and the devices about which something new is recorded.
+        plugin: the plugin.
+        healths: the receiver of the reports.
+        times: the pauses, and the release, which decides the supported fields of a report.
+        changed: called with the driver and the changed devices.
     """
     if plugin.health_service is None or not times.watches_health:
         return
@@ -59,7 +59,7 @@ async def _responses(plugin: plugins.Plugin) -> AsyncIterator[api_pb2.NodeWatchR
         return
     alpha = alpha_pb2_grpc.DRAResourceHealthStub(plugin.channel)
     async for old in alpha.NodeWatchResources(alpha_pb2.NodeWatchResourcesRequest()):
-        # The messages of the two versions are the same on the wire.
+        # The two versions have the same messages on the wire.
         yield api_pb2.NodeWatchResourcesResponse.FromString(old.SerializeToString())
 
 

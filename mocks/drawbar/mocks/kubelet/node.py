@@ -4,7 +4,7 @@
     DIR/plugins_registry/ registration sockets
     DIR/plugins/          folders of the plugins
     DIR/cdi/              CDI spec files; what /var/run/cdi is on a real node
-    DIR/etc_cdi/          CDI spec files that are there from the start, as in /etc/cdi; need not exist
+    DIR/etc_cdi/          CDI spec files that exist from the start, as in /etc/cdi; optional
     DIR/pods/<uid>/       see `sandboxes`
     DIR/dra_manager_state claims and what was prepared for them, in the real kubelet's format
     DIR/dra_health_state  what plugins said of their devices' health
@@ -26,12 +26,12 @@ from drawbar.mocks.kubelet import sandboxes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """One node to play.
+    """A description of one node.
 
     Attributes:
-        name: name of the Node object.
+        name: the name of the Node object.
         directory: its folder, made if missing.
-        labels: labels besides `kubernetes.io/hostname`.
+        labels: the labels in addition to `kubernetes.io/hostname`.
     """
 
     name: str
@@ -40,30 +40,30 @@ class NodeSpec:
 
     @property
     def registry(self) -> Path:
-        """Where plugins put their registration sockets."""
+        """Return the folder for the plugins' registration sockets."""
         return self.directory / "plugins_registry"
 
     @property
     def cdi(self) -> Path:
-        """Where the runtime looks for CDI specs."""
+        """Return the folder of CDI specs for the runtime."""
         return self.directory / "cdi"
 
     @property
     def cdi_directories(self) -> tuple[Path, ...]:
-        """All directories with CDI specs, the last one with the highest priority."""
+        """Return all directories with CDI specs, the last one with the highest priority."""
         return self.directory / "etc_cdi", self.cdi
 
     @property
     def pods(self) -> Path:
-        """The folders of the pods, by uid."""
+        """Return the folder of the pods' folders, by uid."""
         return self.directory / "pods"
 
 
 def prepare_directory(node: NodeSpec) -> str:
-    """Makes the node's folders and gives its boot id.
+    """Make the node's folders; return its boot id.
 
-    After a reboot no sandbox and no CDI file is left. The kubelet's state files and the plugins' sockets stay, as they
-    are not on a tmpfs.
+    After a reboot all sandboxes and CDI files are removed. The kubelet's state files and the plugins' sockets stay,
+    because they are not on a tmpfs.
     """
     for folder in (node.registry, node.directory / "plugins", node.cdi, node.pods):
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,14 +73,14 @@ def prepare_directory(node: NodeSpec) -> str:
         for uid in pods.uids():
             pods.kill(uid)
         for content in node.cdi.iterdir():
-            # The real directory is a tmpfs.
+            # The real directory is a tmpfs, emptied by a reboot.
             shutil.rmtree(content) if content.is_dir() else content.unlink()
         file.write_text(f"{uuid.uuid4()}\n", encoding="ascii")
     return file.read_text(encoding="ascii").strip()
 
 
 def reboot(node: NodeSpec) -> None:
-    """Makes the next start the first one after a reboot. Only while the node's double is down."""
+    """Make the next start the first one after a reboot; the node's double must be down."""
     (node.directory / "boot_id").unlink(missing_ok=True)
 
 

@@ -1,8 +1,8 @@
-"""The registered plugins of a node: which one to call, how to call it, and whether it is connected.
+"""The registered plugins of a node, their connections, and the choice of one to call.
 
-Guarantees: the newest connected plugin of a driver is used, or the newest if none is connected; a broken connection is
-made again; one driver and endpoint is registered once at most; `changed` returns after every registration,
-deregistration, connect and disconnect.
+Guarantees: the newest connected plugin of a driver is used, or the newest if none is connected. A broken connection is
+restored. One driver and endpoint is registered only once. `changed` returns after every registration, deregistration,
+connect and disconnect.
 
 Source: pkg/kubelet/cm/dra/plugin of Kubernetes 1.36, as described by the fact pages.
 """
@@ -20,13 +20,13 @@ from drawbar.mocks.kubelet import errors, protocols
 
 log = logging.getLogger(__name__)
 
-# Otherwise a new plugin at an old path waits out the back-off of the connection to the plugin before.
+# Otherwise a new plugin at an old path would wait for the back-off of the previous connection.
 CHANNEL_OPTIONS = (("grpc.use_local_subchannel_pool", 1),)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Plugin:
-    """One registered plugin and the connection to its service socket. Equal to itself only.
+    """One registered plugin and the connection to its service socket, compared by identity.
 
     Attributes:
         driver: the driver's name.
@@ -34,7 +34,7 @@ class Plugin:
         service: the service to call, such as `v1.DRAPlugin`.
         health_service: the health service to open a stream to, or None.
         channel: the connection.
-        connected: whether the connection stands.
+        connected: true while the connection is up.
     """
 
     driver: str
@@ -47,7 +47,7 @@ class Plugin:
     async def prepare(
         self, claims: Sequence[protocols.Claim], timeout_seconds: float
     ) -> dict[str, protocols.Answer]:
-        """Prepares claims; the answers by uid.
+        """Prepare claims; return the answers by uid.
 
         Raises:
             errors.CallFailed: a call failed as a whole.
@@ -57,7 +57,7 @@ class Plugin:
     async def unprepare(
         self, claims: Sequence[protocols.Claim], timeout_seconds: float
     ) -> dict[str, protocols.Answer]:
-        """Unprepares claims; the answers by uid.
+        """Unprepare claims; return the answers by uid.
 
         Raises:
             errors.CallFailed: a call failed as a whole.
@@ -68,7 +68,7 @@ class Plugin:
 class Plugins:
     """All registered plugins of one node. Make it with `holding`.
 
-    Each plugin has a task while it is registered: it follows the connection, and runs `live` beside it.
+    Each plugin has a task while it is registered: it follows the connection, and runs `live` in parallel.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Plugins:
         live: Callable[[Plugin], Awaitable[None]],
         usable: Callable[[str, bool], None],
     ) -> None:
-        # `usable` receives the driver, and whether a plugin of it is connected, after each change.
+        # After each change `usable` gets the driver, and true if one of its plugins is connected.
         self._group = group
         self._live = live
         self._usable = usable
@@ -87,7 +87,7 @@ class Plugins:
         self._changed = asyncio.Event()
 
     def plugin(self, driver: str) -> Plugin:
-        """The plugin to call for a driver.
+        """Return the plugin to call for a driver.
 
         Raises:
             errors.PrepareError: none is registered.
@@ -98,19 +98,19 @@ class Plugins:
         return ([plugin for plugin in registered if plugin.connected] or registered)[-1]
 
     def drivers(self) -> list[str]:
-        """Drivers with a registered plugin, oldest first; one may come several times."""
+        """Return the drivers with a registered plugin, oldest first; a driver may occur several times."""
         return [plugin.driver for plugin in self._registered]
 
     def connected(self) -> list[str]:
-        """The endpoints that are connected, oldest registration first."""
+        """Return the connected endpoints, oldest registration first."""
         return [plugin.endpoint for plugin in self._registered if plugin.connected]
 
     async def changed(self) -> None:
-        """Returns after the next registration, deregistration, connect or disconnect."""
+        """Return after the next registration, deregistration, connect or disconnect."""
         await self._changed.wait()
 
     def add(self, *, driver: str, endpoint: str, service: str, health_service: str | None) -> Plugin:
-        """Registers a plugin and begins to connect.
+        """Register a plugin, start to connect, and return it.
 
         Raises:
             errors.EndpointTaken: this driver and endpoint are registered already.
@@ -135,7 +135,7 @@ class Plugins:
         return plugin
 
     async def remove(self, plugin: Plugin) -> None:
-        """Deregisters a plugin and closes its connection. One that is not registered is left alone."""
+        """Deregister a plugin and close its connection; ignore an unregistered one."""
         if plugin not in self._registered:
             return
         self._registered.remove(plugin)
@@ -148,7 +148,7 @@ class Plugins:
         self._tell(plugin.driver)
 
     async def close(self) -> None:
-        """Close all connections. The plugins are not deregistered: a kubelet that ends deregisters no plugin."""
+        """Close all connections without deregistering the plugins, as a kubelet does at its end."""
         for life in self._lives.values():
             life.cancel()
         if self._lives:
@@ -162,7 +162,7 @@ class Plugins:
             await self._live(plugin)
 
     async def _follow(self, plugin: Plugin) -> None:
-        """Keeps `connected` true to the connection, and the connection up."""
+        """Keep the connection up, and `connected` up to date."""
         while True:
             state = plugin.channel.get_state(try_to_connect=True)
             connected = state is grpc.ChannelConnectivity.READY
@@ -181,7 +181,7 @@ class Plugins:
 async def holding(
     live: Callable[[Plugin], Awaitable[None]], usable: Callable[[str, bool], None]
 ) -> AsyncIterator[Plugins]:
-    """An empty set of plugins; on leaving, all are forgotten and all connections closed."""
+    """Yield an empty set of plugins; at the end close all connections."""
     async with asyncio.TaskGroup() as group:
         held = Plugins(group, live=live, usable=usable)
         try:

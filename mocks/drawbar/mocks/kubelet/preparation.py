@@ -1,12 +1,12 @@
-"""Prepares and unprepares the devices of pods: one call per pod and driver, with all its claims.
+"""The preparation of pods' devices: one call per pod and driver, with all its claims.
 
-Rules: everything is looked up before anything is noted, so that a pod whose driver is not there can be deleted; what is
-noted is stored before a plugin is called; the first failure ends the work, and the next try starts from the beginning;
-a claim that another pod uses is not unprepared.
+Rules: everything is looked up before anything is recorded, so that a pod whose driver is missing can be deleted.
+Records are stored before a plugin is called. The first failure ends the work, and the next try starts from the
+beginning. A claim in use by another pod is not unprepared.
 
-Source: pkg/kubelet/cm/dra/manager.go of Kubernetes 1.36, as described by the fact pages. Not emulated: claims of
-pod groups; that kubelets up to 1.30 store what they note after the plugin was called, and their own
-words for an error.
+Source: pkg/kubelet/cm/dra/manager.go of Kubernetes 1.36, as described by the fact pages. Limits: no claims of pod
+groups. Kubelets up to 1.30 store their records after the call of the plugin and word their errors differently; that is
+not emulated.
 """
 
 import dataclasses
@@ -37,13 +37,13 @@ class Preparer:
         self._kind = dataclasses.replace(kinds.CLAIM, version=versions.claim_version(times.release))
 
     async def prepare(self, pod: documents.Document) -> None:
-        """Prepares what is not prepared yet.
+        """Prepare the unprepared claims of a pod.
 
         Raises:
-            errors.PrepareError: a claim is not as it must be, or a plugin refused or is not there.
+            errors.PrepareError: a claim is invalid, or a plugin refused or is missing.
         """
         claims = await self._resolve(pod)
-        # A driver that is gone is an error even if all is prepared: something is wrong with the node.
+        # A missing driver is an error even if all is prepared, because the node is faulty.
         by_driver = {
             driver: self._plugins.plugin(driver) for claim in claims.values() for driver in _drivers(claim)
         }
@@ -55,7 +55,7 @@ class Preparer:
         self._infos.save()
 
     def claims(self, pod: documents.Document) -> dict[str, claiminfo.ClaimInfo]:
-        """The claims of a prepared pod, by the names it has for them; one that is not known here is left out."""
+        """Return the known claims of a prepared pod, by the pod's names for them."""
         named = ((entry, name) for entry, name, _ in documents.pod_claims(pod))
         extended, _ = documents.extended_claim(pod)
         infos = {
@@ -66,10 +66,10 @@ class Preparer:
         return {entry: info for entry, info in infos.items() if info is not None}
 
     async def unprepare(self, pod_uid: str) -> None:
-        """Unprepares what no other pod uses, and forgets the pod.
+        """Unprepare the claims not used by another pod, and forget the pod.
 
         Raises:
-            errors.PrepareError: a plugin refused or is not there; what only this pod used stays noted.
+            errors.PrepareError: a plugin refused or is missing; the claims of only this pod stay recorded.
         """
         used = self._infos.used_by(pod_uid)
         if not used:
@@ -120,7 +120,7 @@ class Preparer:
     def _note(
         self, pod: documents.Document, claims: Iterable[documents.Document]
     ) -> list[claiminfo.ClaimInfo]:
-        """Notes that the pod uses these claims, each stored before the next is looked at."""
+        """Record the pod's use of these claims, and store each record before the next; return the records."""
         noted = []
         for claim in claims:
             info = self._infos.get(*claim.key)
@@ -190,7 +190,7 @@ def _drivers(claim: documents.Document) -> tuple[str, ...]:
 
 
 def _handles(claim: documents.Document) -> dict[str, str]:
-    """By driver what a claim of `v1alpha2` has for it; one that names no driver is for the one that allocated."""
+    """Return the handles of a `v1alpha2` claim by driver; one without a driver belongs to the allocating driver."""
     handles = (documents.allocation(claim) or {}).get("resourceHandles") or ()
     usual = claim.status.get("driverName") or ""
     return {handle.get("driverName") or usual: handle.get("data") or "" for handle in handles}

@@ -1,7 +1,7 @@
-"""How each service of a plugin is called, each in the messages that its kubelets have, with one kind of answer.
+"""The calls to each service of a plugin, in the messages of its kubelets, with one type of answer.
 
-The services of before 1.32 are named after the folder they have in Kubernetes' source: `v1alpha4` is what 1.31 calls, and
-its package on the wire is `v1alpha3`, as that of the service before.
+The services before 1.32 are named after their folders in Kubernetes' source. For example, 1.31 calls `v1alpha4`, whose
+package on the wire is `v1alpha3`, as that of the previous service.
 
 Source: pkg/kubelet/cm/dra/plugin of Kubernetes 1.27 to 1.37; the messages are those of `proto/`.
 """
@@ -39,8 +39,8 @@ class Claim:
     """A claim to prepare or unprepare.
 
     Attributes:
-        handle: what the plugin's controller wrote for it, where there are handles.
-        cdi: what it answered when the claim was prepared.
+        handle: the data from the plugin's controller, in releases with handles.
+        cdi: the CDI ids of the answer to Prepare.
     """
 
     namespace: str
@@ -52,7 +52,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device of an answer. Before 1.31 there is nothing but CDI ids, and one id is taken for one device."""
+    """A device of an answer. Before 1.31 there are only CDI ids, and each id counts as a device."""
 
     pool: str = ""
     device: str = ""
@@ -63,7 +63,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What was said of one claim."""
+    """The answer about one claim."""
 
     error: str = ""
     devices: tuple[Device, ...] = ()
@@ -76,7 +76,7 @@ class _Unimplemented(errors.CallFailed):
 async def prepare(
     channel: grpc.aio.Channel, service: str, claims: Sequence[Claim], timeout_seconds: float
 ) -> dict[str, Answer]:
-    """Prepares the claims; the answers by uid.
+    """Prepare the claims; return the answers by uid.
 
     Raises:
         errors.CallFailed: a call failed as a whole.
@@ -87,7 +87,7 @@ async def prepare(
 async def unprepare(
     channel: grpc.aio.Channel, service: str, claims: Sequence[Claim], timeout_seconds: float
 ) -> dict[str, Answer]:
-    """Unprepares the claims; the answers by uid. Raises as `prepare` does."""
+    """Unprepare the claims; return the answers by uid. Raises as `prepare` does."""
     return await _call(channel, service, "Unprepare", claims, timeout_seconds)
 
 
@@ -103,7 +103,7 @@ async def _call(
     except _Unimplemented:
         if service != versions.V1ALPHA3:
             raise
-    # From 1.28 to 1.30 an older plugin is asked claim by claim, and what goes wrong is that claim's.
+    # From 1.28 to 1.30 an older plugin is called claim by claim, and an error belongs to its claim.
     answers = {}
     for claim in claims:
         try:
@@ -154,7 +154,7 @@ async def _call_single(
 
 
 def _filled(message: Any, **values: Any) -> Any:
-    """The message with those of the values that it has a field for."""
+    """Return the message with the values for its fields; drop the others."""
     return message(
         **{name: value for name, value in values.items() if name in message.DESCRIPTOR.fields_by_name}
     )
@@ -190,7 +190,7 @@ async def _unary(
 
 
 async def _answered(call: Callable[[], Awaitable[T]]) -> T:
-    """The answer of a call, or its error in the words of the real kubelet's gRPC library."""
+    """Return the answer of a call, or raise its error in the words of the real kubelet's gRPC library."""
     try:
         return await call()
     except grpc.aio.AioRpcError as error:
@@ -203,7 +203,7 @@ async def _answered(call: Callable[[], Awaitable[T]]) -> T:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        # Not we are cancelled but the call is: the plugin was deregistered meanwhile.
+        # Only the call is cancelled, because the plugin was deregistered meanwhile.
         raise errors.CallFailed(CLOSED) from error
 
 

@@ -1,6 +1,6 @@
-"""The container runtime of the kubelet double: merges CDI edits into an OCI runtime spec and writes it to a file.
+"""The container runtime of the kubelet double: it merges CDI edits into an OCI runtime spec and writes it to a file.
 
-As in a real runtime an id that no valid CDI spec file defines is an error. Nothing is executed.
+As in a real runtime, an id without a valid CDI spec file is an error. Nothing is executed.
 
 Source: Container Device Interface specification 1.1.0; OCI runtime specification 1.3.
 """
@@ -22,13 +22,13 @@ FAILED = "failed to create containerd container: CDI device injection failed"
 def create(
     container: dict[str, Any], ids: Sequence[str], *, directories: Sequence[Path], check_device_nodes: bool
 ) -> dict[str, Any]:
-    """The OCI runtime spec of one container with the edits of these CDI ids.
+    """Return the OCI runtime spec of one container with the edits of these CDI ids.
 
     Args:
         container: the container's entry in the pod's spec.
         ids: fully qualified CDI ids; repeated ones count once.
         directories: the directories of CDI spec files, the last one with the highest priority.
-        check_device_nodes: whether a device node must exist on this host.
+        check_device_nodes: true if a device node must exist on this host.
 
     Raises:
         errors.RuntimeFailure: an id is unknown or ambiguous, or an edit cannot be applied.
@@ -60,7 +60,7 @@ def create(
 
 
 def write(path: Path, spec: dict[str, Any]) -> None:
-    """Writes the spec, making its folder."""
+    """Write the spec; make its folder."""
     files.replace(path, (json.dumps(spec, indent=2) + "\n").encode())
 
 
@@ -87,7 +87,7 @@ def _apply(spec: dict[str, Any], edits: cdi.Edits, check_device_nodes: bool) -> 
         spec["hooks"].setdefault(content.pop("hookName"), []).append(content)
     if edits.intel_rdt is not None:
         spec["linux"]["intelRdt"] = msgspec.to_builtins(edits.intel_rdt)
-    # Group 0 is not handed out: the library that the runtimes use leaves it out.
+    # Group 0 is skipped, as by the runtimes' library.
     if groups := [group for group in edits.additional_gids if group]:
         user = spec["process"].setdefault("user", {})
         user["additionalGids"] = list(dict.fromkeys([*user.get("additionalGids", ()), *groups]))

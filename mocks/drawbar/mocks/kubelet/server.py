@@ -1,14 +1,14 @@
-"""The kubelet doubles of any number of nodes in one process, each of which can be started again.
+"""The kubelet doubles of any number of nodes in one process; each can be restarted.
 
     async with server.serving(connection, nodes) as kubelets:
         kubelets["node-a"].plugins.drivers()
         await kubelets.restart("node-a")
 
-What outlives a restart is what outlives the process: the files of the node. So killing the process and starting another
-one is the same as `restart`, but for the connections, which a killed process does not close in order.
+The same state survives a restart as the end of the process: the files of the node. So a kill of the process and a new
+start are the same as `restart`, except for the connections, which a killed process does not close in order.
 
-A start goes: read the state file (or refuse), list the pods, make the Node Ready, wipe the node's ResourceSlices, then
-look for plugins and work on pods.
+A start loads the state file (or refuses), lists the pods, makes the Node Ready and wipes the node's ResourceSlices.
+Then it looks for plugins and works on pods.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ PREPARED_ANNOTATION = statuses.PREPARED_ANNOTATION
 
 
 def utc_now() -> datetime.datetime:
-    """The time of day, in UTC."""
+    """Return the time of day in UTC."""
     return datetime.datetime.now(datetime.UTC)
 
 
@@ -72,7 +72,7 @@ class Kubelets(Mapping[str, agent.Kubelet]):
         return len(self._running)
 
     async def start(self, name: str) -> None:
-        """Starts the kubelet of a node that is stopped; returns once its node is Ready.
+        """Start the kubelet of a stopped node; return once its node is Ready.
 
         Raises:
             errors.StateError: its state file is broken.
@@ -88,7 +88,7 @@ class Kubelets(Mapping[str, agent.Kubelet]):
         await started
 
     async def stop(self, name: str) -> None:
-        """Ends the kubelet of a node. Its containers and its Node object stay.
+        """Stop the kubelet of a node. Its containers and its Node object stay.
 
         Raises:
             KeyError: it does not run.
@@ -97,15 +97,15 @@ class Kubelets(Mapping[str, agent.Kubelet]):
         await self._lives[name]
 
     async def restart(self, name: str) -> agent.Kubelet:
-        """Ends the kubelet of a node and starts it again; gives the new one. Raises as `start` does."""
+        """Stop the kubelet of a node and start it again; return the new one. Raises as `start` does."""
         await self.stop(name)
         await self.start(name)
         return self[name]
 
     async def reboot(self, name: str) -> agent.Kubelet:
-        """As `restart`, with a new boot id, and without the containers and the CDI files of before.
+        """Restart the kubelet with a new boot id, without the old containers and CDI files; return the new one.
 
-        The plugins are not the double's: stop them before and start them after, as the boot would.
+        The double does not control the plugins: stop them before and start them after, as a boot would.
         """
         await self.stop(name)
         node.reboot(self._specs[name])
@@ -113,12 +113,12 @@ class Kubelets(Mapping[str, agent.Kubelet]):
         return self[name]
 
     def close(self) -> None:
-        """Lets all kubelets end."""
+        """Let all kubelets end."""
         for stop in self._stops.values():
             stop.set()
 
     async def _live(self, spec: node.NodeSpec, started: asyncio.Future[None]) -> None:
-        """One life of a kubelet. What keeps it from starting goes to whoever started it."""
+        """Run one kubelet until its stop. Errors during the start go to its starter."""
         try:
             async with _running(self._api, spec, self._times, self._clock) as kubelet:
                 self._running[spec.name] = kubelet
@@ -142,7 +142,7 @@ async def serving(
     *,
     clock: Callable[[], datetime.datetime] = utc_now,
 ) -> AsyncIterator[Kubelets]:
-    """Kubelets by node name, for as long as the block lasts; entered once their nodes are Ready.
+    """Run kubelets until the block ends, and yield them by node name once their nodes are Ready.
 
     Raises:
         errors.StateError: a node's state file is broken.

@@ -1,4 +1,4 @@
-"""The times of the kubelet double, with the real kubelet's values, and the release it behaves like."""
+"""The times of the kubelet double, with the real kubelet's values, and its imitated release."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
@@ -6,38 +6,38 @@ from typing import Any, Self
 from drawbar.driver import backoff
 from drawbar.mocks.kubelet import versions
 
-# The releases there are; `versions` explains the services.
+# All releases; `versions` explains the services.
 SERVICES_BY_RELEASE = versions.SERVICES_BY_RELEASE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How the kubelet double behaves.
+    """The settings of the kubelet double.
 
     Attributes:
-        release: which kubelet this is, such as `1.36`.
-        resource_health: whether it watches the health of devices; None: as its release does by default.
-        check_device_nodes: refuse a CDI device node that is not on this host, as a runtime does. Off by default,
-            because the device nodes of mocked devices do not exist.
+        release: the imitated kubelet's release, such as `1.36`.
+        resource_health: true if it watches the health of devices; None for its release's default.
+        check_device_nodes: true to refuse a CDI device node missing from this host, as a runtime does. The default is
+            false, because the device nodes of mocked devices do not exist.
         watch_seconds: pause between two listings of the registration directory; the real kubelet uses inotify.
         reconcile_seconds: pause between two comparisons of the sockets with the registered plugins.
-        dial_timeout_seconds: for connecting to a registration socket.
-        info_timeout_seconds: for GetInfo.
-        notify_timeout_seconds: for NotifyRegistrationStatus.
+        dial_timeout_seconds: time limit for connecting to a registration socket.
+        info_timeout_seconds: time limit for GetInfo.
+        notify_timeout_seconds: time limit for NotifyRegistrationStatus.
         registration_first_seconds: pause after a failed registration; doubles each time.
         registration_max_seconds: the longest such pause.
-        call_timeout_seconds: for NodePrepareResources and NodeUnprepareResources.
+        call_timeout_seconds: time limit for NodePrepareResources and NodeUnprepareResources.
         retry_first_seconds: pause after the first failed sync of a pod; doubles each time. The real kubelet's first
-            pauses are longer; only that it tries again and how long the pauses become are imitated.
+            pauses are longer; only the retries and the longest pause are imitated.
         retry_max_seconds: the longest such pause.
-        resync_seconds: pause between two syncs of every pod although nothing changed.
-        unprepare_seconds: pause between two searches for claims of pods that are gone.
-        stop_seconds: how long containers take to end after their signal, if the grace period is as long. Zero, as
-            there are no processes.
-        wiping_seconds: how long a driver may be without a connected plugin before its node's slices are deleted.
+        resync_seconds: pause between two syncs of every unchanged pod.
+        unprepare_seconds: pause between two searches for claims of missing pods.
+        stop_seconds: time for containers to end after their signal, up to the grace period. Zero, because there are
+            no processes.
+        wiping_seconds: time without a connected plugin until the driver's slices of the node are deleted.
         wipe_retry_first_seconds: pause after a failed wipe; doubles each time.
         wipe_retry_max_seconds: the longest such pause.
-        health_timeout_seconds: how long a health report without a time of its own counts.
+        health_timeout_seconds: validity of a health report without a time-out of its own.
         health_reconnect_seconds: pause between two health streams to one plugin.
     """
 
@@ -65,23 +65,23 @@ class Settings:
 
     @property
     def watches_health(self) -> bool:
-        """Whether health streams are opened and pods show health."""
+        """Return true if health streams are opened and pods show health."""
         wanted = self.resource_health
         return versions.health_is_on(self.release) if wanted is None else wanted
 
     def pause_seconds(self, failures: int) -> float:
-        """The pause after that many failed syncs of a pod in a row (at least one)."""
+        """Return the pause after this number of consecutive failed syncs of a pod (at least one), in seconds."""
         return backoff.longest(failures, self.retry_first_seconds, self.retry_max_seconds)
 
     def registration_pause_seconds(self, failures: int) -> float:
-        """The pause after that many failed registrations at one socket in a row (at least one)."""
+        """Return the pause after this number of consecutive failed registrations (at least one), in seconds."""
         return backoff.longest(failures, self.registration_first_seconds, self.registration_max_seconds)
 
     def with_time(self, name: str, seconds: float) -> Self:
-        """The same with one of the times replaced.
+        """Return the same settings with one of the times replaced.
 
         Raises:
-            ValueError: there is no time of that name, or it is negative; the message says which there are.
+            ValueError: there is no time of that name (the message lists all), or it is negative.
         """
         if name not in times():
             raise ValueError(f"there is no time {name!r}; there are {', '.join(times())}")
@@ -92,6 +92,6 @@ class Settings:
 
 
 def times() -> tuple[str, ...]:
-    """The names of all times, without their unit."""
+    """Return the names of all times, without their unit."""
     suffix = "_seconds"
     return tuple(field.name.removesuffix(suffix) for field in fields(Settings) if field.name.endswith(suffix))

@@ -1,10 +1,11 @@
-"""Deletes the node's ResourceSlices whose driver has no plugin any more.
+"""The deletion of the node's ResourceSlices whose driver has no plugin.
 
-Rules: when the kubelet starts, all slices with `spec.nodeName` of this node go, of whatever driver; when a driver had
-no connected plugin for `wiping_seconds`, its slices of this node go. A driver that comes back in time keeps them. A
-wipe that fails is tried again. Slices with a node selector, or for all nodes, are never touched.
+When the kubelet starts, all slices with `spec.nodeName` of this node are deleted, of every driver. When a driver has
+had no connected plugin for `wiping_seconds`, its slices of this node are deleted. A driver that comes back in time
+keeps them. A failed wipe is tried again. Slices with a node selector, or for all nodes, are never touched.
 
-Not emulated: the wiping of 1.31, whose slices (of `v1alpha3`) no driver publishes beside a controller that allocates.
+Limit: the wiping of 1.31 is not emulated, because no driver publishes slices (of `v1alpha3`) in addition to an
+allocating controller.
 
 Source: pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go of Kubernetes 1.36, as described by the fact pages.
 """
@@ -33,12 +34,12 @@ class Wiper:
         self._node = node
         self._times = times
         self._group = group
-        # Drivers whose time runs; what is being wiped already is not in it, for it cannot be called back.
+        # The waiting drivers; a running wipe is not in it, because it cannot be cancelled.
         self._pending: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def wipe(self, driver: str = "") -> None:
-        """Deletes the node's slices, of one driver or of all, however often it takes."""
+        """Delete the node's slices, of one driver or of all; retry after failures, up to `ATTEMPTS` times."""
         if versions.is_classic(self._times.release):
             return
         fields = f"spec.nodeName={self._node}" + (f",spec.driver={driver}" if driver else "")
@@ -56,7 +57,7 @@ class Wiper:
                 return
 
     def usable(self, driver: str, connected: bool) -> None:
-        """Takes note of whether a driver has a connected plugin. The time of one that has none runs on."""
+        """Record whether a driver has a connected plugin; start or cancel its wipe."""
         if connected:
             waiting = self._pending.pop(driver, None)
             if waiting is not None:
@@ -68,7 +69,7 @@ class Wiper:
             task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
-        """Ends what waits or is under way."""
+        """Cancel waiting and running wipes."""
         for task in self._tasks:
             task.cancel()
 
@@ -80,7 +81,7 @@ class Wiper:
 
 @asynccontextmanager
 async def wiping(api: client.Client, node: str, times: settings.Settings) -> AsyncIterator[Wiper]:
-    """A wiper for as long as the block lasts; what it still waits for on leaving is not wiped."""
+    """Yield a wiper until the block ends; waiting wipes are dropped at the end."""
     async with asyncio.TaskGroup() as group:
         wiper = Wiper(api, node, times, group)
         try:

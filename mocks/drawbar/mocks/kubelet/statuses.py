@@ -1,4 +1,4 @@
-"""What the kubelet double writes about a pod: its status, and the annotation that lists what was prepared.
+"""The kubelet double's writes about a pod: its status, and the annotation that lists prepared devices.
 
 Source: Kubernetes API reference, `core/v1` PodStatus and ResourceStatus.
 """
@@ -13,33 +13,33 @@ from drawbar.mocks.kubelet import claiminfo, health
 PREPARED_ANNOTATION = "mocks.drawbar.dev/prepared"
 
 EXTENDED = "<extended-resources>"
-"""Stands for the name that the pod has for the claim of its extended resources, which has none."""
+"""The placeholder for the pod's name of the claim for extended resources, which has none."""
 
 Json = dict[str, Any]
 Claims = Mapping[str, claiminfo.ClaimInfo]
-"""The claims of a pod, by the names it has for them."""
+"""The claims of a pod, by the pod's names for them."""
 Look = Callable[[str, str, str], tuple[health.Status, str]]
 """Health and message of a device, by driver, pool and name."""
 
 
 def containers(pod: documents.Document) -> list[Json]:
-    """The entries of the pod's containers, without the init containers."""
+    """Return the entries of the pod's containers, without the init containers."""
     return list(pod.spec.get("containers") or ())
 
 
 def uses(container: Json) -> list[Json]:
-    """The claims, or requests of claims, that a container names."""
+    """Return the claims, or requests of claims, named by a container."""
     return list((container.get("resources") or {}).get("claims") or ())
 
 
 def is_used(pod: documents.Document, claim: str) -> bool:
-    """Whether a container of the pod, also one of its init containers, names the claim."""
+    """Return true if a container or init container of the pod names the claim."""
     every = [*(pod.spec.get("initContainers") or ()), *containers(pod)]
     return any(use["name"] == claim for container in every for use in uses(container))
 
 
 def cdi_ids(pod: documents.Document, container: Json, claims: Claims) -> list[str]:
-    """The CDI ids of one container: of the claims, or the single requests, that it names, and of extended resources."""
+    """Return the CDI ids of one container: of its claims or single requests, and of extended resources."""
     _, mappings = documents.extended_claim(pod)
     extended = [
         {"name": EXTENDED, "request": mapping["requestName"]}
@@ -56,24 +56,24 @@ def cdi_ids(pod: documents.Document, container: Json, claims: Claims) -> list[st
 
 
 def prepared(claims: Claims) -> str | None:
-    """The annotation, or None for a pod without devices: a JSON list of claim, device and CDI ids."""
+    """Return the annotation, a JSON list of claim, device and CDI ids; None for a pod without devices."""
     content = [
         {
             "claim": info.name,
-            # Before 1.31 a kubelet receives CDI ids alone.
+            # Before 1.31 a kubelet receives only CDI ids.
             "device": "/".join(part for part in (device.driver, device.pool, device.device) if part),
             "cdi": list(device.cdi),
         }
         for info in claims.values()
         for device in info.devices
     ]
-    # The same device is there twice after a second Prepare.
+    # After a second Prepare each device occurs twice.
     unique = [entry for number, entry in enumerate(content) if entry not in content[:number]]
     return json.dumps(unique) if unique else None
 
 
 def running(pod: documents.Document, claims: Claims, look: Look | None, now: str) -> Json:
-    """The status of a pod whose containers all run. Without `look` no health is shown."""
+    """Return the status of a pod whose containers all run. Without `look` no health is shown."""
     conditions = [
         {"type": kind, "status": "True", "lastTransitionTime": now}
         for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
@@ -97,7 +97,7 @@ def running(pod: documents.Document, claims: Claims, look: Look | None, now: str
 
 
 def with_health(pod: documents.Document, reported: list[Json], claims: Claims, look: Look) -> list[Json]:
-    """The container statuses with `allocatedResourcesStatus` as it is now."""
+    """Return the container statuses with the present `allocatedResourcesStatus`."""
     by_name = {container["name"]: container for container in containers(pod)}
     fresh = []
     for status in reported:

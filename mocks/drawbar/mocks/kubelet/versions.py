@@ -1,11 +1,10 @@
-"""What each kubelet release speaks, and which of a plugin's services it takes.
+"""The protocols of each kubelet release, and the choice among a plugin's services.
 
-Kubelets of before 1.32 have no services: a plugin must have a version 1.x, and is called as that release calls
-every plugin. From 1.28 to 1.30 that is `v1alpha3`, or `v1alpha2` where the plugin has not that.
+Kubelets before 1.32 have no services. A plugin must have a version 1.x, and is called in its kubelet's protocol. From
+1.28 to 1.30 that is `v1alpha3`, or `v1alpha2` if the plugin lacks it.
 
 Pure. Source: pkg/kubelet/cm/dra/plugin and pkg/features of Kubernetes 1.27 to 1.37, as described by the fact pages.
-
-Not emulated: that 1.32 still speaks 1.31's protocol with a plugin that advertises only `1.0.0`.
+Limit: 1.32 still uses 1.31's protocol with a plugin that advertises only `1.0.0`; that is not emulated.
 """
 
 import re
@@ -16,7 +15,7 @@ from drawbar.mocks.kubelet import errors
 PLUGIN_TYPE = "DRAPlugin"
 V1 = "v1.DRAPlugin"
 V1BETA1 = "v1beta1.DRAPlugin"
-# As their folders are called in Kubernetes' source; see `protocols`.
+# The names of their folders in Kubernetes' source; see `protocols`.
 V1ALPHA4 = "v1alpha4.Node"
 V1ALPHA3 = "v1alpha3.Node"
 V1ALPHA2 = "v1alpha2.Node"
@@ -36,13 +35,13 @@ SERVICES_BY_RELEASE = {
     "1.36": (V1, V1BETA1),
     "1.37": (V1, V1BETA1),
 }
-# The releases that take handles from claims of `v1alpha2`, and the one that has claims of `v1alpha3`.
+# The releases with handles in claims of `v1alpha2`, and the one with claims of `v1alpha3`.
 _HANDLES = {"1.27", "1.28", "1.29", "1.30"}
 _CLASSIC = _HANDLES | {"1.31"}
 _IMPATIENT_SECONDS = 10.0
 _IMPATIENT = {"1.27"}
 _VERSION = re.compile(r"v?1(\.[0-9]+)+.*")
-# Up to 1.36 the stream is opened whatever the plugin advertises; 1.37 takes what the plugin has.
+# Up to 1.36 the stream is always opened; 1.37 uses a service advertised by the plugin.
 _HEALTH_UNASKED = {"1.34", "1.35", "1.36"}
 _HEALTH_NEGOTIATED = {"1.37": (HEALTH_V1, HEALTH_V1ALPHA1)}
 # The feature gate ResourceHealthStatus is alpha and off before.
@@ -52,10 +51,10 @@ _HEALTH_MESSAGE_KNOWN = {"1.36", "1.37"}
 
 
 def service(release: str, driver: str, endpoint: str, supported: Sequence[str]) -> str:
-    """The service to call: the first of the plugin's list that this kubelet knows.
+    """Return the service to call: the first of the plugin's list that this kubelet supports.
 
     Raises:
-        errors.RegistrationError: there is none; the message is the kubelet's to the plugin.
+        errors.RegistrationError: there is none; the message is for the plugin.
     """
     services = SERVICES_BY_RELEASE[release]
     if is_classic(release):
@@ -76,27 +75,30 @@ def service(release: str, driver: str, endpoint: str, supported: Sequence[str]) 
 
 
 def is_classic(release: str) -> bool:
-    """Whether claims are allocated by controllers, and this double reads them as `v1alpha2` or `v1alpha3`.
+    """Return true if controllers allocate claims, and this double reads them as `v1alpha2` or `v1alpha3`.
 
-    Nor do such releases take a second instance of a driver beside the first, and their slices are not wiped here.
+    Such releases refuse a second instance of a driver, and their slices are not wiped here.
     """
     return release in _CLASSIC
 
 
 def has_handles(release: str) -> bool:
-    """Whether claims are allocated by handles (`v1alpha2`); such kubelets also pass by what no container uses."""
+    """Return true if claims are allocated by handles (`v1alpha2`).
+
+    Such kubelets also skip claims without a container.
+    """
     return release in _HANDLES
 
 
 def claim_version(release: str) -> str:
-    """The version in which claims are read."""
+    """Return the API version for reading claims."""
     if has_handles(release):
         return "v1alpha2"
     return "v1alpha3" if is_classic(release) else "v1"
 
 
 def call_timeout_seconds(release: str, usual: float) -> float:
-    """How long a call to a plugin may take."""
+    """Return the time limit of a call to a plugin, in seconds."""
     return min(usual, _IMPATIENT_SECONDS) if release in _IMPATIENT else usual
 
 
@@ -113,12 +115,12 @@ def _classic_service(service_: str, driver: str, endpoint: str, supported: Seque
 
 
 def health_is_on(release: str) -> bool:
-    """Whether this release watches the health of devices unless its operator says otherwise."""
+    """Return true if the release watches the health of devices by default."""
     return release in _HEALTH_BY_DEFAULT
 
 
 def health_service(release: str, supported: Sequence[str]) -> str | None:
-    """The health service to open a stream to, or None."""
+    """Return the health service to open a stream to, or None."""
     if release in _HEALTH_UNASKED:
         return HEALTH_V1ALPHA1
     services = _HEALTH_NEGOTIATED.get(release, ())
@@ -126,12 +128,12 @@ def health_service(release: str, supported: Sequence[str]) -> str | None:
 
 
 def knows_health_timeout(release: str) -> bool:
-    """Whether `health_check_timeout_seconds` of a report is read."""
+    """Return true if `health_check_timeout_seconds` of a report is used."""
     return release in _HEALTH_TIMEOUT_KNOWN
 
 
 def knows_health_message(release: str) -> bool:
-    """Whether the message of a report is shown in the pod's status."""
+    """Return true if the message of a report is shown in the pod's status."""
     return release in _HEALTH_MESSAGE_KNOWN
 
 

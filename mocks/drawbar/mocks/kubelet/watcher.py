@@ -1,12 +1,11 @@
-"""The plugin watcher: the sockets of the registration directory, and the handshake that registers the plugin of each.
+"""The plugin watcher: it finds sockets in the registration directory and registers the plugin of each.
 
-Guarantees: names that start with '.' and what is no socket are ignored, in all folders; a socket that goes away is
-deregistered; one that comes again (another inode) is registered again; a failed registration is tried again with
-growing pauses, except one whose endpoint is taken, which waits until its socket is made anew; a silent plugin holds up
-no other.
+Guarantees: names that start with '.' and files other than sockets are ignored, in all folders. A removed socket is
+deregistered. A replaced one (another inode) is registered again. A failed registration is tried again with growing
+pauses; if its endpoint is taken, it waits until its socket is replaced. A silent plugin does not delay others.
 
-Not emulated: inotify (the directory is listed in short steps, so a socket that comes and goes within one is never seen);
-plugin types other than DRA; and (as in every release up to 1.36) any notice that a socket is stale.
+Limits: no inotify (the directory is listed in short steps, so a socket that exists only between two of them is
+missed), no plugin types other than DRA, and, as in every release up to 1.36, no notice of a stale socket.
 
 Source: pkg/kubelet/pluginmanager of Kubernetes 1.36, as described by the fact pages.
 """
@@ -33,7 +32,7 @@ Identity = tuple[int, int]
 
 @dataclass(slots=True, kw_only=True)
 class _Entry:
-    """What is known of one registration socket."""
+    """The state of one registration socket."""
 
     identity: Identity
     plugin: plugins.Plugin | None = None
@@ -44,7 +43,7 @@ class _Entry:
 
 
 class PluginWatcher:
-    """Keeps `held` in step with the directory. Make it with `watching`."""
+    """A watcher that keeps `held` in step with the directory. Make it with `watching`."""
 
     def __init__(
         self, directory: Path, held: plugins.Plugins, times: settings.Settings, group: asyncio.TaskGroup
@@ -57,7 +56,7 @@ class PluginWatcher:
         self._entries: dict[Path, _Entry] = {}
 
     async def run(self) -> None:
-        """Watches until cancelled."""
+        """Watch until cancelled."""
         loop = asyncio.get_running_loop()
         reconciled = float("-inf")
         while True:
@@ -65,11 +64,11 @@ class PluginWatcher:
             if loop.time() >= reconciled + self._times.reconcile_seconds:
                 reconciled = loop.time()
                 await self._reconcile()
-            # A directory has no event that this double could wait for everywhere it runs.
+            # Not every platform of this double has events for directories.
             await asyncio.sleep(min(self._times.watch_seconds, self._times.reconcile_seconds))
 
     def close(self) -> None:
-        """Ends the registrations that are under way."""
+        """Cancel the running registrations."""
         for entry in self._entries.values():
             if entry.trying is not None:
                 entry.trying.cancel()
@@ -116,7 +115,7 @@ class PluginWatcher:
 
 @contextlib.asynccontextmanager
 async def watching(directory: Path, held: plugins.Plugins, times: settings.Settings) -> AsyncIterator[None]:
-    """Watches for as long as the block lasts."""
+    """Watch the directory until the block ends."""
     async with asyncio.TaskGroup() as group:
         watcher = PluginWatcher(directory, held, times, group)
         task = group.create_task(watcher.run(), name=f"plugin-watcher-{directory}")
@@ -128,7 +127,7 @@ async def watching(directory: Path, held: plugins.Plugins, times: settings.Setti
 
 
 def sockets(directory: Path) -> dict[Path, Identity]:
-    """The sockets to look at, with what tells a new one of the same path from the old one."""
+    """Return the sockets by path, with an identity that differs for a replaced socket."""
     identities: dict[Path, Identity] = {}
     for folder, subfolders, files in os.walk(directory):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
@@ -144,14 +143,14 @@ def sockets(directory: Path) -> dict[Path, Identity]:
 
 
 async def register(path: Path, held: plugins.Plugins, times: settings.Settings) -> plugins.Plugin:
-    """Registers the plugin behind a registration socket.
+    """Register the plugin behind a registration socket, and return it.
 
     The plugin receives the outcome. If it does not confirm a success (an error, or no answer in time), it is
     deregistered again.
 
     Raises:
         errors.RegistrationError: the plugin is refused, or the path is too long.
-        grpc.aio.AioRpcError: it did not answer.
+        grpc.aio.AioRpcError: the plugin did not answer.
         TimeoutError: no process listens.
     """
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT_BYTES:
@@ -170,7 +169,7 @@ async def register(path: Path, held: plugins.Plugins, times: settings.Settings) 
             await stub.NotifyRegistrationStatus(refusal, timeout=times.notify_timeout_seconds)
             raise
         async with contextlib.AsyncExitStack() as untold:
-            # Whatever keeps the news from it: a plugin that was not told is not used.
+            # On any failure of the notification: a plugin without it is not used.
             untold.push_async_callback(held.remove, plugin)
             accepted = api_pb2.RegistrationStatus(plugin_registered=True)
             await stub.NotifyRegistrationStatus(accepted, timeout=times.notify_timeout_seconds)
@@ -192,7 +191,7 @@ def _take_in(path: Path, info: api_pb2.PluginInfo, held: plugins.Plugins, releas
             f"RegisterPlugin error -- plugin validation failed with err: {error}"
         ) from error
     if versions.is_classic(release) and info.name in held.drivers():
-        # Whichever comes second: it would have to have a higher version than the first.
+        # The second instance would need a higher version than the first.
         raise errors.RegistrationError(
             f"RegisterPlugin error -- plugin validation failed with err: invalid versions of plugin {info.name}: another "
             f"plugin instance is already registered with a higher supported version"

@@ -1,4 +1,4 @@
-"""A double of QEMU as far as a fabric adapter sees it: hot-plug through QMP, with its accidents."""
+"""A double of QEMU for fabric adapters: hot-plug through QMP, with its accidents."""
 
 from drawbar.mocks.qemu.machine import Files, Guest, VirtualMachine
 from drawbar.mocks.qemu.server import Stumble, serving

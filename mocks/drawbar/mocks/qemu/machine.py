@@ -1,8 +1,8 @@
-"""A virtual machine's ports, devices, objects and files, and a guest that answers a hot-unplug in its own way.
+"""A virtual machine's ports, devices, objects and files, and a guest that answers a hot-unplug in a configured way.
 
-Sentences and accidents are those of QEMU 7.2 with a Debian 12 guest, measured. What is not emulated: PCI functions,
-interrupts, memory; any model but those of a pool; options that no fabric adapter uses; the slot's power indicator
-beside what it does to a request.
+Messages and accidents are those of QEMU 7.2 with a Debian 12 guest, measured. Not emulated: PCI functions, interrupts,
+memory; any model except those of a pool; options that no fabric adapter uses; the slot's power indicator, except for
+its effect on a request.
 """
 
 import asyncio
@@ -17,24 +17,24 @@ PERIPHERAL = "/machine/peripheral"
 
 
 class Guest(StrEnum):
-    """How the guest answers when a device is to go."""
+    """The guest's answer to the removal of a device."""
 
     ABSENT = "absent"
-    """No kernel runs, so slots are off and a device goes at once."""
+    """No kernel runs, so slots are off and a device is removed at once."""
     PROMPT = "prompt"
-    """It lets go after `VirtualMachine.release_seconds`."""
+    """It releases the device after `VirtualMachine.release_seconds`."""
     SILENT = "silent"
     """It never answers."""
     REFUSING = "refusing"
-    """It says no."""
+    """It refuses."""
 
 
 class Refusal(Exception):
-    """QEMU's answer is an error.
+    """QEMU answers with an error.
 
     Attributes:
         kind: the class of error.
-        description: the sentence.
+        description: the message.
     """
 
     def __init__(self, description: str, kind: str = "GenericError") -> None:
@@ -45,7 +45,7 @@ class Refusal(Exception):
 
 @dataclass(kw_only=True)
 class Files:
-    """The files that several virtual machines open: one at most writes to a disk."""
+    """The files that several virtual machines open; at most one of them writes to a disk."""
 
     writers: dict[str, "VirtualMachine"] = field(default_factory=dict)
 
@@ -66,10 +66,10 @@ class VirtualMachine:
     Attributes:
         ports: models of the hot-plug ports, by id.
         files: shared with the other virtual machines.
-        guest: how it answers.
-        release_seconds: how long a prompt guest needs.
-        closing_seconds: how long the file of a device that is gone stays open.
-        busy: how many of the next requests to remove are answered with "guest is busy".
+        guest: the guest's answer to a removal.
+        release_seconds: the time that a prompt guest needs.
+        closing_seconds: the time for which the file of a removed device stays open.
+        busy: the number of next removal requests that are answered with "guest is busy".
         uuid: of the machine; the default is what QEMU shows where none was given.
         unknown: models that this QEMU does not have.
         accidents: ids of devices that were plugged into a port in use: a fabric adapter must never do that.
@@ -93,10 +93,10 @@ class VirtualMachine:
     _listeners: list[Callable[[str, Mapping[str, Any]], None]] = field(default_factory=list)
 
     def execute(self, command: str, arguments: Mapping[str, Any]) -> Any:
-        """One command and its answer.
+        """Execute a command and return its answer.
 
         Raises:
-            Refusal: the answer is an error.
+            Refusal: QEMU answers with an error.
         """
         method = getattr(self, "_" + command.replace("-", "_"), None)
         if method is None:
@@ -104,15 +104,15 @@ class VirtualMachine:
         return method(arguments)
 
     def listen(self, listener: Callable[[str, Mapping[str, Any]], None]) -> None:
-        """Calls back with every event."""
+        """Call the listener with every event."""
         self._listeners.append(listener)
 
     def unlisten(self, listener: Callable[[str, Mapping[str, Any]], None]) -> None:
-        """Ends a `listen`."""
+        """Stop calling the listener."""
         self._listeners.remove(listener)
 
     def power_off(self, device_id: str) -> None:
-        """The guest powers the slot off, and QEMU takes the device out."""
+        """Power the slot off, as the guest does; QEMU then removes the device."""
         self._leave(device_id)
 
     # --- what there is ---
@@ -209,7 +209,7 @@ class VirtualMachine:
         self.devices[name] = _Device(model=driver, port=bus, arguments=given)
         self.added.append(name)
         if occupied:
-            # QEMU says yes, the guest sees its button pressed, and soon both devices are gone.
+            # QEMU accepts, the guest sees the button pressed, and soon both devices are gone.
             self.accidents.append(name)
             for doomed in [each for each, device in self.devices.items() if device.port == bus]:
                 self._leave_after(doomed, 0.05)
@@ -226,7 +226,7 @@ class VirtualMachine:
     def _open_for_writing(self, node: str) -> None:
         path = self.nodes[node]
         if self.files.writers.setdefault(path, self) is not self:
-            # QEMU 7.2 does not let go of the node that a device failed with.
+            # QEMU 7.2 does not release the node that a device failed with.
             self._held.add(node)
             raise Refusal('Failed to get "write" lock')
 
@@ -265,7 +265,7 @@ class VirtualMachine:
             self._held.add(node)
             asyncio.get_running_loop().call_later(self.closing_seconds, self._close, node)
         if device.model == "cxl-type3":
-            # QEMU 7.2 keeps the device's remains: it neither tells, nor lets go of the memory.
+            # QEMU 7.2 keeps remains of the device: it sends no event and does not release the memory.
             self._held.add(device.arguments["memdev"])
             return
         self._tell("DEVICE_DELETED", {"device": name, "path": f"{PERIPHERAL}/{name}"})

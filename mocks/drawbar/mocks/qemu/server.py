@@ -1,4 +1,4 @@
-"""Serves a virtual machine over QMP as QEMU does: one client at a time, others wait for a greeting."""
+"""QMP server for a virtual machine, like QEMU's: it serves one client at a time; others wait for a greeting."""
 
 import asyncio
 import contextlib
@@ -15,12 +15,12 @@ GREETING = {"QMP": {"version": {"qemu": {"major": 7, "minor": 2, "micro": 22}}, 
 
 @dataclass(kw_only=True)
 class Stumble:
-    """Goes wrong once, at the next command of that name.
+    """An error that occurs once, at the next command of that name.
 
     Attributes:
         command: the command; None: no stumble.
-        does: it carries the command out all the same.
-        answer: the sentence of an error that it answers with; None: it hangs up without an answer.
+        does: the command is executed nevertheless.
+        answer: the message of the error in the answer; None: it hangs up without an answer.
         hangs: it never answers, and does not hang up either.
     """
 
@@ -32,7 +32,7 @@ class Stumble:
 
 @contextlib.asynccontextmanager
 async def serving(machine: VirtualMachine, path: Path, stumble: Stumble | None = None) -> AsyncIterator[None]:
-    """Serves on a UNIX socket until the block is left; clients lose their connection then."""
+    """Serve on a UNIX socket while the block lasts; at its end clients lose their connection."""
     alone, writers = asyncio.Lock(), set[asyncio.StreamWriter]()
     trouble = stumble or Stumble()
 
@@ -42,7 +42,7 @@ async def serving(machine: VirtualMachine, path: Path, stumble: Stumble | None =
             async with alone:
                 await _converse(machine, trouble, reader, writer)
         except (ConnectionError, asyncio.CancelledError):
-            # The loop logs a handler that was cancelled as it ends, and a client that hangs up is no defect.
+            # The loop would log a handler that was cancelled, and a client that hangs up is no defect.
             pass
         finally:
             writers.discard(writer)
@@ -86,7 +86,7 @@ async def _converse(
 def _answer(
     machine: VirtualMachine, trouble: Stumble, command: str, arguments: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The answer; empty for none, None for hanging up."""
+    """Return the answer; empty for no answer, None to hang up."""
     stumbles = trouble.command == command
     if stumbles:
         trouble.command = None

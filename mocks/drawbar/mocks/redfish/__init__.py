@@ -1,6 +1,6 @@
-"""A Redfish service that keeps state: PCIe fabrics by zones or connections of endpoints, and composition by resource blocks.
+"""A stateful Redfish service: PCIe fabrics by zones or connections of endpoints, and composition by resource blocks.
 
-What it does not emulate: accounts and roles, `$filter` and `$select`, push subscriptions, memory chunks that clients make.
+Not emulated: accounts and roles, `$filter` and `$select`, push subscriptions.
 """
 
 from drawbar.mocks.redfish.configuration import Configuration, parse

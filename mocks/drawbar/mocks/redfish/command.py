@@ -1,4 +1,4 @@
-"""`drawbar mock redfish`: the Redfish service as a process of its own, on loopback."""
+"""`drawbar mock redfish`: the Redfish service as a separate process, on loopback."""
 
 import argparse
 import asyncio
@@ -18,7 +18,7 @@ _METHODS = frozenset({"GET", "POST", "PATCH", "DELETE"})
 _DEFAULT = faults.Fault(kind=faults.FaultKind.LOST_REPLY)
 _SHAPE = "KIND[:METHODS[:PATH[:TIMES[:AFTER]]]]"
 _EPILOG = f"""\
-an example configuration (all of it may be left out but ids):
+an example configuration (everything except ids is optional):
   {{"hosts": [{{"id": "host-1"}}, {{"id": "host-2"}}],
    "enclosures": [{{"id": "chassis-1", "devices": [
      {{"id": "gpu-1", "kind": "gpu", "model": "A100", "vendor": "NVIDIA", "serial": "S1"}},
@@ -26,18 +26,18 @@ an example configuration (all of it may be left out but ids):
    "method": "zones", "zones": "port", "username": "drawbar", "password": "secret",
    "actions": false, "expand": true, "events": true, "quirks": ["pages", "gzip"], "taskSeconds": 0.5,
    "constrained": false, "initiators": true}}
-  method: zones, connections (of devices of the kind cxl-memory alone) or composition;
-  initiators: false makes connections those of a memory appliance, of memory chunks with its ports;
-  namedConnections: true wants these with a name and the type CXL, as the manager of such appliances does;
-  zones: a zone for each connection (pair) or for each host port (port);
-  constrained: compositions ask for devices by count and model, and the service chooses its last free ones
+  method: zones, connections (only for devices of the kind cxl-memory) or composition;
+  initiators: false emulates a memory appliance, whose connections are of memory chunks with its ports;
+  namedConnections: true requires a name and the type CXL in these, as the manager of such appliances does;
+  zones: one for each connection (pair) or for each host port (port);
+  constrained: compositions request devices by count and model, and the service chooses its last free ones
 
 faults are {_SHAPE}, such as lost-reply, busy:GET:/Systems:all, html:POST+PATCH:/Zones:2:1:
   KIND is one of {", ".join(faults.FaultKind)}; METHODS of HTTP with + between
   them ({"+".join(_DEFAULT.methods)}); PATH a part of the path ({_DEFAULT.path}); TIMES how many such requests, or all (1);
   AFTER how many pass before (0)
 
-quirks are what the service does to each request, as real servers do; those of --quirk and of the file add up:
+quirks are deviations of real servers, applied to each request; those of --quirk are added to those of the file:
 {textwrap.fill(", ".join(sorted(quirks.QUIRKS)), width=100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)}
 """
 
@@ -47,26 +47,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="hosts, enclosures and behaviour, as JSON"
+        "--config",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="JSON file with hosts, enclosures and behaviour",
     )
-    parser.add_argument("--port", type=int, default=0, help="of 127.0.0.1; without, one that is free")
-    parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve HTTPS with it, as PEM")
-    parser.add_argument("--key", type=Path, metavar="FILE", help="of --certificate, as PEM")
+    parser.add_argument("--port", type=int, default=0, help="TCP port on 127.0.0.1; 0 picks a free one")
+    parser.add_argument(
+        "--certificate", type=Path, metavar="FILE", help="PEM file of the certificate to serve HTTPS with"
+    )
+    parser.add_argument(
+        "--key", type=Path, metavar="FILE", help="PEM file of the private key of --certificate"
+    )
     parser.add_argument(
         "--journal",
         type=Path,
         metavar="FILE",
-        help="write what was connected and disconnected, as lines of JSON",
+        help="file for the connections and disconnections, one JSON line each",
     )
     parser.add_argument(
-        "--fault", action="append", default=[], metavar="FAULT", help="what goes wrong, see below; repeatable"
+        "--fault", action="append", default=[], metavar="FAULT", help="fault to inject, see below; repeatable"
     )
     parser.add_argument(
         "--quirk",
         action="append",
         default=[],
         metavar="NAME[,NAME...]",
-        help="an oddity of real servers, see below; repeatable",
+        help="quirk of real servers, see below; repeatable",
     )
 
 
@@ -99,7 +107,7 @@ def parse_fault(text: str) -> faults.Fault:
     """Return the fault that the option describes.
 
     Raises:
-        errors.UsageError: it describes none.
+        errors.UsageError: the text is no valid fault.
     """
     parts = text.split(":")
     kind, *rest = parts

@@ -1,4 +1,4 @@
-"""What a Redfish service is made of at its start: hosts, enclosures with devices, and how it behaves."""
+"""The configuration of a Redfish service: hosts, enclosures with devices, and its behaviour."""
 
 import re
 from typing import Annotated, Literal
@@ -13,16 +13,16 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     """A device in an enclosure.
 
     Attributes:
-        id: of its endpoint, PCIe device and resource block.
-        kind: what it is; a nic in zones alone.
-        vendor_id: of PCI, such as 0x10de; without one, a usual one of its kind.
-        device_id: of PCI; likewise.
-        model: of the device.
-        vendor: who made it.
-        serial: its serial number; without one, its id in upper case.
-        memory_mib: of a CXL memory device or GPU.
-        slice_mib: its memory is in no chunk at first, and chunks of it can be made whose sizes are multiples of this; by
-            connections alone.
+        id: the id of its endpoint, PCIe device and resource block.
+        kind: the kind of device; a nic is possible only with the method zones.
+        vendor_id: the PCI vendor id, such as 0x10de; by default a usual one of its kind.
+        device_id: the PCI device id; likewise.
+        model: the model name.
+        vendor: the manufacturer.
+        serial: its serial number; by default its id in upper case.
+        memory_mib: the memory of a CXL memory device or GPU.
+        slice_mib: the unit of its memory chunks: its memory is in no chunk at first, and chunks of multiples of this
+            size can be made; only with the method connections.
     """
 
     id: Id
@@ -40,8 +40,8 @@ class Enclosure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     """A chassis with devices.
 
     Attributes:
-        hosts: ids of the hosts that it is cabled to; all of them where none is named. If one enclosure names some, each has a
-            resource zone of its own, or a switch without a link to those of the others.
+        hosts: ids of the hosts that it is cabled to; empty for all. If one enclosure names hosts, each enclosure has its
+            own resource zone, or a switch without a link to those of the others.
     """
 
     id: Id
@@ -53,9 +53,9 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     """A computer system that the fabric reaches.
 
     Attributes:
-        id: of the system and of its endpoint.
-        uuid: of the system; made from the id without one.
-        serial: of the system.
+        id: the id of the system and of its endpoint.
+        uuid: the UUID of the system; by default made from the id.
+        serial: the serial number of the system.
         sysfs: absolute path of a mocked /sys tree in which its devices appear.
     """
 
@@ -71,25 +71,27 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     Attributes:
         hosts: see `Host`.
         enclosures: see `Enclosure`.
-        method: by which resources devices and hosts are connected; by connections only memory chunks are, one of each device.
-        initiators: whether a connection names its host's endpoint. Without, the service is a memory appliance: its endpoints are
-            ports with a host each, hosts are no systems, and its memory belongs to systems, one for each enclosure.
-        named_connections: whether clients name their connections and give them the type CXL, as the manager of such appliances
-            wants it (Seagate's cfm-service); without initiators alone.
-        zones: whether there is a zone for each host already, to which endpoints are added.
-        actions: whether a change of a connection is offered as an action as well.
-        constrained: whether blocks are only given by a count and a model, and the service chooses them, the last first; of
-            compositions alone.
+        method: the type of resource that connects devices and hosts; connections are only for memory chunks, one of each
+            device.
+        initiators: whether a connection names its host's endpoint. If not, the service is a memory appliance: its
+            endpoints are ports with one host each, hosts are no systems, and its memory belongs to systems, one for each
+            enclosure.
+        named_connections: whether clients must name their connections and give them the type CXL, as the manager of such
+            appliances requires (Seagate's cfm-service); only without initiators.
+        zones: `pair` for a zone per connection; `port` for an existing zone per host, to which endpoints are added.
+        actions: whether connections can also be changed by an action.
+        constrained: whether clients request blocks only by count and model, and the service chooses them, the last
+            first; only with the method composition.
         expand: whether collections are expanded.
-        task_seconds: how long a change takes; 0: it is made before the answer.
+        task_seconds: the duration of a change; 0: it is made before the answer.
         events: whether there is a stream of events.
-        username: whom it lets in; empty: anybody.
-        password: of the user.
-        product: as the service root shows it.
-        max_sessions: at one time.
-        quirks: names of its oddities, see `quirks`.
-        manners: the maker whose oddities the service has in its serial numbers, PCI ids and class codes; empty: none.
-        exclusive: whether it refuses to connect a device that is connected already; without, that is left to clients.
+        username: the user of the service; empty for no authentication.
+        password: the user's password.
+        product: the product in the service root.
+        max_sessions: the maximum number of concurrent sessions.
+        quirks: names of its quirks, see `quirks`.
+        manners: the manufacturer whose formats of serial numbers, PCI ids and class codes it imitates; empty for none.
+        exclusive: whether it refuses to connect a connected device; if not, clients must prevent that.
     """
 
     hosts: tuple[Host, ...] = ()
@@ -113,7 +115,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
     @property
     def is_divided(self) -> bool:
-        """Whether some enclosure names the hosts that it is cabled to."""
+        """Return whether an enclosure names the hosts that it is cabled to."""
         return any(enclosure.hosts for enclosure in self.enclosures)
 
     def enclosures_of(self, name: str) -> tuple[str, ...]:
@@ -128,17 +130,17 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
     @property
     def has_fabric(self) -> bool:
-        """Whether hosts and devices are endpoints of a fabric."""
+        """Return whether hosts and devices are endpoints of a fabric."""
         return self.method != "composition"
 
     @property
     def has_blocks(self) -> bool:
-        """Whether there are resource blocks: those of compositions, or those of an appliance's memory."""
+        """Return whether there are resource blocks, of compositions or of an appliance's memory."""
         return not self.has_fabric or self.is_appliance
 
     @property
     def is_appliance(self) -> bool:
-        """Whether connections have no initiators."""
+        """Return whether connections have no initiators."""
         return not self.initiators
 
 
@@ -146,7 +148,7 @@ def parse(raw: bytes) -> Configuration:
     """Return the configuration in JSON.
 
     Raises:
-        ValueError: it is none, with the place in it that is wrong.
+        ValueError: it is invalid; the message names the place.
     """
     configuration = msgspec.json.decode(raw, type=Configuration)
     ids = [host.id for host in configuration.hosts]

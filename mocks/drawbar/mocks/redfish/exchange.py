@@ -1,4 +1,4 @@
-"""One exchange with a Redfish service as values: the request, and its answer before it is written to the connection."""
+"""A request to a Redfish service and its answer, as values."""
 
 import json
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ class Asked:
     """A request.
 
     Attributes:
-        method: of HTTP.
-        path: as it was sent, perhaps with a slash at its end.
-        query: by name.
-        headers: by name, in any case.
+        method: the HTTP method.
+        path: the path as sent, possibly with a trailing slash.
+        query: the query parameters by name.
+        headers: the headers by name, ignoring case.
         content: the body.
     """
 
@@ -40,12 +40,12 @@ class Asked:
 
     @property
     def resource(self) -> str:
-        """The path without a slash at its end."""
+        """Return the path without a trailing slash."""
         return self.path.rstrip("/") or "/"
 
     @property
     def is_read(self) -> bool:
-        """Whether it changes nothing."""
+        """Return whether the request changes nothing."""
         return self.method in {"GET", "HEAD"}
 
     def json(self) -> Any:
@@ -66,10 +66,10 @@ class Answer:
     """An answer.
 
     Attributes:
-        status: of HTTP.
-        headers: by name, in any case; Content-Length is added.
-        body: a value of JSON, the bytes as they are, or None.
-        is_cut: the connection ends in the middle of the body.
+        status: the HTTP status.
+        headers: the headers by name, ignoring case; Content-Length is added.
+        body: a JSON value, the raw bytes, or None.
+        is_cut: whether the connection ends in the middle of the body.
     """
 
     status: int = 200
@@ -79,14 +79,14 @@ class Answer:
 
     @property
     def content(self) -> bytes:
-        """The body as it is sent."""
+        """Return the body in bytes."""
         if self.body is None:
             return b""
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
 
     @property
     def resource(self) -> dict[str, Any] | None:
-        """The body if it is an object of JSON."""
+        """Return the body if it is a JSON object, else None."""
         return self.body if isinstance(self.body, dict) else None
 
     def with_header(self, name: str, value: str | None) -> "Answer":

@@ -1,4 +1,4 @@
-"""Accidents of a Redfish service, each for so many requests."""
+"""Faults of a Redfish service, each for a number of requests."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,10 +7,10 @@ from enum import StrEnum
 
 
 class FaultKind(StrEnum):
-    """What goes wrong."""
+    """The kind of a fault."""
 
     LOST_REPLY = "lost-reply"
-    """The request is carried out, and the connection ends before the answer."""
+    """The request is executed, and the connection ends before the answer."""
     STALE_ETAG = "stale-etag"
     """Another client has changed the resource: 412."""
     BUSY = "busy"
@@ -22,9 +22,9 @@ class FaultKind(StrEnum):
     FAILED_TASK = "failed-task"
     """The change becomes a task that fails, without effect."""
     HALF_BODY = "half-body"
-    """Half of the answer, and the end of the connection."""
+    """The connection ends after half of the answer."""
     HTML = "html"
-    """A page of a proxy in place of the answer."""
+    """A page of a proxy instead of the answer."""
     HUGE = "huge"
     """An answer of 100 MB."""
     DEEP = "deep"
@@ -32,7 +32,7 @@ class FaultKind(StrEnum):
     EXPIRED_SESSION = "expired-session"
     """All sessions have ended."""
     REDIRECT = "redirect"
-    """The resource is said to be at another host."""
+    """A redirect to another host."""
     STALL = "stall"
     """No answer."""
     FORBIDDEN = "forbidden"
@@ -43,14 +43,14 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """An accident.
+    """A fault.
 
     Attributes:
-        kind: what goes wrong.
-        methods: of the requests that meet it.
-        path: the part of the path that they have.
-        times: of how many requests; None: of all.
-        after: so many requests pass before.
+        kind: the kind of fault.
+        methods: the methods of the affected requests.
+        path: a part of their path.
+        times: the number of affected requests; None for all.
+        after: the number of such requests that pass before.
     """
 
     kind: FaultKind
@@ -68,10 +68,10 @@ class _Coming:
 
 
 class Faults:
-    """The accidents that are still to come.
+    """The faults that are still to come.
 
     Attributes:
-        met: how often each kind was met.
+        met: the number of faults so far, by kind.
     """
 
     def __init__(self, faults: Iterable[Fault] = ()) -> None:

@@ -1,9 +1,10 @@
-"""The numbers by which a Redfish service shows a device, and the manners of some makers; pure.
+"""The numbers by which a Redfish service shows a device, with the formats of some manufacturers; pure.
 
-As real services do, it shows printed serial numbers, UUIDs, addresses and GCXLIDs, and never the PCIe Device Serial Number as a
-SerialNumber. The host's mocked kernel derives its numbers from the same serial number (`drawbar.mocks.identities`).
+As real services do, it shows printed serial numbers, UUIDs, addresses and GCXLIDs, and never the PCIe Device Serial
+Number as a SerialNumber. The host's mocked kernel derives its numbers from the same serial number
+(`drawbar.mocks.identities`).
 
-The manners are those of real trees in NVIDIA/libredfish, `tests/mockups`: Dell iDRAC, HPE iLO, Supermicro.
+The formats are those of real trees in NVIDIA/libredfish, `tests/mockups`: Dell iDRAC, HPE iLO, Supermicro.
 """
 
 from collections.abc import Mapping
@@ -24,13 +25,13 @@ _PADDED: Mapping[str, int] = MappingProxyType({"dell": 29, "hpe": 20})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """The numbers of a device; empty where it has none of that kind.
+    """The numbers of a device; empty if it has none of that kind.
 
     Attributes:
-        printed: serial number on its board, or of its drive.
-        gpu_uuid: of a GPU.
-        gcxlid: of CXL memory.
-        mac: permanent MAC address of a network card.
+        printed: the serial number on its board, or of its drive.
+        gpu_uuid: the UUID of a GPU.
+        gcxlid: the GCXLID of CXL memory.
+        mac: the permanent MAC address of a network card.
     """
 
     printed: str

@@ -1,4 +1,4 @@
-"""What each Redfish service says of itself besides its resources (DSP0266): the two OData documents, and headers; pure."""
+"""The two OData documents and the headers that every Redfish service has (DSP0266); pure."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,7 @@
 """Serves a transcript of `drawbar fabric record`, on loopback.
 
-A change is answered once, by the next exchange of its method and URI. A reading is answered as it was last before the next
-change, so that the order of readings does not matter. It does not compare bodies of requests, and has no events.
+A change is answered once, by the next exchange with its method and URI. A read gets the last recorded answer before
+the next change, so the order of reads does not matter. Bodies of requests are not compared, and there are no events.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ class Replay:
     """The service.
 
     Attributes:
-        url: where it serves.
-        left: changes of the transcript that were not asked for yet.
-        ended: set when it stops to serve, which ends requests that are not answered.
+        url: the URL of the service.
+        left: changes of the transcript that were not requested yet.
+        ended: set when the service stops, which ends unanswered requests.
     """
 
     def __init__(self, transcript: transcripts.Transcript) -> None:

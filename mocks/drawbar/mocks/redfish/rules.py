@@ -1,4 +1,4 @@
-"""What a change of zones, connections or compositions comes to: refused with a message of the registries, or made."""
+"""The result of a change of zones, connections or compositions: made, or refused with a message of the registries."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ class Refused(Exception):
     """The change is refused.
 
     Attributes:
-        status: of HTTP.
-        key: of a message, with its registry, such as `Base.1.18.ResourceInUse`.
-        text: of the message.
+        status: the HTTP status.
+        key: the key of a message, with its registry, such as `Base.1.18.ResourceInUse`.
+        text: the text of the message.
     """
 
     status: int

@@ -1,4 +1,4 @@
-"""The HTTP side of the Redfish service (DSP0266): sessions, ETags, `$expand`, tasks, events, and accidents."""
+"""The HTTP side of the Redfish service (DSP0266): sessions, ETags, `$expand`, tasks, events, and faults."""
 
 import asyncio
 import base64
@@ -49,11 +49,11 @@ class Service:
 
     Attributes:
         tree: its resources.
-        faults: the accidents that are still to come.
-        quirks: its oddities, in the order in which an answer passes them.
-        requests: method and path of every request that came to a resource, in order.
-        url: where it is served.
-        issued: the tokens of all sessions that ever began.
+        faults: the faults that are still to come.
+        quirks: its quirks, in the order in which an answer passes them.
+        requests: method and path of every request to a resource, in order.
+        url: the URL of the service.
+        issued: the tokens of all sessions ever created.
     """
 
     def __init__(self, configuration: Configuration, wiring: Wiring) -> None:
@@ -80,14 +80,14 @@ class Service:
 
     @property
     def clients(self) -> int:
-        """How many connections are open."""
+        """Return the number of open connections."""
         connections = self._server.connections if self._server is not None else ()
         # A stream of events is held until the next one shows that its client is gone.
         return sum(connection.transport is not None for connection in connections)
 
     @property
     def followers(self) -> int:
-        """How many streams of events are open."""
+        """Return the number of open event streams."""
         return len(self._streams)
 
     # --- for tests and the demo ---

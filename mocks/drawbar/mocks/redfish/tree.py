@@ -1,4 +1,4 @@
-"""The resources of a Redfish service: documents by URI, their ETags, and what a GET with `$expand` makes of them."""
+"""The resources of a Redfish service: documents by URI, their ETags, and the result of a GET with `$expand`."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What a connection is to the hosts' kernels: connected devices appear in mocked /sys trees, and are in the journal."""
+"""The external effects of a connection: devices in the hosts' mocked /sys trees, and entries in the journal."""
 
 import asyncio
 import contextlib
@@ -81,7 +81,7 @@ class Wiring:
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Change the slots for as long as the block lasts."""
+        """Change the slots while the block lasts."""
         task = asyncio.get_running_loop().create_task(self._follow(), name="slots")
         try:
             yield

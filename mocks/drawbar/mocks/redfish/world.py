@@ -1,4 +1,4 @@
-"""The resources that a Redfish service begins with."""
+"""The initial resources of a Redfish service."""
 
 import itertools
 import uuid
@@ -31,16 +31,16 @@ OK: Mapping[str, str] = MappingProxyType({"State": "Enabled", "Health": "OK"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """What resources say of a kind of device.
+    """The texts and numbers in resources of a kind of device.
 
     Attributes:
-        class_code: of PCI.
-        vendor_id: of PCI.
-        device_id: of PCI.
-        device_class: of its PCIe function.
-        entity_type: of its endpoint.
-        part: the schema of the resource that a fabric's endpoint and a resource block link to beside the PCIe device.
-        processor_type: of a part that is a processor.
+        class_code: the PCI class code.
+        vendor_id: the PCI vendor id.
+        device_id: the PCI device id.
+        device_class: the class of its PCIe function.
+        entity_type: the entity type of its endpoint.
+        part: the schema of a resource, besides the PCIe device, to which its endpoint and its resource block link.
+        processor_type: the type of a part that is a processor.
     """
 
     class_code: str
@@ -799,7 +799,7 @@ def _put_domain(tree: Tree, uri: str, properties: Body) -> None:
 
 
 def put_slice(tree: Tree, uri: str, size_mib: int, given: Mapping[str, Any]) -> None:
-    """Add a memory chunk that a client asks for, with what it has given besides, and the endpoint of the chunk."""
+    """Add a memory chunk that a client requests, with the client's other values, and the endpoint of the chunk."""
     domain, number = uri.removesuffix("/MemoryChunks/" + uri.rpartition("/")[2]), uri.rpartition("/")[2]
     name = f"{domain.rpartition('/')[2]}-{number}"
     entity = {"EntityType": "MemoryChunk", "EntityRole": "Target", "EntityLink": reference(uri)}

@@ -1,10 +1,10 @@
-"""Which devices a pod's claims get on one node, in the words of the API. Pure.
+"""The devices for a pod's claims on one node, as API objects. Pure.
 
-Guarantees: all claims of the pod are served on the same node, or none is; a device already taken is never given, nor
-one twice; of a shared device never more is given than there is.
+Guarantees: all claims of the pod are allocated on the same node, or none is. A used device is never allocated, nor one
+twice. A shared device is never overcommitted.
 
-Not emulated: list attributes, `skipNodeOperations`, node-allocatable resources, derived attributes and compatibility
-groups, which no release has on by default.
+Limits: no list attributes, `skipNodeOperations`, node-allocatable resources, derived attributes and compatibility
+groups; no release has them on by default.
 
 Source: the allocator of `k8s.io/dynamic-resource-allocation/structured`.
 """
@@ -17,7 +17,7 @@ from drawbar.mocks.scheduler import constraints, matching, objects, pools, searc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why the claims cannot be served on the node; another one may do."""
+    """The reason against the node; another node may do."""
 
     reason: str
 
@@ -31,18 +31,18 @@ def allocate(
     used: usage.Usage,
     new_share_id: Callable[[], str],
 ) -> tuple[objects.Allocation, ...] | Refusal:
-    """One allocation per demand, or why there is none.
+    """Return one allocation per demand, or the reason against the node.
 
     Args:
         demands: the unallocated claims of one pod.
-        node: the node they must all fit.
-        supply: what `pools.from_slices` gave.
+        node: the node for all of them.
+        supply: the result of `pools.from_slices`.
         classes: the device classes by name.
-        used: what other claims have.
-        new_share_id: a fresh id for each share of a device.
+        used: the devices and amounts of other claims.
+        new_share_id: returns a new id for each share of a device.
 
     Raises:
-        search.AllocationError: no node would do.
+        search.AllocationError: no node can do.
     """
     if not demands:
         return ()
@@ -107,7 +107,7 @@ def _result(pick: search.Pick, new_share_id: Callable[[], str]) -> objects.Resul
 
 
 def _node_selector(candidates: Sequence[pools.Candidate], node: matching.Node) -> objects.NodeSelector | None:
-    """Where the allocated devices can be used: this node alone, or what their slices' selectors have in common."""
+    """Return the nodes for the allocated devices: this node only, or the common part of their slices' selectors."""
     expressions: dict[objects.Requirement, None] = {}
     fields: dict[objects.Requirement, None] = {}
     for candidate in candidates:

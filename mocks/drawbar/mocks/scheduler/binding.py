@@ -1,9 +1,9 @@
-"""The binding cycle of one pod: reserve and allocate its claims, wait for their devices, bind; or take it all back.
+"""The binding cycle of one pod: reserve and allocate its claims, wait for their devices, bind; or undo all.
 
-Order, as in PreBind and Unreserve of the real scheduler: the pod is nominated for the node before its claims change; the
-finalizer is on the claim before its allocation is written, so that an allocated claim cannot vanish; the pod is bound
-last. When anything fails, the pod leaves `reservedFor`, and the allocation stays for the next scheduling cycle to judge; a
-claim for extended resources is deleted.
+The order is that of PreBind and Unreserve of the real scheduler. The pod is nominated for the node before its claims
+change. The finalizer is on the claim before its allocation, so that an allocated claim cannot vanish. The pod is bound
+last. On any failure the pod leaves `reservedFor`, and the allocation stays for the next scheduling cycle. A claim for
+extended resources is deleted.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class PodGone(Exception):
 
 
 class Binder:
-    """Carries out placements. One for all pods; calls for different pods may overlap."""
+    """The executor of placements for all pods; calls for different pods may overlap."""
 
     def __init__(
         self,
@@ -56,12 +56,12 @@ class Binder:
     async def bind(
         self, pod: documents.Document, claims: Sequence[documents.Document], placement: plan.Placement
     ) -> None:
-        """Takes the pod to its node.
+        """Bind the pod to its node.
 
         Raises:
-            BindingFailed: it cannot go there; its reservations are taken back.
-            PodGone: there is no pod any more; its reservations are taken back.
-            errors.KubeError: the API server refused something; call `unreserve` when it answers again.
+            BindingFailed: binding is impossible; its reservations are undone.
+            PodGone: the pod no longer exists; its reservations are undone.
+            errors.KubeError: the API server refused a request; call `unreserve` when it answers again.
         """
         try:
             if claims:
@@ -79,7 +79,7 @@ class Binder:
             raise
 
     async def unreserve(self, pod: documents.Document, claims: Sequence[documents.Document]) -> None:
-        """Takes the pod out of `reservedFor` of its claims; allocations stay, except of extended resources."""
+        """Remove the pod from `reservedFor` of its claims; allocations stay, except for extended resources."""
         for claim in claims:
             if extended.is_for(claim, pod):
                 await self.delete(claim)
@@ -87,7 +87,7 @@ class Binder:
                 await self._update_status(claim, lambda fresh: _without_pod(fresh, pod))
 
     async def create(self, body: Mapping[str, Any]) -> documents.Document:
-        """Create a claim, and return it as it is stored."""
+        """Create a claim, and return it as stored."""
         whole = {"apiVersion": kinds.CLAIM.api_version, "kind": kinds.CLAIM.kind, **body}
         namespace = body["metadata"]["namespace"]
         made = await self._api.create(kinds.CLAIM, whole, into=documents.Document, namespace=namespace)
@@ -95,7 +95,7 @@ class Binder:
         return made
 
     async def delete(self, claim: documents.Document) -> None:
-        """Delete a claim for extended resources, with its allocation and without waiting for anything."""
+        """Delete a claim for extended resources, with its allocation, without waiting."""
         try:
             fresh = await self._fresh(claim)
             kept = tuple(name for name in fresh.metadata.finalizers if name != documents.PROTECTION_FINALIZER)
@@ -111,10 +111,10 @@ class Binder:
         await self._write_status(pod, {"extendedResourceClaimStatus": status})
 
     async def deallocate(self, claim: documents.Document) -> None:
-        """Takes back a claim's allocation with everything that hangs on it.
+        """Remove a claim's allocation, reservations and device entries.
 
         Raises:
-            errors.Conflict: the claim changed; look again.
+            errors.Conflict: the claim changed; read it again.
         """
         freed = documents.with_status(claim, allocation=None, reservedFor=None, devices=None)
         await self._replace(freed, subresource="status")
@@ -138,7 +138,10 @@ class Binder:
         claim: documents.Document,
         change: Callable[[documents.Document], documents.Document | None],
     ) -> documents.Document:
-        """Writes what `change` makes of the claim; it is asked again after each conflict. None: leave it."""
+        """Write the claim as changed by `change`, again after each conflict; return it.
+
+        If `change` gives None, write nothing.
+        """
         for _ in range(CONFLICTS_MAX):
             stored = self._claims.get(claim.metadata.name, claim.metadata.namespace)
             base = stored if stored is not None and stored.metadata.uid == claim.metadata.uid else claim
@@ -215,7 +218,7 @@ class Binder:
                 while True:
                     if self._is_ready(pod, claims, timeout):
                         return
-                    # Polling is the behaviour to reproduce: the real scheduler does not watch here.
+                    # Polling is intended: the real scheduler does not watch here.
                     await asyncio.sleep(self._times.poll_seconds)
         except TimeoutError as error:
             raise BindingFailed("device binding timeout") from error
@@ -235,7 +238,7 @@ class Binder:
                     messages.binding_failed(name, reason, message, before_1_36=self.before_1_36)
                 )
             case plan.Pending(claim=name):
-                # The first claim that is not ready: those behind it are not looked at.
+                # Only the first unready claim counts.
                 first = next(claim for claim in current if claim.metadata.name == name)
                 if plan.has_timed_out(first, now=self._clock(), timeout=timeout):
                     raise BindingFailed(messages.binding_timeout(name, before_1_36=self.before_1_36))
@@ -281,8 +284,8 @@ def _with_pod(
     if allocated is not None:
         changes["allocation"] = {**msgspec.to_builtins(allocated), "allocationTimestamp": now}
     elif allocation is not None and not allocation.get("allocationTimestamp"):
-        # The API server refuses it, since an allocation is immutable: no pod can use what another than the
-        # scheduler has allocated without a timestamp. Source: bindClaim, pkg/scheduler/framework/plugins/dynamicresources.
+        # The API server refuses it, because an allocation is immutable. So no pod can use another program's allocation
+        # without a timestamp. Source: bindClaim, pkg/scheduler/framework/plugins/dynamicresources.
         changes["allocation"] = {**allocation, "allocationTimestamp": now}
     entry = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
     consumers = [

@@ -1,11 +1,11 @@
-"""Consumable capacity: how much of a device a request takes, and whether that much is left. Pure.
+"""Consumable capacity: a request's amounts of a device, and their availability. Pure.
 
-A request names capacities exactly as the device publishes them. A capacity that the request does not name is taken by
-its policy's default, and whole where there is none: so a device that is shared without a policy is taken whole by the
-first request. A device that is not shared must be large enough all the same.
+A request names capacities exactly as published. For other capacities it takes the policy's default, or all without a
+default. So the first request of a shared device without a policy takes it completely. An unshared device must still be
+large enough.
 
-Left out: requests that spell a capacity with the driver's domain where the device does not, or the reverse (understood
-from 1.38 on).
+Limit: a request and a device must both use, or both omit, the driver's domain in names of capacities (both forms match
+since 1.38).
 
 Source: `k8s.io/dynamic-resource-allocation/structured`, consumable capacity; API reference, CapacityRequestPolicy.
 """
@@ -20,10 +20,10 @@ Amounts = Mapping[str, Decimal]
 
 
 def takes(device: objects.Device, wanted: objects.CapacityRequirements) -> dict[str, str] | None:
-    """The amounts, as canonical quantities, that the request takes of the device; None where it cannot be met.
+    """Return the request's amounts of the device, as canonical quantities; None if they are impossible.
 
     Raises:
-        ValueError: the request, or the device, has something else than a quantity.
+        ValueError: a value of the request or the device is not a quantity.
     """
     if any(name not in device.capacity for name in wanted.requests):
         return None
@@ -43,7 +43,7 @@ def takes(device: objects.Device, wanted: objects.CapacityRequirements) -> dict[
 
 
 def fits(device: objects.Device, taken: Mapping[str, str], *, used: Amounts) -> bool:
-    """Whether the device has that much left when `used` of it is taken already."""
+    """Return true if the device has these amounts left after `used`."""
     return all(
         used.get(name, Decimal(0)) + quantities.parse(text)
         <= quantities.parse(str(device.capacity[name].get("value", "0")))
@@ -52,18 +52,18 @@ def fits(device: objects.Device, taken: Mapping[str, str], *, used: Amounts) -> 
 
 
 def numbers(taken: Mapping[str, str]) -> dict[str, Decimal]:
-    """The amounts as numbers."""
+    """Return the amounts as numbers."""
     return {name: quantities.parse(text) for name, text in taken.items()}
 
 
 def added(left: Amounts, right: Amounts) -> dict[str, Decimal]:
-    """The sum of two amounts by name."""
+    """Return the sum of two amounts by name."""
     zero = Decimal(0)
     return {name: left.get(name, zero) + right.get(name, zero) for name in {**left, **right}}
 
 
 def _amount(value: Any, policy: Mapping[str, Any], wanted: Any) -> str:
-    """The amount before it is rounded to steps, in the words of whoever named it."""
+    """Return the amount before rounding to steps, in the notation of its source."""
     if wanted is None:
         return str(policy.get("default") or value)
     wanted = str(wanted)

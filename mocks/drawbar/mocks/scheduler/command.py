@@ -1,7 +1,7 @@
-"""`drawbar mock scheduler`: the scheduler double in one process with the two controllers it cannot do without.
+"""`drawbar mock scheduler`: the scheduler double in one process with its two required controllers.
 
-These are the claim controller double and the device taint eviction double; the latter can be left out, and is where the
-API server's release has no device taints (classic DRA).
+These are the claim controller double and the device taint eviction double. The latter can be omitted; it also is if
+the API server's release has no device taints (classic DRA).
 """
 
 import argparse
@@ -17,36 +17,36 @@ from drawbar.mocks.scheduler import server, settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this command's arguments."""
+    """Add this command's arguments."""
     times = settings.Settings()
-    parser.add_argument("--kubeconfig", metavar="FILE", help="how to reach the API server")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="the file for access to the API server")
     parser.add_argument(
         "--poll-seconds",
         type=float,
         default=times.poll_seconds,
-        help="pause between two looks at a claim's binding conditions (default: %(default)s)",
+        help="the pause between two checks of a claim's binding conditions (default: %(default)s)",
     )
     parser.add_argument(
         "--binding-timeout-seconds",
         type=float,
         default=times.binding_timeout_seconds,
-        help="how long a pod waits for its devices (default: %(default)s)",
+        help="the time limit of a pod's wait for its devices (default: %(default)s)",
     )
     parser.add_argument(
         "--no-eviction",
         dest="eviction",
         action="store_false",
-        help="leave pods alone whose devices are tainted NoExecute",
+        help="do not evict pods from devices with a NoExecute taint",
     )
     parser.add_argument(
         "--seed",
         type=int,
-        help="make the choices that are left to chance (classic DRA) the same in every run",
+        help="the seed of random choices (classic DRA), to repeat a run",
     )
 
 
 async def serve(args: argparse.Namespace) -> int:
-    """Run until cancelled; one line of JSON on stdout reports that it is ready."""
+    """Run until cancelled; print one line of JSON once it is ready."""
     connection = config.load(args.kubeconfig)
     times = settings.Settings(
         poll_seconds=args.poll_seconds,
@@ -57,7 +57,7 @@ async def serve(args: argparse.Namespace) -> int:
         await stack.enter_async_context(claims.serving(connection))
         if args.eviction and await _has_taints(connection):
             await stack.enter_async_context(eviction.serving(connection))
-        # Last, so that everybody is at work when the first pod gets its node.
+        # Last, so that the controllers work before the first pod gets its node.
         await stack.enter_async_context(server.serving(connection, times))
         print(json.dumps({"ready": True, "server": connection.server}), flush=True)  # noqa: T201 - the ready line
         await asyncio.get_running_loop().create_future()

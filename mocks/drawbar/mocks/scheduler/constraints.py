@@ -1,6 +1,6 @@
-"""Constraints between the devices of one claim: agree in an attribute, or all differ in it. Pure.
+"""Constraints between the devices of one claim: equal or distinct values of an attribute. Pure.
 
-A device without the attribute meets neither. Values of different types are different.
+A device without the attribute violates both. Values of different types are different.
 
 Source: API reference, DeviceConstraint; the allocator of `k8s.io/dynamic-resource-allocation/structured`.
 """
@@ -14,18 +14,18 @@ Named = tuple[str, pools.Candidate]
 
 
 def hold(constraints: Iterable[objects.Constraint], chosen: Collection[Named], added: Named) -> bool:
-    """Whether one more device keeps the constraints of its claim.
+    """Return true if one more device keeps the constraints of its claim.
 
     Args:
         constraints: the claim's constraints.
-        chosen: request name (`req` or `req/sub`) and device of what the claim has so far; it keeps them.
-        added: the device to add, and for which request.
+        chosen: the claim's devices so far, with their requests (`req` or `req/sub`); they keep the constraints.
+        added: the device to add, with its request.
     """
     return all(_holds(constraint, chosen, added) for constraint in constraints)
 
 
 def names(requests: Collection[str], request: str) -> bool:
-    """Whether a list of requests (none: all of them) means this one; `req` means all of `req/sub`."""
+    """Return true if a list of requests (empty: all) contains this one; `req` contains all of `req/sub`."""
     return not requests or request in requests or request.partition("/")[0] in requests
 
 

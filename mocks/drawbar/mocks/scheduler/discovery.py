@@ -1,4 +1,4 @@
-"""What this API server has: DeviceTaintRules come with the release and its feature gates, rates of evictions with a proposal."""
+"""The features of the API server: DeviceTaintRules depend on release and gates, rates of evictions on a proposal."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PLURAL = "devicetaintrules"
-# v1 since 1.37, v1beta2 since 1.36, before that only v1alpha3.
+# v1 since 1.37, v1beta2 since 1.36, v1alpha3 before.
 VERSIONS = ("v1", "v1beta2", "v1alpha3")
 
 
@@ -43,18 +43,19 @@ class _Document(msgspec.Struct):
 
 
 async def taint_rules(api: client.Client) -> kinds.Kind | None:
-    """DeviceTaintRules in the newest version that is served; None where there are none.
+    """Return DeviceTaintRules in the newest served version, or None.
 
-    An API server that does not answer is asked again, with growing pauses.
+    If the API server does not answer, the query is repeated with growing pauses.
     """
     return await _answered(lambda: _taint_rules(api), "DeviceTaintRules")
 
 
 async def rules_for_scheduling(api: client.Client) -> kinds.Kind | None:
-    """DeviceTaintRules that keep a scheduler from giving devices; None where there are none, or it does not see them.
+    """Return the DeviceTaintRules used by the scheduler; None if there are none, or if it does not see them.
 
-    The scheduler of 1.36 lists them in v1beta2 and takes them for v1alpha3's type: with their gate it ends, so it is run without
-    and sees none; its eviction controller does. Not so where the proposal is laid over the release.
+    The scheduler of 1.36 lists them in v1beta2 but expects v1alpha3's type, so it ends with their gate on. It
+    therefore runs without the gate and sees none; its eviction controller does. With the proposal the scheduler sees
+    them.
 
     Source: deviceTaintAdd, k8s.io/dynamic-resource-allocation/resourceslice/tracker, 1.36.
     """
@@ -65,7 +66,7 @@ async def rules_for_scheduling(api: client.Client) -> kinds.Kind | None:
 
 
 async def is_before_1_36(api: client.Client) -> bool:
-    """Whether this release's scheduler gives devices of a pool that lacks slices, and has the older words for a failure.
+    """Return true if the release's scheduler uses incomplete pools and has the older messages of failures.
 
     Source: allocateOne, k8s.io/dynamic-resource-allocation/structured, and isClaimReadyForBinding,
     pkg/scheduler/framework/plugins/dynamicresources, in 1.34 and 1.36.
@@ -74,7 +75,7 @@ async def is_before_1_36(api: client.Client) -> bool:
 
 
 async def eviction_rates(api: client.Client) -> bool:
-    """Whether a taint can say how many pods may be evicted per second, as in no release; asked as often as it takes."""
+    """Return true if a taint can have a rate of evictions, as in no release; repeat the query until it is answered."""
     return await _answered(lambda: _eviction_rates(api), "the fields of taints")
 
 

@@ -1,10 +1,10 @@
-"""Extended resources that a DeviceClass backs: the claim that the scheduler makes for a pod with such limits. Pure.
+"""Extended resources of a DeviceClass: the scheduler's claim for a pod with such limits. Pure.
 
-The claim has one request for each resource of each container. It is made when the pod has a node, and deleted when the
-pod cannot be bound there: unlike other claims it is not deallocated and allocated anew.
+The claim has one request for each resource of each container. It is made when the pod has a node, and deleted if the
+binding fails; unlike other claims it is not deallocated and reused.
 
-Source: KEP-5004, and pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go of Kubernetes 1.36. Not
-emulated: nodes whose device plugin has the resource, init containers, the implicit resource of each class.
+Source: KEP-5004, and pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go of Kubernetes 1.36.
+Limits: no nodes with a device plugin for the resource, no init containers, no implicit resource of each class.
 """
 
 from collections.abc import Iterable
@@ -19,9 +19,9 @@ ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 
 
 def claim_for(pod: documents.Document, classes: Iterable[objects.DeviceClass]) -> documents.Document | None:
-    """Return the claim for the pod's extended resources as it is created, without a name and with the pod's UID.
+    """Return the new claim for the pod's extended resources, without a name and with the pod's UID.
 
-    None for a pod that asks for no resource of a DeviceClass.
+    Return None for a pod without resources of a DeviceClass.
 
     Raises:
         msgspec.ValidationError: an amount is not a number.
@@ -45,7 +45,7 @@ def claim_for(pod: documents.Document, classes: Iterable[objects.DeviceClass]) -
 
 
 def body(claim: documents.Document) -> dict[str, Any]:
-    """Return what creates a claim of `claim_for`."""
+    """Return the body to create a claim of `claim_for`."""
     (owner,) = claim.metadata.owner_references
     metadata = {
         "generateName": f"{owner.name}-extended-resources-",
@@ -57,7 +57,7 @@ def body(claim: documents.Document) -> dict[str, Any]:
 
 
 def status(pod: documents.Document, claim: str, classes: Iterable[objects.DeviceClass]) -> dict[str, Any]:
-    """Return `status.extendedResourceClaimStatus` of a pod whose claim has that name."""
+    """Return `status.extendedResourceClaimStatus` of a pod with a claim of that name."""
     mappings = [
         {"containerName": container, "resourceName": resource, "requestName": request}
         for request, container, resource, _, _ in _wanted(pod, classes)
@@ -66,7 +66,7 @@ def status(pod: documents.Document, claim: str, classes: Iterable[objects.Device
 
 
 def is_for(claim: documents.Document, pod: documents.Document) -> bool:
-    """Whether the claim was made for the extended resources of this very pod."""
+    """Return true if the claim was made for the extended resources of this pod."""
     return claim.metadata.annotations.get(ANNOTATION) == "true" and documents.is_owned_by(claim, pod)
 
 
@@ -74,7 +74,7 @@ def _wanted(
     pod: documents.Document, classes: Iterable[objects.DeviceClass]
 ) -> list[tuple[str, str, str, str, int]]:
     """Return the request, the container, the resource, the class and the count of each resource of a class."""
-    # Of several classes with one resource the newest counts.
+    # Of several classes with one resource the newest is used.
     by_age = sorted(classes, key=lambda item: item.metadata.creation_timestamp or "")
     backed = {item.spec.extended_resource_name: item.metadata.name for item in by_age}
     return [
@@ -87,5 +87,5 @@ def _wanted(
 
 def _requests(container: dict[str, Any]) -> dict[str, Any]:
     resources = container.get("resources") or {}
-    # As the API server defaults them.
+    # The API server's defaults.
     return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}

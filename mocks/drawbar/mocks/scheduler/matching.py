@@ -1,4 +1,4 @@
-"""Whether a node selector selects a node, and whether tolerations put up with a taint.
+"""The matching of node selectors with nodes, and of tolerations with taints.
 
 Source: Kubernetes API reference, `core/v1` NodeSelector and Toleration.
 """
@@ -13,13 +13,13 @@ PREVENTING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node as the scheduler sees it.
+    """The scheduler's view of a node.
 
     Attributes:
         name: its name.
         labels: its labels.
         taints: its taints.
-        closed: why no new pod may go there, whatever it tolerates; empty when they may.
+        closed: the reason against all new pods, regardless of tolerations; empty if there is none.
     """
 
     name: str
@@ -29,12 +29,12 @@ class Node:
 
 
 def selects(selector: objects.NodeSelector, node: Node) -> bool:
-    """Whether one term holds for the node. A selector without terms selects nothing."""
+    """Return true if one term holds for the node. A selector without terms selects nothing."""
     return any(holds(term, node) for term in selector.node_selector_terms)
 
 
 def holds(term: objects.Term, node: Node) -> bool:
-    """Whether all requirements of the term hold. An empty term selects nothing."""
+    """Return true if all requirements of the term hold. An empty term selects nothing."""
     if not term.match_expressions and not term.match_fields:
         return False
     return all(_holds(requirement, node.labels) for requirement in term.match_expressions) and all(
@@ -43,7 +43,7 @@ def holds(term: objects.Term, node: Node) -> bool:
 
 
 def is_tolerated(taint: objects.Taint, tolerations: Iterable[objects.Toleration]) -> bool:
-    """Whether the taint keeps no pod away, or one of the tolerations fits it."""
+    """Return true if the taint excludes no pods, or a toleration matches it."""
     return taint.effect not in PREVENTING_EFFECTS or any(
         _fits(taint, toleration) for toleration in tolerations
     )

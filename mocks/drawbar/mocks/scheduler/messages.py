@@ -1,7 +1,7 @@
-"""The sentences that the scheduler leaves in events and in the pod's condition, in the real scheduler's words. Pure.
+"""The scheduler's messages in events and in the pod's condition, in the real scheduler's words. Pure.
 
-They are what `kubectl describe pod` shows while a pod waits. Preemption never helps here: devices are not preempted,
-and the double knows no other resource.
+`kubectl describe pod` shows them while a pod waits. Preemption never helps here: devices are not preempted, and the
+double has no other resource.
 
 Source: events of a 1.36 control plane; pkg/scheduler/framework of Kubernetes, FitError.
 """
@@ -18,11 +18,11 @@ STILL_NOT_SCHEDULABLE = "still not schedulable"
 
 
 def unfit(refusals: Iterable[str], after: str) -> str:
-    """No node would have the pod.
+    """Return the message for a pod without a fitting node.
 
     Args:
         refusals: one reason per node.
-        after: what the plugin did about it.
+        after: the plugin's reaction.
     """
     counted = Counter(refusals)
     reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in counted.items()))
@@ -30,22 +30,22 @@ def unfit(refusals: Iterable[str], after: str) -> str:
 
 
 def unready(nodes: int, problem: str) -> str:
-    """The pod was not even held against the nodes."""
+    """Return the message for a pod with a problem that excludes all nodes."""
     return _no_nodes(nodes, problem, NOTHING_TO_DEALLOCATE)
 
 
 def broken(problem: str) -> str:
-    """Something is wrong with what the pod asks for."""
+    """Return the message for a faulty request of the pod."""
     return f'running "DynamicResources" filter plugin: {problem}'
 
 
 def unbound(problem: str) -> str:
-    """The pod had a node, and lost it before it was bound."""
+    """Return the message for a pod that lost its node before the binding."""
     return f'running PreBind plugin "DynamicResources": {problem}'
 
 
 def binding_failed(claim: str, reason: str, message: str, *, before_1_36: bool) -> str:
-    """A binding failure condition of the claim is true."""
+    """Return the message for a true binding failure condition of the claim."""
     quoted = json.dumps(message, ensure_ascii=False)
     if before_1_36:
         return f"claim {claim} binding failed: reason={reason}, message={quoted}"
@@ -53,17 +53,17 @@ def binding_failed(claim: str, reason: str, message: str, *, before_1_36: bool) 
 
 
 def binding_timeout(claim: str, *, before_1_36: bool) -> str:
-    """The claim's binding conditions did not all become true in time."""
+    """Return the message for a claim whose binding conditions did not all become true in time."""
     return f"claim {claim} binding timeout" if before_1_36 else f"device binding timeout: claim={claim}"
 
 
 def waiting(node: str) -> str:
-    """The pod waits for its devices."""
+    """Return the message for a pod that waits for its devices."""
     return f"waiting for binding conditions for device on node {node}"
 
 
 def held_up(reason: str) -> str:
-    """The pod has a node in sight, and waits for what another component must do first (classic DRA)."""
+    """Return the message for a pod that waits for another component, with a node in sight (classic DRA)."""
     return f"0/1 nodes are available: 1 {reason}."
 
 

@@ -1,7 +1,7 @@
-"""Nodes as the scheduler sees them: what kubectl shows as Ready, cordoned, tainted. Pure.
+"""The scheduler's view of nodes: Ready, cordoned or tainted, as kubectl shows them. Pure.
 
-A node that is not ready counts as tainted, as the node lifecycle controller of a real cluster sees to; so does one whose
-taints cannot be read.
+A node that is not ready counts as tainted, because a real cluster's node lifecycle controller taints it. So does one
+with invalid taints.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ UNSELECTED = "node(s) didn't match Pod's node affinity/selector"
 
 
 def view(node: documents.Document) -> matching.Node:
-    """The node as the plan wants it; equal views make no difference to any pod."""
+    """Return the plan's view of the node; equal views are the same for every pod."""
     conditions = node.status.get("conditions") or ()
     ready = any(
         condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions
@@ -36,10 +36,10 @@ def view(node: documents.Document) -> matching.Node:
 
 
 def objection(node: matching.Node, pod: documents.Document) -> str:
-    """Why the node is not for the pod, whatever its claims; empty when it is.
+    """Return the node's reason against the pod, regardless of its claims; empty if there is none.
 
     Raises:
-        msgspec.ValidationError: the pod is not what the API allows.
+        msgspec.ValidationError: the pod violates the API.
     """
     wanted: dict[str, Any] = pod.spec.get("nodeSelector") or {}
     affinity = ((pod.spec.get("affinity") or {}).get("nodeAffinity") or {}).get(

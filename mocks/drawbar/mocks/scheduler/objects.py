@@ -1,6 +1,6 @@
-"""What the allocator reads: slices, classes and requests; and what it writes: allocations.
+"""The allocator's input (slices, classes and requests) and output (allocations).
 
-Source: Kubernetes API reference, `resource.k8s.io/v1`. Fields that the scheduler double does not use are skipped.
+Source: Kubernetes API reference, `resource.k8s.io/v1`. Unused fields are skipped.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ Struct = meta.Struct
 
 
 class Requirement(Struct, frozen=True):
-    """One condition on a label, or on the field `metadata.name`."""
+    """A condition on a label, or on the field `metadata.name`."""
 
     key: str
     operator: str
@@ -28,13 +28,13 @@ class Term(Struct, frozen=True):
 
 
 class NodeSelector(Struct, frozen=True):
-    """Terms of which one must hold."""
+    """Terms; one of them must hold."""
 
     node_selector_terms: tuple[Term, ...] = ()
 
 
 class Taint(Struct, frozen=True):
-    """Why a device should not be used."""
+    """A mark against using a device."""
 
     key: str
     value: str = ""
@@ -44,7 +44,7 @@ class Taint(Struct, frozen=True):
 
 
 class Toleration(Struct, frozen=True):
-    """A taint that a request, or a pod, puts up with."""
+    """A taint tolerated by a request or a pod."""
 
     key: str = ""
     operator: str = "Equal"
@@ -54,7 +54,7 @@ class Toleration(Struct, frozen=True):
 
 
 class Counters(Struct, frozen=True):
-    """Amounts by counter name (`{"value": QUANTITY}`): what a set holds (`name`), or a device takes of it."""
+    """Amounts by counter name (`{"value": QUANTITY}`): of a set (`name`), or a device's share of it."""
 
     name: str = ""
     counter_set: str = ""
@@ -79,7 +79,7 @@ class Device(Struct, frozen=True):
 
 
 class Pool(Struct, frozen=True):
-    """The pool a slice is a part of."""
+    """The pool of a slice."""
 
     name: str
     generation: int = 0
@@ -87,14 +87,14 @@ class Pool(Struct, frozen=True):
 
 
 class SliceTaint(Struct, frozen=True):
-    """A taint in a slice of its own, as KEP-5055 proposes."""
+    """A taint in a slice of its own, as proposed by KEP-5055."""
 
     device: str
     taint: Taint
 
 
 class SliceSpec(Struct, frozen=True):
-    """Content of a slice."""
+    """The content of a slice."""
 
     driver: str
     pool: Pool
@@ -121,20 +121,20 @@ class Cel(Struct, frozen=True):
 
 
 class Selector(Struct, frozen=True):
-    """A selector; CEL is the only form there is."""
+    """A selector; CEL is the only form."""
 
     cel: Cel | None = None
 
 
 class Configuration(Struct, frozen=True):
-    """Opaque parameters for some requests (none named: for all)."""
+    """Opaque parameters for some requests (empty: for all)."""
 
     requests: tuple[str, ...] = ()
     opaque: dict[str, Any] | None = None
 
 
 class ClassSpec(Struct, frozen=True):
-    """Content of a device class."""
+    """The content of a device class."""
 
     selectors: tuple[Selector, ...] = ()
     config: tuple[Configuration, ...] = ()
@@ -149,7 +149,7 @@ class DeviceClass(Struct, frozen=True):
 
 
 class CapacityRequirements(Struct, frozen=True):
-    """How much of a device is wanted, by capacity name."""
+    """The requested amounts of a device, by capacity name."""
 
     requests: dict[str, Any] = msgspec.field(default_factory=dict)
 
@@ -168,7 +168,7 @@ class Ask(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """A request of a claim: exactly one thing, or the first available one of several."""
+    """A request of a claim: exactly one alternative, or the first available one of several."""
 
     name: str
     exactly: Ask | None = None
@@ -176,7 +176,7 @@ class Request(Struct, frozen=True):
 
 
 class Constraint(Struct, frozen=True):
-    """Devices of the named requests (none: of all) must agree, or must all differ, in an attribute."""
+    """A constraint: devices of the named requests (empty: of all) must have equal or distinct values of an attribute."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str = ""
@@ -207,7 +207,7 @@ class Result(Struct, frozen=True):
 
 
 class AllocatedConfiguration(Struct, frozen=True):
-    """Opaque parameters and where they came from."""
+    """Opaque parameters and their source."""
 
     source: str
     requests: tuple[str, ...] = ()

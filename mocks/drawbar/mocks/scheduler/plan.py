@@ -1,11 +1,11 @@
-"""What one scheduling cycle decides for one pod, and what a waiting pod sees in its claims; pure.
+"""The decision of one scheduling cycle for one pod, and a waiting pod's view of its claims; pure.
 
-A claim that waits for binding conditions is looked at as the real scheduler does it: claims in the pod's order, devices
-in the order of the allocation, and the look ends at the first device that is not ready. A failure behind it is unseen;
-a share's own entry is not told from another's; a claim that lost its allocation is waited for until the time is over.
+A claim with binding conditions is checked as by the real scheduler: claims in the pod's order, devices in the
+allocation's order, up to the first unready device. A failure of a later device is not seen. A share's own entry is not
+distinguished from another's. A claim without its allocation is waited for until the time is over.
 
-Nor is it softened here that a pod gets rid of a failed claim only on a node where its other, unallocated claims could
-be served: while they cannot, nothing is deallocated.
+As in the real scheduler, a pod can give back a failed claim only on a node that could serve its other, unallocated
+claims. Until then nothing is deallocated.
 
 Source: pkg/scheduler/framework/plugins/dynamicresources of Kubernetes 1.36, as described by the fact pages.
 """
@@ -26,7 +26,7 @@ RESERVATIONS_LIMIT = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The pod goes to this node; `allocations` (by claim uid) are still to be written."""
+    """Place the pod on this node; `allocations` (by claim uid) must still be written."""
 
     node: str
     allocations: Mapping[str, objects.Allocation] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deallocate:
-    """The pod fits nowhere because of this claim, which it may give back; `reason` is for people."""
+    """Deallocate this claim, because of which the pod fits nowhere; `reason` is for people."""
 
     claim: documents.Document
     reason: str
@@ -42,14 +42,14 @@ class Deallocate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unschedulable:
-    """The pod fits nowhere until something changes; `reason` is for people."""
+    """Wait for a change, because the pod fits nowhere; `reason` is for people."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """What the pod asks for is at fault; it is tried again all the same. `reason` is for people."""
+    """Try again although the pod's request is faulty; `reason` is for people."""
 
     reason: str
 
@@ -59,14 +59,14 @@ Decision = Placement | Deallocate | Unschedulable | Broken
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What a cycle looks at besides the pod.
+    """The input of a cycle in addition to the pod.
 
     Attributes:
         nodes: all nodes, the preferred ones first.
         supply: the pools in order, DeviceTaintRules applied.
         classes: device classes by name.
-        used: what all claims and the allocations under way have.
-        new_share_id: a fresh id for each share of a device.
+        used: the usage by all claims and by allocations in progress.
+        new_share_id: returns a new id for each share of a device.
     """
 
     nodes: Sequence[matching.Node]
@@ -78,14 +78,14 @@ class World:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """At least this claim is not ready."""
+    """At least this claim is unready."""
 
     claim: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The pod must not go on waiting: a failure condition of the claim is true, with this reason and message."""
+    """The pod must stop waiting: a failure condition of the claim is true, with this reason and message."""
 
     claim: str
     reason: str
@@ -100,7 +100,7 @@ def decide(
     now: datetime.datetime,
     timeout: datetime.timedelta,
 ) -> Decision:
-    """Where the pod goes, or why it does not.
+    """Return the decision for the pod.
 
     Args:
         pod: a pod without a node.
@@ -110,7 +110,7 @@ def decide(
         timeout: the binding timeout.
 
     Raises:
-        msgspec.ValidationError: the pod or a claim is not what the API allows.
+        msgspec.ValidationError: the pod or a claim violates the API.
     """
     if not world.nodes:
         return Unschedulable(reason="no nodes available to schedule pods")
@@ -133,7 +133,7 @@ def decide(
 
 
 def readiness(claims: Sequence[documents.Document]) -> Pending | Failed | None:
-    """What the pod waits for first, or why it must stop waiting; None when all is ready."""
+    """Return the first unready claim, or the reason to stop waiting; None if all are ready."""
     for claim in claims:
         answer = claim_readiness(claim)
         if answer is not None:
@@ -142,12 +142,12 @@ def readiness(claims: Sequence[documents.Document]) -> Pending | Failed | None:
 
 
 def claim_readiness(claim: documents.Document) -> Pending | Failed | None:
-    """The same for one claim. Only type and status of a condition count, as in the real scheduler."""
+    """Return the same for one claim. Only type and status of a condition count, as in the real scheduler."""
     if documents.allocation(claim) is None:
         return Pending(claim=claim.metadata.name)
     states: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for state in claim.status.get("devices") or ():
-        # The first entry of a device counts, whatever its share.
+        # The first entry of a device counts, for any share.
         key = (state.get("driver"), state.get("pool"), state.get("device"))
         states.setdefault(key, state.get("conditions") or [])
     for result in documents.results(claim):
@@ -168,12 +168,12 @@ def claim_readiness(claim: documents.Document) -> Pending | Failed | None:
 
 
 def has_binding_conditions(claim: documents.Document) -> bool:
-    """Whether a pod must wait for a device of the claim."""
+    """Return true if a pod must wait for a device of the claim."""
     return any(result.get("bindingConditions") for result in documents.results(claim))
 
 
 def has_timed_out(claim: documents.Document, *, now: datetime.datetime, timeout: datetime.timedelta) -> bool:
-    """Whether a claim that is not ready was allocated so long ago that its binding has timed out."""
+    """Return true if an unready claim was allocated longer ago than the binding timeout."""
     since = meta.moment((documents.allocation(claim) or {}).get("allocationTimestamp"))
     return since is not None and now > since + timeout
 
@@ -184,7 +184,7 @@ def _problem(
     demands: Iterable[search.Demand],
     classes: Mapping[str, objects.DeviceClass],
 ) -> str:
-    """Why no node need be looked at; empty when there is no such reason."""
+    """Return a reason against all nodes; empty if there is none."""
     for claim in claims:
         full = len(documents.reserved_for(claim)) >= RESERVATIONS_LIMIT
         if full and not documents.is_reserved_for(claim, pod):
@@ -210,7 +210,7 @@ def _held_against_nodes(
 ) -> Decision:
     refusals: list[str] = []
     unavailable: list[documents.Document] = []
-    # Most nodes of a cluster are offered the same, and a search that found nothing is the longest one.
+    # Most nodes have the same devices, and a search without a result takes longest, so refusals are cached.
     refused: dict[tuple[bool, ...], allocation.Refusal] = {}
     for node in world.nodes:
         refusal = node.closed or nodes.objection(node, pod)
@@ -245,7 +245,7 @@ def _allocated(
 
 
 def _is_spoilt(claim: documents.Document, *, now: datetime.datetime, timeout: datetime.timedelta) -> bool:
-    """Whether its devices failed, or the wait for them has timed out."""
+    """Return true if the claim's devices failed, or the wait for them has timed out."""
     if documents.allocation(claim) is None:
         return False
     ready = claim_readiness(claim)
@@ -264,7 +264,7 @@ def _without(
     unavailable: Sequence[documents.Document],
     refusals: Sequence[str],
 ) -> Deallocate | Unschedulable:
-    """One claim of those that keep the pod from a node goes back, if no other pod has it."""
+    """Decide for a pod without a node: deallocate a blocking claim not used by another pod, if there is one."""
     for claim in unavailable:
         consumers = [
             consumer for consumer in documents.reserved_for(claim) if consumer.get("uid") != pod.metadata.uid

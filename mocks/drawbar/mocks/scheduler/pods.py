@@ -1,4 +1,4 @@
-"""Which pods a scheduler has to do with, and what of them is news to it. Pure."""
+"""The pods of this scheduler, and their relevant changes. Pure."""
 
 from drawbar.mocks.claims import documents
 
@@ -6,7 +6,7 @@ COMPONENT = "default-scheduler"
 
 
 def wants_node(pod: documents.Document) -> bool:
-    """Whether the pod is for this scheduler to place, now."""
+    """Return true if this scheduler should place the pod now."""
     return (
         not documents.node_name(pod)
         and not documents.is_deleting(pod)
@@ -17,7 +17,7 @@ def wants_node(pod: documents.Document) -> bool:
 
 
 def is_news(old: documents.Document | None, new: documents.Document) -> bool:
-    """Whether the pod may fit now as it did not before. The status that a scheduler writes itself is no news."""
+    """Return true if the pod may fit after the change. The scheduler's own status writes do not count."""
     if old is None or old.metadata.uid != new.metadata.uid:
         return True
     return old.spec != new.spec or _recorded(old) != _recorded(new)

@@ -1,10 +1,10 @@
-"""The pools of devices that the published slices add up to. Pure.
+"""The pools of devices in the published slices. Pure.
 
-Guarantees: only the newest generation of a pool counts; a pool whose newest generation lacks slices is incomplete, and
-one that has a device name twice, or a device that takes of a counter that is not published, is invalid; nothing is allocated
-from either. Releases before 1.36 allocate from an incomplete pool, to a request that is not for all devices. Pools without binding conditions come before those with, each by driver and name; in a pool
-slices come by name, and devices in their order. A taint counts wherever it stands: in its device, or in a taint slice
-of the pool.
+Guarantees: only the newest generation of a pool counts. A pool without all slices of it is incomplete. A pool with a
+repeated device name, or with a device that uses an unpublished counter, is invalid. Nothing is allocated from either.
+Releases before 1.36 allocate from an incomplete pool, except to a request for all devices. Pools without binding
+conditions come first, each group sorted by driver and name. In a pool slices are sorted by name, and devices keep
+their order. A taint counts in its device or in a taint slice of the pool.
 
 Source: the allocator of `k8s.io/dynamic-resource-allocation/structured`, its pools.
 """
@@ -23,13 +23,13 @@ CounterName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidate:
-    """One published device. Compared by identity, so that selector results can be remembered for it.
+    """One published device, compared by identity, so that selector results can be cached for it.
 
     Attributes:
         id: driver, pool and name.
         device: the device.
-        slice: the slice it is published in.
-        counters: what it takes of its pool's shared counters, by set and counter.
+        slice: its slice.
+        counters: its amounts of the pool's shared counters, by set and counter.
     """
 
     id: documents.DeviceID
@@ -44,12 +44,12 @@ class PoolSupply:
 
     Attributes:
         name: `driver/pool`.
-        complete: all its slices are there.
-        problem: why it is invalid; empty when it is not.
-        slices: its slices by name.
-        candidates: its devices, slices by name, devices in their order.
-        counters: what there is of each shared counter, by set and counter.
-        from_incomplete: devices of an incomplete pool are given, too.
+        complete: true if all its slices are present.
+        problem: the reason why it is invalid; empty if it is valid.
+        slices: its slices, sorted by name.
+        candidates: its devices, slices sorted by name, devices in their order.
+        counters: the amount of each shared counter, by set and counter.
+        from_incomplete: true if devices of an incomplete pool can be allocated.
     """
 
     name: str
@@ -62,12 +62,12 @@ class PoolSupply:
 
     @property
     def usable(self) -> bool:
-        """Whether anything is allocated from it."""
+        """Return true if devices can be allocated from the pool."""
         return (self.complete or self.from_incomplete) and not self.problem
 
 
 def from_slices(slices: Iterable[objects.Slice], *, from_incomplete: bool = False) -> tuple[PoolSupply, ...]:
-    """The pools in the order in which the allocator looks at them; before 1.36 it promises none."""
+    """Return the pools in the allocator's order; releases before 1.36 guarantee none."""
     grouped: dict[tuple[str, str], list[objects.Slice]] = {}
     for item in slices:
         grouped.setdefault((item.spec.driver, item.spec.pool.name), []).append(item)
@@ -76,12 +76,12 @@ def from_slices(slices: Iterable[objects.Slice], *, from_incomplete: bool = Fals
 
 
 def serves(pool: PoolSupply, node: matching.Node) -> bool:
-    """Whether at least one slice of the pool is meant for the node."""
+    """Return true if at least one slice of the pool is for the node."""
     return any(_slice_reaches(slice_, node) for slice_ in pool.slices)
 
 
 def offer(supply: Iterable[PoolSupply], node: matching.Node) -> tuple[bool, ...]:
-    """Whether each slice, or each device of a slice with node selection per device, can be used on the node.
+    """Return true or false for each slice, or each device with its own node selection, by its usability on the node.
 
     Two nodes with the same offer get the same answer to the same request.
     """
@@ -94,7 +94,7 @@ def offer(supply: Iterable[PoolSupply], node: matching.Node) -> tuple[bool, ...]
 
 
 def reaches(candidate: Candidate, node: matching.Node) -> bool:
-    """Whether the device can be used on the node."""
+    """Return true if the device can be used on the node."""
     if candidate.slice.per_device_node_selection:
         return _is_place(candidate.device, node)
     return _is_place(candidate.slice, node)
@@ -136,7 +136,7 @@ def _supply(key: tuple[str, str], members: Sequence[objects.Slice], from_incompl
 
 
 def _tainted(device: objects.Device, apart: Iterable[objects.SliceTaint]) -> objects.Device:
-    """The device with the taints of its pool's taint slices."""
+    """Return the device with the taints of its pool's taint slices."""
     more = tuple(entry.taint for entry in apart if entry.device == device.name)
     return msgspec.structs.replace(device, taints=(*device.taints, *more)) if more else device
 

@@ -16,10 +16,10 @@ _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)")
 
 
 def parse(text: str) -> Decimal:
-    """The number that the text stands for.
+    """Return the number of a quantity.
 
     Raises:
-        ValueError: it is no quantity.
+        ValueError: the text is not a quantity.
     """
     parts = _QUANTITY.fullmatch(text)
     try:
@@ -31,7 +31,7 @@ def parse(text: str) -> Decimal:
 
 
 def render(number: Decimal, *, like: str = "") -> str:
-    """The canonical text of a number, in powers of 1024 when `like` is written so, else of 1000."""
+    """Return the canonical text of a number, in powers of 1024 if `like` ends in "i", else of 1000."""
     if number != number.to_integral_value():
         return _in_units(number, _SMALL) or str(number.normalize())
     units = _BINARY if like.endswith("i") else _DECIMAL
@@ -39,7 +39,7 @@ def render(number: Decimal, *, like: str = "") -> str:
 
 
 def _in_units(number: Decimal, units: dict[str, Decimal]) -> str:
-    """The number in the first unit of which it is a whole multiple; empty where there is none."""
+    """Return the number in the first unit with a whole multiple; empty if there is none."""
     for suffix, unit in units.items():
         count = number / unit
         if number and count == count.to_integral_value():

@@ -1,7 +1,7 @@
-"""What the scheduler tells of a pod: its events, and its condition PodScheduled.
+"""The scheduler's reports about a pod: its events, and its condition PodScheduled.
 
-The condition is written only when it says something new. A report that cannot be written is logged and lost: the next
-attempt reports again. Unlike the real recorder, equal events are not merged into a series.
+The condition is written only when it changes. A failed report is logged and lost; the next attempt reports again.
+Unlike the real recorder, equal events are not merged into a series.
 """
 
 import datetime
@@ -22,7 +22,7 @@ SCHEDULER_ERROR = "SchedulerError"
 
 
 class Reporter:
-    """Writes the reports of one scheduler."""
+    """The reports of one scheduler."""
 
     def __init__(self, api: client.Client, *, component: str, clock: Callable[[], datetime.datetime]) -> None:
         self._api = api
@@ -30,12 +30,12 @@ class Reporter:
         self._events = events.Recorder(api, component=component, clock=clock)
 
     async def scheduled(self, pod: documents.Document, node: str) -> None:
-        """The pod is bound; the API server itself set the condition."""
+        """Report that the pod is bound; the API server itself sets the condition."""
         note = f"Successfully assigned {pod.full_name} to {node}"
         await self._events.record(pod, kind="Pod", reason="Scheduled", note=note, action="Binding")
 
     async def waiting(self, pod: documents.Document, node: str) -> None:
-        """The pod waits for the binding conditions of its devices."""
+        """Report that the pod waits for the binding conditions of its devices."""
         await self._events.record(
             pod,
             kind="Pod",
@@ -45,12 +45,12 @@ class Reporter:
         )
 
     async def failed(self, pod: documents.Document, reason: str, message: str) -> None:
-        """The attempt failed, and the pod is nominated for no node any more.
+        """Report a failed attempt, and clear the pod's nominated node.
 
         Args:
-            pod: the pod as last seen.
+            pod: the pod's last known state.
             reason: `UNSCHEDULABLE`, or `SCHEDULER_ERROR`.
-            message: for people.
+            message: the message for people.
         """
         log.info("pod not scheduled", extra={"pod": pod.full_name, "reason": message})
         await self._events.record(
@@ -67,7 +67,7 @@ class Reporter:
 
 
 def unscheduled(pod: documents.Document, reason: str, message: str, *, now: str) -> dict[str, Any] | None:
-    """Return the patch with the reason why the pod has no node; None where its status has it already."""
+    """Return the patch with the reason for the missing node; None if the status already has it."""
     conditions: list[dict[str, Any]] = pod.status.get("conditions") or []
     held: dict[str, Any] = next(
         (condition for condition in conditions if condition.get("type") == "PodScheduled"), {}

@@ -1,12 +1,12 @@
-"""The search for devices that fulfil all requests of a pod's claims on one node: first fit with backtracking. Pure.
+"""The search for devices for all requests of a pod's claims on one node: first fit with backtracking. Pure.
 
-Guarantees: the claims in the pod's order, their requests in order, alternatives in order, devices in the order of the
-pools; the first whole solution is taken. A device that is in use is passed over before anything else is asked of it, so
-the selectors see only devices that come up before the search ends: a selector that fails on a later one does no harm.
+Guarantees: claims are searched in the pod's order, then requests, alternatives and the pools' devices in order; the
+first complete solution is used. A used device is skipped before any other check. So selectors see only devices up to
+the end of the search, and a selector that fails on a later one is harmless.
 
-The unpleasant parts are the real allocator's own: a pod that asks for all devices gets nothing while any pool that
-serves its node is incomplete or invalid, whatever its driver; admin access blocks the device for the pod's other
-requests, tolerates no taint by itself, and takes counters.
+Some results are surprising but match the real allocator. A request for all devices fails while any pool for its node
+is incomplete or invalid, of any driver. Admin access blocks the device for the pod's other requests, tolerates no
+taint by itself, and uses counters.
 
 Source: the allocator of `k8s.io/dynamic-resource-allocation/structured`.
 """
@@ -18,13 +18,13 @@ from decimal import Decimal
 
 from drawbar.mocks.scheduler import capacity, constraints, matching, objects, pools, selectors, usage
 
-# The real scheduler gives up after 10 s; a pure search counts instead.
+# The real scheduler gives up after 10 s; a pure search counts attempts instead.
 ATTEMPTS_LIMIT = 20_000
 RESULTS_LIMIT = 32
 
 
 class AllocationError(Exception):
-    """Something is wrong with a claim, a class or a pool: the real scheduler ends the whole attempt."""
+    """A claim, a class or a pool is faulty; the real scheduler ends the whole attempt."""
 
 
 class TooManyAttempts(Exception):
@@ -33,7 +33,7 @@ class TooManyAttempts(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one claim asks for. `name` is for messages."""
+    """The requests of one claim. `name` is for messages."""
 
     name: str
     devices: objects.ClaimDevices
@@ -44,11 +44,11 @@ class Pick:
     """One chosen device.
 
     Attributes:
-        claim: number of the claim.
-        request: `request`, or `request/alternative`.
-        ask: what was asked for.
+        claim: the number of the claim.
+        request: the request's name, `request` or `request/alternative`.
+        ask: the request.
         candidate: the device.
-        taken: the amounts taken of a device that is shared; None where it is taken whole.
+        taken: the amounts of a shared device; None for a whole device.
     """
 
     claim: int
@@ -63,13 +63,13 @@ class Way:
     """One way to fulfil a request.
 
     Attributes:
-        claim: number of the claim.
-        name: `request`, or `request/alternative`.
-        ask: what is asked for.
+        claim: the number of the claim.
+        name: the request's name, `request` or `request/alternative`.
+        ask: the request.
         expressions: the selectors of class and request.
-        count: how many devices it takes.
-        choices: where they may come from; with `everything` exactly those.
-        everything: all devices are asked for.
+        count: the number of devices.
+        choices: the possible devices; with `everything` all of them.
+        everything: true for a request of all devices.
     """
 
     claim: int
@@ -106,7 +106,7 @@ class Search:
         }
         self._attempts = 0
         self._line = tuple(candidate for pool in self._supply if pool.usable for candidate in pool.candidates)
-        # What is taken whole serves only requests for all devices and requests with admin access.
+        # Devices in whole use are only for requests for all devices and requests with admin access.
         self._free = tuple(candidate for candidate in self._line if candidate.id not in used.whole)
         self._steps = [
             self._ways(number, request)
@@ -115,10 +115,10 @@ class Search:
         ]
 
     def run(self) -> Picks | None:
-        """The first solution, or None.
+        """Return the first solution, or None.
 
         Raises:
-            AllocationError: the pod cannot be helped by another node.
+            AllocationError: no other node can help the pod.
             TooManyAttempts: the search was given up.
         """
         self._check_sizes()
@@ -150,7 +150,7 @@ class Search:
         return None
 
     def _pick(self, way: Way, candidate: pools.Candidate, picks: Picks) -> Pick | None:
-        """The device for the request, if it can have it besides what is picked."""
+        """Return the device for the request, if it is possible in addition to the picks, or None."""
         self._attempts += 1
         if self._attempts > ATTEMPTS_LIMIT:
             raise TooManyAttempts
@@ -196,7 +196,7 @@ class Search:
 
     def _counters_suffice(self, candidate: pools.Candidate, picks: Picks, *, shared: bool) -> bool:
         if not candidate.counters or shared or candidate.id in self._used.shared:
-            # Whoever shares a device takes nothing more of its counters than the first one.
+            # Only the first share of a device uses its counters.
             return True
         pool = candidate.id[:2]
         left = self._left["/".join(pool)]
@@ -280,7 +280,7 @@ class Search:
 
 
 def _counters_left(pool: pools.PoolSupply, used: usage.Usage) -> dict[pools.CounterName, Decimal]:
-    """What allocated devices leave of the pool's counters, those on other nodes included. May be negative."""
+    """Return the pool's counters left by allocated devices, including those on other nodes. They may be negative."""
     left = dict(pool.counters)
     for candidate in pool.candidates:
         if candidate.counters and used.touches(candidate.id):

@@ -1,10 +1,10 @@
-"""CEL selectors over devices, with the functions Kubernetes adds.
+"""CEL selectors over devices, with Kubernetes' additional functions.
 
-A device is `device.driver`, `device.allowMultipleAllocations`, `device.attributes["domain"].name` and
-`device.capacity["domain"].name`; an attribute without a domain belongs to the driver's own. Quantities become numbers
-and versions stay strings, and the comparing functions look at which of the two they got. Not emulated: cost limits,
-type checking ahead of evaluation, `cel.bind`, optional syntax, and the string library beyond `lowerAscii` and
-`upperAscii`.
+A device has `device.driver`, `device.allowMultipleAllocations`, `device.attributes["domain"].name` and
+`device.capacity["domain"].name`. An attribute without a domain belongs to the driver's domain. Quantities become
+numbers and versions stay strings; the comparing functions distinguish them by type. Limits: no cost limits, no type
+checks before evaluation, no `cel.bind`, no optional syntax, and only `lowerAscii` and `upperAscii` of the string
+library.
 
 Source: Kubernetes documentation, "Common Expression Language in Kubernetes"; ResourceSlice API reference.
 """
@@ -23,14 +23,14 @@ _SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.
 
 
 class SelectorError(Exception):
-    """An expression does not compile, fails on a device, or yields no boolean."""
+    """An expression does not compile, fails on a device, or yields another type than a boolean."""
 
 
 def matches(expression: str, driver: str, device: objects.Device) -> bool:
-    """Whether the device meets the expression.
+    """Return true if the device meets the expression.
 
     Raises:
-        SelectorError: with the expression's own fault; in Kubernetes, too, this fails the whole attempt.
+        SelectorError: the expression is faulty; as in Kubernetes, this fails the whole attempt.
     """
     context = cel.Context()
     context.add_variable("device", _variables(expression, driver, device))
@@ -48,10 +48,10 @@ def matches(expression: str, driver: str, device: objects.Device) -> bool:
 
 
 def quantity(text: str) -> int | float:
-    """The number that a `resource.Quantity` such as `80Gi`, `1.5` or `100m` stands for.
+    """Return the number of a `resource.Quantity` such as `80Gi`, `1.5` or `100m`.
 
     Raises:
-        ValueError: it is no quantity.
+        ValueError: the text is not a quantity.
     """
     value = quantities.parse(text)
     return int(value) if value == value.to_integral_value() else float(value)
@@ -75,7 +75,7 @@ def _variables(expression: str, driver: str, device: objects.Device) -> dict[str
         domain, _, identifier = name.rpartition("/")
         capacity.setdefault(domain or driver, {})[identifier] = quantity(str(box.get("value", "0")))
     boxes = {"attributes": attributes, "capacity": capacity}
-    # A domain that the device does not have is an empty map, so that has() can be asked about its names.
+    # A domain missing from the device is an empty map, so that has() works on its names.
     for box_name, domain in _DOMAIN.findall(expression):
         boxes[box_name].setdefault(domain, {})
     return {"driver": driver, "allowMultipleAllocations": device.allow_multiple_allocations, **boxes}

@@ -1,9 +1,9 @@
-"""The scheduler double at work: one scheduling cycle at a time, any number of pods in their binding cycles.
+"""The scheduler double: one scheduling cycle at a time, with any number of pods in their binding cycles.
 
-Not emulated: resources other than devices and those that a DeviceClass backs (`extended`), priorities and preemption,
-pod (anti-)affinity, topology spread, volumes, pod groups, extenders, more profiles than one, and the hints that let a
-real scheduler skip hopeless wake-ups. Pods are spread: the node with the fewest pods comes first. An allocated claim is
-open to further pods even when its device is tainted.
+Limits: no resources other than devices and those of a DeviceClass (`extended`), no priorities and preemption, pod
+(anti-)affinity, topology spread, volumes, pod groups, extenders, further profiles, or hints to skip hopeless wake-ups.
+Pods are spread: the node with the fewest pods comes first. An allocated claim is open to further pods even if its
+device is tainted.
 """
 
 import asyncio
@@ -44,12 +44,12 @@ T = TypeVar("T", bound=mirror.Item)
 
 
 def utc_now() -> datetime.datetime:
-    """The time of day, in UTC."""
+    """Return the time of day in UTC."""
     return datetime.datetime.now(datetime.UTC)
 
 
 class Scheduler:
-    """Assigns pods to nodes. Make it with `serving`."""
+    """A scheduler that assigns pods to nodes. Make it with `serving`."""
 
     def __init__(
         self, api: client.Client, times: settings.Settings, clock: Callable[[], datetime.datetime]
@@ -60,10 +60,10 @@ class Scheduler:
         self._reporter = reports.Reporter(api, component=pods.COMPONENT, clock=clock)
         self._queue: workers.WorkQueue[documents.Key] = workers.WorkQueue()
         self._attempts: dict[documents.Key, int] = {}
-        # Pods that wait for a change, with the loop time before which they are not tried again.
+        # Pods that wait for a change, with the earliest time of the next attempt in the loop's time.
         self._parked: dict[documents.Key, float] = {}
         self._binding: dict[documents.Key, plan.Placement] = {}
-        # Uids of bound pods, until the watch shows their node: otherwise they would be scheduled again.
+        # Uids of bound pods until the watch shows their node, so that they are not scheduled again.
         self._bound: dict[documents.Key, str] = {}
         self._ledger = ledger.Ledger()
         self._views: dict[str, matching.Node] = {}
@@ -80,7 +80,7 @@ class Scheduler:
         )
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Works until cancelled; sets `ready` when the first lists are in."""
+        """Work until cancelled; set `ready` when the first lists are in."""
         self._from_incomplete = self._binder.before_1_36 = await discovery.is_before_1_36(self._api)
         rules = await discovery.rules_for_scheduling(self._api)
         copies: list[mirror.Mirror[Any]] = [
@@ -142,7 +142,7 @@ class Scheduler:
             case plan.Deallocate():
                 await self._binder.deallocate(decision.claim)
                 await self._fail(pod, decision.reason)
-                # An idle scheduler takes the pod up again at once, back-off or not.
+                # An idle scheduler tries the pod again at once, regardless of its back-off.
                 self._parked.pop(pod.key, None)
                 self._queue.add(pod.key)
             case plan.Unschedulable():
@@ -161,7 +161,7 @@ class Scheduler:
         except binding.PodGone:
             log.info("pod went away while it waited for its devices", extra={"pod": pod.full_name})
             self._end_binding(pod.key)
-            # Another one of its name may have come meanwhile.
+            # Another pod of its name may exist now.
             self._queue.add(pod.key)
         except binding.BindingFailed as error:
             self._end_binding(pod.key)
@@ -179,7 +179,7 @@ class Scheduler:
             self._something_changed(None, None)
 
     async def _delete_stale(self, pod: documents.Document) -> bool:
-        """Delete the claim for extended resources of an earlier cycle; whether there was one."""
+        """Delete the claim for extended resources of an earlier cycle; return true if there was one."""
         stale = next((claim for claim in self._claims if extended.is_for(claim, pod)), None)
         if stale is not None:
             await self._binder.delete(stale)
@@ -212,7 +212,7 @@ class Scheduler:
             self._ledger.end(placement)
 
     async def _fail(self, pod: documents.Document, reason: str, *, retry: bool = False) -> None:
-        """Parks the pod until something changes, or with `retry` until its back-off is over."""
+        """Park the pod until a change, or with `retry` until its back-off is over."""
         attempts = self._attempts.get(pod.key, 0) + 1
         self._attempts[pod.key] = attempts
         pause = self._times.backoff_seconds(attempts)
@@ -267,7 +267,7 @@ class Scheduler:
         return mirror.Mirror(self._api, kind, into=into, changed=changed)
 
     def _something_changed(self, _old: object, _new: object) -> None:
-        """Lets parked pods try again, none before its back-off is over."""
+        """Let parked pods try again, each after its back-off."""
         now = asyncio.get_running_loop().time()
         for key, earliest in self._parked.items():
             self._queue.add_after(key, earliest - now)
@@ -283,7 +283,7 @@ class Scheduler:
         before = self._views.pop(node.metadata.name, None)
         if new is not None:
             self._views[new.metadata.name] = nodes.view(new)
-        # A node's heartbeat is no news.
+        # A node's heartbeat does not matter.
         if before != self._views.get(node.metadata.name):
             self._something_changed(old, new)
 
@@ -314,9 +314,9 @@ async def serving(
     *,
     clock: Callable[[], datetime.datetime] = utc_now,
 ) -> AsyncIterator[None]:
-    """A scheduler at work for as long as the block lasts; entered once its first lists are in.
+    """Run a scheduler until the block ends; its first lists are in on entry.
 
-    It is the one of the API server's release: with classic DRA, it negotiates with the drivers.
+    It is the scheduler of the API server's release: with classic DRA, it negotiates with the drivers.
     """
     async with client.connecting(connection) as api, asyncio.TaskGroup() as group:
         ready = asyncio.Event()

@@ -7,14 +7,14 @@ from drawbar.driver import backoff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How long things take.
+    """The times of the scheduler double.
 
     Attributes:
-        poll_seconds: pause between two looks at the binding conditions; the first look is at once.
-        binding_timeout_seconds: after this long, counted from the allocation, a pod no longer waits for them.
+        poll_seconds: pause between two checks of the binding conditions; the first check is at once.
+        binding_timeout_seconds: time limit of a pod's wait for them, from the allocation.
         backoff_first_seconds: pause after a pod's first failed attempt; doubles with every further one.
         backoff_max_seconds: the longest such pause.
-        seed: of the choices that are left to chance, which there are in classic DRA alone; None for others each time.
+        seed: seed of the random choices, only in classic DRA; None for different ones each time.
     """
 
     poll_seconds: float = 5.0
@@ -24,5 +24,5 @@ class Settings:
     seed: int | None = None
 
     def backoff_seconds(self, attempts: int) -> float:
-        """The pause after that many failed attempts (at least one)."""
+        """Return the pause after this number of failed attempts (at least one), in seconds."""
         return backoff.longest(attempts, self.backoff_first_seconds, self.backoff_max_seconds)

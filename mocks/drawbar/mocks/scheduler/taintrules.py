@@ -1,9 +1,10 @@
-"""DeviceTaintRules: the taints that an administrator puts on devices of any driver. Pure.
+"""DeviceTaintRules: an administrator's taints on devices of any driver. Pure.
 
-A rule's selector names driver, pool and device, each of them or none; the empty selector `{}` means every device of the
-cluster, and no selector at all means none. The scheduler sees a rule's taint as if the driver had published it.
+A rule's selector names driver, pool and device, each optionally. The empty selector `{}` selects every device of the
+cluster; a missing selector selects none. For the scheduler a rule's taint is the same as a driver's own.
 
-Source: API reference, `resource.k8s.io` DeviceTaintRule; resource slice tracker of `k8s.io/dynamic-resource-allocation`.
+Source: API reference, `resource.k8s.io` DeviceTaintRule; resource slice tracker of
+`k8s.io/dynamic-resource-allocation`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ from drawbar.mocks.scheduler import objects
 
 
 class DeviceSelector(meta.Struct, frozen=True):
-    """Which devices; what is not given does not matter."""
+    """A selection of devices; absent fields match all."""
 
     driver: str | None = None
     pool: str | None = None
@@ -24,20 +25,20 @@ class DeviceSelector(meta.Struct, frozen=True):
 
 
 class RuleSpec(meta.Struct, frozen=True):
-    """Content of a rule."""
+    """The content of a rule."""
 
     taint: objects.Taint
     device_selector: DeviceSelector | None = None
 
 
 class RuleCondition(meta.Condition, frozen=True):
-    """A condition and the generation of the rule it is about."""
+    """A condition, with the rule's observed generation."""
 
     observed_generation: int = 0
 
 
 class RuleStatus(meta.Struct, frozen=True):
-    """What the eviction controller says of a rule."""
+    """The eviction controller's status of a rule."""
 
     conditions: tuple[RuleCondition, ...] = ()
 
@@ -51,7 +52,7 @@ class Rule(meta.Struct, frozen=True):
 
 
 def selects(rule: Rule, device: documents.DeviceID) -> bool:
-    """Whether the rule is about the device."""
+    """Return true if the rule selects the device."""
     selector = rule.spec.device_selector
     if selector is None:
         return False
@@ -60,7 +61,7 @@ def selects(rule: Rule, device: documents.DeviceID) -> bool:
 
 
 def tainted(slices: Iterable[objects.Slice], rules: Sequence[Rule]) -> list[objects.Slice]:
-    """The slices with the taints of the rules beside those of the drivers, rules by name."""
+    """Return the slices with the rules' taints after the drivers' own, rules sorted by name."""
     ordered = sorted(rules, key=lambda rule: rule.metadata.name)
     return [_tainted(item, ordered) for item in slices]
 

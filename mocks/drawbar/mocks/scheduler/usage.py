@@ -1,7 +1,7 @@
-"""What the allocations of all claims take of the devices. Pure.
+"""The usage of devices by the allocations of all claims. Pure.
 
-A device is either taken whole, or shared: then each allocation has a share ID and an amount of every capacity. Admin
-access takes nothing from anybody. A share whose amount cannot be read takes the device whole.
+A device is used as a whole, or shared. A shared allocation has a share ID and an amount of every capacity. Admin
+access uses nothing. A share with an invalid amount uses the whole device.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from drawbar.mocks.scheduler import capacity, objects
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What one allocated device takes. `amounts` is None where it takes the device whole."""
+    """The usage of one allocated device. `amounts` is None for a whole device."""
 
     device: documents.DeviceID
     amounts: Mapping[str, Decimal] | None = None
@@ -26,20 +26,20 @@ class Usage:
     """The sum.
 
     Attributes:
-        whole: devices that no other claim can have.
-        shared: the amounts taken of devices that are shared.
+        whole: the devices in whole use, closed to other claims.
+        shared: the used amounts of shared devices.
     """
 
     whole: frozenset[documents.DeviceID] = frozenset()
     shared: Mapping[documents.DeviceID, Mapping[str, Decimal]] = field(default_factory=dict)
 
     def touches(self, device: documents.DeviceID) -> bool:
-        """Whether anybody has anything of the device."""
+        """Return true if any part of the device is used."""
         return device in self.whole or device in self.shared
 
 
 def of_claim(claim: documents.Document) -> tuple[Use, ...]:
-    """What a stored allocation takes."""
+    """Return the usage of a stored allocation."""
     return tuple(
         Use(
             device=(result["driver"], result["pool"], result["device"]),
@@ -51,7 +51,7 @@ def of_claim(claim: documents.Document) -> tuple[Use, ...]:
 
 
 def of_allocation(allocation: objects.Allocation) -> tuple[Use, ...]:
-    """What an allocation under way takes."""
+    """Return the usage of an allocation in progress."""
     return tuple(
         Use(
             device=(result.driver, result.pool, result.device),
@@ -63,7 +63,7 @@ def of_allocation(allocation: objects.Allocation) -> tuple[Use, ...]:
 
 
 def total(uses: Iterable[Use]) -> Usage:
-    """The sum of all uses."""
+    """Return the sum of all uses."""
     whole: set[documents.DeviceID] = set()
     shared: dict[documents.DeviceID, Mapping[str, Decimal]] = {}
     for use in uses:
@@ -75,7 +75,7 @@ def total(uses: Iterable[Use]) -> Usage:
 
 
 class Tally:
-    """The sum of uses that come and go, each under the name of who has it."""
+    """A sum of changing uses, by owner."""
 
     def __init__(self) -> None:
         self._uses: dict[str, tuple[Use, ...]] = {}
@@ -84,7 +84,7 @@ class Tally:
         self._total: Usage | None = Usage()
 
     def put(self, owner: str, uses: tuple[Use, ...]) -> None:
-        """What the owner has from now on; nothing, if that is empty."""
+        """Replace the uses of an owner; an empty tuple removes them."""
         before = self._uses.pop(owner, ())
         if before == uses:
             self._uses |= {owner: uses} if uses else {}
@@ -98,7 +98,7 @@ class Tally:
             self._count(owner, use, 1)
 
     def total(self) -> Usage:
-        """The sum of what all have."""
+        """Return the sum of all uses."""
         if self._total is None:
             shared = (
                 use

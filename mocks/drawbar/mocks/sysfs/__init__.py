@@ -1,4 +1,4 @@
-"""A mocked /sys: a host with hot-plug slots that cards are put into and taken out of, with uevents."""
+"""A mocked /sys: a host with hot-plug slots for cards, with uevents."""
 
 from drawbar.mocks.sysfs.aer import Severity
 from drawbar.mocks.sysfs.device import MockDevice

@@ -1,8 +1,8 @@
 """The kernel's counters of PCI Express errors (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats).
 
-Three files a function, one line a kind of error, `<name> <count>`, and a total at the end; the names are the short
-ones that Linux 6.1 was recorded to write. A root port has three more files, which count the messages that it got
-from everything below it. Counters only grow; they begin at zero when the device appears.
+A function has three files, with one line `<name> <count>` for each kind of error and a total at the end. The names are
+the short ones recorded on Linux 6.1. A root port has three more files; they count the messages received from
+everything below it. Counters only grow; they begin at zero when the device appears.
 """
 
 import enum
@@ -34,7 +34,7 @@ _UNCORRECTABLE = (
 
 
 class Severity(enum.StrEnum):
-    """How bad an error is; the value is the file's suffix."""
+    """The severity of an error; the value is the file's suffix."""
 
     CORRECTABLE = "correctable"
     NONFATAL = "nonfatal"
@@ -42,17 +42,17 @@ class Severity(enum.StrEnum):
 
     @property
     def file(self) -> str:
-        """The file of a function that counts these errors."""
+        """Return the name of a function's file for these errors."""
         return f"aer_dev_{self.value}"
 
     @property
     def root_port_file(self) -> str:
-        """The file of a root port that counts the messages of these errors."""
+        """Return the name of a root port's file for the messages of these errors."""
         return f"aer_rootport_total_err_{_SHORT[self]}"
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The errors there are, as the file names them."""
+        """Return the names of the errors in the file."""
         return _CORRECTABLE if self is Severity.CORRECTABLE else _UNCORRECTABLE
 
 
@@ -60,7 +60,7 @@ _SHORT = {Severity.CORRECTABLE: "cor", Severity.NONFATAL: "nonfatal", Severity.F
 
 
 def files(*, root_port: bool = False) -> dict[str, Attribute]:
-    """The counters of a device that has had no error."""
+    """Return the counters of a device without errors."""
     counters = {severity.file: readable(_text(severity, {})) for severity in Severity}
     if root_port:
         counters |= {severity.root_port_file: readable("0") for severity in Severity}
@@ -68,12 +68,12 @@ def files(*, root_port: bool = False) -> dict[str, Attribute]:
 
 
 def added(severity: Severity, text: str, counts: Mapping[str, int]) -> Attribute:
-    """The file after these errors.
+    """Return the file's content after these errors.
 
     Args:
-        severity: which of the files it is.
-        text: what it holds now.
-        counts: how many more, by the kind's name in the file.
+        severity: the severity of the errors, and so the file.
+        text: the file's present content.
+        counts: the number of new errors, by the name in the file.
 
     Raises:
         ImpossibleWorld: there is no such error, or a count is negative.

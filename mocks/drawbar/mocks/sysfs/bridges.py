@@ -1,4 +1,4 @@
-"""Host bridges and the ports of root complexes and switches, each a Kobject that leads to a bus."""
+"""Host bridges and the ports of root complexes and switches; each Kobject leads to a bus."""
 
 import enum
 
@@ -15,7 +15,7 @@ _HOST_BRIDGE = Ids(vendor=0x8086, device=0x29C0, class_code=0x060000)
 
 
 class PortKind(enum.Enum):
-    """What a port is to PCI Express; the value is its capabilities register (7.5.3.2), slot bit included."""
+    """The kind of a PCI Express port; the value is its capabilities register (7.5.3.2), slot bit included."""
 
     ROOT = 0x0142
     UPSTREAM = 0x0052
@@ -23,7 +23,7 @@ class PortKind(enum.Enum):
 
 
 def host_bridge(root: str, locality: Locality) -> Kobject:
-    """The host bridge of the root complex whose directory is `root` (`devices/pci0000:00`)."""
+    """Return the host bridge of the root complex whose directory is `root` (`devices/pci0000:00`)."""
     address = root.rpartition("/pci")[2] + ":00.0"
     ids = _HOST_BRIDGE
     config = config_space.host_bridge(vendor=ids.vendor, device=ids.device)
@@ -37,7 +37,7 @@ def host_bridge(root: str, locality: Locality) -> Kobject:
 
 
 def volume_management(path: str, locality: Locality) -> Kobject:
-    """Intel's VMD: an endpoint with a root complex of its own behind it."""
+    """Return Intel's VMD: an endpoint with a root complex of its own behind it."""
     address = path.rpartition("/")[2]
     ids = Ids(vendor=0x8086, device=0x28C0, class_code=0x010400)
     config = config_space.endpoint(
@@ -67,16 +67,16 @@ def port(
     locality: Locality,
     slot: int | None = None,
 ) -> Kobject:
-    """A port.
+    """Return a port.
 
     Args:
         path: its directory below the root of the tree.
-        kind: where in the hierarchy it is.
+        kind: its position in the hierarchy.
         ids: its vendor, device and class ids.
         buses: the bus behind it, and the highest bus number below it.
-        link: its fastest speed in GT/s and its lanes.
-        locality: as its root complex.
-        slot: the number that it and the firmware have for the slot behind it, where they have one.
+        link: its maximum speed in GT/s and its number of lanes.
+        locality: the locality of its root complex.
+        slot: the number of the slot behind it, in the port and the firmware; None without a slot.
     """
     address = path.rpartition("/")[2]
     secondary, subordinate = buses

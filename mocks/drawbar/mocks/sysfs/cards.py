@@ -1,9 +1,9 @@
-"""What appears in sysfs when a card is put in, and in which order.
+"""The sysfs devices of a newly attached card, in their order.
 
-The order is the recorded one: the function, then what its driver makes; `bind` of the function comes
-last, except that an NVMe controller shows its namespaces only after it.
+The order is the recorded one: first the function, then its driver's devices. The function's `bind` comes last, but an
+NVMe controller shows its namespaces only after it.
 
-Not emulated: what hardly anybody reads (hwmon, queue attributes, bdi, nvme-subsystem).
+Limits: rarely read files are missing (hwmon, queue attributes, bdi, nvme-subsystem).
 """
 
 import dataclasses
@@ -20,22 +20,22 @@ from drawbar.mocks.sysfs.places import Place
 from drawbar.mocks.sysfs.steps import Add, Beside, Bind, Change, Step, Write
 
 GUEST_DRIVER = "vfio-pci"
-"""Hands a card to a virtual machine, and shows nothing of it but the card."""
+"""The driver for handing a card to a virtual machine; it makes no devices below the card."""
 _SECTOR_BYTES = 512
 _DEFAULT_NAMESPACE_BYTES = 16 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """Where a card is, and the number that the kernel gives it.
+    """The position of a card, and its number in the kernel.
 
     Attributes:
         place: the slot.
-        bus: the bus that the card is on.
+        bus: the card's bus.
         instance: its number among the devices of its class (nvme<N>, mem<N>, ...).
         endpoint: the number of its CXL port, if it has one.
-        iommu: whether vfio has an IOMMU; None where vfio shows nothing.
-        switch: the card's functions are behind a switch of its own.
+        iommu: true if vfio has an IOMMU; None if vfio shows nothing.
+        switch: true if the card's functions are behind a switch of its own.
     """
 
     place: Place
@@ -47,21 +47,21 @@ class Seat:
 
     @property
     def address(self) -> str:
-        """The card's first function."""
+        """Return the address of the card's first function."""
         return self.path.rpartition("/")[2]
 
     @property
     def path(self) -> str:
-        """That function's directory."""
+        """Return the directory of the card's first function."""
         return self.path_of(0, 0)
 
     def path_of(self, unit: int, function: int, *, ari: bool = False) -> str:
-        """The directory of a function.
+        """Return the directory of a function.
 
         Args:
             unit: the number of its device behind the card's switch; 0 without one.
-            function: its number.
-            ari: all eight bits of it are a number.
+            function: the function's number.
+            ari: true if all eight bits of the address are the function's number.
         """
         parent, bus = self.place.port, self.bus
         if self.switch:
@@ -72,26 +72,26 @@ class Seat:
 
     @property
     def upstream_port(self) -> str:
-        """The directory of the upper port of the card's switch."""
+        """Return the directory of the upstream port of the card's switch."""
         return f"{self.place.port}/{self.place.at(self.bus)}.0"
 
     def downstream_port(self, unit: int) -> str:
-        """The directory of a lower port of the card's switch."""
+        """Return the directory of a downstream port of the card's switch."""
         return f"{self.upstream_port}/{self.place.at(self.bus + 1)[:-2]}{unit:02x}.0"
 
 
 BUSES_OF_SWITCH = 2
-"""The bus of a switch's upper port, and the one inside it."""
+"""The number of buses of a switch: that of its upstream port, and the one inside it."""
 
 
 def steps(seat: Seat, device: MockDevice) -> tuple[Step, ...]:
-    """What happens when `device` is put in and powered, in order."""
+    """Return the steps of attaching `device` with power, in order."""
     card = function(seat, device)
     return (*_switch(seat, device), Add(kobject=card), *made(seat, device), *_further(seat, device))
 
 
 def made(seat: Seat, device: MockDevice) -> tuple[Step, ...]:
-    """What the driver of the card's first function makes, in order; nothing where it has none."""
+    """Return the steps of the first function's driver, in order; empty without a driver."""
     return tuple(_made(function(seat, device), device, seat))
 
 
@@ -107,7 +107,7 @@ def _made(card: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
 
 
 def _switch(seat: Seat, device: MockDevice) -> Iterator[Step]:
-    """The ports of the card's own switch."""
+    """Yield the steps of the ports of the card's own switch."""
     if not device.switch:
         return
     first, last = seat.bus, seat.bus + device.buses - 1
@@ -140,7 +140,7 @@ def _switch(seat: Seat, device: MockDevice) -> Iterator[Step]:
 
 
 def _further(seat: Seat, device: MockDevice) -> Iterator[Step]:
-    """The card's other functions, and what their drivers make."""
+    """Yield the steps of the card's other functions and their drivers."""
     unit, number = 0, 0
     for index, further in enumerate(device.further, start=1):
         unit, number = (unit + 1, 0) if device.switch and not further.beside else (unit, number + 1)
@@ -154,22 +154,22 @@ def _further(seat: Seat, device: MockDevice) -> Iterator[Step]:
 
 
 _FURTHER_APART = 20
-"""Between the numbers of the further functions of two slots, for the names of what their drivers make."""
+"""The distance between two slots' instance numbers for further functions, for the names of their devices."""
 
 
 def running_link(place: Place, device: MockDevice) -> tuple[str, str]:
-    """Speed and width, as the files say them, of the link between a card and its port."""
+    """Return the current speed and width of the link between a card and its port, as in the files."""
     speed, width = fastest_link(place, device)
     return functions.speed_text(speed), str(width)
 
 
 def fastest_link(place: Place, device: MockDevice) -> tuple[float, int]:
-    """What card and port can do both: GT/s and lanes."""
+    """Return the maximum of the link between a card and its port: GT/s and lanes."""
     return min(device.link_speed_gts, place.speed_gts), min(device.link_width, place.width)
 
 
 def function(seat: Seat, device: MockDevice) -> Kobject:
-    """The card's first function."""
+    """Return the card's first function."""
     return _function(seat, device, seat.path)
 
 
@@ -229,7 +229,7 @@ def _sriov_files(device: MockDevice) -> dict[str, Attribute]:
 
 
 def _amd_files(device: MockDevice) -> dict[str, Attribute]:
-    """The files of `amdgpu`: the size of its memory, the numbers of the GPU and of its board."""
+    """Return the files of `amdgpu`: memory size, and the numbers of the GPU and of its board."""
     if device.bound_driver != "amdgpu":
         return {}
     texts = {
@@ -247,7 +247,7 @@ _PARTITION_MODES = {1: "SPX", 2: "DPX", 3: "TPX", 4: "QPX"}
 
 
 def _vital_files(device: MockDevice) -> dict[str, Attribute]:
-    """Vital Product Data, of cards that have a serial number in it."""
+    """Return the Vital Product Data of a card with a serial number in it, else nothing."""
     serial = device.text(Kind.VPD_SERIAL)
     if serial is None:
         return {}
@@ -292,7 +292,7 @@ def _nvme(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
     )
     yield Add(kobject=node)
     yield Bind(kobject=function)
-    # Who it is, the controller is asked after the driver has bound; before that the kernel prints no text's words.
+    # The kernel reads the identity after the driver has bound; before that the files show "(efault)".
     yield Write(folder=node.path, files=identity, undone=identity)
     yield Change(kobject=node, variable=("NVME_EVENT", "connected"))
     sectors = (device.memory_bytes or _DEFAULT_NAMESPACE_BYTES) // _SECTOR_BYTES
@@ -309,7 +309,7 @@ def _nvme(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
         f"{controller}n1",
         "block",
         numbers=(259, instance),
-        # The kernel counts disks from boot on (since Linux 5.15); here each place has its number.
+        # The kernel counts disks from boot on (since Linux 5.15); here the number is the instance's, so it repeats.
         uevent={"DEVTYPE": "disk", "DISKSEQ": str(instance + 1)},
         files=namespace_files,
     )
@@ -318,7 +318,7 @@ def _nvme(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
 
 
 def _namespace_names(device: MockDevice) -> dict[str, Attribute]:
-    """The files that name a namespace worldwide, as `nvme` prints them."""
+    """Return the files with a namespace's worldwide names, in the format of `nvme`."""
     eui, nguid = device.text(Kind.EUI64), device.text(Kind.NGUID)
     texts = {
         "eui": bytes.fromhex(eui).hex(" ") if eui else None,
@@ -365,12 +365,12 @@ def _cxl_memory(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[S
 
 
 def endpoint_decoder(seat: Seat) -> str:
-    """The directory of a memory card's decoder."""
+    """Return the directory of a memory card's decoder."""
     return f"{seat.place.cxl_port}/endpoint{seat.endpoint}/decoder{seat.endpoint}.0"
 
 
 def information(address: str, device: MockDevice) -> Beside | None:
-    """The file of NVIDIA's driver about a GPU; None for a GPU of which neither UUID nor number is given."""
+    """Return the file of NVIDIA's driver about a GPU; None for a GPU without UUID and minor number."""
     own = device.text(Kind.GPU_UUID)
     if own is None and device.minor is None:
         return None
@@ -385,7 +385,7 @@ def information(address: str, device: MockDevice) -> Beside | None:
 def _gpu(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
     yield from _drm(function, seat.instance)
     for number in range(device.partitions - 1):
-        # Partitions are counted over all GPUs of a host (drivers/gpu/drm/amd/amdxcp).
+        # The kernel numbers partitions across all GPUs of a host (drivers/gpu/drm/amd/amdxcp).
         instance = _PARTITIONS_APART * (seat.instance + 1) + number
         partition = Kobject(
             path=f"devices/platform/amdgpu_xcp.{instance}",
@@ -464,7 +464,7 @@ def _nic(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
         own = dataclasses.replace(own, files={**own.files, **switch, "phys_port_name": readable("p0")})
     yield Add(kobject=own)
     for number in range(device.representors):
-        # In switchdev mode each port of a virtual function has one below the physical function.
+        # In switchdev mode each virtual function's port has a representor below the physical function.
         shown = interface(function, seat.instance, number)
         name = f"{own.name}r{number}"
         yield Add(
@@ -481,8 +481,8 @@ def _nic(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
 def interface(
     function: Kobject, instance: int, virtual: int | None = None, permanent: str | None = None
 ) -> Kobject:
-    """The network interface of a card with its own address, or of its virtual function of that number."""
-    # Interface 1 is lo; the virtual functions' come after those of all cards.
+    """Return the network interface of a card, or of its virtual function `virtual`."""
+    # Interface 1 is lo; virtual functions get numbers after all cards.
     name, index = f"eth{instance}", instance + 2
     if virtual is not None:
         name, index = f"{name}v{virtual}", (instance + 1) * _INTERFACES_APART + virtual
@@ -516,7 +516,7 @@ def _node(
     uevent: dict[str, str] | None = None,
     files: dict[str, Attribute] | None = None,
 ) -> Kobject:
-    """A device of a class, with a node in /dev, directly or in a class folder below its parent."""
+    """Return a device of a class with a node in /dev; it lies directly below its parent or in a class folder there."""
     major, minor = numbers
     return Kobject(
         path=f"{parent.path}/{name}",

@@ -1,4 +1,4 @@
-"""`drawbar mock sysfs`: writes a ready-made /sys, or a recorded one, and ends, or stays to react to what is written."""
+"""`drawbar mock sysfs`: write a ready-made or recorded /sys tree; with `--react`, stay and react to writes."""
 
 import argparse
 import asyncio
@@ -14,12 +14,12 @@ _RECORDINGS = (".json", ".json.gz")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this command's arguments."""
+    """Add this command's arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "tree",
         metavar="TREE",
-        help="one of the trees below, or a recording: a folder that `drawbar discover --record` wrote, or one snapshot "
+        help="one of the trees below, or a recording: a folder from `drawbar discover --record`, or one snapshot "
         "(FILE.json or FILE.json.gz)",
     )
     parser.add_argument(
@@ -27,18 +27,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="DIR",
-        help="where to write it; must be empty or not exist",
+        help="the folder to write to; it must be empty or not exist",
     )
     parser.add_argument(
         "--uevents",
         type=Path,
         metavar="SOCKET",
-        help="the datagram socket to which later changes of the tree send uevents; at most 107 bytes",
+        help="the datagram socket for uevents of later changes; at most 107 bytes",
     )
     parser.add_argument(
         "--react",
         action="store_true",
-        help="stay until Ctrl-C, and do what is written into the tree's files: power, unbind, remove, sriov_numvfs, ...",
+        help="stay until Ctrl-C, and react to writes to the tree's files: power, unbind, remove, sriov_numvfs, ...",
     )
     lines = [f"  {name:12} {node.summary}" for name, node in nodes.NODES.items()]
     parser.epilog = "\n".join(
@@ -46,18 +46,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "trees:",
             *lines,
             "",
-            "A ready-made tree can be changed by drawbar.mocks.sysfs.SysfsTree.open(DIR), from any process: cards come",
-            "and go, links degrade, errors count. A recorded one is only files.",
+            "Any process can change a ready-made tree by drawbar.mocks.sysfs.SysfsTree.open(DIR): attach and detach cards,",
+            "degrade links, count errors. A recorded tree never changes.",
         )
     )
 
 
 async def serve(args: argparse.Namespace) -> int:
-    """Writes the tree; one line of JSON on stdout says where it is. With `--react` it serves until cancelled.
+    """Write the tree; print one line of JSON with its path. With `--react`, serve until cancelled.
 
     Raises:
-        ImpossibleWorld: there is no such tree, or it cannot be there.
-        errors.UsageError: the directory cannot be written or the recording not be read.
+        ImpossibleWorld: there is no such tree, or it cannot be made at that path.
+        errors.UsageError: the directory is not writable, or the recording is unreadable.
     """
     try:
         await asyncio.to_thread(_write, args)

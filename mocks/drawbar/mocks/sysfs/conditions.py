@@ -1,6 +1,6 @@
-"""What happens to a card while it is in: errors that are counted, a link that gets worse, a card that is pulled.
+"""The conditions of an attached card: counted errors, a degraded link, a pulled card.
 
-The kernel sends no event for any of it.
+The kernel sends no event for any of them.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from drawbar.mocks.sysfs.kobjects import readable
 
 
 def set_link(root: Path, seat: cards.Seat, speed_gts: float, width: int) -> None:
-    """Both ends of the link say how it runs now, and so does the slot."""
+    """Set the current speed and width of the link, at both ends and in the slot."""
     speed = readable(functions.speed_text(speed_gts))
     for end in (seat.place.port, seat.path):
         kobjects.write(root / end / "current_link_speed", speed)
@@ -24,10 +24,10 @@ def set_link(root: Path, seat: cards.Seat, speed_gts: float, width: int) -> None
 def add_errors(
     root: Path, seat: cards.Seat, severity: Severity, counts: Mapping[str, int], *, at_port: bool
 ) -> None:
-    """Raise the counters of the function that saw the errors, and those of the root port that received the message.
+    """Raise the counters of the reporting function, and those of the root port that received the message.
 
     Raises:
-        ImpossibleWorld: there are no such errors.
+        ImpossibleWorld: there are no errors of these names.
     """
     reporter = root / (seat.place.port if at_port else seat.path) / severity.file
     kobjects.write(reporter, aer.added(severity, reporter.read_text(), counts))
@@ -36,7 +36,7 @@ def add_errors(
 
 
 def stack_interface(change: Hotplug, occupant: states.Occupant, seat: cards.Seat, name: str) -> None:
-    """An interface of the host stands on that of a card; both have a link to the other one (net/core/dev.c).
+    """Stack a virtual interface of the host on that of a card; both get a link to the other (net/core/dev.c).
 
     Raises:
         ImpossibleWorld: the card shows no interface.
@@ -62,7 +62,7 @@ def stack_interface(change: Hotplug, occupant: states.Occupant, seat: cards.Seat
 
 
 def lose(root: Path, seat: cards.Seat) -> None:
-    """The card no longer answers: its configuration space reads as ones, and the slot is empty."""
+    """Make the card unresponsive: its configuration space reads as ones, and the slot shows no adapter."""
     config = root / seat.path / "config"
     if config.exists():
         kobjects.write(config, kobjects.Attribute(content=b"\xff" * config_space.SPACE_BYTES, mode=0o644))

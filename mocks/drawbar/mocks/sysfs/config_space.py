@@ -14,7 +14,9 @@ _COMMAND_MEMORY_AND_MASTER = 0x06
 _PCI_EXPRESS = 0x10
 _ENDPOINT = 0x0002
 _SLOT_CAPABILITIES = 0x14
-_HOT_PLUG = 0x7B  # button, power controller, indicators, surprise, hot-plug capable: what QEMU's ports were recorded to say
+_HOT_PLUG = (
+    0x7B  # button, power controller, indicators, surprise, hot-plug capable: as recorded on QEMU's ports
+)
 _DSN_HEADER = 0x0003 | 1 << 16  # capability 3, version 1, last in the list
 
 
@@ -27,7 +29,10 @@ def endpoint(
     serial_number: int | None,
     bars: Mapping[int, int] | None = None,
 ) -> bytes:
-    """Configuration space of a card's only function; `bars` are the 64-bit registers by the number of their first half."""
+    """Return the configuration space of a card's function.
+
+    `bars` are 64-bit registers by the number of their first half.
+    """
     space = _header(vendor, device, class_code, header_type=0)
     for number, register in (bars or {}).items():
         struct.pack_into("<Q", space, 0x10 + 4 * number, register)
@@ -41,13 +46,13 @@ def endpoint(
 def bridge(
     *, vendor: int, device: int, capability: int, buses: tuple[int, int, int], slot: int | None = None
 ) -> bytes:
-    """Configuration space of a port.
+    """Return the configuration space of a port.
 
     Args:
-        vendor: of its IDs.
-        device: of its IDs.
-        capability: its PCI Express register.
-        buses: those before and behind it.
+        vendor: its vendor id.
+        device: its device id.
+        capability: its PCI Express capabilities register.
+        buses: its primary, secondary and subordinate bus numbers.
         slot: the physical slot number in its Slot Capabilities (7.5.3.9).
     """
     space = _header(vendor, device, 0x060400, header_type=1)
@@ -59,7 +64,7 @@ def bridge(
 
 
 def host_bridge(*, vendor: int, device: int) -> bytes:
-    """Configuration space of a host bridge."""
+    """Return the configuration space of a host bridge."""
     return bytes(_header(vendor, device, 0x060000, header_type=0))
 
 

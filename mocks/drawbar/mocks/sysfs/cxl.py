@@ -1,6 +1,6 @@
-"""What a host shows on its CXL bus without any card: the platform device, ports and the decoders above endpoints.
+"""The CXL bus of a host without cards: the platform device, the ports and the decoders above endpoints.
 
-Formats, modes and links follow the recording; ports of a CXL switch, which no recording has, follow
+Formats, modes and links follow the recording. No recording has the ports of a CXL switch; they follow
 Documentation/ABI/testing/sysfs-bus-cxl.
 """
 
@@ -17,7 +17,7 @@ ROOT_DECODER = f"{ROOT}/decoder0.0"
 WINDOW_START = 0x2_D000_0000
 WINDOW_BYTES = 1 << 40
 VOLATILE_REGIONS = (6, 3)
-"""The Linux that first made regions of volatile memory, and said of each region which it is (`mode`)."""
+"""The first Linux with regions of volatile memory, and with the attribute `mode` of regions."""
 _ACPI = "devices/LNXSYSTM:00/LNXSYBUS:00"
 _ACPI_HOST_BRIDGE = f"{_ACPI}/ACPI0016:00"
 _ROOT_KIND, _PORT_KIND, _DECODER_KIND = 4, 3, 0
@@ -29,8 +29,8 @@ class Port:
 
     Attributes:
         path: its directory.
-        uport: the directory of what it is on the side of the host.
-        dports: by number, the directories of the PCI ports below it.
+        uport: the directory of its device on the host's side.
+        dports: the directories of the PCI ports below it, by number.
     """
 
     path: str
@@ -39,20 +39,20 @@ class Port:
 
     @property
     def decoder(self) -> str:
-        """The directory of its only decoder."""
+        """Return the directory of its only decoder."""
         number = self.path.rpartition("/port")[2]
         return f"{self.path}/decoder{number}.0"
 
 
 def host_bridge_port(dports: Mapping[int, str]) -> Port:
-    """The port of the only CXL host bridge."""
+    """Return the port of the only CXL host bridge."""
     return Port(path=HOST_BRIDGE_PORT, uport=_ACPI_HOST_BRIDGE, dports=dports)
 
 
 def objects(
     *, uid: int, ports: tuple[Port, ...], linux: tuple[int, int] = VOLATILE_REGIONS
 ) -> Iterator[Kobject]:
-    """The ACPI companions, the platform device, the root and its ports; `uid` is the host bridge's number."""
+    """Yield the ACPI companions, the platform device, the root and its ports; `uid` is the host bridge's number."""
     makes = ("pmem", "ram") if linux >= VOLATILE_REGIONS else ("pmem",)
     for name in ("ACPI0016:00", "ACPI0017:00"):
         yield _acpi(name)
@@ -102,7 +102,7 @@ def switch_decoder_files(
     region: str = "",
     granularity: int = 256,
 ) -> dict[str, kobjects.Attribute]:
-    """The attributes of a decoder between the root and the endpoints; without a size it is not in use."""
+    """Return the attributes of a decoder between the root and the endpoints; without a size it is unused."""
     return {
         **decoder_files(start=start, size=size, ways=ways, granularity=granularity),
         "region": readable(region),
@@ -120,7 +120,7 @@ def endpoint_decoder_files(
     mode: str = "none",
     granularity: int = 256,
 ) -> dict[str, kobjects.Attribute]:
-    """The attributes of an endpoint's decoder; without a size it is not in use."""
+    """Return the attributes of an endpoint's decoder; without a size it is unused."""
     used = size // ways
     return {
         **decoder_files(start=start, size=size, ways=ways, granularity=granularity),
@@ -135,7 +135,7 @@ def endpoint_decoder_files(
 def decoder_files(
     *, start: int, size: int, ways: int = 1, granularity: int = 256
 ) -> dict[str, kobjects.Attribute]:
-    """The attributes that every CXL decoder has."""
+    """Return the common attributes of all CXL decoders."""
     return {
         "interleave_granularity": readable(str(granularity)),
         "interleave_ways": readable(str(ways)),
@@ -146,7 +146,7 @@ def decoder_files(
 
 
 def start_file(address: int) -> kobjects.Attribute:
-    """Where a decoder's range begins, which root alone may read."""
+    """Return the file with the start of a decoder's range; only root may read it."""
     return kobjects.Attribute(content=f"{address:#x}\n".encode(), mode=0o400)
 
 
@@ -160,7 +160,7 @@ def device(
     links: dict[str, str] | None = None,
     driver: str | None = None,
 ) -> Kobject:
-    """A device on the CXL bus; `kind` is the number in its module alias (drivers/cxl/cxl.h)."""
+    """Return a device on the CXL bus; `kind` is the number in its module alias (drivers/cxl/cxl.h)."""
     described = devtype != "cxl_memdev"  # a memdev is a character device and has `dev` in place of these two
     return Kobject(
         path=path,

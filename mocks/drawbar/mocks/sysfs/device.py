@@ -1,4 +1,4 @@
-"""What can be put into a slot of a mocked host."""
+"""The cards for the slots of a mocked host."""
 
 import dataclasses
 import functools
@@ -37,12 +37,12 @@ USUAL_LANES = {
     DeviceClass.NIC: 16,
     DeviceClass.OTHER: 1,
 }
-"""How wide the link of a real card usually is; QEMU's, like a `MockDevice` without that setting, have one lane."""
+"""The usual number of lanes of a real card. QEMU's cards, and a `MockDevice` by default, have one."""
 _REGISTER_BYTES = 64 << 10
 _MAPPED = (DeviceClass.GPU, DeviceClass.ACCELERATOR)
 _MAPPED_BYTES = 256 << 20
 MOST_VFS = 255
-"""All on the card's own bus, one routing id after the other (PCI Express Base Specification, 9.2.1.2)."""
+"""The limit with all on the card's own bus, at consecutive routing ids (PCI Express Base Specification, 9.2.1.2)."""
 _DRIVERS_BY_VENDOR = {
     (DeviceClass.GPU, 0x10DE): "nvidia",
     (DeviceClass.GPU, 0x8086): "xe",
@@ -53,38 +53,38 @@ _DRIVERS_BY_VENDOR = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MockDevice:
-    """A card with one function or more, and virtual functions if it can have them.
+    """A card with one or more functions, and optional virtual functions.
 
     Attributes:
-        device_class: decides class code, default driver and what appears below the function.
-        vendor: PCI vendor id. A kernel knows an FPGA only by its vendor (0x10ee Xilinx, 0x1172 Altera).
-        device: PCI device id.
-        serial: what its maker printed on it: for NVMe the controller's text of at most 20 bytes; for CXL memory a number,
-            decimal or after 0x; for every other class a text of at most 64 characters, which is a Device Serial Number, too, if it has
-            its form `xx-xx-xx-xx-xx-xx-xx-xx`.
-        identifiers: its numbers, each of its kind; None for those that `identities.defaults` makes of `serial`. A kernel
-            shows those of its kinds only: a GPU's UUID and no board serial number, unless its driver has a file for it.
-        initialised: NVIDIA's driver has initialised the GPU, so it knows its UUID; see `SysfsTree.initialise`.
-        driver: the kernel driver that binds; None for the usual one of class and vendor, "" for none, and
-            then nothing appears below the function.
-        memory_bytes: capacity: of the NVMe namespace, the CXL memory, the GPU's memory.
-        persistent: of CXL memory: it keeps its content without power, as all of QEMU 7.2 does.
-        link_speed_gts: its link's fastest in GT/s per lane.
-        link_width: its link's lanes.
-        aer: it counts PCI Express errors, as most cards do and QEMU's do not.
-        total_vfs: how many virtual functions it can have; 0: no SR-IOV.
-        vf_device: their PCI device id; None: the card's own.
-        vf_driver: the driver that binds to them; None if none does.
-        unassigned: the kernel has no addresses for its memory, so no driver binds.
-        code: its class code, where that is not the usual one of its class.
-        further: its other functions, whose drivers stay bound as long as the card is in. Each is a card by itself, of which only
-            class, IDs, driver and what the driver makes count.
-        beside: of a further function: it is one of the device before it, also where the card has a switch.
-        ari: its functions are numbered over all device numbers of the bus, up to 256 of them.
-        switch: its functions are behind a switch of its own, each on a bus of its own unless it is `beside` another.
-        partitions: into how many an AMD GPU is divided.
-        representors: how many representors of ports of virtual functions a network card in switchdev mode shows.
-        minor: the number that NVIDIA's driver gives a GPU; its files in /proc and /dev are then beside the tree.
+        device_class: its class; it decides the class code, the default driver and the driver's devices.
+        vendor: its PCI vendor id. A kernel recognises an FPGA only by the vendor (0x10ee Xilinx, 0x1172 Altera).
+        device: its PCI device id.
+        serial: its printed serial number. For NVMe it is a text of at most 20 bytes; for CXL memory a number, decimal or
+            after 0x; for every other class a text of at most 64 characters. In the form `xx-xx-xx-xx-xx-xx-xx-xx` it is also
+            the Device Serial Number.
+        identifiers: its identifiers by kind; None for those from `serial` by `identities.defaults`. The kernel shows only
+            some kinds: a GPU's UUID, but a board serial number only if the driver has a file for it.
+        initialised: true if NVIDIA's driver has initialised the GPU and knows its UUID; see `SysfsTree.initialise`.
+        driver: its kernel driver; None for the usual one of class and vendor, "" for none. Without a driver there are no
+            devices below the function.
+        memory_bytes: the capacity of the NVMe namespace, of the CXL memory or of the GPU's memory, in bytes.
+        persistent: true for CXL memory that keeps its content without power, as all of QEMU 7.2 does.
+        link_speed_gts: the maximum speed of its link in GT/s per lane.
+        link_width: the maximum number of lanes of its link.
+        aer: true if it counts PCI Express errors, as most cards do; QEMU's do not.
+        total_vfs: the maximum number of virtual functions; 0 without SR-IOV.
+        vf_device: the PCI device id of virtual functions; None for the card's own.
+        vf_driver: the driver of virtual functions; None for none.
+        unassigned: true if the kernel has no addresses for its memory, so that no driver binds.
+        code: an unusual class code; None for the usual one.
+        further: its other functions. Their drivers stay bound while the card is attached. Of each only the class, the
+            ids, the driver and the driver's devices are used.
+        beside: true for a further function of the previous function's device, even if the card has a switch.
+        ari: true if its functions are numbered over all device numbers of the bus, up to 256.
+        switch: true if its functions are behind a switch of its own, each on its own bus unless it is `beside` another.
+        partitions: the number of partitions of an AMD GPU.
+        representors: the number of representors of a network card in switchdev mode.
+        minor: the number of a GPU in NVIDIA's driver; its files in /proc and /dev then lie beside the tree.
     """
 
     device_class: DeviceClass
@@ -114,7 +114,7 @@ class MockDevice:
 
     @property
     def bars(self) -> tuple[functions.Bar, ...]:
-        """Its memory BARs: registers, and the memory of a card whose processors the host reads."""
+        """Return its memory BARs: registers, and for GPUs and accelerators the memory."""
         registers = functions.Bar(number=0, size=_REGISTER_BYTES)
         if self.device_class not in _MAPPED:
             return (registers,)
@@ -123,27 +123,27 @@ class MockDevice:
         return (registers, functions.Bar(number=2, size=mapped, prefetchable=True))
 
     def with_usual_link(self, speed_gts: float = 16.0) -> "MockDevice":
-        """The same card with as many lanes as a real one of its class."""
+        """Return the same card with the lanes of a real one of its class."""
         return dataclasses.replace(self, link_speed_gts=speed_gts, link_width=USUAL_LANES[self.device_class])
 
     @property
     def class_code(self) -> int:
-        """24 bits: base class, subclass, programming interface."""
+        """Return the class code, 24 bits: base class, subclass, programming interface."""
         return CLASS_CODES[self.device_class] if self.code is None else self.code
 
     @property
     def functions(self) -> "tuple[MockDevice, ...]":
-        """All functions, its first one before the further ones."""
+        """Return all functions, the first one before the further ones."""
         return (self, *self.further)
 
     @property
     def buses(self) -> int:
-        """How many buses it needs behind its port."""
+        """Return the number of buses behind its port."""
         return 2 + sum(not each.beside for each in self.functions) if self.switch else 1
 
     @property
     def bound_driver(self) -> str | None:
-        """The driver that binds to it, None if none does."""
+        """Return the driver that binds to it, or None."""
         if self.unassigned:
             return None
         if self.driver is not None:
@@ -153,28 +153,28 @@ class MockDevice:
 
     @property
     def serial_number(self) -> int | None:
-        """The 64-bit Device Serial Number in its configuration space; None where it shows none."""
+        """Return the 64-bit Device Serial Number in its configuration space, or None."""
         if self.device_class is DeviceClass.CXL_MEMORY and self.identifiers is None:
             return int(self.serial, 0) if self.serial is not None else None
         text = self.text(Kind.PCIE_DSN) or _usual_number(self)
         return int(text.replace("-", ""), 16) if text else None
 
     def text(self, kind: Kind) -> str | None:
-        """The text of the identifier of this kind, as a kernel would write it; None without one."""
+        """Return the text of the first identifier of this kind, as a kernel writes it, or None."""
         return next(iter(self.texts(kind)), None)
 
     def texts(self, kind: Kind) -> tuple[str, ...]:
-        """The texts of all identifiers of this kind."""
+        """Return the texts of all identifiers of this kind."""
         listed = _defaults(self.device_class, self.serial) if self.identifiers is None else self.identifiers
         return tuple(self._spelt(each) for each in listed if each.kind is kind)
 
     def _spelt(self, identifier: Identifier) -> str:
-        """The serial number as it was given, where the identifier is its normal form."""
+        """Return the given serial number if the identifier is its normal form, else the identifier's value."""
         serial = self.serial or ""
         return serial if normal(identifier.kind, serial) == identifier.value else identifier.value
 
     def check(self) -> None:
-        """Raises ImpossibleWorld unless such a card could be built."""
+        """Raise ImpossibleWorld unless such a card can exist."""
         if self.device_class not in CLASS_CODES:
             raise errors.ImpossibleWorld(f"a device of the class {self.device_class} is no card for a slot")
         for name, value in (
@@ -224,11 +224,11 @@ def _defaults(device_class: DeviceClass, serial: str | None) -> tuple[Identifier
 
 
 _BETWEEN = {0x8086: "ff-ff", 0x14E4: "ff-fe"}
-"""What Intel and Broadcom put between the halves of a network card's first MAC address: its Device Serial Number."""
+"""The middle of the Device Serial Number, by vendor: Intel and Broadcom put it between the halves of the first MAC address."""
 
 
 def _usual_number(device: MockDevice) -> str | None:
-    """Return the Device Serial Number that follows from the card's other numbers; a serial number of that form is one."""
+    """Return the Device Serial Number that follows from the serial number or the MAC address, or None."""
     if device.serial is not None and identities.DSN.fullmatch(device.serial):
         return device.serial
     mac, between = device.text(Kind.MAC), _BETWEEN.get(device.vendor)
@@ -239,7 +239,7 @@ def _usual_number(device: MockDevice) -> str | None:
 
 
 def check_link(speed_gts: float, width: int) -> None:
-    """Raises ImpossibleWorld unless a PCI Express link can run so."""
+    """Raise ImpossibleWorld unless a PCI Express link can have this speed and width."""
     if speed_gts not in functions.SPEEDS_GTS or width not in functions.WIDTHS:
         raise errors.ImpossibleWorld(
             f"no link runs at {speed_gts:g} GT/s on {width} lanes: choose a speed of "

@@ -1,10 +1,10 @@
-"""DFL cards: what the driver dfl-pci makes of an FPGA. `reconfiguration` loads designs into one.
+"""DFL cards: FPGAs with the driver dfl-pci. `reconfiguration` loads designs into one.
 
-A card has one engine with one port. In sysfs it looks as Documentation/fpga/dfl.rst describes it: a base region with the engine
-(`dfl-fme.N`) and the port (`dfl-port.N`); below the engine its manager, and a region of its own for the port.
+A card has one engine with one port, as described in Documentation/fpga/dfl.rst. A base region has the engine
+(`dfl-fme.N`) and the port (`dfl-port.N`). Below the engine are its manager, and a region for the port.
 
-Not emulated: bridges, VFs that ports are released to, interrupts, errors; that a driver of these devices binds later than
-the card's own; and that `afu_id` is the design's.
+Limits: no bridges, VFs with released ports, interrupts or errors. A driver of these devices never binds later than the
+card's own. `afu_id` does not follow the design.
 """
 
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ from drawbar.mocks.sysfs.steps import Add, Bind, Step
 
 DRIVER = "dfl-pci"
 INTERFACE = "1a4222186dba448eb302425cbcde1406"
-"""What bitstreams for these cards are made for: `compat_id`."""
+"""The interface id of bitstreams for these cards: `compat_id`."""
 ENGINE_MAJOR, PORT_MAJOR = 240, 241
 
 
 def steps(function: Kobject, instance: int) -> Iterator[Step]:
-    """What appears below the card's function, in order.
+    """Yield the steps of the devices below the card's function, in order.
 
     Args:
-        function: of the card.
+        function: the card's function.
         instance: its number among the FPGAs of its host.
     """
     base = _device(f"{function.path}/fpga_region/region{2 * instance}", "fpga_region", parent=function)

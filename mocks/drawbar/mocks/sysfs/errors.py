@@ -1,7 +1,7 @@
-"""What the mocked sysfs refuses."""
+"""The error of the mocked sysfs."""
 
 from drawbar.driver import errors
 
 
 class ImpossibleWorld(errors.DrawbarError):
-    """A real host could not be in this state, so the mock does not pretend to be."""
+    """The requested state is impossible on a real host, so the mock refuses it."""

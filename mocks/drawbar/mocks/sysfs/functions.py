@@ -1,4 +1,4 @@
-"""The attributes and uevent variables that every PCI function has, as Linux 6.1 was recorded to write them."""
+"""The common attributes and uevent variables of PCI functions, as recorded on Linux 6.1."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -8,14 +8,14 @@ from drawbar.mocks.sysfs.kobjects import readable, trigger, writable
 
 SPEEDS_GTS = (2.5, 5.0, 8.0, 16.0, 32.0, 64.0)
 WIDTHS = (1, 2, 4, 8, 16)
-"""What PCI Express links can be (PCI Express Base Specification, 7.5.3.6), without the rare x12 and x32."""
+"""The widths of PCI Express links (PCI Express Base Specification, 7.5.3.6), without the rare x12 and x32."""
 NO_RANGE = (0, 0, 0)
 _MEMORY_FLAGS, _MEMORY_64_FLAGS, _PREFETCHABLE_64_FLAGS = 0x40200, 0x140204, 0x14220C
 _WINDOW_FLAGS, _PREFETCHABLE_WINDOW_FLAGS = 0x200, 0x102201
-"""What the kernel was recorded to write of such BARs and windows (include/linux/ioport.h)."""
+"""The flags of such BARs and windows, as recorded (include/linux/ioport.h)."""
 _MEMORY_BASE, MEMORY_BYTES = 0x1000_0000, 16 << 20
 _PREFETCHABLE_BASE, PREFETCHABLE_BYTES = 1 << 44, 512 << 30
-"""Where the windows of bus 0 would be, and how much each bus has: enough for the largest card."""
+"""The start of bus 0's windows, and the size of each bus's: enough for the largest card."""
 _BAR_LINES, _WINDOW_LINES = 13, 4
 Range = tuple[int, int, int]
 """Start, end and flags of a line of `resource`."""
@@ -31,12 +31,12 @@ class Bar:
 
     @property
     def register(self) -> int:
-        """The bits by which its register tells its kind: 64 bits wide (PCI Local Bus Specification, 6.2.5.1)."""
+        """Return the type bits of its register: 64 bits wide (PCI Local Bus Specification, 6.2.5.1)."""
         return 0xC if self.prefetchable else 0x4
 
 
 def windows(secondary: int, subordinate: int) -> tuple[Range, Range]:
-    """Return the windows of a port that leads to these buses: not prefetchable, prefetchable."""
+    """Return the windows of a port to these buses: not prefetchable, prefetchable."""
     return (
         (_memory_base(secondary), _memory_base(subordinate + 1) - 1, _WINDOW_FLAGS),
         (
@@ -48,7 +48,10 @@ def windows(secondary: int, subordinate: int) -> tuple[Range, Range]:
 
 
 def placed(bars: Iterable[Bar], bus: int) -> dict[int, Range]:
-    """Return the lines of a function's BARs on a bus, by number, as the kernel assigns their addresses: largest first."""
+    """Return the lines of a function's BARs on a bus, by number.
+
+    The largest BAR gets the first address, as in the kernel.
+    """
     free = {False: _memory_base(bus), True: _prefetchable_base(bus)}
     lines = {}
     for bar in sorted(bars, key=lambda bar: -bar.size):
@@ -87,7 +90,7 @@ class Ids:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Locality:
-    """Where in the machine a function is: NUMA node (-1: not known) and the processors beside it."""
+    """The position of a function in the machine: NUMA node (-1 if unknown) and the node's processors."""
 
     node: int = -1
     cpulist: str = "0"
@@ -95,7 +98,7 @@ class Locality:
 
 
 def files(ids: Ids, *, config: bytes, locality: Locality) -> dict[str, kobjects.Attribute]:
-    """The attributes that every PCI function has."""
+    """Return the common attributes of PCI functions."""
     return {
         "ari_enabled": readable("0"),
         "broken_parity_status": writable("0"),
@@ -125,7 +128,7 @@ def files(ids: Ids, *, config: bytes, locality: Locality) -> dict[str, kobjects.
 
 
 def link_files(*, current: tuple[str, str], fastest_gts: float, widest: int) -> dict[str, kobjects.Attribute]:
-    """The attributes of a PCI Express link: `current` speed and width as the files say them, and the most."""
+    """Return the attributes of a PCI Express link: the current speed and width, as in the files, and the maximum."""
     speed, width = current
     return {
         "current_link_speed": readable(speed),
@@ -136,12 +139,12 @@ def link_files(*, current: tuple[str, str], fastest_gts: float, widest: int) -> 
 
 
 def speed_text(speed_gts: float) -> str:
-    """A link's speed in GT/s as the kernel writes it (`pci_speed_string`)."""
+    """Return a link's speed in GT/s as the kernel writes it (`pci_speed_string`)."""
     return f"{speed_gts:.1f} GT/s PCIe"
 
 
 def uevent(ids: Ids, address: str) -> dict[str, str]:
-    """The uevent variables of a PCI function (drivers/pci/pci-driver.c, `pci_uevent`)."""
+    """Return the uevent variables of a PCI function (drivers/pci/pci-driver.c, `pci_uevent`)."""
     return {
         "PCI_CLASS": f"{ids.class_code:04X}",
         "PCI_ID": f"{ids.vendor:04X}:{ids.device:04X}",
@@ -152,7 +155,7 @@ def uevent(ids: Ids, address: str) -> dict[str, str]:
 
 
 def modalias(ids: Ids) -> str:
-    """What modprobe is asked for."""
+    """Return the module alias for modprobe."""
     code = ids.class_code
     return (
         f"pci:v{ids.vendor:08X}d{ids.device:08X}sv{ids.subsystem[0]:08X}sd{ids.subsystem[1]:08X}"

@@ -1,4 +1,4 @@
-"""What a mocked host consists of in a state: answers about slots, cards and addresses, and what it refuses."""
+"""A mocked host in a state: queries about slots, cards and addresses, and the checks of changes."""
 
 import functools
 import re
@@ -10,12 +10,12 @@ from drawbar.mocks.sysfs.device import MockDevice
 from drawbar.mocks.sysfs.steps import Step
 
 MOST_SLOTS = layouts.MOST_SLOTS
-"""How many slots a host with the plain layout can have."""
+"""The maximum number of slots of a host with the plain layout."""
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):00\.0")
 
 
 class Host:
-    """A host as a state describes it; `name` is what messages call it."""
+    """A host in a state; `name` is its name in messages."""
 
     def __init__(self, name: str, state: states.State) -> None:
         self._name = name
@@ -23,14 +23,14 @@ class Host:
 
     @functools.cached_property
     def layout(self) -> layouts.Layout:
-        """Its shape."""
+        """Return its layout."""
         return layouts.named(self._state.layout, self._state.slots)
 
     def place(self, slot: int) -> places.Place:
-        """A slot.
+        """Return a slot.
 
         Raises:
-            ImpossibleWorld: there is none of that number.
+            ImpossibleWorld: there is no slot of the number.
         """
         place = self.layout.places.get(slot)
         if place is None:
@@ -40,7 +40,7 @@ class Host:
         return place
 
     def occupant(self, slot: int) -> states.Occupant:
-        """The card in a slot.
+        """Return the card in a slot.
 
         Raises:
             ImpossibleWorld: there is no such slot, or no card in it.
@@ -54,7 +54,7 @@ class Host:
         return occupant
 
     def running(self, slot: int) -> states.Occupant:
-        """The card in a slot, if it came up.
+        """Return the card in a slot, if it came up.
 
         Raises:
             ImpossibleWorld: there is no such slot, no card in it, or it did not come up.
@@ -68,7 +68,7 @@ class Host:
         return occupant
 
     def address(self, slot: int) -> str:
-        """The PCI address of the card in a slot, or the one that the next card would have."""
+        """Return the PCI address of the card in a slot, or that of the next card if the slot is empty."""
         place = self.place(slot)
         occupant = self._state.occupants.get(slot)
         bus = place.bus if occupant is None or occupant.bus is None else occupant.bus
@@ -76,10 +76,10 @@ class Host:
         return f"{place.at(bus + cards.BUSES_OF_SWITCH if behind else bus)}.0"
 
     def free_bus(self, slot: int, address: str | None) -> int | None:
-        """The bus that an address asks for, None for the slot's own.
+        """Return the bus in an address, or None without an address; then the slot's own bus is used.
 
         Raises:
-            ImpossibleWorld: the slot is not there or not free, or a card in it cannot have this address.
+            ImpossibleWorld: the slot is missing or occupied, or the address is impossible or taken.
         """
         place = self.place(slot)
         if slot in self._state.occupants:
@@ -100,7 +100,7 @@ class Host:
         return bus
 
     def check_room(self, slot: int, device: MockDevice) -> None:
-        """Raises ImpossibleWorld unless there are as many buses behind the slot's port as the card needs."""
+        """Raise ImpossibleWorld unless the slot's port has enough buses for the card."""
         room = self.place(slot).room
         if device.buses > room:
             raise errors.ImpossibleWorld(
@@ -108,7 +108,7 @@ class Host:
             )
 
     def seat(self, slot: int) -> cards.Seat:
-        """Where the card in a slot is."""
+        """Return the seat of the card in a slot."""
         place, occupant = self.place(slot), self.occupant(slot)
         return cards.Seat(
             place=place,
@@ -120,7 +120,7 @@ class Host:
         )
 
     def steps(self, slot: int) -> tuple[Step, ...]:
-        """Everything that the card in a slot has put into the tree."""
+        """Return all steps by which the card in a slot came into the tree."""
         occupant, seat = self.occupant(slot), self.seat(slot)
         return (
             *cards.steps(seat, occupant.card),
@@ -128,7 +128,7 @@ class Host:
         )
 
     def slot_at(self, address: str) -> int | None:
-        """The slot of the card that has a function at this address, virtual ones included; None where there is none."""
+        """Return the slot of the card whose first or virtual function has this address, or None."""
         for slot in self._state.occupants:
             seat, occupant = self.seat(slot), self.occupant(slot)
             virtual = sriov.addresses(seat, occupant.vfs)
@@ -139,10 +139,12 @@ class Host:
     def new_region(
         self, slots: Sequence[int], present: Sequence[regions.Region] | None = None
     ) -> regions.Region:
-        """A CXL region of all the memory in these slots, beside the `present`: all that there are.
+        """Return a CXL region of all the memory in these slots.
+
+        `present` are the existing regions, by default the host's.
 
         Raises:
-            ImpossibleWorld: a slot has no CXL memory that came up, or they cannot make a region.
+            ImpossibleWorld: a slot has no CXL memory that came up, or the cards cannot form a region.
         """
         devices = [self.running(slot).device for slot in slots]
         if len(set(slots)) < len(slots):

@@ -1,4 +1,4 @@
-"""Carries steps out on a tree: first the files change, then the event is sent, as in the kernel."""
+"""The executor of steps on a tree: first the files change, then the event is sent, as in the kernel."""
 
 import contextlib
 import dataclasses
@@ -10,26 +10,26 @@ from drawbar.mocks.sysfs.steps import Add, Beside, Bind, Change, Join, Step, Wri
 
 
 class Hotplug:
-    """One change of a host by whoever holds its lock; `state` counts the events."""
+    """One change of a host by the holder of its lock; `state` counts the events."""
 
     def __init__(self, root: Path, state: states.State) -> None:
         self.root = root
         self.state = state
-        # A listener that took nothing gets no more of this change, and the others go on.
+        # A listener that times out gets no more events of this change; the others do.
         socket_path = state.uevent_socket
         self._listeners = wire.places(Path(socket_path)) if socket_path is not None else ()
-        # Where directories are built and taken apart: beside the tree, on the same file system.
+        # Directories are built and removed here; it must be on the tree's file system for renames.
         self._staging = root.with_name(f".{root.name}.staging")
 
     def build(self, objects: Iterable[kobjects.Kobject]) -> None:
-        """Puts devices there that have always been there: no events."""
+        """Add devices without events, as present since boot."""
         for kobject in objects:
             kobjects.add(self.root, self._staging, kobject)
             if kobject.driver is not None:
                 kobjects.bind(self.root, kobject)
 
     def take(self, steps: Iterable[Step]) -> None:
-        """Takes the steps in order."""
+        """Carry out the steps in order."""
         for step in steps:
             match self._numbered(step):
                 case Add(kobject=kobject):
@@ -53,7 +53,7 @@ class Hotplug:
                             file.write_bytes(content)
 
     def _numbered(self, step: Step) -> Step:
-        """The step with the device number that the host gives."""
+        """Return the step with the host's device numbers."""
         if isinstance(step, Add | Bind | Change):
             return dataclasses.replace(step, kobject=self._own(step.kobject))
         return step
@@ -62,7 +62,7 @@ class Hotplug:
         return kobject.harmless if self.state.harmless_numbers else kobject
 
     def undo(self, steps: Iterable[Step]) -> None:
-        """Takes everything back that the steps put there, last first; what is not there is passed over."""
+        """Undo the steps, last first; skip absent devices."""
         for step in reversed(tuple(steps)):
             match step:
                 case Add(kobject=kobject):
@@ -78,20 +78,20 @@ class Hotplug:
                             with contextlib.suppress(OSError):
                                 file.parent.rmdir()
                 case Bind() | Change():
-                    pass  # a driver lets go just before its device goes
+                    pass  # a driver unbinds just before its device is removed
 
     def part(self, kobject: kobjects.Kobject) -> None:
-        """Parts a device from its driver, if it has one; its driver's own devices are the caller's to undo first."""
+        """Unbind a device from its driver, if it has one; the caller must undo the driver's own devices first."""
         if not (self.root / kobject.path / "driver").is_symlink():
             return
         kobject = self._own(kobject)
         kobjects.unbind(self.root, kobject)
-        # The kernel takes MODALIAS out of unbind events, lest udev load the driver again.
+        # The kernel omits MODALIAS in unbind events, so that udev does not load the driver again.
         variables = {key: value for key, value in kobject.variables(bound=False).items() if key != "MODALIAS"}
         self._send("unbind", kobject, variables)
 
     def announce(self, action: str, kobject: kobjects.Kobject) -> None:
-        """Sends an event of a device that is there and stays."""
+        """Send an event of a present device."""
         kobject = self._own(kobject)
         bound = (self.root / kobject.path / "driver").is_symlink()
         self._send(action, kobject, kobject.variables(bound=bound))
@@ -103,7 +103,7 @@ class Hotplug:
             kobjects.write(self.root / folder / name, attribute)
 
     def _remove(self, kobject: kobjects.Kobject) -> None:
-        """Unbinds and removes, if it is there: an attach may have been cut short."""
+        """Unbind and remove a device; skip it if absent, because an attach may have been interrupted."""
         if not (self.root / kobject.path).exists():
             return
         self.part(kobject)
@@ -121,14 +121,14 @@ class Hotplug:
 
 
 def beside(root: Path, path: str) -> Path | None:
-    """Return where a file of the host's /proc or /dev is: beside its sysfs tree; None where that would be this machine's own."""
+    """Return the path of a file of the host's /proc or /dev, beside its tree; None if that is this machine's own."""
     folder = root.absolute().parent
     return None if folder == Path("/") else folder / path
 
 
 @contextlib.contextmanager
 def changing(root: Path) -> Iterator[Hotplug]:
-    """One change, alone; the state as it is then is kept, also of a change that was refused."""
+    """Yield one change under the host's lock; save its state at the end, even after a refusal."""
     with states.locked(root):
         before = states.load(root)
         change = Hotplug(root, before)

@@ -1,7 +1,7 @@
 """One object of the kernel's device model: a directory, its links, its events.
 
-Writing follows the order of `device_add` and `device_del` (drivers/base/core.c): the directory is
-complete before anything points to it, and everything that points to it is gone before the directory is.
+Writing follows the order of `device_add` and `device_del` (drivers/base/core.c). The directory is complete before any
+link to it exists. All links to it are gone before the directory is removed.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ _DEVICE_NUMBERS = ("MAJOR", "MINOR", "DEVNAME", "DEVTYPE")  # the kernel writes 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
-    """A file: what reading it yields, and its mode."""
+    """A file: its content and its mode."""
 
     content: bytes = b""
     mode: int = 0o444
@@ -36,24 +36,24 @@ LOCAL_MAJORS: Mapping[int, int] = {
     10: 63,  # misc
     235: 63,  # kfd
 }
-"""What stands for the number of a driver where device files are made for real: "60-63" and "120-127 LOCAL/EXPERIMENTAL USE", of which no
-driver has one (Documentation/admin-guide/devices.txt)."""
+"""The major numbers for real device files, by the driver's usual one. They are from "60-63" and "120-127
+LOCAL/EXPERIMENTAL USE", which no driver has (Documentation/admin-guide/devices.txt)."""
 Files = Mapping[str, Attribute]
 """Attributes by name."""
 
 
 def readable(text: str) -> Attribute:
-    """An attribute that everybody may read; a final newline is added, as drivers do."""
+    """Return an attribute readable by all; a final newline is added, as by drivers."""
     return Attribute(content=text.encode() + b"\n")
 
 
 def writable(text: str) -> Attribute:
-    """An attribute that root may also write."""
+    """Return an attribute that root may also write."""
     return Attribute(content=text.encode() + b"\n", mode=0o644)
 
 
 def trigger(mode: int = 0o200) -> Attribute:
-    """An attribute that can only be written. The mock takes what is written and does nothing."""
+    """Return a write-only attribute. The mock accepts writes and does nothing by itself."""
     return Attribute(mode=mode)
 
 
@@ -63,12 +63,12 @@ class Kobject:
 
     Attributes:
         path: its directory below the root, beginning with `devices/`.
-        subsystem: what its events call its subsystem.
+        subsystem: the name of its subsystem in events.
         subsystem_path: the subsystem's own directory, `bus/pci` or `class/nvme`.
         uevent: the variables of its `uevent` file and of its events, without DRIVER.
         files: attributes by name; a name may hold one slash for a group (`link/l0s_aspm`).
-        links: further symbolic links, each with the path below the root that it leads to.
-        driver: the driver that binds to it, if one does.
+        links: the targets of further symbolic links, by name, as paths below the root.
+        driver: the driver that binds to it, or None.
     """
 
     path: str
@@ -81,12 +81,12 @@ class Kobject:
 
     @property
     def name(self) -> str:
-        """The directory's own name."""
+        """Return the directory's name."""
         return self.path.rpartition("/")[2]
 
     @property
     def entry(self) -> str:
-        """Where the subsystem lists it, below the root."""
+        """Return the path of the subsystem's link to it, below the root."""
         folder = (
             f"{self.subsystem_path}/devices"
             if self.subsystem_path.startswith("bus/")
@@ -96,12 +96,12 @@ class Kobject:
 
     @property
     def driver_path(self) -> str:
-        """The bound driver's directory below the root."""
+        """Return the bound driver's directory below the root."""
         return f"{self.subsystem_path}/drivers/{self.driver}"
 
     @property
     def harmless(self) -> "Kobject":
-        """The same with a device number for local use, if it has one: `LOCAL_MAJORS`."""
+        """Return the same device with a number for local use (`LOCAL_MAJORS`), if it has a number."""
         if (major := self.uevent.get("MAJOR")) is None:
             return self
         local, minor = LOCAL_MAJORS[int(major)], self.uevent["MINOR"]
@@ -112,14 +112,14 @@ class Kobject:
         )
 
     def variables(self, *, bound: bool) -> dict[str, str]:
-        """The uevent's variables in the kernel's order."""
+        """Return the uevent's variables in the kernel's order."""
         head = {key: value for key, value in self.uevent.items() if key in _DEVICE_NUMBERS}
         driver = {"DRIVER": self.driver} if bound and self.driver else {}
         return {**head, **driver, **self.uevent}
 
 
 def add(root: Path, staging: Path, kobject: Kobject) -> None:
-    """Makes the directory appear in one step, then its subsystem's link to it."""
+    """Make the directory appear in one step, then the subsystem's link to it."""
     draft = staging / kobject.name
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -134,7 +134,7 @@ def add(root: Path, staging: Path, kobject: Kobject) -> None:
 
 
 def bind(root: Path, kobject: Kobject) -> None:
-    """Links device and driver to each other."""
+    """Link device and driver to each other."""
     folder = root / kobject.driver_path
     if not folder.is_dir():
         for name in (
@@ -150,14 +150,14 @@ def bind(root: Path, kobject: Kobject) -> None:
 
 
 def unbind(root: Path, kobject: Kobject) -> None:
-    """Parts device and driver."""
+    """Remove the links between device and driver."""
     (root / kobject.driver_path / kobject.name).unlink(missing_ok=True)
     (root / kobject.path / "driver").unlink(missing_ok=True)
     write(root / kobject.path / "uevent", _uevent_file(kobject, bound=False))
 
 
 def remove(root: Path, staging: Path, kobject: Kobject) -> None:
-    """Takes the link away, then the directory in one step, with the folder that grouped it if now empty."""
+    """Remove the link, then the directory in one step, and the class folder if it is then empty."""
     (root / kobject.entry).unlink(missing_ok=True)
     grave = staging / f"{kobject.name}.removed"
     shutil.rmtree(grave, ignore_errors=True)
@@ -169,7 +169,7 @@ def remove(root: Path, staging: Path, kobject: Kobject) -> None:
 
 
 def write(path: Path, attribute: Attribute) -> None:
-    """Writes a file in one step: a reader sees the old content or the new. See `taken` for its time."""
+    """Write a file in one step: a reader sees the old or the new content. Its time becomes 1970; see `taken`."""
     draft = path.with_name(f".{path.name}.new")
     try:
         draft.write_bytes(attribute.content)
@@ -182,9 +182,9 @@ def write(path: Path, attribute: Attribute) -> None:
 
 
 def taken(path: Path) -> str | None:
-    """Return what another process has written to a file since the tree or the last call did; None if none has, or it is gone.
+    """Return another process's write to a file since the last call or the tree's own write; None if there is none.
 
-    A file that the tree wrote is of 1970; whoever writes to it changes that.
+    The tree's own writes set the file's time to 1970; any other write changes it.
     """
     try:
         status = path.stat()
@@ -192,22 +192,22 @@ def taken(path: Path) -> str | None:
             return None
         if not status.st_mode & 0o400:
             path.chmod(status.st_mode | 0o400)  # only root could read it otherwise
-        os.utime(path, (0, 0))  # before it is read: what is written from now on is new
+        os.utime(path, (0, 0))  # before it is read, so that a write from now on counts as new
         text = path.read_text(encoding="utf-8", errors="replace").strip()
     except FileNotFoundError:
         return None
-    # It is empty while a process has opened it and not yet written.
+    # The file is empty between another process's open and its write.
     return text or None
 
 
 def rewrite(path: Path, attribute: Attribute) -> None:
-    """Write a file unless it has this content already."""
+    """Write a file unless it already has this content."""
     if not path.is_file() or path.read_bytes() != attribute.content:
         write(path, attribute)
 
 
 def link(root: Path, place: str, target: str) -> None:
-    """A relative link at `place` to `target`, both below the root."""
+    """Make a relative link at `place` to `target`, both below the root."""
     path = root / place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -215,7 +215,7 @@ def link(root: Path, place: str, target: str) -> None:
 
 
 def relative(place: str, target: str) -> str:
-    """The link text at `place` that leads to `target`, as sysfs writes it: always through target's parent."""
+    """Return the text of a link at `place` to `target`, as in sysfs: always through the target's parent."""
     folder, _, name = target.rpartition("/")
     return f"{os.path.relpath(folder, str(Path(place).parent))}/{name}"
 

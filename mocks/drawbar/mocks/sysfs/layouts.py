@@ -1,7 +1,8 @@
-"""The hosts that cards are put into: root complexes, switches and slots, known by name.
+"""The layouts of mocked hosts: root complexes, switches and slots, by name.
 
-A layout is a plain description, so that any process that knows its name and number of slots can rebuild it. No host has
-other devices than these, ACPI companions of PCI devices, an IOMMU, `pci_bus` folders, or the ports' own services.
+A layout is a plain description, so any process can rebuild it from its name and number of slots.
+
+Limits: no other devices, no ACPI companions of PCI devices, no IOMMU, no `pci_bus` folders, no services of ports.
 """
 
 import dataclasses
@@ -28,14 +29,14 @@ _SOCKETS = (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A host while all its slots are empty.
+    """A host with empty slots.
 
     Attributes:
         objects: every device, parents first.
         places: the slots by number.
         cxl_ports: the CXL ports from the host bridge down to the one above the endpoints.
-        nodes: its NUMA nodes with processors; empty where the kernel has none.
-        linux: the kernel, where it matters which one.
+        nodes: its NUMA nodes with processors; empty if the kernel has none.
+        linux: the version of its kernel; it decides the CXL attributes.
     """
 
     objects: tuple[Kobject, ...]
@@ -46,21 +47,21 @@ class Layout:
 
     @property
     def says_mode(self) -> bool:
-        """Whether a CXL region says of which kind it is."""
+        """Return true if a CXL region shows its mode."""
         return self.linux >= cxl.VOLATILE_REGIONS
 
     @property
     def first_endpoint(self) -> int:
-        """The number of the first CXL endpoint: the ports above have those below it."""
+        """Return the number of the first CXL endpoint; the ports above have the lower numbers."""
         return len(self.cxl_ports) + 1
 
     def buses(self, *, beside: Place) -> frozenset[int]:
-        """The bus numbers that are taken by everything but this slot."""
+        """Return the bus numbers used by everything except this slot."""
         inner = {int(each.name.split(":")[1], 16) for each in self.objects if each.subsystem == "pci"}
         return frozenset(inner | {place.bus for place in self.places.values() if place != beside})
 
     def files(self) -> dict[str, kobjects.Attribute]:
-        """Files that belong to no device, by path below the root."""
+        """Return the files without a device, by path below the root."""
         files = {
             "devices/system/memory/block_size_bytes": readable(f"{MEMORY_BLOCK_BYTES:x}"),
             ONLINE_POLICY: kobjects.writable("online"),
@@ -80,10 +81,10 @@ class Layout:
 
 
 def named(name: str, slots: int) -> Layout:
-    """The layout of that name; only `plain` has a choice of slots.
+    """Return the layout of the name; only `plain` has a variable number of slots.
 
     Raises:
-        ImpossibleWorld: there is no such layout, or not with so many slots.
+        ImpossibleWorld: there is no such layout, or it cannot have so many slots.
     """
     if name == PLAIN:
         return plain(slots)
@@ -93,7 +94,7 @@ def named(name: str, slots: int) -> Layout:
 
 
 def plain(slots: int) -> Layout:
-    """One root complex whose root ports are the slots 1 to `slots`, as on QEMU's q35."""
+    """Return one root complex whose root ports are the slots 1 to `slots`, as on QEMU's q35."""
     if not 0 <= slots <= MOST_SLOTS:
         raise errors.ImpossibleWorld(f"a mocked host has 0 to {MOST_SLOTS} slots, not {slots}")
     root = "devices/pci0000:00"
@@ -113,7 +114,7 @@ def plain(slots: int) -> Layout:
             )
         )
         places[number] = Place(number=number, port=path, bus=number, cxl_port=cxl.HOST_BRIDGE_PORT)
-    # Abstraction: on this host every root port also leads to the CXL host bridge.
+    # A simplification: on this host every root port also leads to the CXL host bridge.
     cxl_port = cxl.host_bridge_port({0: root})
     return Layout(
         objects=(
@@ -128,9 +129,9 @@ def plain(slots: int) -> Layout:
 
 
 def _lab(linux: tuple[int, int] = _DEBIAN_12) -> Layout:
-    """A guest of the QEMU lab: root ports 1 to 4, and CXL root ports from 101, whose cards wait for power with Debian 12's QEMU.
+    """Return a guest of the QEMU lab: root ports 1 to 4, and CXL root ports from 101.
 
-    There is one of these, and two with the newer QEMU.
+    Debian 12's QEMU has one CXL root port, whose cards wait for power. The newer QEMU has two.
     """
     made = plain(4)
     count = 1 if linux == _DEBIAN_12 else 2
@@ -177,7 +178,7 @@ def _lab(linux: tuple[int, int] = _DEBIAN_12) -> Layout:
 
 
 def _two_sockets() -> Layout:
-    """Two sockets, each with a root complex, and below it a switch with six slots."""
+    """Return two sockets, each with a root complex and a switch with six slots."""
     parts = [
         _switched("devices/pci0000:10", 0x10, _SOCKETS[0], first_slot=1, slots=6),
         _switched("devices/pci0000:90", 0x90, _SOCKETS[1], first_slot=7, slots=6),
@@ -186,14 +187,14 @@ def _two_sockets() -> Layout:
 
 
 def _one_switch() -> Layout:
-    """One socket with a switch of four slots."""
+    """Return one socket with a switch of four slots."""
     return _joined(
         [_switched("devices/pci0000:10", 0x10, _SOCKETS[0], first_slot=1, slots=4)], nodes=_SOCKETS[:1]
     )
 
 
 def _root_ports() -> Layout:
-    """One socket with five root ports, each a slot."""
+    """Return one socket with five root ports, each a slot."""
     root = "devices/pci0000:40"
     objects, places = [bridges.host_bridge(root, _SOCKETS[0])], {}
     for number in range(1, 6):
@@ -214,10 +215,10 @@ def _root_ports() -> Layout:
 
 
 def _server() -> Layout:
-    """A socket of a server, as its firmware has it.
+    """Return a socket of a server with unusual numbers of slots.
 
-    Slots 1 and 2 are at two root ports of one device, whose address is that of both slots; each has 16 buses. Slots 3 and 4
-    are behind a VMD (drivers/pci/controller/vmd.c), in domain 10000. The driver amdgpu has made /dev/kfd.
+    Slots 1 and 2 are at two root ports of one device, whose address is that of both slots; each has 16 buses. Slots 3
+    and 4 are behind a VMD (drivers/pci/controller/vmd.c), in domain 10000. The driver amdgpu has made /dev/kfd.
     """
     root = "devices/pci0000:80"
     objects, places = [bridges.host_bridge(root, _SOCKETS[0])], {}
@@ -253,7 +254,7 @@ def _slot_port(path: str, number: int, buses: tuple[int, int]) -> Kobject:
 
 
 def _cxl_switch() -> Layout:
-    """A CXL host bridge with one root port, below it a CXL switch with four slots."""
+    """Return a CXL host bridge with one root port, and below it a CXL switch with four slots."""
     objects, places = _switched(
         "devices/pci0000:0c", 0x0C, _SOCKETS[0], first_slot=1, slots=4, root_ids=bridges.QEMU_CXL_ROOT_PORT
     )
@@ -280,7 +281,7 @@ def _switched(
     slots: int,
     root_ids: Ids = bridges.ROOT_PORT,
 ) -> _Part:
-    """A root complex with one root port, a switch below it, and a slot at each of the switch's lower ports."""
+    """Return a root complex with a root port, a switch below it, and a slot at each of the switch's downstream ports."""
     upper, inner, first = first_bus + 1, first_bus + 2, first_bus + 3
     last = first + slots - 1
     root_port = f"{root}/0000:{first_bus:02x}:01.0"
@@ -361,7 +362,7 @@ def _node(locality: Locality) -> Kobject:
 
 
 def node(number: int, *, cpulist: str = "", cpumap: str = "0") -> Kobject:
-    """A NUMA node; one of memory alone has no processors."""
+    """Return a NUMA node; a node with memory only has no processors."""
     return Kobject(
         path=f"devices/system/node/node{number}",
         subsystem="node",

@@ -1,7 +1,7 @@
-"""What a card in its slot goes through: it comes up, loses its driver, is removed, found again, switched off.
+"""The changes of a card in its slot: coming up, unbinding, removal, rescan, power.
 
-The order of events is the kernel's: a driver's own devices go before it lets go, virtual functions before the function
-that has them (drivers/base/dd.c, `__device_release_driver`; drivers/pci/remove.c; drivers/pci/hotplug/pciehp_pci.c).
+The order of events is the kernel's. A driver's own devices go before it unbinds, and virtual functions before their
+function (drivers/base/dd.c, `__device_release_driver`; drivers/pci/remove.c; drivers/pci/hotplug/pciehp_pci.c).
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from drawbar.mocks.sysfs.places import Presence
 from drawbar.mocks.sysfs.states import Arrival
 
 EJECT_SECONDS = 0.05
-"""For so long a slot without power still shows the card that is being taken out."""
+"""The time for which a slot without power still shows a card on its way out, in seconds."""
 _PRESENCE = {
     Arrival.COMPLETE: Presence.OCCUPIED,
     Arrival.UNPOWERED: Presence.UNPOWERED,
@@ -24,18 +24,18 @@ _PRESENCE = {
 
 
 def host(change: Hotplug) -> hosts.Host:
-    """The host as it is in the middle of a change."""
+    """Return the host in the present state of a change."""
     return hosts.Host(str(change.root), change.state)
 
 
 def keep(change: Hotplug, slot: int, occupant: states.Occupant | None) -> None:
-    """Remembers it at once: what is half built can then be taken out."""
+    """Save the card of a slot at once, so that an unfinished attach can be undone."""
     change.state = change.state.with_occupant(slot, occupant)
     states.save(change.root, change.state)
 
 
 def bring_up(change: Hotplug, slot: int) -> None:
-    """Shows the card as it arrives: the slot first, then the function and what its driver makes."""
+    """Show the card as it arrives: first the slot, then the function and the driver's devices."""
     occupant, seat = host(change).occupant(slot), host(change).seat(slot)
     link = cards.running_link(seat.place, occupant.device) if occupant.shown else None
     presence = _PRESENCE[occupant.arrival] if occupant.powered else Presence.UNPOWERED
@@ -45,7 +45,7 @@ def bring_up(change: Hotplug, slot: int) -> None:
 
 
 def switch_on(change: Hotplug, slot: int) -> None:
-    """Powers a slot: a card that waited for it, or was switched off, comes up; of any other nothing changes."""
+    """Power a slot that is without power: its card comes up, or appears as its arrival allows."""
     occupant = host(change).occupant(slot)
     if occupant.powered:
         return
@@ -55,9 +55,9 @@ def switch_on(change: Hotplug, slot: int) -> None:
 
 
 def switch_off(change: Hotplug, slot: int) -> None:
-    """Switch a slot's power off: the card's functions go, whether or not the card is in use.
+    """Switch a slot's power off: the card's functions go, even if in use.
 
-    The card stays in, or goes a moment later where the place has it so.
+    The card stays in the slot, or is taken out a moment later if the place ejects.
     """
     occupant, seat = host(change).occupant(slot), host(change).seat(slot)
     if not occupant.powered:
@@ -76,7 +76,7 @@ def switch_off(change: Hotplug, slot: int) -> None:
 
 
 def take_out(change: Hotplug, slot: int) -> None:
-    """Takes the card out, virtual functions first; nothing happens if there is none."""
+    """Take the card out, virtual functions first; do nothing if the slot is empty."""
     place = host(change).place(slot)
     if slot not in change.state.occupants:
         return
@@ -87,7 +87,7 @@ def take_out(change: Hotplug, slot: int) -> None:
 
 
 def unbind(change: Hotplug, slot: int) -> None:
-    """The card's driver lets go: what it made goes, and its virtual functions, then the function is without."""
+    """Unbind the card's driver: first the driver's devices and the virtual functions go."""
     occupant, seat = host(change).running(slot), host(change).seat(slot)
     card = cards.function(seat, occupant.card)
     if card.driver is None:
@@ -100,16 +100,16 @@ def unbind(change: Hotplug, slot: int) -> None:
 
 
 def _let_go(change: Hotplug, slot: int) -> None:
-    """Take from each CXL region what it has of the card, before its driver goes."""
+    """Remove the card from each CXL region before its driver unbinds."""
     if host(change).occupant(slot).device.device_class is contract.DeviceClass.CXL_MEMORY:
         unbinding.lose(change, host(change).seat(slot))
 
 
 def bind(change: Hotplug, slot: int, driver: str) -> bool:
-    """A driver takes a card that has none; answers whether it did.
+    """Bind a driver to a card without one; return true if it bound.
 
-    Its own driver does, and `vfio-pci` where `driver_override` names it; any other, or any at all of a card whose
-    driver is "", does not.
+    Only the card's own driver binds, and `vfio-pci` if `driver_override` names it. If the card's driver is "", only
+    `vfio-pci` can bind.
     """
     occupant, seat = host(change).running(slot), host(change).seat(slot)
     if occupant.card.bound_driver is not None or driver not in willing(change, slot):
@@ -122,7 +122,7 @@ def bind(change: Hotplug, slot: int, driver: str) -> bool:
 
 
 def willing(change: Hotplug, slot: int) -> tuple[str, ...]:
-    """The drivers that would take the card, if it had none (drivers/pci/pci-driver.c, `pci_match_device`)."""
+    """Return the drivers that would bind to the card without a driver (drivers/pci/pci-driver.c, `pci_match_device`)."""
     occupant, seat = host(change).running(slot), host(change).seat(slot)
     wanted = (change.root / seat.path / "driver_override").read_text().strip()
     own = occupant.device.bound_driver
@@ -132,7 +132,7 @@ def willing(change: Hotplug, slot: int) -> tuple[str, ...]:
 
 
 def remove(change: Hotplug, slot: int) -> None:
-    """The card's functions go while it keeps its power; a rescan finds them again."""
+    """Remove the card's functions while the slot keeps its power; a rescan finds them again."""
     occupant = host(change).running(slot)
     _let_go(change, slot)
     change.undo(host(change).steps(slot))
@@ -140,7 +140,7 @@ def remove(change: Hotplug, slot: int) -> None:
 
 
 def rescan(change: Hotplug) -> None:
-    """Finds what was removed and has power."""
+    """Bring up every removed card with power."""
     for slot, occupant in change.state.occupants.items():
         if occupant.removed and occupant.powered:
             keep(change, slot, dataclasses.replace(occupant, removed=False))
@@ -148,16 +148,17 @@ def rescan(change: Hotplug) -> None:
 
 
 def reset(change: Hotplug, slot: int) -> None:
-    """Counts a reset, which nothing else shows."""
+    """Count a reset; it has no other effect."""
     occupant = host(change).running(slot)
     keep(change, slot, dataclasses.replace(occupant, resets=occupant.resets + 1))
 
 
 def set_vfs(change: Hotplug, slot: int, amount: int) -> None:
-    """Gives the card so many virtual functions.
+    """Set the card's number of virtual functions.
 
     Raises:
-        ImpossibleWorld: it did not come up, can have fewer (the kernel's ERANGE), or has another number above 0 (EBUSY).
+        ImpossibleWorld: it did not come up, has a lower maximum (the kernel's ERANGE), or has another number above 0
+            (EBUSY).
     """
     occupant, seat = host(change).running(slot), host(change).seat(slot)
     total = occupant.device.total_vfs
@@ -179,7 +180,7 @@ def set_vfs(change: Hotplug, slot: int, amount: int) -> None:
 
 
 def unbind_virtual(change: Hotplug, slot: int, number: int) -> None:
-    """The driver of a virtual function lets go."""
+    """Unbind the driver of a virtual function."""
     occupant, seat = host(change).running(slot), host(change).seat(slot)
     change.undo(sriov.driver_steps(seat, occupant.card, number, occupant.vf_drivers))
     change.part(sriov.function(seat, occupant.card, number, occupant.vf_drivers))
@@ -187,7 +188,7 @@ def unbind_virtual(change: Hotplug, slot: int, number: int) -> None:
 
 
 def bind_virtual(change: Hotplug, slot: int, number: int, driver: str | None = None) -> None:
-    """A driver takes a virtual function that has none: the given one, or whichever would; see `bind`."""
+    """Bind a driver to a virtual function without one: `driver`, or by default the first willing one; see `bind`."""
     occupant, seat = host(change).running(slot), host(change).seat(slot)
     bare = sriov.function(seat, occupant.card, number, occupant.vf_drivers)
     override = (change.root / bare.path / "driver_override").read_text().strip()

@@ -1,13 +1,13 @@
-"""What writing to the files of CXL regions, dax devices and memory blocks does on a mocked host.
+"""The effects of writes to the files of CXL regions, dax devices and memory blocks on a mocked host.
 
-A region is made empty, gets targets and a size, is committed, and bound to `cxl_region`, which
-makes a dax device that `kmem` takes; its memory blocks then come online as `auto_online_blocks` says. Backwards, where any memory is still online, all
-of it stays for ever when `kmem` lets go, and the device's name with it (drivers/dax/kmem.c). A region of persistent memory
-wants a `uuid`, with a newline behind it, before anything else.
+A region is made empty, gets targets and a size, and is committed. Bound to `cxl_region`, it gets a dax device, which
+`kmem` takes. Its memory blocks then come online according to `auto_online_blocks`. If any memory is still online when
+`kmem` unbinds, all of it stays for ever, and so does the device's name (drivers/dax/kmem.c). A region of persistent
+memory needs a `uuid`, with a final newline, before anything else.
 
-A region takes what it needs in the kernel's order (drivers/cxl/core/region.c): ways and granularity, which do not change any
-more once it has a size, then the size, then the targets, each decoder once. Sizes of the endpoint decoders (`dpa_size`,
-`mode`) are not asked for.
+A region accepts writes in the kernel's order (drivers/cxl/core/region.c): first ways and granularity, which are fixed
+once it has a size; then the size; then the targets, each decoder once. Sizes of the endpoint decoders (`dpa_size`,
+`mode`) are not required.
 """
 
 import dataclasses
@@ -26,9 +26,10 @@ _OFFLINE = frozenset({"offline", "0"})
 
 
 def create(change: Hotplug, what: str, text: str) -> None:
-    """`create_ram_region`, `create_pmem_region` (`what`): an empty region of the name that the file shows.
+    """Handle `create_ram_region` and `create_pmem_region` (`what`): make an empty region of the shown name.
 
-    Not while there is an empty one: a kernel makes it before the write returns, so no caller requests a second by mistake.
+    Refuse while there is an uncommitted region. A kernel makes the region before the write returns, so no caller
+    requests a second by mistake.
     """
     fresh = Region(
         number=_free(change),
@@ -51,7 +52,7 @@ def create(change: Hotplug, what: str, text: str) -> None:
 
 
 def delete(change: Hotplug, _what: str, text: str) -> None:
-    """`delete_region`: everything that stands on it goes first."""
+    """Handle `delete_region`: remove everything on top of the region, then the region."""
     region = _named(change, text)
     if region is None:
         raise errors.ImpossibleWorld(f"ENODEV: there is no {text}")
@@ -63,7 +64,7 @@ def delete(change: Hotplug, _what: str, text: str) -> None:
 
 
 def set_ways(change: Hotplug, what: str, text: str) -> None:
-    """`interleave_ways`: so many targets can be named, from now on."""
+    """Handle `interleave_ways`: set the number of targets."""
     region, ways = _known(change, what), int(text, 0)
     if region.draft.size_bytes:
         raise _refusal(change, region, "interleave_ways", f"EBUSY: {what} has a size")
@@ -80,7 +81,7 @@ def set_ways(change: Hotplug, what: str, text: str) -> None:
 
 
 def set_granularity(change: Hotplug, what: str, text: str) -> None:
-    """`interleave_granularity`, in bytes."""
+    """Handle `interleave_granularity`, in bytes."""
     region, granularity = _known(change, what), int(text, 0)
     if region.draft.size_bytes:
         raise _refusal(change, region, "interleave_granularity", f"EBUSY: {what} has a size")
@@ -92,7 +93,7 @@ def set_granularity(change: Hotplug, what: str, text: str) -> None:
 
 
 def set_uuid(change: Hotplug, what: str, _text: str) -> None:
-    """`uuid` of a persistent region: 36 characters and a newline."""
+    """Handle `uuid` of a persistent region: 36 characters and a newline."""
     region = _known(change, what)
     file = change.root / regions.path(region) / "uuid"
     written = file.read_text()
@@ -104,7 +105,7 @@ def set_uuid(change: Hotplug, what: str, _text: str) -> None:
 
 
 def set_size(change: Hotplug, what: str, text: str) -> None:
-    """`size`: shown in hexadecimal."""
+    """Handle `size`; the file shows it in hexadecimal."""
     region, size = _known(change, what), int(text, 0)
     draft = region.draft
     if not draft.ways or not draft.granularity or (region.persistent and not region.uuid):
@@ -117,7 +118,7 @@ def set_size(change: Hotplug, what: str, text: str) -> None:
 
 
 def set_target(change: Hotplug, what: str, text: str) -> None:
-    """`target0` and so on (`what`: with its region)."""
+    """Handle `target0` and so on (`what`: with its region)."""
     name, _, place = what.partition("/target")
     region, file, position = _known(change, name), f"target{place}", int(place)
     targets = region.draft.targets
@@ -133,7 +134,7 @@ def set_target(change: Hotplug, what: str, text: str) -> None:
 
 
 def set_commit(change: Hotplug, what: str, text: str) -> None:
-    """`commit`: programs the decoders, or gives them back, for which `cxl_region` lets go first."""
+    """Handle `commit`: program the decoders, or free them after unbinding `cxl_region`."""
     region, layout = _known(change, what), lifecycle.host(change).layout
     if text == "0" and region.committed:
         unbinding.uncommit(change, region)
@@ -146,13 +147,13 @@ def set_commit(change: Hotplug, what: str, text: str) -> None:
 
 
 def committed(change: Hotplug, name: str) -> bool:
-    """Whether the region of that name is."""
+    """Return true if the region of that name is committed."""
     region = _named(change, name)
     return region is not None and region.committed
 
 
 def set_block(change: Hotplug, what: str, text: str) -> None:
-    """`state` and `online` of a memory block."""
+    """Handle `state` and `online` of a memory block."""
     number = int(what)
     region = next((candidate for candidate in change.state.regions if number in candidate.blocks), None)
     if region is None:
@@ -173,7 +174,7 @@ def set_block(change: Hotplug, what: str, text: str) -> None:
 
 
 def keep_online(change: Hotplug, name: str) -> None:
-    """What of the region is online stays so.
+    """Keep the region's online blocks online from now on.
 
     Raises:
         ImpossibleWorld: there is no such region.
@@ -184,7 +185,7 @@ def keep_online(change: Hotplug, name: str) -> None:
 
 
 def unbind(change: Hotplug, what: str, text: str) -> None:
-    """`unbind` of a driver of the bus: `what` is the driver, `text` the device."""
+    """Handle `unbind` of a driver of the bus: `what` is the driver, `text` the device."""
     for region in change.state.regions:
         if what == "cxl_region" and text == region.name and region.bound:
             unbinding.release(change, region)
@@ -193,31 +194,31 @@ def unbind(change: Hotplug, what: str, text: str) -> None:
 
 
 def bind(change: Hotplug, what: str, text: str) -> None:
-    """`bind` of a driver of the bus: as `unbind`."""
+    """Handle `bind` of a driver of the bus; the arguments are as in `unbind`."""
     for region in change.state.regions:
         if what == "cxl_region" and text == region.name:
             _bind(change, region)
         elif text == region.dax and region.bound and not region.dax_driver and what == "kmem":
-            # The other driver wants an id (`add_id`).
+            # `device_dax` binds by id only (`add_id`).
             _take_dax(change, region, what)
 
 
 def add_id(change: Hotplug, what: str, text: str) -> None:
-    """`new_id` of a driver of the dax bus: it takes the device if that has none. The id is not kept for a later one."""
+    """Handle `new_id` of a driver of the dax bus: bind it to the device if that has none. The id is not kept."""
     for region in change.state.regions:
         if text == region.dax and region.bound and not region.dax_driver:
             _take_dax(change, region, what)
 
 
 def probe(change: Hotplug, what: str, text: str) -> None:
-    """`drivers_probe` of the bus `what`: the usual driver takes the device."""
+    """Handle `drivers_probe` of the bus `what`: bind the usual driver to the device."""
     bind(change, "cxl_region" if what == "cxl" else "kmem", text)
 
 
 def _bind(change: Hotplug, region: Region) -> None:
-    """`cxl_region` takes it, and `kmem` its dax device, unless that bus has `drivers_autoprobe` 0.
+    """Bind `cxl_region`, and `kmem` to the dax device, unless the dax bus has `drivers_autoprobe` 0.
 
-    Nothing happens to a region that is not committed (ENXIO).
+    An uncommitted region is not bound (ENXIO).
     """
     if region.bound or not region.committed:
         return
@@ -254,10 +255,10 @@ def _take_dax(change: Hotplug, region: Region, driver: str) -> None:
 
 
 def _described(change: Hotplug, region: Region) -> Region:
-    """The region as its files say it shall be.
+    """Return the region described by its files.
 
     Raises:
-        ImpossibleWorld: they do not describe one.
+        ImpossibleWorld: they do not describe a possible region.
     """
     _check_named(region)
     draft, host = region.draft, lifecycle.host(change)
@@ -278,7 +279,7 @@ def _described(change: Hotplug, region: Region) -> Region:
 
 
 def _decoders(change: Hotplug) -> dict[str, int]:
-    """The slots of the memory cards by the names of their decoders."""
+    """Return the slots of the memory cards by the names of their decoders."""
     host = lifecycle.host(change)
     return {
         cards.endpoint_decoder(host.seat(slot)).rpartition("/")[2]: slot
@@ -288,7 +289,7 @@ def _decoders(change: Hotplug) -> dict[str, int]:
 
 
 def _take(change: Hotplug, region: Region, file: str, **changes: Any) -> Region:
-    """The kernel took a value of that file."""
+    """Save an accepted value, show it in the file, and return the region."""
     draft = dataclasses.replace(region.draft, **changes)
     fresh = unbinding.remember(change, region, dataclasses.replace(region, draft=draft))
     _show(change, fresh, file)
@@ -296,13 +297,13 @@ def _take(change: Hotplug, region: Region, file: str, **changes: Any) -> Region:
 
 
 def _refusal(change: Hotplug, region: Region, file: str, why: str) -> errors.ImpossibleWorld:
-    """Has the file say what it said; returns why."""
+    """Restore the file's content; return the error."""
     _show(change, region, file)
     return errors.ImpossibleWorld(why)
 
 
 def _show(change: Hotplug, region: Region, file: str) -> None:
-    """Write one file as the kernel shows it: others may have been written to meanwhile."""
+    """Rewrite one file as the kernel shows it. Others may have unread writes."""
     draft = region.draft
     shown = {
         "interleave_ways": str(draft.ways),

@@ -1,7 +1,7 @@
-"""Ready-made nodes: a layout with cards in it, by name.
+"""Ready-made nodes by name: a layout with cards in it.
 
-Vendors and ids are those of real cards (pci.ids); serial numbers are made up, one of its own for every card, in the
-form that each class has.
+Vendors and ids are those of real cards (pci.ids). Serial numbers are invented in each class's format, one for every
+card.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ _GIB = 1 << 30
 _NVME_BYTES = 3_840_755_982_336
 _VFS = 4
 _GEN5 = 32.0
-"""GT/s of a PCI Express 5.0 link; 4.0 is what cards have otherwise."""
+"""The speed of a PCI Express 5.0 link in GT/s; the other cards have 4.0."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +25,11 @@ class Node:
     """One kind of node.
 
     Attributes:
-        summary: what it is, in a line.
-        layout: the name of its host's shape.
-        slots: how many slots, for the plain layout.
-        cards: by slot.
-        vfs: how many virtual functions the cards in these slots have.
+        summary: a description of one line.
+        layout: the name of its host's layout.
+        slots: the number of slots, for the plain layout.
+        cards: the cards by slot.
+        vfs: the number of virtual functions by slot.
         regions: the slots of each CXL region.
     """
 
@@ -42,10 +42,10 @@ class Node:
 
 
 def build(name: str, root: Path, *, uevent_socket: Path | None = None) -> SysfsTree:
-    """Makes the node of that name at `root`, an empty place; events of its making are sent, too.
+    """Make the node of the name at `root`, an empty or missing folder, with events; return its tree.
 
     Raises:
-        ImpossibleWorld: there is no such node, or as `SysfsTree.create`.
+        ImpossibleWorld: there is no such node, or `SysfsTree.create` refuses.
     """
     node = NODES.get(name)
     if node is None:

@@ -1,10 +1,10 @@
-"""Persistent CXL memory on a mocked host: what `cxl_pmem` and `libnvdimm` make of it.
+"""Persistent CXL memory on a mocked host: the devices of `cxl_pmem` and `libnvdimm`.
 
-Names, order, events and attributes are those of Linux 6.1.192. The names of the nd bus are easily mistaken: it has a
-`region0` of its own, and `dax0.0` there is no dax device but the place where one can be made.
+Names, order, events and attributes are those of Linux 6.1.192. Names of the nd bus are ambiguous: it has a `region0`
+of its own, and its `dax0.0` is not a dax device but a seed for one.
 
-Not emulated: namespaces (what is written to `namespace0.0`, `btt0.0`, `pfn0.0` and `dax0.0` is kept, and nothing comes of
-it), labels, `available_slots` and `set_cookie`.
+Limits: no namespaces (writes to `namespace0.0`, `btt0.0`, `pfn0.0` and `dax0.0` have no effect), no labels, no
+`available_slots` and no `set_cookie`.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _NOWHERE = Attribute()  # reading it is ENXIO on a kernel
 
 
 def bridge() -> tuple[Kobject, ...]:
-    """What a host has before any memory comes."""
+    """Return the devices of a host without memory cards."""
     return (
         cxl.device(_BRIDGE, "cxl_nvdimm_bridge", kind=1, driver="cxl_nvdimm_bridge"),
         _nd(
@@ -34,7 +34,7 @@ def bridge() -> tuple[Kobject, ...]:
 
 
 def dimm(memdev: Kobject, instance: int) -> Iterator[Step]:
-    """What appears with a persistent memory device, after its driver has taken it."""
+    """Yield the steps of a persistent memory device, after its driver has bound."""
     own = cxl.device(f"{memdev.path}/pmem{instance}", "cxl_nvdimm", kind=2, driver="cxl_nvdimm")
     shown = _nd(
         f"{_BUS}/nmem{instance}",
@@ -53,14 +53,14 @@ def dimm(memdev: Kobject, instance: int) -> Iterator[Step]:
 
 
 def region(above: Kobject, number: int, *, start: int, size_bytes: int, node: int) -> tuple[Step, ...]:
-    """What appears when `cxl_region` takes a persistent region.
+    """Return the steps of binding `cxl_region` to a persistent region.
 
     Args:
         above: the CXL region.
-        number: its number.
-        start: its first address.
-        size_bytes: its size.
-        node: the NUMA node that its memory would be.
+        number: the region's number.
+        start: the region's first address.
+        size_bytes: the region's size.
+        node: the NUMA node of its memory, if it became one.
     """
     own = cxl.device(f"{above.path}/pmem_region{number}", "cxl_pmem_region", kind=7, driver="cxl_pmem_region")
     places = {"numa_node": readable("0"), "target_node": readable(str(node))}
@@ -95,7 +95,7 @@ def region(above: Kobject, number: int, *, start: int, size_bytes: int, node: in
 
 
 def _seeds(region: Kobject, number: int, places: dict[str, Attribute]) -> Iterator[Kobject]:
-    """Where a namespace, and what stands on one, can be made."""
+    """Yield the seeds of a namespace and of the devices on top of one."""
     empty = {"namespace": writable(""), "size": _NOWHERE, "uuid": writable("")}
     mapped = {
         "align": writable("2097152"),
@@ -119,7 +119,7 @@ def _seeds(region: Kobject, number: int, places: dict[str, Attribute]) -> Iterat
     }
     for devtype, files in content.items():
         name = devtype.split("_")[1]
-        # The kernel gives all but dax one kind: `nd:t5`.
+        # In the kernel all except dax have the same kind, `nd:t5`.
         kind = 7 if name == "dax" else 5
         yield _nd(f"{region.path}/{name}{number}.0", devtype, kind=kind, files={**places, **files})
 
@@ -133,7 +133,7 @@ def _nd(
     uevent: dict[str, str] | None = None,
     files: dict[str, Attribute] | None = None,
 ) -> Kobject:
-    """A device on the nd bus; `kind` is the number in its module alias (include/uapi/linux/ndctl.h)."""
+    """Return a device on the nd bus; `kind` is the number in its module alias (include/uapi/linux/ndctl.h)."""
     described = {"DEVTYPE": devtype} if devtype else {}
     return Kobject(
         path=path,

@@ -1,4 +1,4 @@
-"""The slots of a mocked host: where each one's port is, and the files by which the kernel shows its state."""
+"""The slots of a mocked host: their ports, and the files with their state."""
 
 import dataclasses
 import enum
@@ -15,17 +15,18 @@ class Place:
 
     Attributes:
         number: the slot's name.
-        port: the directory of the port that leads to it, below the root.
-        bus: the bus behind the port unless another was requested.
-        speed_gts: the port's fastest.
-        width: the port's lanes.
-        locality: where in the machine it is.
-        cxl_port: the CXL port below which a memory device's endpoint appears.
-        powers: what comes in gets power by itself.
-        ejects: what is in there is taken out when the slot loses its power, as QEMU does; on hardware it stays.
-        domain: of its buses.
-        room: how many bus numbers there are behind the port.
-        at_port: firmware numbers the slot, and its address is that of the port's device (drivers/acpi/pci_slot.c).
+        port: the directory of its port, below the root.
+        bus: the default bus behind the port.
+        speed_gts: the port's maximum speed in GT/s.
+        width: the port's number of lanes.
+        locality: its position in the machine.
+        cxl_port: the CXL port above a memory device's endpoint.
+        powers: true if a card gets power by itself.
+        ejects: true if a card leaves when the slot loses its power, as with QEMU; on hardware it stays.
+        domain: the PCI domain of its buses.
+        room: the number of buses behind the port.
+        at_port: true if firmware numbers the slot; its address is then that of the port's device
+            (drivers/acpi/pci_slot.c).
     """
 
     number: int
@@ -43,46 +44,46 @@ class Place:
 
     @property
     def root_port(self) -> str:
-        """The directory of the root port above it, which may be the port itself."""
+        """Return the directory of the root port above it, which may be the port itself."""
         parts = self.port.split("/")
         last = max(index for index, part in enumerate(parts) if part.startswith("pci"))
         return "/".join(parts[: last + 2])
 
     def at(self, bus: int) -> str:
-        """The address of the slot on a bus, without a function: always device 0."""
+        """Return the address of the slot on a bus, without a function; the device is always 0."""
         return f"{self.domain:04x}:{bus:02x}:00"
 
     def shown_address(self, bus: int) -> str:
-        """The text of its file `address`."""
+        """Return the text of its file `address`."""
         return self.port.rpartition("/")[2].rpartition(".")[0] if self.at_port else self.at(bus)
 
 
 class Presence(enum.Enum):
-    """What a slot shows, as (adapter, power)."""
+    """The shown state of a slot, as (adapter, power)."""
 
     EMPTY = (0, 0)
     OCCUPIED = (1, 1)
     UNPOWERED = (1, 0)
-    """A card is in and waits for power: what was recorded of a CXL device."""
+    """A card is present and waits for power, as recorded of a CXL device."""
     NOT_SEEN = (0, 1)
-    """Powered, and the port notices no card."""
+    """The slot has power, and the port notices no card."""
 
 
 def write(
     root: Path, place: Place, presence: Presence, *, bus: int, link: tuple[str, str] | None = None
 ) -> None:
-    """Writes a slot's files and what its port says of the bus and the link behind it.
+    """Write a slot's files, and the port's files about the bus and the link behind it.
 
     Args:
-        root: of the tree.
+        root: the root of the tree.
         place: the slot.
-        presence: whether a card is in and powered.
+        presence: the shown state of the slot.
         bus: the bus behind the port.
-        link: speed and width as the files say them; None while no link is up.
+        link: speed and width, as in the files; None while no link is up.
     """
     folder = root / "bus/pci/slots" / str(place.number)
     fastest = functions.speed_text(place.speed_gts)
-    # Without a link the recorded ports answer their fastest, and so do these.
+    # Without a link the recorded ports show their maximum.
     speed, width = link or (fastest, str(place.width))
     adapter, power = presence.value
     files = {

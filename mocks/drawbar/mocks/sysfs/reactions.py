@@ -1,26 +1,26 @@
-"""What a mocked host does when a process has written to one of its files.
+"""The effects of writes to the files of a mocked host.
 
 | file | written | effect |
 |---|---|---|
-| `bus/pci/slots/N/power` | 0, 1 | the card's functions go; a card that is in comes up |
+| `bus/pci/slots/N/power` | 0, 1 | the card's functions go; a present card comes up |
 | `.../driver/unbind`, `bus/pci/drivers/X/bind`, `bus/pci/drivers_probe` | an address | the function loses or gets its driver |
 | a function's `remove` | 1 | its card's functions go, the slot keeps its power |
-| `bus/pci/rescan`, a function's `rescan` | 1 | what was removed comes back |
-| a function's `reset` | 1 | it is counted: `SysfsTree.resets` |
+| `bus/pci/rescan`, a function's `rescan` | 1 | the removed cards come back |
+| a function's `reset` | 1 | the reset is counted: `SysfsTree.resets` |
 | `sriov_numvfs` | a number | virtual functions come or go |
 | `memoryN/state`, `memoryN/online` | `offline`, `online`, ... | the block goes offline or comes online |
-| a root decoder's `create_ram_region`, `create_pmem_region` | `region0` | the region is there, without anything |
-| a root decoder's `delete_region` | `region0` | it is gone |
-| `regionN/interleave_ways` | a number | as many `target` files |
-| `regionN/interleave_granularity`, `uuid`, `size`, `targetN` | a value | refused where the kernel refuses it before or after another |
-| `regionN/commit` | 0, 1 | the decoders are programmed, or given back |
+| a root decoder's `create_ram_region`, `create_pmem_region` | `region0` | an empty region appears |
+| a root decoder's `delete_region` | `region0` | the region is removed |
+| `regionN/interleave_ways` | a number | the region gets this number of `target` files |
+| `regionN/interleave_granularity`, `uuid`, `size`, `targetN` | a value | shown, or refused in the wrong order as in the kernel |
+| `regionN/commit` | 0, 1 | the decoders are freed, or programmed |
 | `bus/{cxl,dax}/drivers/X/{bind,unbind}` | a name | `cxl_region` makes the dax device, `kmem` the memory |
 | `bus/dax/drivers/X/new_id` | a name | the dax device gets that driver, if it has none |
 
-Everything else keeps what was written and does nothing. Where a kernel would refuse (EBUSY, ERANGE, ENODEV, EINVAL), the
-file soon says again what it said before, for a write to a plain file cannot fail; `driver_override` counts when a driver
-is asked for. Two writes to one file at once count as the later one, where a kernel does both. A `bind` or `unbind` of a
-driver that is not there yet has no file.
+Other files keep the written text, without effect. A write to a plain file cannot fail. So if a kernel would refuse a
+write (EBUSY, ERANGE, ENODEV, EINVAL), the file soon shows its previous content again. `driver_override` is read when a
+driver is to bind. Of two writes to one file at the same time only the later one counts; a kernel does both. A driver
+without any device yet has no `bind` and `unbind`.
 
 Source: Documentation/ABI/testing/sysfs-bus-pci, sysfs-bus-cxl, sysfs-devices-memory, sysfs-bus-dax.
 """
@@ -37,16 +37,16 @@ from drawbar.mocks.sysfs.hotplug import Hotplug
 _logger = logging.getLogger(__name__)
 
 Reaction = Callable[[Hotplug, str, str], None]
-"""Of a change, what the path's pattern found, and what was written."""
+"""A function of a change, the match in the path, and the written text."""
 
 _ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _ON = frozenset({"1", "y", "Y", "on"})
 
 
 def react(root: Path, path: str) -> None:
-    """Does what writing to the file at `path`, below the root, does. Blocking.
+    """Carry out the effect of a write to the file at `path`, below the root. Blocking.
 
-    What is left in the file is what a kernel would show.
+    Afterwards the file shows the same as in a kernel.
     """
     row_and_match = next(((row, match) for row in _TABLE if (match := row[0].fullmatch(path))), None)
     if row_and_match is None:
@@ -66,12 +66,12 @@ def react(root: Path, path: str) -> None:
 
 
 def is_known(path: str) -> bool:
-    """Whether writing to that file has an effect."""
+    """Return true if writes to that file have an effect."""
     return any(pattern.fullmatch(path) for pattern, _ in _TABLE)
 
 
 def _settle(change: Hotplug, path: str, written: str) -> None:
-    """A trigger is empty again, and a file that shows a state shows it as it is now, unless a process wrote meanwhile."""
+    """Clear a trigger; restore the shown state of a state file. Skip both if another process has written meanwhile."""
     file = change.root / path
     shown = _shown(change, file)
     with contextlib.suppress(FileNotFoundError):
@@ -85,7 +85,7 @@ def _settle(change: Hotplug, path: str, written: str) -> None:
 
 
 def _shown(change: Hotplug, file: Path) -> str | None:
-    """What a file that shows a state is to say; None for one that shows none, or that shows what was written."""
+    """Return the text of a state file; None if the file shows no state, or shows the written text."""
     owner = file.parent.name
     match file.name:
         case "power":
@@ -101,17 +101,17 @@ def _shown(change: Hotplug, file: Path) -> str | None:
 
 
 def _power(change: Hotplug, what: str, text: str) -> None:
-    """What is no number counts as 0, and of a number the lowest byte (drivers/pci/hotplug/pci_hotplug_core.c)."""
+    """Switch the slot. Text counts as 0, and of a number the lowest byte (drivers/pci/hotplug/pci_hotplug_core.c)."""
     leading = re.match(r"\d*", text)
     number = int((leading and leading[0]) or 0) & 0xFF
-    if text and number == 0:  # an empty file is one that is just being written
+    if text and number == 0:  # an empty file is in the middle of a write
         lifecycle.switch_off(change, int(what))
     elif number == 1:
         lifecycle.switch_on(change, int(what))
 
 
 def _unbind(change: Hotplug, what: str, text: str) -> None:
-    """`what` is the driver, `text` the function that it is to leave."""
+    """Unbind the driver `what` from the function `text`."""
     slot = lifecycle.host(change).slot_at(text)
     if slot is None or (change.root / f"bus/pci/devices/{text}/driver").resolve().name != what:
         return
@@ -124,7 +124,7 @@ def _unbind(change: Hotplug, what: str, text: str) -> None:
 
 
 def _virtual_number(change: Hotplug, slot: int | None, address: str) -> int | None:
-    """Which virtual function of the card in that slot this is, if any."""
+    """Return the number of the slot's virtual function at the address, or None."""
     if slot is None:
         return None
     virtual = sriov.addresses(lifecycle.host(change).seat(slot), change.state.occupants[slot].vfs)
@@ -174,13 +174,13 @@ def _vfs(change: Hotplug, what: str, text: str) -> None:
 
 
 def _own_function(change: Hotplug, address: str) -> int | None:
-    """The slot of the card whose own function this is."""
+    """Return the slot of the card whose first function has the address, or None."""
     slot = lifecycle.host(change).slot_at(address)
     return slot if slot is not None and lifecycle.host(change).seat(slot).address == address else None
 
 
 def _ignored(_change: Hotplug, _what: str, _text: str) -> None:
-    """Taken, and nothing happens."""
+    """Ignore the write."""
 
 
 _TABLE: tuple[tuple[re.Pattern[str], Reaction], ...] = tuple(

@@ -1,10 +1,10 @@
-"""Watches a mocked tree with inotify, and does what a kernel does when its files are written to.
+"""The watch of a mocked tree with inotify; it carries out the effects of writes as a kernel does.
 
-Guarantees: once entered, a write that closes its file is answered, in order, whoever made it; devices that come later
-are watched from the moment that they are seen, and what was written to their triggers before that is found. What is
-written at that very moment may be answered twice. The tree's own changes are no writes: they come by rename.
+Guarantees: from entry on, every write that closes its file is handled, in order, from any process. Later devices are
+watched from their discovery on, and earlier writes to their triggers are found. A write at that very moment may be
+handled twice. The tree's own changes do not count as writes, because they are renames.
 
-The work is done in a thread, for it sends events to sockets that the same loop may have to read.
+The work runs in a thread, because it sends events to sockets that the same loop may read.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from drawbar.mocks.sysfs import reactions
 _MASK = Mask.CLOSE_WRITE | Mask.CREATE | Mask.MOVED_TO | Mask.ONLYDIR | Mask.DONT_FOLLOW
 _WATCHED = ("bus", "devices")
 _DRAFT = "."
-"""With this begins the name of a file that the tree itself is about to put in place."""
+"""The prefix of the tree's own temporary files."""
 
 
 @contextlib.asynccontextmanager
 async def reacting(root: Path) -> AsyncIterator[None]:
-    """See `SysfsTree.reacting`."""
+    """React to writes until the block ends; see `SysfsTree.reacting`."""
     with Inotify() as inotify:
         reactor = _Reactor(root, inotify)
         await asyncio.to_thread(reactor.watch_all)
@@ -45,7 +45,7 @@ class _Reactor:
     def __init__(self, root: Path, inotify: Inotify) -> None:
         self._root = root
         self._inotify = inotify
-        # A thread goes on when the task that waits for it is cancelled.
+        # A thread continues after the cancellation of its waiting task.
         self._working = threading.Lock()
 
     async def run(self) -> None:
@@ -61,7 +61,7 @@ class _Reactor:
                 await asyncio.to_thread(self._alone, self._written, path)
 
     def finish(self) -> None:
-        """Returns when nothing is being done."""
+        """Return once no work is in progress."""
         self._alone(lambda: None)
 
     def _alone(self, work: Callable[..., None], *args: Path) -> None:
@@ -69,7 +69,7 @@ class _Reactor:
             work(*args)
 
     def watch_all(self) -> None:
-        """Everything that is there."""
+        """Watch all present directories."""
         for name in _WATCHED:
             for _ in self._watch(self._root / name):
                 pass
@@ -79,14 +79,14 @@ class _Reactor:
             self._appeared(self._root / name)
 
     def _appeared(self, folder: Path) -> None:
-        """A directory is new: a process may have written to it before the watch began."""
+        """Watch a new directory; handle writes to it from before the watch."""
         for each in self._watch(folder):
             with contextlib.suppress(FileNotFoundError):
                 for entry in each.iterdir():
                     self._written(entry)
 
     def _watch(self, folder: Path) -> Iterator[Path]:
-        """Watches a directory and all below it; gives each. One that goes meanwhile needs no watch."""
+        """Watch a directory and all below it; yield each. Skip one that disappears meanwhile."""
         for place, folders, _ in os.walk(folder):
             folders[:] = [name for name in folders if not name.startswith(_DRAFT)]
             try:

@@ -1,4 +1,4 @@
-"""The ioctl by which a design is loaded into a port of a mocked DFL card, for code that runs in the same process.
+"""The ioctl for loading a design into a port of a mocked DFL card, for code in the same process.
 
 Source: drivers/fpga/dfl-fme-pr.c, dfl-fme-mgr.c, fpga-mgr.c.
 """
@@ -23,7 +23,7 @@ _WAIT_SECONDS = 60.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A design that was loaded: by which file, into which port, and its bytes."""
+    """A loaded design: the device file, the port, and the design's bytes."""
 
     device: Path
     port: int
@@ -31,17 +31,17 @@ class Load:
 
 
 class PortReconfiguration:
-    """Answers the ioctl DFL_FPGA_FME_PORT_PR for the mocked hosts of this process, in place of `fcntl.ioctl`.
+    """A stand-in for `fcntl.ioctl`: it answers DFL_FPGA_FME_PORT_PR for the mocked hosts of this process.
 
-    It gets what the kernel gets: a descriptor, a number, and a structure with an address in this process. A device file is a
-    plain file in the folder `dev` beside a tree `sys`; `device_files` makes them.
+    It gets the same as the kernel: a descriptor, a number, and a structure with an address in this process. A device
+    file is a plain file in the folder `dev` beside a tree `sys`; `device_files` makes them.
 
     Attributes:
-        refuses: the errno by which the kernel refuses, before it touches the card; 0 for none.
-        finds: what the card finds wrong with a design, in the words of `status`; empty for nothing.
-        state: of the manager after a design without a fault.
-        hold: as long as it is not set, a load does not end; None for at once. A minute at most.
-        loaded: what was loaded, in order.
+        refuses: the errno of a refusal by the kernel, before it touches the card; 0 for none.
+        finds: the card's error in a design, in the words of `status`; empty for none.
+        state: the manager's state after a correct design.
+        hold: an event that a load waits for, for a minute at most; None to end at once.
+        loaded: the loaded designs, in order.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PortReconfiguration:
         self.loaded: list[Load] = []
 
     def __call__(self, descriptor: int, request: int, argument: bytes) -> int:
-        """As ioctl(2); raises OSError."""
+        """Act as ioctl(2): return 0 or raise OSError."""
         device = Path(f"/proc/self/fd/{descriptor}").readlink()
         if request != _PORT_PR or not _ENGINE.fullmatch(device.name):
             raise _error(errno.ENOTTY)

@@ -1,11 +1,12 @@
-"""Loads a recorded snapshot of a real sysfs as a tree of files, and the uevents that were recorded with it.
+"""Loading of a recorded snapshot of a real sysfs as a tree of files, and of the recorded uevents.
 
-A recording is what `drawbar discover --record DIR` writes: DIR, or one snapshot by itself. A snapshot is a JSON object,
-path (beginning with /sys/, or with /proc/ for the files of NVIDIA's driver) to one of: `text` or `b64` (content), `link` (target), or only `mode` and `size` where
-reading is impossible or makes no sense; `errno` where the kernel refused. Directories are implied; `folder` is an empty
-one. Events are a file of lines, each a JSON object: `t`, monotonic seconds, and `msg`, with a newline for each NUL.
+A recording is the output of `drawbar discover --record DIR`: DIR, or a single snapshot. A snapshot is a JSON object.
+Its keys are paths below /sys/, or below /proc/ for the files of NVIDIA's driver. A value has `text` or `b64` (content)
+or `link` (target). It has only `mode` and `size` if the file cannot or should not be read, and `errno` if the kernel
+refused. Directories are implied; `folder` is an empty one. The file of events has one JSON object a line: `t`,
+monotonic seconds, and `msg`, with a newline for each NUL.
 
-A plain file cannot be longer than what is read from it: configuration space that was cut for lack of privilege looks
+Limit: a plain file cannot be longer than its content. Configuration space that was cut for lack of privilege looks
 like that of a conventional PCI function.
 """
 
@@ -28,17 +29,17 @@ _MOST_BYTES = 1 << 30
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvent:
-    """A uevent: when it came, in the host's monotonic seconds, and what was on the wire."""
+    """A uevent: its time in the host's monotonic seconds, and its datagram."""
 
     seconds: float
     datagram: bytes
 
 
 def load_events(recording: Path) -> tuple[RecordedEvent, ...]:
-    """The events of a recording's folder, or of a file of them; none where none were recorded.
+    """Return the events of a recording's folder, or of a file of events; empty if none were recorded.
 
     Raises:
-        ImpossibleWorld: the file holds something else.
+        ImpossibleWorld: the file is not a recording of uevents.
     """
     path = recording / EVENTS if recording.is_dir() else recording
     if not path.exists():
@@ -57,24 +58,22 @@ def _event(line: dict[str, Any]) -> RecordedEvent:
 
 
 def load_recording(recording: Path, root: Path) -> None:
-    """Writes the snapshot below `root`, which is made if need be, and nowhere else, whatever a stranger's file says.
+    """Write the snapshot below `root`, and nowhere else, even if the file is malicious; make `root` if needed.
 
-    Files of NVIDIA's driver go to the folder `proc` beside it, where the node looks for them.
-
-    A file that the kernel refused to read becomes a directory: opening it succeeds and reading it fails,
-    for root as well.
+    Files of NVIDIA's driver go to the folder `proc` beside it, where the node looks for them. A file that the kernel
+    refused to read becomes a directory, so that reading it fails for root, too.
 
     Args:
-        recording: a snapshot (`.json`, or `.json.gz`), or the folder of a recording, whose first snapshot it is then.
-        root: where to.
+        recording: a snapshot (`.json` or `.json.gz`), or the folder of a recording, for its first snapshot.
+        root: the folder to write to.
 
     Raises:
-        ImpossibleWorld: the file is no snapshot.
+        ImpossibleWorld: the file is not a snapshot.
     """
     snapshot_json = recording / SNAPSHOT if recording.is_dir() else recording
     root.mkdir(parents=True, exist_ok=True)
     entries = _entries(snapshot_json)
-    # Links come last, so that nothing is written through one.
+    # Links come last, so that no file is written through one.
     for path in sorted(entries, key=lambda path: "link" in entries[path]):
         target = _target(root, path)
         if target is None:
@@ -107,7 +106,7 @@ def _entries(snapshot_json: Path) -> dict[str, dict[str, Any]]:
 
 
 def _is_sound(path: str, entry: Any) -> bool:
-    """Whether it is below /sys and, if it is a link, leads nowhere else."""
+    """Return true if the entry is below /sys and, if it is a link, its target is too."""
     if ".." in path.split("/") or not isinstance(entry, dict):
         return False
     if _DRIVERS_FILE.fullmatch(path):

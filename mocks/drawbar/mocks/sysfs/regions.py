@@ -1,13 +1,12 @@
 """CXL regions on a mocked host: region, dax device, NUMA node and memory blocks; for persistent ones see `nvdimm`.
 
-What appears of volatile memory is what `cxl create-region -t ram` makes on Linux 6.12 (Documentation/ABI/testing/sysfs-bus-cxl,
-sysfs-bus-dax, sysfs-devices-memory); made by `SysfsTree.create_region`, its memory is online as movable. Left out: the groups
-`dax_region`, `mapping0` and `accessN`, and the memory tiers.
-A region of several memory devices interleaves them at the port just above them.
+Volatile memory looks as made by `cxl create-region -t ram` on Linux 6.12 (Documentation/ABI/testing/sysfs-bus-cxl,
+sysfs-bus-dax, sysfs-devices-memory). From `SysfsTree.create_region` its memory is online as movable. Limits: no groups
+`dax_region`, `mapping0` and `accessN`, and no memory tiers.
 
-The ports above the endpoints have one decoder each, as on QEMU; of several regions it shows the one that was made last.
-
-The kernel does not guard a region: a card that is taken out leaves it without its target (`unbinding`).
+A region of several memory devices interleaves them at the port just above them. The ports above the endpoints have one
+decoder each, as on QEMU; with several regions it shows the latest one. The kernel does not guard a region: removal of
+a card leaves it without its target (`unbinding`).
 """
 
 import dataclasses
@@ -20,22 +19,22 @@ from drawbar.mocks.sysfs.steps import Add, Bind, Join, Step, Write
 
 MOST_BLOCKS = 1024
 WAYS = frozenset({1, 2, 4, 8, 16})
-"""Of a region in a window that is not interleaved itself."""
+"""The possible ways of a region in a window without interleaving."""
 GRANULARITY = 256
 GRANULARITIES = frozenset(256 << power for power in range(7))
 CREATE = tuple(f"{cxl.ROOT_DECODER}/create_{kind}_region" for kind in ("ram", "pmem"))
-"""Each shows the next region's name."""
+"""The files to create regions; each shows the next region's name."""
 _NOWHERE = (1 << 64) - 1
 _DAX_ALIGN_BYTES = 2 << 20
-_UUIDS = uuid.UUID("6c8a2f5e-6f0b-5b7e-9f4e-3a5d1c0b7e21")  # names of regions below it are made up from it
+_UUIDS = uuid.UUID("6c8a2f5e-6f0b-5b7e-9f4e-3a5d1c0b7e21")  # the namespace of invented uuids of regions
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What was written to a region's files, and the kernel took.
+    """The written values of a region's files, as accepted by the kernel.
 
     Attributes:
-        targets: the names of endpoint decoders, in interleave order; "" for a place that has none.
+        targets: the names of endpoint decoders, in interleave order; "" for a missing one.
     """
 
     ways: int = 0
@@ -49,22 +48,22 @@ class Region:
     """One region.
 
     Attributes:
-        number: of `region<N>`.
+        number: the number in `region<N>`.
         start: its first address.
-        size_bytes: in all.
+        size_bytes: its total size.
         targets: the names of its endpoint decoders, in interleave order.
-        decoders: their directories; a directory may be gone.
+        decoders: the directories of its endpoint decoders; a directory may be gone.
         ports: the directories of the PCI ports above the cards, in the same order.
-        committed: its decoders are programmed.
-        bound: `cxl_region` has it, so it has a dax device.
-        dax_driver: what has the dax device: `kmem` makes memory of it; "" for none.
-        offline: the memory blocks that are not online.
-        normal: the memory blocks that came online in zone Normal; the others are in zone Movable.
-        kept: the memory blocks that the kernel will not take offline, because it uses them itself.
-        persistent: of persistent memory; it has no dax device and no memory blocks.
-        says_mode: its kernel says which of the two it is.
-        uuid: of a persistent one; empty before it was set.
-        draft: what its files say.
+        committed: true if its decoders are programmed.
+        bound: true if `cxl_region` is bound, so that it has a dax device.
+        dax_driver: the driver of the dax device; `kmem` makes memory of it; "" for none.
+        offline: the numbers of offline memory blocks.
+        normal: the numbers of memory blocks online in zone Normal; the others are in zone Movable.
+        kept: the numbers of memory blocks in use by the kernel; they cannot go offline.
+        persistent: true for persistent memory, without a dax device and memory blocks.
+        says_mode: true if its kernel shows the mode.
+        uuid: the uuid of a persistent region; empty until set.
+        draft: the values of its files.
     """
 
     number: int
@@ -86,23 +85,23 @@ class Region:
 
     @property
     def name(self) -> str:
-        """Of its directory."""
+        """Return the name of its directory."""
         return f"region{self.number}"
 
     @property
     def dax(self) -> str:
-        """Of its dax device's directory."""
+        """Return the name of its dax device's directory."""
         return f"dax{self.number}.0"
 
     def zone(self, block: int) -> str | None:
-        """Where a memory block is online; None where it is not."""
+        """Return the zone of an online memory block; None if it is offline."""
         if block in self.offline:
             return None
         return "Normal" if block in self.normal else "Movable"
 
     @property
     def blocks(self) -> range:
-        """The numbers of its memory blocks."""
+        """Return the numbers of its memory blocks."""
         first = self.start // layouts.MEMORY_BLOCK_BYTES
         return range(first, first + self.size_bytes // layouts.MEMORY_BLOCK_BYTES)
 
@@ -115,10 +114,10 @@ def made(
     persistent: bool = False,
     says_mode: bool = True,
 ) -> Region:
-    """The next region, over all the memory of the cards in these seats, `memory_bytes` each.
+    """Return the next region, with all the memory of the cards in these seats, `memory_bytes` each.
 
     Raises:
-        ImpossibleWorld: the cards cannot make a region, or it would not fit.
+        ImpossibleWorld: the cards cannot form a region, or it would not fit.
     """
     ways, size = len(seats), len(seats) * memory_bytes
     if ways not in WAYS:
@@ -154,7 +153,7 @@ def made(
 
 
 def steps(region: Region, layout: layouts.Layout) -> tuple[Step, ...]:
-    """What happens when the region is made, in order."""
+    """Return the steps of making the region, in order."""
     if region.persistent:
         return (*decoders(region, layout), Add(kobject=device(region)), *persistent(region, layout))
     return (
@@ -168,12 +167,12 @@ def steps(region: Region, layout: layouts.Layout) -> tuple[Step, ...]:
 
 
 def empty(region: Region) -> tuple[Step, ...]:
-    """What appears when its name is written to `create_ram_region` or `create_pmem_region`."""
+    """Return the steps of a write of its name to `create_ram_region` or `create_pmem_region`."""
     return (Add(kobject=device(region)),)
 
 
 def persistent(region: Region, layout: layouts.Layout) -> tuple[Step, ...]:
-    """What appears when `cxl_region` takes a persistent one, its binding included."""
+    """Return the steps of binding `cxl_region` to a persistent region."""
     return nvdimm.region(
         device(region),
         region.number,
@@ -184,7 +183,7 @@ def persistent(region: Region, layout: layouts.Layout) -> tuple[Step, ...]:
 
 
 def decoders(region: Region, layout: layouts.Layout) -> Iterator[Step]:
-    """What committing it programs; nothing of a region without targets."""
+    """Yield the steps of programming its decoders; none for a region without targets."""
     if not region.targets:
         return
     name, ways = f"region{region.number}", len(region.targets)
@@ -219,16 +218,16 @@ def decoders(region: Region, layout: layouts.Layout) -> Iterator[Step]:
 
 
 def freed(region: Region, layout: layouts.Layout) -> Iterator[Step]:
-    """What its decoders show when it is deleted: they keep what they were set to, and belong to no region."""
+    """Yield the steps of freeing its decoders on deletion: they keep other settings, and belong to no region."""
     nothing = {"region": readable(""), "size": readable("0x0"), "start": cxl.start_file(0)}
     for folder in (*region.decoders, *(port.decoder for port in layout.cxl_ports)):
         yield Write(folder=folder, files=nothing, undone={})
 
 
 def device(region: Region) -> Kobject:
-    """The region itself."""
+    """Return the region's own device."""
     mode = {"mode": readable("pmem" if region.persistent else "ram")} if region.says_mode else {}
-    # One of volatile memory has the file too, for the sake of tools, and nothing in it.
+    # Volatile regions have the file too, but empty, for compatibility with tools.
     identity = writable(region.uuid or str(uuid.UUID(int=0))) if region.persistent else readable("")
     return cxl.device(
         path(region),
@@ -249,7 +248,7 @@ def device(region: Region) -> Kobject:
 
 
 def dax(region: Region, layout: layouts.Layout) -> Iterator[Step]:
-    """What `cxl_region` makes: the dax region, and its device without a driver."""
+    """Yield the steps of `cxl_region`: the dax region, and its device without a driver."""
     holder = cxl.device(
         f"{path(region)}/dax_region{region.number}", "cxl_dax_region", kind=8, driver="cxl_dax_region"
     )
@@ -259,13 +258,13 @@ def dax(region: Region, layout: layouts.Layout) -> Iterator[Step]:
 
 
 def dax_made(region: Region, layout: layouts.Layout) -> tuple[Step, ...]:
-    """The same as it comes: the device is there before its region's driver has been announced."""
+    """Return the same steps in the order of a running kernel: the device comes before the bind event of its parent."""
     holder, bound, device = dax(region, layout)
     return holder, device, bound
 
 
 def dax_device(region: Region, layout: layouts.Layout) -> Kobject:
-    """Its dax device, with the driver that it has or would have."""
+    """Return its dax device, with its driver or, without one, `kmem`."""
     number = region.number
     node = str(_memory_node(region, layout))
     return Kobject(
@@ -293,12 +292,12 @@ def dax_device(region: Region, layout: layouts.Layout) -> Kobject:
 
 
 def path(region: Region) -> str:
-    """Its directory."""
+    """Return its directory."""
     return f"{cxl.ROOT_DECODER}/region{region.number}"
 
 
 def memory(region: Region, layout: layouts.Layout) -> Iterator[Step]:
-    """The memory comes while `kmem` takes the dax device, so that the event of its binding is the last."""
+    """Yield the steps of `kmem`: the memory appears while it binds, so the bind event comes last."""
     node = layouts.node(_memory_node(region, layout))
     yield Add(kobject=node)
     for number in region.blocks:
@@ -306,7 +305,7 @@ def memory(region: Region, layout: layouts.Layout) -> Iterator[Step]:
 
 
 def memory_block(region: Region, layout: layouts.Layout, number: int) -> tuple[Add, Join]:
-    """One memory block of it, and how its node lists it."""
+    """Return the steps of one memory block, and of its node's link to it."""
     node = layouts.node(_memory_node(region, layout))
     block = Kobject(
         path=f"devices/system/memory/memory{number}",
@@ -324,7 +323,7 @@ def memory_block(region: Region, layout: layouts.Layout, number: int) -> tuple[A
 
 
 def block_files(zone: str | None) -> dict[str, Attribute]:
-    """The files by which a memory block shows its state; `zone` is None where it is offline."""
+    """Return the state files of a memory block; `zone` is None if it is offline."""
     return {
         "online": writable(str(int(zone is not None))),
         "state": writable("offline" if zone is None else "online"),
@@ -333,5 +332,5 @@ def block_files(zone: str | None) -> dict[str, Attribute]:
 
 
 def _memory_node(region: Region, layout: layouts.Layout) -> int:
-    """A NUMA node of its own for each region, after those with processors."""
+    """Return the region's NUMA node: each has its own, after those with processors."""
     return max(1, len(layout.nodes)) + region.number

@@ -1,7 +1,7 @@
-"""The virtual functions of a card: what appears when their number is written to `sriov_numvfs`.
+"""The virtual functions of a card; they appear when their number is written to `sriov_numvfs`.
 
-The order is that of `sriov_enable` and `sriov_disable` (drivers/pci/iov.c); no recording has it. A virtual function has
-the card's class and vendor, no serial number, and a link of which the kernel reads nothing but the maximum.
+The order is that of `sriov_enable` and `sriov_disable` (drivers/pci/iov.c); there is no recording of it. A virtual
+function has the card's class and vendor, and no serial number. The kernel reads only the maximum of its link.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from drawbar.mocks.sysfs.steps import Add, Bind, Change, Join, Step, Write
 def steps(
     seat: cards.Seat, device: MockDevice, amount: int, drivers: Mapping[int, str] | None = None
 ) -> tuple[Step, ...]:
-    """What happens when a card without virtual functions gets this many, in order.
+    """Return the steps of giving virtual functions to a card without any, in order.
 
     Args:
-        seat: of the card.
+        seat: the card's seat.
         device: the card.
-        amount: how many it gets.
-        drivers: by number what takes a virtual function in place of their own driver; "" for none.
+        amount: the number of virtual functions.
+        drivers: other drivers than the usual one, by number of the virtual function; "" for none.
     """
     if amount == 0:
         return ()
@@ -47,8 +47,8 @@ def steps(
 
 
 def addresses(seat: cards.Seat, amount: int) -> tuple[str, ...]:
-    """The addresses of so many virtual functions, in order."""
-    # Offset and stride are 1: the first virtual function follows the card's own, seven of them, then the next device.
+    """Return the addresses of the first `amount` virtual functions, in order."""
+    # Offset and stride are 1: seven virtual functions follow the card's own function, then the next device begins.
     places = (divmod(index + 1, 8) for index in range(amount))
     bus = seat.address.rpartition(":")[0]
     return tuple(f"{bus}:{number:02x}.{function}" for number, function in places)
@@ -57,7 +57,7 @@ def addresses(seat: cards.Seat, amount: int) -> tuple[str, ...]:
 def driver_steps(
     seat: cards.Seat, device: MockDevice, index: int, drivers: Mapping[int, str] | None = None
 ) -> tuple[Step, ...]:
-    """What happens when its driver takes a virtual function, in order; nothing where there is none."""
+    """Return the steps of binding a virtual function's driver, in order; empty without a driver."""
     virtual = function(seat, device, index, drivers)
     if virtual.driver is None:
         return ()
@@ -71,7 +71,7 @@ def driver_steps(
 def function(
     seat: cards.Seat, device: MockDevice, index: int, drivers: Mapping[int, str] | None = None
 ) -> Kobject:
-    """The virtual function of that number."""
+    """Return the virtual function of the number."""
     ids = Ids(vendor=device.vendor, device=device.vf_device or device.device, class_code=device.class_code)
     address = addresses(seat, index + 1)[index]
     config = config_space.endpoint(

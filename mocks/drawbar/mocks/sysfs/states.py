@@ -1,7 +1,7 @@
-"""What a mocked host remembers beside its tree, so that several processes can work on one host.
+"""The saved state of a mocked host, so that several processes can work on one host.
 
-The file lies next to the tree (`<name>.json` for a tree `<name>`), and whoever changes the tree holds
-`<name>.lock` with flock(2).
+The file lies next to the tree (`<name>.json` for a tree `<name>`). To change the tree, a process holds `<name>.lock`
+with flock(2).
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from drawbar.mocks.sysfs.regions import Region
 
 
 class Arrival(enum.StrEnum):
-    """How a card that is put in comes up."""
+    """The way in which a new card comes up."""
 
     COMPLETE = "complete"
     UNPOWERED = "unpowered"
-    """Present, and powered only once the slot is switched on: so was a CXL device recorded."""
+    """Present, and powered once the slot is switched on, as recorded of a CXL device."""
     NO_LINK = "no-link"
-    """Present and powered, and the function never appears."""
+    """Present and powered, but the function never appears."""
     NOT_SEEN = "not-seen"
-    """The slot is powered, and does not notice the card."""
+    """The slot has power, but does not notice the card."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +36,15 @@ class Occupant:
 
     Attributes:
         device: the card.
-        instance: the number that the kernel gave it among its class.
-        bus: the bus that it is on; None for the slot's own.
-        arrival: how it came up.
-        vfs: how many virtual functions it has.
-        vf_drivers: by number of a virtual function, what is bound to it in place of their own driver: "" for none.
-        off: its slot's power was switched off.
-        removed: its functions were removed, and come back with a rescan.
-        driver: what is bound to it in place of its own driver: "" for none, None while it is its own.
-        resets: how often it was reset.
+        instance: its number in its class, given by the kernel.
+        bus: its bus; None for the slot's own.
+        arrival: the way it came up.
+        vfs: the number of virtual functions.
+        vf_drivers: other drivers than the usual one, by number of the virtual function; "" for none.
+        off: true if its slot's power was switched off.
+        removed: true if its functions were removed; a rescan brings them back.
+        driver: the bound driver if it is not the card's own; "" for none, None for its own.
+        resets: the number of resets.
     """
 
     device: MockDevice
@@ -60,17 +60,17 @@ class Occupant:
 
     @property
     def powered(self) -> bool:
-        """Whether its slot gives it power."""
+        """Return true if its slot gives it power."""
         return self.arrival is not Arrival.UNPOWERED and not self.off
 
     @property
     def shown(self) -> bool:
-        """Whether the kernel shows its functions."""
+        """Return true if the kernel shows its functions."""
         return self.arrival is Arrival.COMPLETE and self.powered and not self.removed
 
     @property
     def card(self) -> MockDevice:
-        """The card with the driver that is bound to it now."""
+        """Return the card with the driver that is bound now."""
         return self.device if self.driver is None else dataclasses.replace(self.device, driver=self.driver)
 
 
@@ -79,14 +79,14 @@ class State:
     """A mocked host.
 
     Attributes:
-        slots: how many slots there are.
+        slots: the number of slots.
         layout: the name of its layout.
-        uevent_socket: where events are sent, if anywhere.
-        harmless_numbers: device files have numbers for local use, which no driver of a real machine has.
+        uevent_socket: the path for events, or None.
+        harmless_numbers: true for device numbers for local use, which no driver of a real machine has.
         seqnum: the number of the last event.
-        occupants: cards by slot.
-        regions: CXL regions.
-        iommu: whether vfio has an IOMMU; None where it is not there at all.
+        occupants: the cards by slot.
+        regions: the CXL regions.
+        iommu: true if vfio has an IOMMU; None without vfio.
     """
 
     slots: int
@@ -99,7 +99,7 @@ class State:
     iommu: bool | None = None
 
     def free_instance(self, device: MockDevice) -> int:
-        """The lowest number that no other device of the class has, as the kernel would choose."""
+        """Return the lowest free number in the device's class, as the kernel chooses."""
         taken = {
             occupant.instance
             for occupant in self.occupants.values()
@@ -108,7 +108,7 @@ class State:
         return next(number for number in range(len(taken) + 1) if number not in taken)
 
     def with_occupant(self, slot: int, occupant: Occupant | None) -> "State":
-        """The same with another card in a slot, or none."""
+        """Return the same state with this card in a slot, or none."""
         changed = {number: other for number, other in self.occupants.items() if number != slot}
         if occupant is not None:
             changed[slot] = occupant
@@ -116,15 +116,15 @@ class State:
 
 
 def path_of(root: Path) -> Path:
-    """Where the state of the tree at `root` lies."""
+    """Return the path of the state of the tree at `root`."""
     return root.with_name(root.name + ".json")
 
 
 def load(root: Path) -> State:
-    """The state of an existing tree.
+    """Return the state of an existing tree.
 
     Raises:
-        ImpossibleWorld: there is none, or it is not readable as one.
+        ImpossibleWorld: there is none, or it is invalid.
     """
     path = path_of(root)
     try:
@@ -138,7 +138,7 @@ def load(root: Path) -> State:
 
 
 def save(root: Path, state: State) -> None:
-    """Replaces the state in one step."""
+    """Replace the state in one step."""
     path = path_of(root)
     draft = path.with_name(path.name + ".new")
     draft.write_bytes(msgspec.json.format(msgspec.json.encode(state)))
@@ -147,7 +147,7 @@ def save(root: Path, state: State) -> None:
 
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """The one who may change the tree; waits for its turn."""
+    """Hold the lock for changes of the tree until the block ends; wait for it first."""
     with root.with_name(root.name + ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

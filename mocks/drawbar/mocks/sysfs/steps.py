@@ -1,4 +1,4 @@
-"""The steps in which a mocked host changes: a closed union, each told by the event that the kernel sends after it."""
+"""The steps of a change of a mocked host: a closed union, in which the kernel's event follows the step."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,21 +8,21 @@ from drawbar.mocks.sysfs.kobjects import Attribute, Kobject
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Add:
-    """The device appears."""
+    """A device appears."""
 
     kobject: Kobject
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bind:
-    """Its driver has taken the device."""
+    """A driver binds to the device."""
 
     kobject: Kobject
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The device announces something, with a further variable or without."""
+    """The device announces a change, with an optional further variable."""
 
     kobject: Kobject
     variable: tuple[str, str] | None = None
@@ -30,7 +30,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """A link appears at `place` that leads to `target`, both below the root; no event."""
+    """A link appears at `place` to `target`, both below the root; no event."""
 
     place: str
     target: str
@@ -38,12 +38,12 @@ class Join:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """Files of a device that is there change; of one that is gone nothing does. No event.
+    """Files of a present device change; an absent device is skipped. No event.
 
     Attributes:
         folder: the device's directory.
-        files: what they are now.
-        undone: what they are once the step is undone; files that are not named stay.
+        files: their new content.
+        undone: their content once the step is undone; files without an entry stay.
     """
 
     folder: str
@@ -56,8 +56,8 @@ class Beside:
     """Files appear beside the tree, in /proc or /dev of the host. No event.
 
     Attributes:
-        files: by path below the folder of the tree.
-        stays: they stay when the step is undone, for other devices have them, too.
+        files: the contents by path below the tree's parent folder.
+        stays: true if they stay when the step is undone, because other devices share them.
     """
 
     files: Mapping[str, bytes]

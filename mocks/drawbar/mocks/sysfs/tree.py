@@ -1,8 +1,7 @@
-"""A mocked host's sysfs: a directory that looks like /sys and changes as hot-plug changes it.
+"""A mocked host's sysfs: a directory that looks like /sys and changes with hot-plug.
 
-A reader of the tree sees what it would see on a kernel, in the same order: a device's directory is
-complete before it is listed, children come and go in the recorded order, and each step is announced by a
-uevent after it has happened.
+A reader sees the same as on a kernel, in the same order. A device's directory is complete before it is listed.
+Children come and go in the recorded order. A uevent follows each step.
 """
 
 import contextlib
@@ -34,17 +33,15 @@ from drawbar.mocks.sysfs.states import Arrival
 
 
 class SysfsTree:
-    """One mocked host. Safe to use from several processes; every call blocks on files and a lock.
+    """One mocked host. It is safe to use from several processes; every call blocks on files and a lock.
 
-    What goes wrong with hardware is the caller's to choose: *late* is an `attach` made late, or one that is `UNPOWERED`
-    and powered on later; *never* is an `arrival` of `NO_LINK` or `NOT_SEEN`; *elsewhere* is an `address`; *the wrong
-    device* is another `MockDevice` (`dataclasses.replace(device, serial=...)`); a card whose driver does not bind has
-    the driver "".
+    The caller chooses the hardware's faults. *Late* is a late `attach`, or an `UNPOWERED` one with a later power-on.
+    *Never* is an `arrival` of `NO_LINK` or `NOT_SEEN`. *Elsewhere* is an `address`. *The wrong device* is another
+    `MockDevice` (`dataclasses.replace(device, serial=...)`). A card without a bound driver has the driver "".
 
-    What is written to its files takes effect while a block of `reacting` runs, a moment later: see `reactions`. Not emulated:
-    errors of attributes, for plain files do not fail, and nothing else of what a write would answer. A reader that races with a removal does
-    see ENOENT, as on a kernel, for directories go in one step; but a file that was opened before reads on, where a kernel
-    answers ENODEV.
+    While a block of `reacting` runs, writes to the files take effect a moment later; see `reactions`. Limits: plain
+    files do not fail, so writes return no errors. A reader in a race with a removal gets ENOENT, as on a kernel,
+    because directories go in one step. But a file opened earlier stays readable, while a kernel answers ENODEV.
     """
 
     def __init__(self, root: Path) -> None:
@@ -61,16 +58,16 @@ class SysfsTree:
         harmless_numbers: bool = False,
         iommu: bool | None = None,
     ) -> "SysfsTree":
-        """A new host with empty slots, at `root`.
+        """Make a new host with empty slots at `root`.
 
         Args:
-            root: a place where nothing is.
-            slots: how many slots the plain layout has: 1 to this number.
-            uevent_socket: where events are sent, as datagrams.
-            layout: the host's shape, by name.
-            harmless_numbers: for real containers, in which device files are made: give devices numbers that belong to no
-                driver, so that opening one fails (ENXIO). The usual numbers are those of a real machine's disks and GPUs.
-            iommu: vfio shows its groups, with an IOMMU or without one; None: it shows nothing of a function that it has.
+            root: an empty or missing folder.
+            slots: the number of slots of the plain layout, numbered from 1.
+            uevent_socket: the path of a socket for events, as datagrams.
+            layout: the name of the host's layout.
+            harmless_numbers: true for real containers with device files: devices get numbers without a driver, so that
+                opening one fails (ENXIO). The usual numbers are those of a real machine's disks and GPUs.
+            iommu: true or false if vfio shows its groups, with or without an IOMMU; None if it shows nothing.
 
         Raises:
             ImpossibleWorld: `root` exists and is not empty, there is no such layout,
@@ -99,7 +96,7 @@ class SysfsTree:
 
     @classmethod
     def open(cls, root: Path) -> "SysfsTree":
-        """The existing host at `root`.
+        """Open the existing host at `root`.
 
         Raises:
             ImpossibleWorld: there is none.
@@ -110,11 +107,11 @@ class SysfsTree:
     # --- reading ---
 
     def attached(self) -> dict[int, MockDevice]:
-        """The cards that are in, by slot, whether or not the kernel shows them."""
+        """Return the attached cards by slot, even those that the kernel does not show."""
         return {slot: occupant.device for slot, occupant in states.load(self.root).occupants.items()}
 
     def address(self, slot: int) -> str:
-        """The PCI address that the card in this slot has, or the next one will have if it is not told another.
+        """Return the PCI address of the card in this slot, or the default address of the next one.
 
         Raises:
             ImpossibleWorld: there is no such slot.
@@ -131,17 +128,17 @@ class SysfsTree:
         address: str | None = None,
         arrival: Arrival | None = None,
     ) -> str:
-        """Puts a card into a slot and answers its PCI address.
+        """Attach a card to a slot; return its PCI address.
 
-        Returns when the card's driver is bound and every event has been sent; where the card does not come up, there
+        It returns when the card's driver is bound and every event has been sent. If the card does not come up, there
         are no events.
 
         Args:
             slot: the slot's number.
             device: the card.
             address: `0000:<bus>:00.0` for another bus behind the slot, as after a reboot with other cards.
-            arrival: how it comes up; None for what is usual in this slot: complete, or without power until the slot
-                is switched on.
+            arrival: the way it comes up; None for the slot's usual one: complete, or without power until the slot is
+                switched on.
 
         Raises:
             ImpossibleWorld: there is no such slot, it is occupied, no such card can exist,
@@ -159,7 +156,7 @@ class SysfsTree:
         return self.address(slot)
 
     def power_on(self, slot: int) -> None:
-        """Powers the slot, as writing 1 to its `power` file does: a card that waited for it comes up.
+        """Power the slot, as a write of 1 to its `power` file does: a waiting card comes up.
 
         Raises:
             ImpossibleWorld: there is no such slot, or no card in it.
@@ -168,7 +165,7 @@ class SysfsTree:
             lifecycle.switch_on(change, slot)
 
     def resets(self, slot: int) -> int:
-        """How often the card in this slot was reset since it was put in.
+        """Return the number of resets of the card in this slot since it was attached.
 
         Raises:
             ImpossibleWorld: there is no such slot, or no card in it.
@@ -176,9 +173,9 @@ class SysfsTree:
         return hosts.Host(str(self.root), states.load(self.root)).occupant(slot).resets
 
     def detach(self, slot: int) -> None:
-        """Takes the card out of a slot, virtual functions first; nothing happens if there is none.
+        """Take the card out of a slot, virtual functions first; do nothing if the slot is empty.
 
-        A CXL region that it was part of is left without its target and not committed, as the kernel leaves it.
+        A CXL region of the card is left uncommitted and without its target, as by the kernel.
 
         Raises:
             ImpossibleWorld: there is no such slot.
@@ -187,7 +184,7 @@ class SysfsTree:
             lifecycle.take_out(change, slot)
 
     def lose(self, slot: int) -> None:
-        """Pulls the card while the kernel has not noticed yet: its directory is there, and hardware answers all ones.
+        """Pull the card before the kernel notices: its directory stays, and the hardware answers with ones.
 
         Raises:
             ImpossibleWorld: there is no such slot, or no card in it.
@@ -196,9 +193,10 @@ class SysfsTree:
             conditions.lose(self.root, lifecycle.host(change).seat(slot))
 
     def surprise_remove(self, slot: int) -> None:
-        """Pulls the card. The kernel clears up with the events of an orderly removal, in their order.
+        """Pull the card. The kernel sends the events of an orderly removal, in their order.
 
-        The difference: it was not requested, and the slot's `adapter` is 0 before the first event, not after the last.
+        The differences: there was no request, and the slot's `adapter` is 0 before the first event, not after the
+        last.
 
         Raises:
             ImpossibleWorld: there is no such slot, or no card in it.
@@ -209,10 +207,10 @@ class SysfsTree:
     # --- conditions ---
 
     def set_link(self, slot: int, *, speed_gts: float | None = None, width: int | None = None) -> None:
-        """Makes the card's link run slower or narrower; what is not given runs as fast as it can. No event tells.
+        """Degrade the card's link; a value that is None becomes the maximum. There is no event.
 
         Raises:
-            ImpossibleWorld: there is no such slot or no card in it that came up, or the link cannot run so.
+            ImpossibleWorld: the slot has no card that came up, or the link cannot have these values.
         """
         with self._changing() as change:
             occupant = lifecycle.host(change).running(slot)
@@ -228,15 +226,15 @@ class SysfsTree:
     def add_errors(
         self, slot: int, severity: Severity, counts: Mapping[str, int], *, at_port: bool = False
     ) -> None:
-        """Counts PCI Express errors: the card saw them, or the port above it did. The root port counts messages too.
+        """Count PCI Express errors, at the card or at the port above it, and messages at the root port.
 
-        No event tells: recovery is not emulated.
+        There is no event, because recovery is not emulated.
 
         Args:
-            slot: the card's.
-            severity: which counters.
-            counts: how many, by the kernel's short name (`BadTLP`, `CmpltTO`, ...).
-            at_port: errors of a card often count at its link partner alone.
+            slot: the card's slot.
+            severity: the errors' severity.
+            counts: the number of errors, by the kernel's short name (`BadTLP`, `CmpltTO`, ...).
+            at_port: true to count at the port, as a card's errors often count only at its link partner.
 
         Raises:
             ImpossibleWorld: there is no such slot, no card in it that came up and counts errors, or no such error.
@@ -249,17 +247,17 @@ class SysfsTree:
             conditions.add_errors(self.root, seat, severity, counts, at_port=at_port)
 
     def set_vfs(self, slot: int, amount: int) -> None:
-        """Gives the card so many virtual functions, as writing to its `sriov_numvfs` does.
+        """Set the card's number of virtual functions, as a write to its `sriov_numvfs` does.
 
         Raises:
-            ImpossibleWorld: there is no such slot or no card in it that came up, more than the card can have (the kernel's
-                ERANGE), or it has another number above 0 now (EBUSY).
+            ImpossibleWorld: the slot has no card that came up, the number is above the card's maximum (the kernel's
+                ERANGE), or the card has another number above 0 (EBUSY).
         """
         with self._changing() as change:
             lifecycle.set_vfs(change, slot, amount)
 
     def initialise(self, slot: int) -> None:
-        """Makes NVIDIA's driver know the UUID of a GPU that was put in without, as its first user does. No event tells.
+        """Let NVIDIA's driver learn a GPU's UUID, as by its first use. There is no event.
 
         Raises:
             ImpossibleWorld: there is no such slot or no card in it that came up.
@@ -272,7 +270,9 @@ class SysfsTree:
             change.take([step] if step is not None else [])
 
     def stack_interface(self, slot: int, name: str) -> None:
-        """Makes an interface of the host (a bond, a VLAN, a macvlan) that stands on that of the network card in this slot. No event.
+        """Stack a virtual interface of the host (bond, VLAN, macvlan) on that of the network card in this slot.
+
+        There is no event.
 
         Raises:
             ImpossibleWorld: there is no such slot, or no network card in it that came up.
@@ -285,10 +285,10 @@ class SysfsTree:
     # --- CXL regions ---
 
     def create_region(self, slots: Sequence[int]) -> str:
-        """Makes a region of all the memory of the cards in these slots, online as movable; answers its name.
+        """Make a region of all the memory of the cards in these slots, online as movable; return its name.
 
         Raises:
-            ImpossibleWorld: a slot has no CXL memory that came up, or they cannot make a region.
+            ImpossibleWorld: a slot has no CXL memory that came up, or the cards cannot form a region.
         """
         with self._changing() as change:
             region = lifecycle.host(change).new_region(slots)
@@ -298,7 +298,7 @@ class SysfsTree:
         return region.name
 
     def keep_online(self, name: str) -> None:
-        """Makes the kernel use a region's memory itself: what is online does not go offline any more.
+        """Let the kernel use a region's memory: online blocks cannot go offline any more.
 
         Raises:
             ImpossibleWorld: there is no such region.
@@ -307,7 +307,7 @@ class SysfsTree:
             memory.keep_online(change, name)
 
     def destroy_region(self, name: str) -> None:
-        """Takes a region and what stands on it away; nothing happens if there is none of that name."""
+        """Remove a region and everything on top of it; do nothing if there is none of the name."""
         with self._changing() as change:
             for region in change.state.regions:
                 if name == region.name:
@@ -315,13 +315,13 @@ class SysfsTree:
                     remaining = tuple(other for other in change.state.regions if other is not region)
                     change.state = dataclasses.replace(change.state, regions=remaining)
 
-    # --- what is written into files ---
+    # --- writes to files ---
 
     @contextlib.asynccontextmanager
     async def reacting(self) -> AsyncIterator[None]:
-        """Does what a kernel does when its files are written to, while the context lasts; in force once it is entered.
+        """Carry out the effects of writes to the files until the block ends.
 
-        One process per tree may do so, which need not be the one that made it.
+        Only one process per tree may do so, but it need not be the tree's maker.
 
         Raises:
             ImpossibleWorld: `asyncinotify` is not installed.
@@ -335,7 +335,7 @@ class SysfsTree:
         async with reactor.reacting(self.root):
             yield
 
-    # --- inner ---
+    # --- internal ---
 
     def _changing(self) -> contextlib.AbstractContextManager[Hotplug]:
         return hotplug.changing(self.root)

@@ -1,8 +1,8 @@
-"""How a CXL region and its dax device lose their drivers, and what a region loses with a memory device.
+"""The unbinding of a CXL region and its dax device, and a region's loss of a memory device.
 
-When the driver of a memory device lets go, or the card goes, each region with its decoder loses that target, its driver, and
-what was committed, whatever uses it; the rest of the region stays (drivers/cxl/core/region.c, `cxl_decoder_kill_region`; as seen
-on Linux 6.12).
+If a memory device's driver unbinds or the card goes, each region with its decoder loses that target, its own driver
+and its commitment, even if in use. The rest of the region stays (drivers/cxl/core/region.c, `cxl_decoder_kill_region`;
+as seen on Linux 6.12).
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from drawbar.mocks.sysfs.regions import Region
 
 
 def release(change: Hotplug, region: Region) -> Region:
-    """`cxl_region` lets go of it."""
+    """Unbind `cxl_region` from the region; return the region."""
     region, layout = release_dax(change, region), _layout(change)
     if region.bound:
         change.undo(regions.persistent(region, layout) if region.persistent else regions.dax(region, layout))
@@ -22,7 +22,7 @@ def release(change: Hotplug, region: Region) -> Region:
 
 
 def release_dax(change: Hotplug, region: Region) -> Region:
-    """The dax device's driver lets go. `kmem` takes the memory away if all of it is offline, else nothing of it."""
+    """Unbind the dax device's driver; return the region. `kmem` removes the memory only if all of it is offline."""
     if not region.dax_driver:
         return region
     layout = _layout(change)
@@ -33,13 +33,13 @@ def release_dax(change: Hotplug, region: Region) -> Region:
 
 
 def uncommit(change: Hotplug, region: Region) -> Region:
-    """Its decoders are programmed no longer; they still belong to it."""
+    """Mark the region as uncommitted after unbinding it; return the region. Its decoders still belong to it."""
     released = release(change, region)
     return remember(change, released, dataclasses.replace(released, committed=False))
 
 
 def lose(change: Hotplug, seat: cards.Seat) -> None:
-    """The memory device in that seat is about to go, or its driver."""
+    """Remove a memory device from its regions, before it or its driver goes."""
     lost = cards.endpoint_decoder(seat).rpartition("/")[2]
     for region in change.state.regions:
         if lost not in region.draft.targets:

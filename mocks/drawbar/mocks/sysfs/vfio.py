@@ -1,6 +1,6 @@
-"""What vfio shows of a function that it has: the IOMMU group, and the file of that.
+"""The devices of vfio for a bound function: the IOMMU group, and the group's device file.
 
-Without an IOMMU the group is made up when vfio takes the function, and its file has another name (drivers/vfio/group.c).
+Without an IOMMU vfio invents the group when it binds, and the file has another name (drivers/vfio/group.c).
 """
 
 from drawbar.mocks.sysfs.kobjects import Kobject, readable
@@ -8,16 +8,16 @@ from drawbar.mocks.sysfs.steps import Add, Join, Step, Write
 
 
 def shared() -> tuple[Kobject, ...]:
-    """The file that all users of groups share."""
+    """Return the device file shared by the users of all groups."""
     return (_node("misc", "vfio", (10, 196), "vfio/vfio"),)
 
 
 def steps(function: Kobject, *, iommu: bool) -> tuple[Step, ...]:
-    """What happens when vfio takes a function, in order, before it has bound.
+    """Return the steps of binding vfio to a function, in order, before the bind itself.
 
     Args:
         function: the function.
-        iommu: whether there is an IOMMU.
+        iommu: true if there is an IOMMU.
     """
     number = _group(function)
     folder = f"kernel/iommu_groups/{number}"
@@ -32,7 +32,7 @@ def steps(function: Kobject, *, iommu: bool) -> tuple[Step, ...]:
 
 
 def _group(function: Kobject) -> int:
-    """A number that no other function has."""
+    """Return the function's group, a number of its own."""
     _, bus, device = function.name.split(":")
     number, _, within = device.partition(".")
     return int(bus, 16) << 8 | int(number, 16) << 3 | int(within)

@@ -1,4 +1,4 @@
-"""Vital Product Data as a card answers it: a name, a read-only part with fields, an end tag.
+"""A card's Vital Product Data: a name, a read-only part with fields, an end tag.
 
 Source: PCI Local Bus Specification 3.0, appendix I.
 """
@@ -10,7 +10,7 @@ _CHECKSUM_FIELD_BYTES = 4
 
 
 def image(name: str, fields: Mapping[str, str]) -> bytes:
-    """Return the data of a card with this name and these fields, which have names of two letters."""
+    """Return the data of a card with this name and these fields; the fields have names of two letters."""
     inner = b"".join(
         keyword.encode() + bytes([len(text.encode())]) + text.encode() for keyword, text in fields.items()
     )

@@ -1,8 +1,8 @@
-"""Sends uevents in the kernel's wire format, one datagram each.
+"""Uevents in the kernel's wire format, one datagram each.
 
-As with netlink, an event without a listener is gone, and several may listen: each further one binds the path with a
-number behind it. A listener that is merely slow is waited for, up to a bound: so a sender must not run in the listener's
-own event loop, which could then never catch up.
+As with netlink, an event without a listener is lost, and there may be several listeners. Each further one binds the
+path with a number appended. A slow listener is waited for, up to a limit. So a sender must not run in the listener's
+own event loop.
 """
 
 import errno
@@ -12,28 +12,28 @@ from pathlib import Path
 
 LONGEST_PATH_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
 LISTENERS_MAX = 4
-"""As many as `drawbar.driver.node.uevents.sources` binds."""
+"""The same number as in `drawbar.driver.node.uevents.sources`."""
 _PATIENCE_SECONDS = 5.0
 _NOBODY_LISTENS = frozenset({errno.ENOENT, errno.ECONNREFUSED})
 
 
 def encode(action: str, devpath: str, variables: Mapping[str, str]) -> bytes:
-    """One event as the kernel puts it on the wire (lib/kobject_uevent.c)."""
+    """Return one event as the kernel sends it (lib/kobject_uevent.c)."""
     pairs = [f"{action}@{devpath}", *(f"{key}={value}" for key, value in variables.items())]
     return b"".join(pair.encode() + b"\0" for pair in pairs)
 
 
 def places(path: Path) -> tuple[Path, ...]:
-    """Return the paths at which listeners may bind; a socket's path cannot be longer, so longer ones are left out."""
+    """Return the paths for listeners, without those too long for a socket."""
     further = (path.with_name(f"{path.name}.{number}") for number in range(1, LISTENERS_MAX))
     return (path, *(place for place in further if len(str(place).encode()) <= LONGEST_PATH_BYTES))
 
 
 def send(path: Path, datagram: bytes) -> bool:
-    """Send one event to one place; drop it if no process listens there.
+    """Send one event to one path; drop it if no process listens there.
 
     Returns:
-        False if a listener is there and takes nothing: the event is lost, and more would be.
+        False if a listener did not take the event in time: it is lost, and later ones would be too.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.settimeout(_PATIENCE_SECONDS)

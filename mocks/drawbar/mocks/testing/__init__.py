@@ -1,1 +1,1 @@
-"""Fixtures for pytest that give a driver's tests an API server, a cluster, a fabric or a host. See `plugin`."""
+"""Pytest fixtures with an API server, a cluster, a fabric or a host for a driver's tests. See `plugin`."""

@@ -1,4 +1,4 @@
-"""The API server double in a thread, as the fixture `drawbar_apiserver` gives it."""
+"""The API server double in a thread, for the fixture `drawbar_apiserver`."""
 
 import asyncio
 import concurrent.futures
@@ -16,14 +16,14 @@ SECONDS = 30.0
 
 
 class _Background(Generic[Server]):
-    """A server that runs; make it with `_running`."""
+    """A running server; make it with `_running`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, server: Server) -> None:
         self._loop = loop
         self.server = server
 
     def call(self, function: Callable[[Server], Awaitable[Answer]]) -> Answer:
-        """Runs a coroutine function with the server in the server's own loop, and gives what it returns.
+        """Run a coroutine function with the server in the server's own loop, and return its result.
 
         Raises:
             TimeoutError: it takes longer than `SECONDS`.
@@ -40,7 +40,7 @@ class _Background(Generic[Server]):
 def _running(
     opened: Callable[[], AbstractAsyncContextManager[Server]], name: str
 ) -> Iterator[_Background[Server]]:
-    """Runs a server for as long as the block lasts; what goes wrong with it is raised here."""
+    """Run a server until the block ends, and yield it. Raise the server's errors here."""
     ready: concurrent.futures.Future[tuple[_Background[Server], asyncio.Event]] = concurrent.futures.Future()
 
     async def live() -> None:
@@ -68,8 +68,8 @@ class RunningApiServer:
     """An API server that serves HTTPS on 127.0.0.1.
 
     Attributes:
-        url: where.
-        kubeconfig: the file of a caller who may do everything.
+        url: the server's address.
+        kubeconfig: the administrator's file.
     """
 
     def __init__(self, running: _Background[apiserver.ApiServer], folder: Path) -> None:
@@ -79,7 +79,7 @@ class RunningApiServer:
         self.kubeconfig = self.account("admin")
 
     def account(self, user: str, *, node: str | None = None) -> Path:
-        """A kubeconfig for a caller: `NAMESPACE:NAME` of a service account, or the plain name of a user.
+        """Return a kubeconfig for a caller: `NAMESPACE:NAME` of a service account, or the plain name of a user.
 
         Args:
             user: the caller.
@@ -93,13 +93,13 @@ class RunningApiServer:
         return self._running.call(write)
 
     def call(self, function: Callable[[apiserver.ApiServer], Awaitable[Answer]]) -> Answer:
-        """Runs a coroutine function with the server itself, in its loop: to look at `writes`, or to set `faults`."""
+        """Run a coroutine function with the server in its loop, for example to read `writes` or to set `faults`."""
         return self._running.call(function)
 
 
 @contextlib.contextmanager
 def running(folder: Path, *, profile: str, gates: Mapping[str, bool] | None) -> Iterator[RunningApiServer]:
-    """A server for as long as the block lasts; kubeconfigs go into `folder`.
+    """Run a server until the block ends, and yield it; kubeconfigs go into `folder`.
 
     Raises:
         ValueError: the profile or a gate is unknown.

@@ -1,7 +1,7 @@
-"""A headless Chromium, driven through its DevTools protocol, for tests of pages.
+"""A headless Chromium for tests of pages, driven through its DevTools protocol.
 
-Source: https://chromedevtools.github.io/devtools-protocol/. The program is the one that `DRAWBAR_CHROMIUM` names, or
-`chromium` in PATH. Its profile is a temporary folder, and it ends with the context.
+Source: https://chromedevtools.github.io/devtools-protocol/. `DRAWBAR_CHROMIUM` names the program; the default is
+`chromium` in PATH. Its profile is a temporary folder. The program ends with the context.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Tab:
 
     Attributes:
         requests: the URLs of all requests of the page.
-        complaints: what the page wrote to the console, and what its content security policy refused.
+        complaints: console messages, uncaught exceptions and violations of the content security policy.
     """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -100,7 +100,7 @@ class Tab:
             await self._loaded.wait()
 
     async def evaluate(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression, a promise's once it is settled.
+        """Return the value of a JavaScript expression; await it first if it is a promise.
 
         Raises:
             BrowserError: it throws.
@@ -113,7 +113,7 @@ class Tab:
         return answer["result"].get("value")
 
     async def until(self, expression: str) -> Any:
-        """Return the value of an expression as soon as a frame is drawn in which it is true.
+        """Return the value of an expression once it is true in a drawn frame.
 
         Raises:
             BrowserError: it is not within `SECONDS`.
@@ -141,7 +141,7 @@ class Tab:
         await self.send("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     async def accessibility(self) -> list[tuple[str, str]]:
-        """Return role and name of each node of the accessibility tree that is not ignored, in its order."""
+        """Return the role and name of each node of the accessibility tree, in its order, without ignored nodes."""
         answer = await self.send("Accessibility.getFullAXTree")
         return [
             (node["role"]["value"], node.get("name", {}).get("value", ""))
@@ -150,7 +150,7 @@ class Tab:
         ]
 
     async def picture(self) -> bytes:
-        """Return a PNG of what is seen."""
+        """Return a screenshot as PNG."""
         answer = await self.send("Page.captureScreenshot", format="png")
         return base64.b64decode(answer["data"])
 
@@ -159,13 +159,13 @@ class Tab:
 async def opened(
     url: str, *, width: int = 1440, height: int = 900, is_dark: bool = False
 ) -> AsyncIterator[Tab]:
-    """`async with`: yield a loaded page.
+    """Yield a loaded page; end Chromium with the block.
 
     Args:
-        url: of the page.
-        width: of the window, in pixels.
-        height: likewise.
-        is_dark: what the user prefers.
+        url: the page's URL.
+        width: the window's width in pixels.
+        height: the window's height in pixels.
+        is_dark: emulate a preference for dark colours.
 
     Raises:
         BrowserError: Chromium is missing or does not start.
@@ -225,7 +225,7 @@ async def opened(
 
 
 async def _port(process: asyncio.subprocess.Process) -> int:
-    """Return the port of the DevTools, which Chromium prints."""
+    """Return the DevTools port from Chromium's output."""
     assert process.stderr is not None
     lines: list[str] = []
     async with asyncio.timeout(SECONDS):

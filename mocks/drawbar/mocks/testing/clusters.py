@@ -1,4 +1,4 @@
-"""A whole cluster of doubles, as the fixtures `drawbar_cluster` and `drawbar_session_cluster` give it."""
+"""A whole cluster of doubles, for the fixtures `drawbar_cluster` and `drawbar_session_cluster`."""
 
 import contextlib
 import json
@@ -12,14 +12,14 @@ from drawbar.mocks.testing import processes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningNode:
-    """One node's places.
+    """The paths and names of one node.
 
     Attributes:
-        name: the Node's name, which is also its host's in the fabric.
-        registry: where a kubelet plugin puts its registration socket.
-        plugins: where plugins keep their own sockets and files.
-        cdi: where CDI files go.
-        sysfs: the mocked tree; devices appear there when the fabric attaches them.
+        name: the name of the Node, and of its host in the fabric.
+        registry: the folder for registration sockets of kubelet plugins.
+        plugins: the folder for the plugins' own sockets and files.
+        cdi: the folder for CDI files.
+        sysfs: the mocked tree; a device appears there when the fabric attaches it.
         uevents: the address of the socket that receives the hot-plug uevents.
     """
 
@@ -33,15 +33,15 @@ class RunningNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningCluster:
-    """A cluster that serves.
+    """A running cluster.
 
     Attributes:
-        kubeconfig: the file of a caller who may do everything.
+        kubeconfig: the administrator's file.
         kubeconfigs: the files of the service accounts, by name.
-        fabric_endpoint: where the simulated fabric listens.
-        nodes: by name.
+        fabric_endpoint: the address of the simulated fabric.
+        nodes: the nodes by name.
         logs: a folder with a log file per process.
-        said: everything that `drawbar mock cluster` printed.
+        said: the ready line of `drawbar mock cluster`.
     """
 
     kubeconfig: Path
@@ -54,11 +54,11 @@ class RunningCluster:
 
 @contextlib.contextmanager
 def running(folder: Path, wanted: Mapping[str, Any]) -> Iterator[RunningCluster]:
-    """A cluster for as long as the block lasts.
+    """Run a cluster until the block ends, and yield it.
 
     Args:
-        folder: for files of the run.
-        wanted: what the marker `drawbar` says.
+        folder: the folder for files of the run.
+        wanted: the settings of the marker `drawbar`.
 
     Raises:
         processes.NotReady: it does not start.
@@ -68,7 +68,7 @@ def running(folder: Path, wanted: Mapping[str, Any]) -> Iterator[RunningCluster]
 
 
 def described(said: Mapping[str, Any]) -> RunningCluster:
-    """The ready line of `drawbar mock cluster` as a value."""
+    """Return the ready line of `drawbar mock cluster` as a value."""
     return RunningCluster(
         kubeconfig=Path(said["kubeconfig"]),
         kubeconfigs={name: Path(file) for name, file in said["kubeconfigs"].items()},
@@ -103,7 +103,7 @@ def _arguments(folder: Path, wanted: Mapping[str, Any]) -> list[str]:
 
 
 def _file(place: Path, content: object) -> str | None:
-    """A file's name as it is; anything else is written into `place`."""
+    """Return a file's name unchanged; write any other content into `place` and return that path."""
     if content is None or isinstance(content, str):
         return content
     place.write_text(json.dumps(content), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The simulated fabric as a process, as the fixture `drawbar_fabric` gives it."""
+"""The simulated fabric as a process, for the fixture `drawbar_fabric`."""
 
 import contextlib
 import json
@@ -26,11 +26,11 @@ USUAL = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningFabric:
-    """A fabric manager that serves.
+    """A running fabric manager.
 
     Attributes:
-        endpoint: where, as `unix:/PATH`.
-        configuration: the file that describes it.
+        endpoint: its address, as `unix:/PATH`.
+        configuration: its configuration file.
     """
 
     endpoint: str
@@ -38,7 +38,7 @@ class RunningFabric:
     _journal: Path
 
     def journal(self) -> list[dict[str, Any]]:
-        """What it did so far: a record per operation begun and ended."""
+        """Return the journal so far: one record for the start and one for the end of each operation."""
         if not self._journal.exists():
             return []
         return [json.loads(line) for line in self._journal.read_text(encoding="utf-8").splitlines()]
@@ -46,11 +46,11 @@ class RunningFabric:
 
 @contextlib.contextmanager
 def running(folder: Path, wanted: str | dict[str, Any] | None) -> Iterator[RunningFabric]:
-    """A fabric for as long as the block lasts.
+    """Run a fabric until the block ends, and yield it.
 
     Args:
-        folder: for its files.
-        wanted: its configuration's file or content; None: `USUAL`.
+        folder: the folder for its files.
+        wanted: the configuration, as a file name or as content; None for `USUAL`.
 
     Raises:
         processes.NotReady: it does not start, for example because its configuration is wrong.

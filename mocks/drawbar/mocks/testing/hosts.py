@@ -1,4 +1,4 @@
-"""A mocked host, as the fixture `drawbar_sysfs` gives it."""
+"""A mocked host, for the fixture `drawbar_sysfs`."""
 
 import contextlib
 import tempfile
@@ -15,7 +15,7 @@ class MockedHost:
 
     Attributes:
         tree: attach and detach devices here; `tree.root` is its /sys.
-        uevents: where the hot-plug uevents go: bind a datagram socket there to receive them.
+        uevents: the path for hot-plug uevents; bind a datagram socket there to receive them.
     """
 
     tree: sysfs.SysfsTree
@@ -24,10 +24,10 @@ class MockedHost:
 
 @contextlib.contextmanager
 def mocked(root: Path, *, slots: int) -> Iterator[MockedHost]:
-    """A host at `root` for as long as the block lasts.
+    """Make a host at `root` and yield it.
 
     Raises:
-        sysfs.ImpossibleWorld: there is something at `root`, or no host has so many slots.
+        sysfs.ImpossibleWorld: `root` already exists, or there are too many slots.
     """
     # pytest's folders are too deep for sockets.
     with tempfile.TemporaryDirectory(prefix="drawbar-") as short:

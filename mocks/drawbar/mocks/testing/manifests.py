@@ -1,4 +1,4 @@
-"""The files of `deploy/manifests`, as the chart renders them with its own values."""
+"""The files of `deploy/manifests`, rendered from the chart with its default values."""
 
 import re
 from collections.abc import Collection
@@ -18,7 +18,7 @@ FILES = (
 )
 HEADER = "# Made from the chart by deploy/render: change deploy/drawbar and run that.\n"
 MONITOR_FILE = "health-monitor-rbac.yaml"
-"""Of what is not enabled by the chart's own values."""
+"""The file of a component that the chart's default values do not enable."""
 MONITOR_VALUES = {
     "healthMonitor": {"enabled": True, "tlsSecretName": "tls", "tokenSecretName": "token"},
     "networkPolicy": {"enabled": False},
@@ -28,17 +28,17 @@ CLASSIC_FILES = {
     "1.31.0": ("controller-classic.yaml", "deviceclasses.yaml", "policies.yaml"),
     "1.30.0": ("resourceclasses.yaml",),
 }
-"""What is other in clusters with classic allocation, in a folder of its own; by the Kubernetes that it is rendered for."""
-# No part of the deployed objects depends on it, but a chart without an image is refused.
+"""The files for clusters with classic allocation, by Kubernetes version; they have a folder of their own."""
+# The rendered objects do not contain the image, but the chart refuses to render without one.
 _VALUES = {"image": {"repository": "registry.example.com/drawbar"}}
 _SOURCE = re.compile(r"^# Source: drawbar/templates/(\S+)\n", re.MULTILINE)
-# The labels of an object that Helm manages, which is not so here; and what is left where it has no other.
+# Labels of objects that Helm manages, and a `labels:` key without entries. Helm does not manage these files.
 _MANAGED = re.compile(r"^    (?:app\.kubernetes\.io|helm\.sh)/.*\n", re.MULTILINE)
 _EMPTY = re.compile(r"^  labels:\n(?!    )", re.MULTILINE)
 
 
 async def rendered(engine: helm.Helm, chart: Path) -> dict[str, str]:
-    """By name of the file, with its folder, its content.
+    """Render the files; return each one's content by its name, including its folder.
 
     Raises:
         helm.HelmError: the chart cannot be rendered.

@@ -1,9 +1,9 @@
-"""TCP connections inside one event loop, without sockets: what one side writes, the other reads in the loop's next turn.
+"""TCP connections inside one event loop, without sockets.
 
-The kernel's loopback delivers when it gets round to it, and how soon that is depends on the machine. Here the order of
-everything depends on the loop alone, so a test gives the same result on every machine.
+One side's data reaches the other side in the loop's next turn. The kernel's loopback delivers after a time that
+depends on the machine. Here the order depends only on the loop, so a test gives the same result on every machine.
 
-What it does not emulate: TLS, half-closed connections, latency, ports that several servers share.
+Limits: no TLS, half-closed connections, latency or shared ports.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import Callable
 Factory = Callable[[], asyncio.BaseProtocol]
 Address = tuple[str, int]
 
-# As asyncio's own transports: above this much unread, the writer is asked to pause.
+# The same limit as in asyncio: with more unread bytes, the writer is asked to pause.
 HIGH_WATER_BYTES = 64 * 1024
 
 
@@ -35,59 +35,59 @@ class Transport(asyncio.Transport):
         self._ended = self._closing = False
         self.other: Transport | None = None
 
-    # What a protocol may ask of its transport.
+    # asyncio's transport interface.
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol that reads here."""
+        """Return the current protocol."""
         return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Replace the protocol that reads here."""
+        """Replace the current protocol."""
         self._protocol = protocol  # type: ignore[assignment]  # stream protocols only
 
     def is_reading(self) -> bool:
-        """Whether data is handed to the protocol as it comes."""
+        """Return true if received data goes to the protocol at once."""
         return self._reading and not self._closing
 
     def pause_reading(self) -> None:
-        """Keep what comes until `resume_reading`."""
+        """Keep received data until `resume_reading`."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Hand on what was kept, and what comes."""
+        """Deliver the kept data, and later data at once."""
         self._reading = True
         self._loop.call_soon(self._deliver)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send; nothing is lost but what is written after the end."""
+        """Send data; after the end, drop it."""
         if not data or self._closing or self.other is None:
             return
         self.other._receive(bytes(data))  # noqa: SLF001 - the other end of the same connection
 
     def can_write_eof(self) -> bool:
-        """Connections are closed whole here."""
+        """Return false: connections have no half-closed state here."""
         return False
 
     def is_closing(self) -> bool:
-        """Whether nothing can be written any more."""
+        """Return true if nothing can be written any more."""
         return self._closing
 
     def close(self) -> None:
-        """End the connection; the other end still reads what was written."""
+        """End the connection; the other end can still read the data written so far."""
         self._close(None, None)
 
     def abort(self) -> None:
-        """End the connection at once; the other end sees a reset and does not read what it has not read."""
+        """End the connection at once; the other end gets a reset and loses its unread data."""
         self._close(None, ConnectionResetError("Connection reset by peer"))
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that the other end has not read."""
+        """Return the number of bytes that the other end has not read."""
         return 0 if self.other is None else self.other._unread_bytes  # noqa: SLF001 - the same connection
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """The limits are fixed."""
+        """Do nothing: the limits are fixed."""
 
-    # The wire.
+    # Called by the other end of the connection.
 
     def _receive(self, data: bytes) -> None:
         if self._closing:
@@ -118,7 +118,7 @@ class Transport(asyncio.Transport):
         (self._protocol.pause_writing if paused else self._protocol.resume_writing)()
 
     def _end(self, reset: Exception | None) -> None:
-        """The other end has closed."""
+        """Handle the close of the other end."""
         self._ended = True
         if reset is not None:
             self._close(reset, None)
@@ -141,7 +141,7 @@ class Transport(asyncio.Transport):
 
 
 class Server(asyncio.AbstractServer):
-    """Who listens at an address."""
+    """A server that listens at an address."""
 
     def __init__(self, network: "Network", address: Address, factory: Factory, sock: socket.socket) -> None:
         self._network, self._address, self._sock = network, address, sock
@@ -150,26 +150,26 @@ class Server(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """The socket that holds the port's number where the kernel chose it; nothing listens on it."""
+        """Return the socket that reserves the port's number, or nothing after `close`. Nothing listens on it."""
         return () if self._closed.is_set() else (self._sock,)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that the server runs in."""
+        """Return the server's loop."""
         return self._network.loop
 
     def is_serving(self) -> bool:
-        """Whether connections are accepted."""
+        """Return true if connections are accepted."""
         return not self._closed.is_set()
 
     async def start_serving(self) -> None:
-        """It does so from the beginning."""
+        """Do nothing: the server serves from the beginning."""
 
     async def serve_forever(self) -> None:
         """Wait until the server is closed."""
         await self._closed.wait()
 
     def close(self) -> None:
-        """Accept no more; connections go on."""
+        """Stop accepting connections; existing ones go on."""
         if not self._closed.is_set():
             self._closed.set()
             self._network.forget(self._address)
@@ -181,14 +181,14 @@ class Server(asyncio.AbstractServer):
 
 
 class Network:
-    """The addresses at which servers listen in one loop."""
+    """The servers of one loop, by address."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._servers: dict[Address, Server] = {}
 
     def listen(self, factory: Factory, sock: socket.socket, address: Address) -> Server:
-        """Serve at an address; the socket is the server's from now on.
+        """Serve at an address; the server owns the socket from now on.
 
         Raises:
             OSError: a server listens there already.
@@ -200,11 +200,11 @@ class Network:
         return server
 
     def forget(self, address: Address) -> None:
-        """Refuse connections to that address from now on."""
+        """Refuse connections to the address from now on."""
         self._servers.pop(address, None)
 
     def check(self, address: Address) -> None:
-        """Check that a server listens there.
+        """Check that a server listens at the address.
 
         Raises:
             ConnectionRefusedError: no server does.
@@ -213,7 +213,9 @@ class Network:
             raise ConnectionRefusedError(f"nothing listens at {address[0]}:{address[1]} in this loop")
 
     def connect(self, factory: Factory, address: Address) -> tuple[Transport, asyncio.BaseProtocol]:
-        """A connection to who listens at that address; both ends are connected on return.
+        """Connect to the server at an address; return the near end and its protocol.
+
+        Both ends are connected on return.
 
         Raises:
             ConnectionRefusedError: no server does.

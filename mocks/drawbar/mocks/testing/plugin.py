@@ -4,8 +4,8 @@
     def test_an_old_server(drawbar_apiserver):
         client = kubernetes.config.new_client_from_config(str(drawbar_apiserver.kubeconfig))
 
-pytest loads this module in every project where Drawbar is installed, so it imports nothing of Drawbar itself: who uses
-no fixture pays nothing.
+pytest loads this module in every project where Drawbar is installed, so it imports the rest of
+Drawbar only inside the fixtures.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KEYS = frozenset({"profile", "gates", "nodes", "daemons", "fabric", "slots", "p
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the option for the release that is imitated where no marker says another."""
+    """Add the option for the imitated release; a marker overrides it."""
     group = parser.getgroup("drawbar", "doubles of Kubernetes and of a composable fabric")
     group.addoption(
         PROFILE_OPTION,
@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the marker."""
+    """Register the marker."""
     config.addinivalue_line("markers", _MARKER_HELP)
 
 
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def drawbar_apiserver(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[apiservers.RunningApiServer]:
-    """An empty API server in this process, for one test: `url`, `kubeconfig`, `account(...)`, `call(...)`.
+    """Yield an empty API server in this process, for one test: `url`, `kubeconfig`, `account(...)`, `call(...)`.
 
     Marker: profile, gates.
     """
@@ -67,7 +67,7 @@ def drawbar_apiserver(
 def drawbar_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[clusters.RunningCluster]:
-    """A cluster of processes for one test: API server, scheduler, kubelets, fabric, and with daemons=True our driver.
+    """Yield a cluster of processes for one test: API server, scheduler, kubelets and fabric; Drawbar if daemons=True.
 
     Marker: profile, nodes, daemons, fabric, slots, poll_seconds, faults. It takes seconds to start; tests that can
     share one use `drawbar_session_cluster`.
@@ -82,7 +82,10 @@ def drawbar_cluster(
 def drawbar_session_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[clusters.RunningCluster]:
-    """The same for all tests of the run, one node and no daemons; define a fixture of this name for another."""
+    """Yield one cluster with one node and no daemons for all tests of the run.
+
+    Define a fixture of this name for another.
+    """
     from drawbar.mocks.testing import clusters
 
     with clusters.running(
@@ -95,7 +98,7 @@ def drawbar_session_cluster(
 def drawbar_fabric(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[fabrics.RunningFabric]:
-    """A simulated fabric manager as a process, for one test: `endpoint`, `configuration`, `journal()`.
+    """Yield a simulated fabric manager as a process, for one test: `endpoint`, `configuration`, `journal()`.
 
     Marker: fabric, a file or a dictionary as in `drawbar mock fabric --config`; without it one host and two devices.
     """
@@ -108,7 +111,7 @@ def drawbar_fabric(
 
 @pytest.fixture
 def drawbar_sysfs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[hosts.MockedHost]:
-    """A host's /sys with empty slots, for one test: `tree.attach(slot, MockDevice(...))`, `uevents`.
+    """Yield a host's /sys with empty slots, for one test: `tree.attach(slot, MockDevice(...))`, `uevents`.
 
     Marker: slots.
     """
@@ -126,10 +129,10 @@ def _profile(config: pytest.Config) -> str:
 
 
 def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Return what the markers of this test set; the nearest marker comes last and wins.
+    """Return the settings of this test's markers; the nearest marker wins.
 
     Raises:
-        pytest.UsageError: a marker sets what no fixture has.
+        pytest.UsageError: a marker has an unknown setting.
     """
     wanted: dict[str, Any] = {"profile": _profile(request.config)}
     for mark in reversed(list(request.node.iter_markers(MARKER))):

@@ -1,4 +1,4 @@
-"""`drawbar mock NAME` as a process of a test run: started, read, ended, and never outliving it."""
+"""`drawbar mock NAME` as a child process of a test run; the kernel ends it with the test run."""
 
 import contextlib
 import json
@@ -18,20 +18,20 @@ STOP_SECONDS = 30.0
 
 
 class NotReady(Exception):
-    """A double did not start; the message has its last words."""
+    """A double did not start; the message contains the end of its log."""
 
 
 @contextlib.contextmanager
 def running(name: str, log: Path, *arguments: str) -> Iterator[dict[str, Any]]:
-    """Runs a double for as long as the block lasts, and gives its ready line.
+    """Run a double until the block ends, and yield its ready line.
 
     Args:
-        name: as on the command line.
-        log: where its stderr goes.
-        arguments: what follows the name.
+        name: the double's name on the command line.
+        log: the file for its stderr.
+        arguments: the command line after the name.
 
     Raises:
-        NotReady: it ended, or was silent for too long.
+        NotReady: it ended, or printed nothing within `READY_SECONDS`.
     """
     with log.open("ab") as errors:
         process = subprocess.Popen(  # noqa: S603 - our own program

@@ -1,9 +1,8 @@
-"""An event loop whose clock jumps to the next timer as soon as nothing else is left to do, on any machine alike.
+"""An event loop whose clock jumps to the next timer once no other work is left.
 
-Hours of deadlines, pauses and probation pass in the time that the work in them takes. Everything that talks to each
-other runs in this one loop, over TCP connections that are kept in memory (`memorynetwork`): "nothing is ready" then
-means that only time can help, however slow or fast the machine is. What is asked of a thread is done at once, in the
-loop, so that the clock waits for it.
+Hours of deadlines, pauses and probation pass in the time of their work. All parties run in this one loop, over TCP
+connections in memory (`memorynetwork`). "Nothing is ready" then means that only time can help, on fast and slow
+machines alike. The loop runs a thread's work itself, at once, so that the clock waits for it.
 
 Sockets, other processes and gRPC channels are refused: the clock would run ahead of them.
 """
@@ -23,7 +22,7 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
-# How long to wait in real time when there is no timer at all: something outside must act then.
+# The wait in real time if there is no timer: only something outside the loop can act then.
 REAL_WAIT_SECONDS = 0.05
 
 
@@ -34,7 +33,7 @@ def _refused(*_: Any, **__: Any) -> NoReturn:
 
 
 class _JumpingSelector(selectors.BaseSelector):
-    """A selector that never waits for a timer: it moves its clock instead."""
+    """A selector that moves its clock instead of waiting for a timer."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -66,10 +65,10 @@ class _JumpingSelector(selectors.BaseSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """The loop; `time()` starts at 0.0 and counts virtual seconds."""
+    """An event loop in virtual time; `time()` starts at 0.0 and counts virtual seconds."""
 
     def __init__(self, *, epoch: datetime.datetime | None = None) -> None:
-        # Pauses are jittered and uids random: both the same in each run.
+        # Jitter and uids are random; the seed makes them the same in each run.
         random.seed(0)
         self._jumping = _JumpingSelector()
         self._epoch = epoch or datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -78,14 +77,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Return the virtual seconds since the loop was made."""
         return self._jumping.now
 
     def now(self) -> datetime.datetime:
-        """The virtual time of day: the epoch, and what has passed since."""
+        """Return the virtual time of day: the epoch plus the virtual seconds."""
         return self._epoch + datetime.timedelta(seconds=self._jumping.now)
 
-    # Connections, in memory.
+    # Connections in memory.
 
     async def create_server(
         self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
@@ -97,19 +96,19 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             sock = socket.socket()
             if not port:
                 sock.bind((host, 0))
-        # A port that is named is this loop's alone: other processes may use the same number.
+        # A named port exists only in this loop: other processes may use the same number.
         address = (host, port) if port else sock.getsockname()[:2]
         return self._network.listen(protocol_factory, sock, address)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        """Remember where the socket leads to; `create_connection` makes the connection."""
+        """Remember the socket's target; `create_connection` makes the connection."""
         self._network.check(address[:2])
         self._addresses[sock.fileno()] = address[:2]
 
     async def create_connection(
         self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
     ) -> Any:
-        """Connect to who serves at the address within this loop."""
+        """Connect to the server at the address within this loop; return the transport and the protocol."""
         _plain(options)
         sock = options.get("sock")
         if sock is None:
@@ -122,15 +121,15 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def run_in_executor(
         self,
-        executor: object,  # noqa: ARG002 - as the base class has it
+        executor: object,  # noqa: ARG002 - the base class's signature
         func: Callable[[Unpack[Arguments]], Result],
         *args: *Arguments,
     ) -> asyncio.Future[Result]:
-        """Call the function now: a thread would take real time."""
+        """Call the function now, because a thread would take real time; return its finished future."""
         done: asyncio.Future[Result] = self.create_future()
         try:
             done.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - handed to who awaits it, as an executor does
+        except Exception as error:  # noqa: BLE001 - the future raises it, as an executor's does
             done.set_exception(error)
         return done
 
@@ -149,7 +148,7 @@ def _plain(options: Mapping[str, Any]) -> None:
 def in_virtual_time(
     function: Callable[Parameters, Coroutine[Any, Any, Result]],
 ) -> Callable[Parameters, Result]:
-    """The coroutine function as one that runs to its end, in a virtual loop of its own."""
+    """Return a function that runs the coroutine function to its end in a virtual loop of its own."""
 
     @functools.wraps(function)
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:

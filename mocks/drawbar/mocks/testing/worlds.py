@@ -1,6 +1,6 @@
-"""What tests of a whole cluster in one process have in common: our daemons as tasks, objects, and waiting for something.
+"""Common parts of tests of a whole cluster in one process: daemons as tasks, objects, and waits.
 
-Not here: the doubles, of which each test needs others.
+The doubles are not here, because each test needs others.
 """
 
 import asyncio
@@ -14,29 +14,29 @@ from drawbar.driver.kube import client, kinds
 from drawbar.mocks import kubelet, sysfs
 
 SHOWN = 2000
-"""Characters of what was read last."""
+"""The limit for the last value in a message, in characters."""
 PAUSE_FIRST_SECONDS, PAUSE_MOST_SECONDS = 0.02, 0.1
 KUBELET = kubelet.Settings(
     reconcile_seconds=0.05, retry_first_seconds=0.05, resync_seconds=0.5, unprepare_seconds=0.2
 )
-"""A kubelet that waits for nothing longer than it must."""
+"""Settings of a kubelet with short waits."""
 
 T = TypeVar("T")
 
 
 def pauses() -> backoff.Backoff:
-    """Return the pauses between looks at something that is waited for, without jitter, so that virtual time repeats.
+    """Return the pauses between two reads of an awaited state, without jitter, so that virtual time repeats.
 
-    They grow, since a look costs as much as what it waits for.
+    They grow, because a read is as expensive as the awaited work.
     """
     return backoff.Backoff(PAUSE_FIRST_SECONDS, PAUSE_MOST_SECONDS, uniform=max)
 
 
 class World:
-    """A cluster as its administrator sees it; `stop_all` must be called in the end.
+    """A cluster and an administrator's client; call `stop_all` in the end.
 
     Attributes:
-        api: with all rights.
+        api: a client with all rights.
     """
 
     def __init__(self, api: client.Client) -> None:
@@ -44,30 +44,30 @@ class World:
         self._daemons: dict[str, asyncio.Task[None]] = {}
 
     def run(self, name: str, daemon: Coroutine[Any, Any, None]) -> None:
-        """Starts a daemon; `until` raises what it ends with."""
+        """Start a daemon; `until` raises the daemon's error if it ends."""
         self._daemons[name] = asyncio.Task(daemon, name=name)
 
     async def stop(self, name: str) -> None:
-        """Ends a daemon, in order."""
+        """Stop a daemon and wait for its end."""
         task = self._daemons.pop(name)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
     async def stop_all(self) -> None:
-        """Ends those that run."""
+        """Stop all daemons."""
         for name in tuple(self._daemons):
             await self.stop(name)
 
     async def create(
         self, kind: kinds.Kind, name: str, namespace: str | None = None, **content: Any
     ) -> dict[str, Any]:
-        """Makes an object; gives it as it is stored."""
+        """Create an object and return it as stored."""
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **content}
         return await self.api.create(kind, body, namespace=namespace, into=dict)
 
     async def pod_using(self, name: str, *uses: Mapping[str, str]) -> None:
-        """Makes a pod whose container uses these claims, written as in a pod's `resourceClaims`."""
+        """Create a pod whose container uses these claims, written as in a pod's `resourceClaims`."""
         claims = [{"name": use["name"]} for use in uses]
         container = {"name": "main", "image": "none", "resources": {"claims": claims}}
         await self.create(
@@ -77,11 +77,11 @@ class World:
     async def pod_from_template(
         self, name: str, devices: Mapping[str, Any], uses: Sequence[str] = ("disk",)
     ) -> None:
-        """Makes a template of the same name and a pod that uses one claim from it for each of `uses`.
+        """Create a template, and a pod of the same name with one claim from it for each of `uses`.
 
         Args:
-            name: of both.
-            devices: what the claims ask for, as in `spec.devices`.
+            name: the name of the template and the pod.
+            devices: the claims' requests, as in `spec.devices`.
             uses: the pod's names of its claims.
         """
         await self.create(kinds.CLAIM_TEMPLATE, name, "default", spec={"spec": {"devices": devices}})
@@ -90,10 +90,10 @@ class World:
     async def until(
         self, read: Callable[[], Awaitable[T]], holds: Callable[[T], Any], seconds: float = 30
     ) -> T:
-        """Reads until it holds; gives what was read then.
+        """Read until `holds` is true of the value; return that value.
 
         Raises:
-            TimeoutError: it never did; the message has what was read last.
+            TimeoutError: it stayed false; the message contains the last value.
         """
         last: object = "nothing"
         pause = pauses()
@@ -102,7 +102,7 @@ class World:
                 while not holds(value := await read()):
                     last = value
                     for daemon in self._daemons.values():
-                        # One that ended did so because of something that it can say.
+                        # A daemon that ended raises its reason.
                         if daemon.done():
                             daemon.result()
                     await asyncio.sleep(pause.failed())
@@ -114,7 +114,7 @@ class World:
 
 
 def _brief(value: object) -> object:
-    """Return what was read without what takes most of its room and says least."""
+    """Return the value without `managedFields`, the largest and least useful part."""
     match value:
         case dict():
             return {key: _brief(item) for key, item in value.items() if key != "managedFields"}
@@ -125,12 +125,12 @@ def _brief(value: object) -> object:
 
 
 async def vanish(api: client.Client, name: str) -> None:
-    """Takes a DeviceAttachment away without its finalizer's leave, as by force, or as a backup that lacks it.
+    """Delete a DeviceAttachment and remove its finalizer, as an administrator's force does.
 
-    Deleted first: a controller puts back a finalizer that is missing from what stays.
+    The deletion comes first: a controller restores a missing finalizer of a live object.
 
     Raises:
-        drawbar.driver.kube.errors.NotFound: there is none, or it went in order meanwhile.
+        drawbar.driver.kube.errors.NotFound: there is none, or its controller finished the deletion meanwhile.
     """
     if await api.begin_delete(kinds.ATTACHMENT, name, into=dict) is not None:
         bare = {"metadata": {"finalizers": None}}
@@ -153,8 +153,8 @@ def allocation(node: str, *results: Mapping[str, Any], at: str | None) -> dict[s
     """Return a claim's `status.allocation` as a scheduler writes it for devices on a node.
 
     Args:
-        node: its name.
-        results: the devices, as `result` makes them.
+        node: the node's name.
+        results: the devices, as returned by `result`.
         at: the timestamp, as RFC 3339; None for an allocation without one.
     """
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
@@ -166,10 +166,10 @@ def allocation(node: str, *results: Mapping[str, Any], at: str | None) -> dict[s
 
 
 async def apply_status(api: client.Client, name: str, manager: str, **status: Any) -> None:
-    """Apply these fields of a DeviceAttachment's status as the daemon does that owns them.
+    """Apply these fields of a DeviceAttachment's status as the field manager `manager`.
 
     Args:
-        api: with the right to do it.
+        api: a client with the right to do it.
         name: the DeviceAttachment's.
         manager: the field manager, `drawbar-controller` or `drawbar-node`.
         status: the fields.
@@ -184,13 +184,16 @@ async def apply_status(api: client.Client, name: str, manager: str, **status: An
 
 
 def disk(number: int) -> dict[str, Any]:
-    """An NVMe disk in the configuration of the simulated fabric."""
+    """Return an NVMe disk for the configuration of the simulated fabric."""
     identity = {"serial": f"SN000{number}", "pciVendor": 0x144D, "pciDevice": 0xA824}
     return {"id": f"disk-{number}", "class": "nvme", "model": "M1"} | identity
 
 
 def trees(path: Path, nodes: Iterable[str]) -> dict[str, sysfs.SysfsTree]:
-    """By node a mocked /sys with four slots, below a folder of its name, and the socket of its uevents beside it."""
+    """Make a mocked /sys with four slots for each node; return the trees by node.
+
+    Each folder also has the uevents' socket.
+    """
     trees = {}
     for name in nodes:
         (path / name).mkdir(exist_ok=True)

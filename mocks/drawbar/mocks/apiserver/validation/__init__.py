@@ -1,1 +1,1 @@
-"""Rules that objects must keep, by kind; pure functions that yield what is broken."""
+"""The rules for objects, by kind; pure functions that yield the broken ones."""

@@ -18,7 +18,7 @@ MAX_MATCH_CONDITIONS = 64
 
 
 def defaulted(spec: Json) -> Json:
-    """The spec of a policy with the defaults of the API server."""
+    """Return the spec of a policy with the defaults of the API server."""
     match = spec.get("matchConstraints")
     done = {"failurePolicy": "Fail", **spec}
     if match:
@@ -27,7 +27,7 @@ def defaulted(spec: Json) -> Json:
 
 
 def defaulted_binding(spec: Json) -> Json:
-    """The spec of a binding with the defaults of the API server."""
+    """Return the spec of a binding with the defaults of the API server."""
     match = spec.get("matchResources")
     return {**spec, "matchResources": _defaulted(match)} if match else spec
 
@@ -41,7 +41,7 @@ def _defaulted(match: Json) -> Json:
 
 
 def policy(spec: Json) -> Iterator[Cause]:
-    """Every rule that a policy breaks."""
+    """Yield every rule broken by a policy."""
     if spec["failurePolicy"] not in ("Fail", "Ignore"):
         yield errors.unsupported("spec.failurePolicy", spec["failurePolicy"], ("Fail", "Ignore"))
     match = spec.get("matchConstraints")
@@ -61,7 +61,7 @@ def policy(spec: Json) -> Iterator[Cause]:
     variables = spec.get("variables") or []
     yield from lists.distinct(variables, "spec.variables", _variable, lambda item: item.get("name"))
     for index, variable in enumerate(variables):
-        # A variable sees those before it alone.
+        # A variable can use only earlier ones.
         yield from _expression(variable, f"spec.variables[{index}]", wanted="", declared=variables[:index])
     yield from lists.each(
         spec.get("validations") or [],
@@ -71,7 +71,7 @@ def policy(spec: Json) -> Iterator[Cause]:
 
 
 def binding(spec: Json) -> Iterator[Cause]:
-    """Every rule that a binding breaks."""
+    """Yield every rule broken by a binding."""
     if not spec.get("policyName"):
         yield errors.required("spec.policyName")
     else:

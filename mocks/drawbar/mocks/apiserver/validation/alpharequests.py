@@ -1,7 +1,7 @@
-"""Rules of 1.31 (``resource.k8s.io/v1alpha3``): requests without ``exactly``, devices with ``basic``, and controllers.
+"""Rules of 1.31 (``resource.k8s.io/v1alpha3``): requests without ``exactly``, devices with ``basic``, controllers.
 
-Source: pkg/apis/resource/validation of Kubernetes 1.31.  What later releases limit (the length of CEL expressions and
-of opaque parameters, administrative access) had no limit yet.
+Source: pkg/apis/resource/validation of Kubernetes 1.31. There were no limits yet for the length of CEL expressions and
+of opaque parameters, and for administrative access.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NODES = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required"
 
 
 def defaulted(spec: Json) -> Json:
-    """A claim's spec with the defaults of the API server: one device of each request."""
+    """Return a claim's spec with the defaults of the API server: one device of each request."""
     inner = spec.get("devices") or {}
     if not inner.get("requests"):
         return spec
@@ -45,7 +45,7 @@ def _defaulted(request: Json) -> Json:
 
 
 def claim(spec: Json, path: str = "spec") -> Iterator[Cause]:
-    """Every rule that a claim's spec breaks."""
+    """Yield every rule broken by a claim's spec."""
     inner, here, requests = spec.get("devices") or {}, f"{path}.devices", request_names(spec)
 
     def constraint(item: Json, where: str) -> Iterator[Cause]:
@@ -78,18 +78,18 @@ def claim(spec: Json, path: str = "spec") -> Iterator[Cause]:
 
 
 def request_names(spec: Json) -> frozenset[str]:
-    """The requests of a claim."""
+    """Return the names of a claim's requests."""
     return frozenset(claimspecs.request_names(spec))
 
 
 def claim_status(status: Json, old: Json, spec: Json, *, deleted: bool) -> Iterator[Cause]:
-    """Every rule that a claim's new status breaks."""
+    """Yield every rule broken by a claim's new status."""
     allocation = _allocation(status.get("allocation"), request_names(spec))
     yield from classicclaims.status(status, old, allocation, deleted=deleted)
 
 
 def device_class(spec: Json) -> Iterator[Cause]:
-    """Every rule that a DeviceClass breaks; the real server tells ``suitableNodes`` without ``spec``."""
+    """Yield every rule broken by a DeviceClass; the real server reports ``suitableNodes`` without ``spec``."""
     yield from classicclaims.at_most(
         spec.get("selectors") or [], "spec.selectors", _selector, limit=selectors.MAX_SELECTORS
     )
@@ -101,7 +101,7 @@ def device_class(spec: Json) -> Iterator[Cause]:
 
 
 def resource_slice(spec: Json, old: Json | None = None) -> Iterator[Cause]:
-    """Every rule that a slice's spec, or its change, breaks."""
+    """Yield every rule broken by a slice's spec, or by its change."""
     pool, before = spec.get("pool") or {}, old or {}
     yield from _driver_name(spec.get("driver") or "", "spec.driver")
     yield from names.pool_name(pool.get("name") or "", "spec.pool.name")
@@ -207,7 +207,7 @@ def _allocation(allocation: Json | None, requests: frozenset[str]) -> Iterator[C
 
 
 def _reached(spec: Json) -> Iterator[Cause]:
-    """Exactly one way to say which nodes reach the devices."""
+    """Yield a problem unless there is exactly one selection of the devices' nodes."""
     if spec.get("nodeName"):
         yield from names.subdomain(spec["nodeName"], "spec.nodeName")
     if spec.get("nodeSelector") is not None:
@@ -239,7 +239,7 @@ def _device(device: Json, path: str) -> Iterator[Cause]:
 
 
 def _driver_name(value: str, path: str) -> Iterator[Cause]:
-    """As later; an empty one is here also refused for its form."""
+    """Yield the problems of a driver name; an empty one is also refused for its form, unlike in later releases."""
     yield from names.driver_name(value, path)
     if not value:
         yield errors.invalid_value(path, value, names.SUBDOMAIN_TEXT)

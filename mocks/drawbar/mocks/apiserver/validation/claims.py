@@ -1,7 +1,7 @@
 """Rules of a ResourceClaim's status, and of its immutable spec.
 
-The allocation is checked for shape and immutability; that it fits requests and slices is the scheduler's
-business and not checked, as in the real server.
+The allocation is checked for shape and immutability. As in the real server, its match with requests and slices is not
+checked; that is the scheduler's task.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ MAX_ADDRESSES = 16
 
 
 def results(status: Json) -> list[Json]:
-    """The allocated devices of a status."""
+    """Return the allocated devices of a status."""
     allocation = status.get("allocation") or {}
     return list((allocation.get("devices") or {}).get("results") or ())
 
 
 def device_id(entry: Json) -> DeviceId:
-    """Driver, pool, device and share of an allocated device or of its status."""
+    """Return the driver, pool, device and share of an allocated device or of its status."""
     return (
         entry.get("driver", ""),
         entry.get("pool", ""),
@@ -53,7 +53,7 @@ def device_id(entry: Json) -> DeviceId:
 
 
 def drop_deallocated(status: Json, old: Json, new: Json) -> Json:
-    """A status without the entries of the devices that an update from ``old`` to ``new`` deallocates."""
+    """Return a status without the entries of the devices deallocated by an update from ``old`` to ``new``."""
     gone = {device_id(r)[:3] for r in results(old)} - {device_id(r)[:3] for r in results(new)}
     if not gone or "devices" not in status:
         return status
@@ -63,13 +63,13 @@ def drop_deallocated(status: Json, old: Json, new: Json) -> Json:
 
 
 def immutable_spec(spec: Json, old: Json) -> Iterator[Cause]:
-    """A claim's spec never changes."""
+    """Yield a problem if a claim's spec changed."""
     if _changed(spec, old):
         yield errors.invalid_value("spec", "object", "field is immutable")
 
 
 def rewritten(item: Json) -> Json:
-    """A claim as server-side apply writes it: its opaque parameters are written anew, with their keys in order."""
+    """Return a claim after server-side apply, which re-encodes its opaque parameters with sorted keys."""
     status = dict(item.get("status") or {})
     if status.get("allocation"):
         allocation = status["allocation"]
@@ -98,7 +98,7 @@ def _sorted(value: Any) -> Any:
 
 
 def _changed(new: Json, old: Json) -> bool:
-    """Whether a part that never changes does. Opaque parameters are compared as text, not by what they mean."""
+    """Return true if an immutable part changed. Opaque parameters are compared as text, not by their meaning."""
     return new != old or _opaque(new) != _opaque(old)
 
 
@@ -108,7 +108,7 @@ def _opaque(part: Json) -> list[str]:
 
 
 def validate_status(status: Json, old: Json, spec: Json, *, deleted: bool) -> Iterator[Cause]:
-    """Every rule that a claim's new status breaks; ``deleted`` is whether the claim is being deleted."""
+    """Yield every rule broken by a claim's new status; ``deleted`` is true if the claim is being deleted."""
     yield from lists.distinct(
         status.get("reservedFor") or [],
         "status.reservedFor",
@@ -175,7 +175,7 @@ def _network(data: Json, path: str) -> Iterator[Cause]:
 
 
 def _address(text: str, path: str) -> Iterator[Cause]:
-    """An interface's address with its prefix length, in the canonical form."""
+    """Yield the problems of an interface's address with prefix length, which must be in canonical form."""
     try:
         canonical = str(ipaddress.ip_interface(text)) if "/" in text else ""
     except ValueError:
@@ -223,7 +223,7 @@ def _result(result: Json, path: str, requests: dict[str, set[str]]) -> Iterator[
 
 
 def allocated_node(status: Json) -> str:
-    """The one node that the allocation names in its node selector, or nothing."""
+    """Return the only node in the allocation's node selector, or an empty string."""
     selector = (status.get("allocation") or {}).get("nodeSelector") or {}
     terms = selector.get("nodeSelectorTerms") or []
     if len(terms) != 1 or terms[0].get("matchExpressions") or len(terms[0].get("matchFields") or ()) != 1:
@@ -236,14 +236,14 @@ def allocated_node(status: Json) -> str:
 
 
 def modified_drivers(status: Json, old: Json) -> list[str]:
-    """The drivers whose device entries an update adds, changes or removes, sorted."""
+    """Return the drivers with device entries added, changed or removed by an update, sorted."""
     before = {device_id(entry): entry for entry in old.get("devices") or ()}
     after = {device_id(entry): entry for entry in status.get("devices") or ()}
     return sorted({key[0] for key in before.keys() | after.keys() if before.get(key) != after.get(key)})
 
 
 def admin_results(status: Json) -> Iterator[str]:
-    """The paths of the allocated devices with administrative access."""
+    """Yield the paths of the allocated devices with administrative access."""
     for index, result in enumerate(results(status)):
         if result.get("adminAccess"):
             yield f"status.allocation.devices.results[{index}].adminAccess"

@@ -1,7 +1,7 @@
-"""Rules and defaults of what a claim asks for, also inside templates and device classes.
+"""Rules and defaults of a claim's requests, also inside templates and device classes.
 
-The limits are those of pkg/apis/resource/validation in Kubernetes 1.36 and 1.37.  Not checked: the cost of CEL
-expressions, and that a derived attribute is used by a constraint.
+The limits are those of pkg/apis/resource/validation in Kubernetes 1.36 and 1.37. Not checked: the cost of CEL
+expressions, and the use of a derived attribute by a constraint.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _REFERENCE = (
 
 
 def defaulted(spec: Json) -> Json:
-    """The spec with the defaults of the API server: one device of each request, tolerations that compare.
+    """Return the spec with the defaults of the API server: one device of each request, tolerations with ``Equal``.
 
-    Without requests these are null: the field has no `omitempty`.
+    Without requests these are null, because the field has no `omitempty`.
     """
     devices = spec.get("devices") or {}
     if not devices.get("requests"):
@@ -58,7 +58,7 @@ def _defaulted(request: Json) -> Json:
 
 
 def validate(spec: Json, path: str = "spec") -> Iterator[Cause]:
-    """Every rule that a claim's spec breaks."""
+    """Yield every rule broken by a claim's spec."""
     devices = spec.get("devices") or {}
     here, requests = f"{path}.devices", request_names(spec)
     yield from lists.distinct(
@@ -79,7 +79,7 @@ def validate(spec: Json, path: str = "spec") -> Iterator[Cause]:
 
 
 def request_names(spec: Json) -> dict[str, set[str]]:
-    """The requests of a claim and the names of their alternatives."""
+    """Return the requests of a claim with the names of their alternatives."""
     return {
         request.get("name") or "": {item.get("name") or "" for item in request.get("firstAvailable") or ()}
         for request in (spec.get("devices") or {}).get("requests") or ()
@@ -87,21 +87,21 @@ def request_names(spec: Json) -> dict[str, set[str]]:
 
 
 def admin_requests(spec: Json, path: str = "spec") -> Iterator[str]:
-    """The paths of the requests that want administrative access, which only marked namespaces may."""
+    """Yield the paths of the requests for administrative access, which only labelled namespaces allow."""
     for index, request in enumerate((spec.get("devices") or {}).get("requests") or ()):
         if (request.get("exactly") or {}).get("adminAccess"):
             yield f"{path}.devices.requests[{index}].adminAccess"
 
 
 def references(items: list[str], path: str, requests: dict[str, set[str]]) -> Iterator[Cause]:
-    """Names of requests, or of a request and one of its alternatives."""
+    """Yield the problems of names of requests, or of a request and one of its alternatives."""
     yield from lists.distinct(
         items, path, lambda name, here: reference(name, here, requests), str, limit=MAX_REQUESTS
     )
 
 
 def reference(name: str, path: str, requests: dict[str, set[str]]) -> Iterator[Cause]:
-    """One such name."""
+    """Yield the problems of one such name."""
     parts = name.split("/")
     if len(parts) > 2:
         yield errors.invalid_value(path, name, _REFERENCE)
@@ -113,7 +113,7 @@ def reference(name: str, path: str, requests: dict[str, set[str]]) -> Iterator[C
 
 
 def configuration(config: Json, path: str) -> Iterator[Cause]:
-    """The opaque parameters of a driver."""
+    """Yield the problems of a driver's opaque parameters."""
     opaque = config.get("opaque")
     if opaque is None:
         yield errors.required(f"{path}.opaque")
@@ -154,7 +154,7 @@ def _wish(request: Json, path: str) -> Iterator[Cause]:
 
 
 def amount(request: Json, path: str) -> Iterator[Cause]:
-    """The class of a request, and how many devices of it."""
+    """Yield the problems of a request's class and number of devices."""
     if not request.get("deviceClassName"):
         yield errors.required(f"{path}.deviceClassName")
     else:
@@ -182,7 +182,7 @@ def _constraint(item: Json, path: str, requests: dict[str, set[str]]) -> Iterato
 
 
 def validate_class(spec: Json) -> Iterator[Cause]:
-    """Every rule that a device class breaks."""
+    """Yield every rule broken by a device class."""
     yield from selectors.validate(spec.get("selectors") or [], "spec.selectors")
     yield from lists.each(spec.get("config") or [], "spec.config", configuration, limit=MAX_CONFIGS)
     name = spec.get("extendedResourceName")
@@ -198,5 +198,5 @@ def _is_extended(name: str) -> bool:
 
 
 def validate_template(spec: Json) -> Iterator[Cause]:
-    """Every rule that the spec of a claim template breaks."""
+    """Yield every rule broken by the spec of a claim template."""
     yield from validate(spec.get("spec") or {}, "spec.spec")

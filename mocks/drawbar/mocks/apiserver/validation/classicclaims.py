@@ -1,7 +1,7 @@
-"""Rules of PodSchedulingContexts, and of a claim's status, in 1.30 and 1.31, where a driver's controller allocates and deallocates.
+"""Rules of 1.30 and 1.31 for PodSchedulingContexts and a claim's status, with allocation by a driver's controller.
 
-Source: pkg/apis/resource/validation of Kubernetes 1.30 and 1.31.  The two differ in what an allocation says, which
-their own modules check (``resourceclasses``, ``alpharequests``).
+Source: pkg/apis/resource/validation of Kubernetes 1.30 and 1.31. The two differ in the allocation, which their own
+modules check (``resourceclasses``, ``alpharequests``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CLOSED = "new entries may not be added while `deallocationRequested` or `deleti
 
 
 def at_most(items: list[Any], path: str, check: lists.Check, *, limit: int) -> Iterator[Cause]:
-    """Yield the rules that items break, and also a list's length when it is over the limit."""
+    """Yield the rules broken by items, and a problem if the list is over its limit."""
     yield from lists.each(items, path, check)
     if len(items) > limit:
         yield errors.longer_than(path, limit)
@@ -35,7 +35,7 @@ def distinct(
     limit: int,
     field: str = "",
 ) -> Iterator[Cause]:
-    """The same, of a list in which no key may stand twice; ``field`` is the key's field in an item."""
+    """Do the same for a list with unique keys; ``field`` is the key's field in an item."""
     yield from at_most(items, path, check, limit=limit)
     seen: set[Hashable] = set()
     for index, item in enumerate(items):
@@ -46,13 +46,13 @@ def distinct(
 
 
 def status(new: Json, old: Json, allocation: Iterator[Cause], *, deleted: bool) -> Iterator[Cause]:
-    """Every rule that a new status breaks.
+    """Yield every rule broken by a new status.
 
     Args:
-        new: the status to be.
-        old: the status that is.
-        allocation: what is wrong with the new allocation itself.
-        deleted: the claim is being deleted.
+        new: the new status.
+        old: the present status.
+        allocation: the problems of the new allocation itself.
+        deleted: true if the claim is being deleted.
     """
     yield from allocation
     yield from distinct(
@@ -90,7 +90,7 @@ def _reservations(new: Json, old: Json, *, deleted: bool) -> Iterator[Cause]:
 
 
 def _deallocation(new: Json, old: Json) -> Iterator[Cause]:
-    """Only an unused claim is asked back, and what was asked stays asked until the allocation is gone."""
+    """Yield a problem if deallocation is requested for a used claim, or if the request is withdrawn too early."""
     path, asked, before = (
         "status.deallocationRequested",
         new.get("deallocationRequested"),
@@ -105,14 +105,14 @@ def _deallocation(new: Json, old: Json) -> Iterator[Cause]:
 
 
 def context_spec(value: Json) -> Iterator[Cause]:
-    """Every rule that the spec of a PodSchedulingContext breaks; the selected node may be any."""
+    """Yield every rule broken by the spec of a PodSchedulingContext; the selected node is not checked."""
     yield from _nodes(value.get("potentialNodes") or [], "spec.potentialNodes")
 
 
 def context_status(value: Json) -> Iterator[Cause]:
-    """Every rule that the status of a PodSchedulingContext breaks; names are not compared with the pod's claims.
+    """Yield every rule broken by the status of a PodSchedulingContext, without comparing names to the pod's claims.
 
-    The real server names the field ``claims``, which it is not.
+    Like the real server, it calls the field ``claims`` in paths, although the name is ``resourceClaims``.
     """
     entries = value.get("resourceClaims") or []
     yield from lists.distinct(entries, "status.claims", _answer, lambda entry: entry.get("name") or "")

@@ -1,6 +1,6 @@
-"""What 1.31 drops while ``DRAControlPlaneController`` is off, and any release of a pod without dynamic allocation.
+"""The fields dropped by 1.31 with ``DRAControlPlaneController`` off, and by any release without dynamic allocation.
 
-A field that is in use already stays.
+A field in use stays.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
 def claim_spec(spec: Json, old: Json, profile: Profile) -> Json:
-    """What a claim asks for."""
+    """Return a claim's spec without fields of the disabled gate."""
     if profile.off(profiles.CONTROL_PLANE_CONTROLLER) and not old.get("controller"):
         return _without(spec, "controller")
     return spec
 
 
 def claim_status(status: Json, old: Json, profile: Profile) -> Json:
-    """The status of a claim; that of one that names a controller keeps everything."""
+    """Return a claim's status without fields of the disabled gate; with a controller in the spec, all fields stay."""
     if not profile.off(profiles.CONTROL_PLANE_CONTROLLER) or (old.get("spec") or {}).get("controller"):
         return status
     before = old.get("status") or {}
@@ -34,14 +34,14 @@ def claim_status(status: Json, old: Json, profile: Profile) -> Json:
 
 
 def class_spec(spec: Json, old: Json, profile: Profile) -> Json:
-    """What a DeviceClass says."""
+    """Return a DeviceClass's spec without fields of the disabled gate."""
     if profile.off(profiles.CONTROL_PLANE_CONTROLLER) and old.get("suitableNodes") is None:
         return _without(spec, "suitableNodes")
     return spec
 
 
 def pod(item: Json, old: Json, profile: Profile) -> Json:
-    """Return a pod without the claims that no component would allocate for it."""
+    """Return a pod without claims if dynamic allocation is off."""
     before = old.get("spec") or {}
     if not profile.off(profiles.DYNAMIC_ALLOCATION) or before.get("resourceClaims"):
         return item

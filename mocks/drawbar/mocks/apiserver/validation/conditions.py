@@ -1,4 +1,4 @@
-"""Rules of conditions (``metav1.Condition``), wherever they stand."""
+"""Rules of conditions (``metav1.Condition``) in any object."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REASON_TEXT = (
 
 
 def validate(items: list[Json], path: str) -> Iterator[Cause]:
-    """Every rule that a list of conditions breaks."""
+    """Yield every rule broken by a list of conditions."""
     seen: set[str] = set()
     for index, condition in enumerate(items):
         here = f"{path}[{index}]"

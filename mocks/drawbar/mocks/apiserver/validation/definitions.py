@@ -1,6 +1,6 @@
-"""The types inside a CustomResourceDefinition, so that everything behind it may rely on them.
+"""The types inside a CustomResourceDefinition, so that all later code may rely on them.
 
-Only what this server reads is listed; unknown fields pass.  Source: the Go types of
+Only the fields used by this server are listed; unknown fields pass. Source: the Go types of
 ``k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1``.
 """
 
@@ -123,7 +123,7 @@ class _Definition(msgspec.Struct, frozen=True):
 
 
 def malformed(item: Json) -> str | None:
-    """What in a definition has the wrong type, or None."""
+    """Return the problem of a definition with a value of the wrong type, or None."""
     try:
         msgspec.convert(item, _Definition)
     except (msgspec.ValidationError, RecursionError) as error:

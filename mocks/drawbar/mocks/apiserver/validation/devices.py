@@ -29,14 +29,14 @@ _SEMVER = re.compile(
 def validate(
     device: Json, old: Json | None, path: str, *, own_nodes: bool, effects: tuple[str, ...]
 ) -> Iterator[Cause]:
-    """Every rule that a device breaks.
+    """Yield every rule broken by a device.
 
     Args:
         device: the device.
-        old: the device of the same name before the update; what stands in it unchanged is not checked again.
+        old: the device of the same name before the update; unchanged capacity and taints are not checked again.
         path: the field path of the device.
-        own_nodes: the slice leaves it to its devices which nodes reach them.
-        effects: that taints may have.
+        own_nodes: true if each device of the slice selects its own nodes.
+        effects: the allowed effects of taints.
     """
     yield from names.dns_label(device.get("name") or "", f"{path}.name")
     yield from _amounts(device, path)
@@ -61,13 +61,13 @@ def validate(
 
 
 def counter_set(item: Json, path: str) -> Iterator[Cause]:
-    """Every rule that a set of shared counters breaks."""
+    """Yield every rule broken by a set of shared counters."""
     yield from _named(item, "name", path)
     yield from counters(item, path)
 
 
 def counters(item: Json, path: str) -> Iterator[Cause]:
-    """The counters of a set, or those that a device takes from one."""
+    """Yield the problems of the counters of a set, or of a device's share of one."""
     if not item.get("counters"):
         yield errors.required(f"{path}.counters")
         return
@@ -77,7 +77,7 @@ def counters(item: Json, path: str) -> Iterator[Cause]:
 
 
 def binding(item: Json, path: str) -> Iterator[Cause]:
-    """The binding conditions of a device, or of its allocation."""
+    """Yield the problems of the binding conditions of a device, or of its allocation."""
     wanted, failing = item.get("bindingConditions") or [], item.get("bindingFailureConditions") or []
     for key, held in (("bindingConditions", wanted), ("bindingFailureConditions", failing)):
         yield from lists.each(held, f"{path}.{key}", names.label_name, limit=MAX_CONDITIONS)
@@ -122,7 +122,7 @@ def _amounts(device: Json, path: str) -> Iterator[Cause]:
 
 
 def attribute(value: Json, path: str) -> Iterator[Cause]:
-    """The value of an attribute, which has exactly one type."""
+    """Yield the problems of an attribute's value, which must have exactly one type."""
     given = [key for key in ("bool", "int", "string", "version", *LISTS) if value.get(key) is not None]
     for key in given:
         held = value[key]

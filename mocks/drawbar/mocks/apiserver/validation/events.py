@@ -1,9 +1,8 @@
 """Rules of Events.
 
-An Event with an ``eventTime`` is held to the limits of the new API whichever version it comes through; one
-that is written through ``events.k8s.io/v1`` must have it, and never changes but for its series.  The field
-paths are those of the internal type, so a ``note`` that is too long is reported as ``message``, as in the
-real server.
+An Event with an ``eventTime`` must keep the limits of the new API, in every version. An Event written through
+``events.k8s.io/v1`` must have it, and only its series may change. As in the real server, the field paths are those of
+the internal type, so a ``note`` that is too long is reported as ``message``.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _FIXED = (
 
 
 def validate(event: Json, *, strict: bool) -> Iterator[Cause]:
-    """Every rule that a new Event breaks; ``strict`` for one that comes through ``events.k8s.io``."""
+    """Yield every rule broken by a new Event; ``strict`` is for one written through ``events.k8s.io``."""
     yield from _namespaces(event)
     if event.get("eventTime"):
         yield from _limits(event)
@@ -56,7 +55,7 @@ def validate(event: Json, *, strict: bool) -> Iterator[Cause]:
 
 
 def validate_update(event: Json, old: Json, *, strict: bool) -> Iterator[Cause]:
-    """Every rule that a change of an Event breaks."""
+    """Yield every rule broken by a change of an Event."""
     yield from _namespaces(event)
     if event.get("eventTime"):
         yield from _limits(event)
@@ -71,7 +70,7 @@ def validate_update(event: Json, old: Json, *, strict: bool) -> Iterator[Cause]:
 
 
 def _namespaces(event: Json) -> Iterator[Cause]:
-    """The Event stands in the namespace of its object; about cluster-wide objects it stands in ``default``."""
+    """Yield a problem unless the Event is in its object's namespace, or in ``default`` for cluster-wide objects."""
     about, own = (
         (event.get("involvedObject") or {}).get("namespace") or "",
         event["metadata"].get("namespace"),

@@ -1,4 +1,4 @@
-"""Feature gates that are off: the fields they guard are dropped in silence, unless they are in use already."""
+"""Disabled feature gates: their fields are dropped silently, unless they are already in use."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _BINDING = ("bindsToNode", "bindingConditions", "bindingFailureConditions")
 _PARTITION = ("consumesCounters", *devices.NODE)
 
 OMITTED_SINCE = 36
-"""The minor release since which a slice without devices has no such key; in 1.34 it is null."""
+"""The first minor release that omits `devices` from a slice without any; in 1.34 it is null."""
 
 
 def without_empty_devices(spec: Json, profile: Profile) -> Json:
-    """The spec of a ResourceSlice as its type is encoded where it has no devices."""
+    """Return the spec of a ResourceSlice as encoded if it has no devices."""
     if spec.get("devices"):
         return spec
     return _without(spec, ["devices"]) | ({"devices": None} if profile.minor < OMITTED_SINCE else {})
 
 
 def slice_spec(spec: Json, old: Json | None, profile: Profile) -> Json:
-    """The spec of a ResourceSlice without the fields of gates that are off."""
+    """Return the spec of a ResourceSlice without the fields of disabled gates."""
     held = list((old or {}).get("devices") or ())
     result = dict(spec)
     drops: list[Callable[[Device], None]] = []
@@ -63,7 +63,7 @@ def slice_spec(spec: Json, old: Json | None, profile: Profile) -> Json:
 
 
 def claim_spec(spec: Json, profile: Profile) -> Json:
-    """What a claim asks for without the fields of gates that are off (its spec never changes)."""
+    """Return the spec of a claim without the fields of disabled gates; the spec is immutable, so none is in use."""
     dropped = [] if profile.on(profiles.TAINTS) else ["tolerations"]
     if not profile.on(profiles.CONSUMABLE):
         dropped.append("capacity")
@@ -87,7 +87,7 @@ def claim_spec(spec: Json, profile: Profile) -> Json:
 
 
 def claim_status(status: Json, old: Json, profile: Profile) -> Json:
-    """The status of a claim without the fields of gates that are off."""
+    """Return the status of a claim without the fields of disabled gates."""
     if not profile.on(profiles.DEVICE_STATUS) and not old.get("devices"):
         status = _without(status, ["devices"])
     if status.get("devices"):

@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 def validate(spec: Json) -> Iterator[Cause]:
-    """Every rule that a lease breaks."""
+    """Yield every rule broken by a lease."""
     seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
     if seconds is not None and seconds <= 0:
         yield errors.invalid_value("spec.leaseDurationSeconds", seconds, "must be greater than 0")

@@ -1,4 +1,4 @@
-"""Rules that lists and maps have in common: their size, their items, and that nothing stands in them twice."""
+"""Common rules of lists and maps: their size, their items, and unique keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Check = Callable[[Any, str], Iterable[Cause]]
 
 
 def each(items: list[Any], path: str, check: Check, *, limit: int = -1) -> Iterator[Cause]:
-    """The rules that items break; a list over its limit (negative: none) is not looked into."""
+    """Yield the rules broken by items; a list over its limit (negative: none) is not examined."""
     if 0 <= limit < len(items):
         yield errors.too_many(path, len(items), limit)
         return
@@ -23,7 +23,7 @@ def each(items: list[Any], path: str, check: Check, *, limit: int = -1) -> Itera
 def distinct(
     items: list[Any], path: str, check: Check, key: Callable[[Any], Hashable], *, limit: int = -1
 ) -> Iterator[Cause]:
-    """The same, of a list in which no key may stand twice."""
+    """Do the same for a list with unique keys."""
     yield from each(items, path, check, limit=limit)
     if 0 <= limit < len(items):
         return
@@ -38,7 +38,7 @@ def distinct(
 def entries(
     items: dict[str, Any], path: str, check_key: Check, check: Check, *, limit: int = -1
 ) -> Iterator[Cause]:
-    """The rules that a map's keys (told at the map) and values (told at ``path[key]``) break."""
+    """Yield the rules broken by a map's keys (reported at the map) and values (reported at ``path[key]``)."""
     if 0 <= limit < len(items):
         yield errors.too_many(path, len(items), limit)
         return
@@ -48,5 +48,5 @@ def entries(
 
 
 def nothing(_item: Any, _path: str) -> Iterator[Cause]:
-    """No rule at all."""
+    """Yield nothing: there is no rule."""
     yield from ()

@@ -16,7 +16,7 @@ _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp")
 
 
 def validate(metadata: Json, resource: ResourceType) -> Iterator[Cause]:
-    """Every rule that an object's metadata breaks by itself."""
+    """Yield every rule broken by an object's metadata itself."""
     name = metadata.get("name", "")
     if resource.group == RBAC_GROUP:
         yield from names.path_segment(name, "metadata.name")
@@ -39,7 +39,7 @@ def validate(metadata: Json, resource: ResourceType) -> Iterator[Cause]:
 
 
 def _owners(references: list[Json]) -> Iterator[Cause]:
-    """Owners are named completely, and at most one of them is the controller."""
+    """Yield a problem for each incomplete owner, and for a second controller."""
     for owner in references:
         for key, text in (
             ("apiVersion", "version must not be empty"),
@@ -59,7 +59,7 @@ def _owners(references: list[Json]) -> Iterator[Cause]:
 
 
 def validate_update(metadata: Json, old: Json) -> Iterator[Cause]:
-    """Every rule that a change of metadata breaks."""
+    """Yield every rule broken by a change of metadata."""
     for key in _IMMUTABLE:
         if metadata.get(key) != old.get(key):
             yield errors.invalid_value(f"metadata.{key}", metadata.get(key), "field is immutable")

@@ -44,7 +44,7 @@ IDENTIFIER_TEXT = (
 
 
 def dns_label(value: str, path: str) -> Iterator[Cause]:
-    """At most 63 characters of a lower-case RFC 1123 label."""
+    """Yield a problem unless the value is a lower-case RFC 1123 label of at most 63 characters."""
     if len(value) > 63:
         yield errors.invalid_value(path, value, "must be no more than 63 bytes")
     if not _LABEL.match(value):
@@ -52,7 +52,7 @@ def dns_label(value: str, path: str) -> Iterator[Cause]:
 
 
 def subdomain(value: str, path: str, *, limit: int = 253) -> Iterator[Cause]:
-    """At most ``limit`` characters of a lower-case RFC 1123 subdomain."""
+    """Yield a problem unless the value is a lower-case RFC 1123 subdomain of at most ``limit`` characters."""
     if len(value) > limit:
         yield errors.invalid_value(path, value, f"must be no more than {limit} bytes")
     if not _SUBDOMAIN.match(value):
@@ -60,7 +60,7 @@ def subdomain(value: str, path: str, *, limit: int = 253) -> Iterator[Cause]:
 
 
 def path_segment(value: str, path: str) -> Iterator[Cause]:
-    """The loose names of RBAC objects: anything that can stand in a URL path."""
+    """Yield a problem unless the value is a name for RBAC objects: any segment of a URL path."""
     if value in (".", "..") or not _RBAC.match(value):
         yield errors.invalid_value(
             path, value, "must be usable as a path segment: no '/' or '%', not '.' or '..'"
@@ -68,7 +68,7 @@ def path_segment(value: str, path: str) -> Iterator[Cause]:
 
 
 def label_name(value: str, path: str) -> Iterator[Cause]:
-    """A qualified name as label keys have it: an optional DNS prefix and a name of at most 63 characters."""
+    """Yield the problems of a label key: an optional DNS prefix and a name of at most 63 characters."""
     prefix, slash, name = value.rpartition("/")
     if slash and not prefix:
         yield errors.invalid_value(path, value, "prefix part must be non-empty")
@@ -83,7 +83,7 @@ def label_name(value: str, path: str) -> Iterator[Cause]:
 
 
 def label_value(value: str, path: str) -> Iterator[Cause]:
-    """At most 63 characters; empty, or alphanumeric at both ends."""
+    """Yield a problem unless the value has at most 63 characters and is empty or alphanumeric at both ends."""
     if len(value) > 63:
         yield errors.invalid_value(path, value, "must be no more than 63 bytes")
     if value and not _NAME_PART.match(value):
@@ -91,7 +91,7 @@ def label_value(value: str, path: str) -> Iterator[Cause]:
 
 
 def attribute_name(value: str, path: str) -> Iterator[Cause]:
-    """A device attribute's name: an optional domain of at most 63 and a C identifier of at most 32."""
+    """Yield the problems of an attribute's name: an optional domain of at most 63 and a C identifier of at most 32."""
     parts = value.split("/")
     if len(parts) > 2:
         yield errors.invalid_value(path, value, "must not contain more than one slash")
@@ -108,7 +108,7 @@ def attribute_name(value: str, path: str) -> Iterator[Cause]:
 
 
 def c_identifier(value: str, path: str) -> Iterator[Cause]:
-    """A C identifier of at most 32 characters."""
+    """Yield a problem unless the value is a C identifier of at most 32 characters."""
     if len(value) > 32:
         yield errors.too_long(path, 32)
     if not _C_IDENTIFIER.match(value):
@@ -116,7 +116,7 @@ def c_identifier(value: str, path: str) -> Iterator[Cause]:
 
 
 def full_attribute_name(value: str, path: str) -> Iterator[Cause]:
-    """An attribute's name that says its domain."""
+    """Yield the problems of an attribute's name with a domain."""
     yield from attribute_name(value, path)
     if "/" not in value:
         text = "a fully qualified name must be a domain and a name separated by a slash"
@@ -124,7 +124,7 @@ def full_attribute_name(value: str, path: str) -> Iterator[Cause]:
 
 
 def pool_name(value: str, path: str) -> Iterator[Cause]:
-    """At most 253 characters: DNS subdomains joined by slashes."""
+    """Yield the problems of a pool's name: DNS subdomains joined by slashes, at most 253 characters."""
     if not value:
         yield errors.required(path)
         return
@@ -135,7 +135,7 @@ def pool_name(value: str, path: str) -> Iterator[Cause]:
 
 
 def driver_name(value: str, path: str) -> Iterator[Cause]:
-    """At most 63 characters of a DNS subdomain, in whatever case: capitals are only warned of."""
+    """Yield the problems of a driver's name: a DNS subdomain of at most 63 characters; capitals get only a warning."""
     if not value:
         yield errors.required(path)
         return
@@ -146,7 +146,7 @@ def driver_name(value: str, path: str) -> Iterator[Cause]:
 
 
 def uid(value: str, path: str) -> Iterator[Cause]:
-    """A UUID in its normal form."""
+    """Yield a problem unless the value is a UUID in its normal form."""
     if not _UID.match(value):
         text = (
             "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase "

@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 def selector(value: Json, path: str) -> Iterator[Cause]:
-    """Every rule that a node selector breaks."""
+    """Yield every rule broken by a node selector."""
     terms = value.get("nodeSelectorTerms") or []
     here = f"{path}.nodeSelectorTerms"
     if not terms:
@@ -49,7 +49,7 @@ def _expression(need: Json, path: str) -> Iterator[Cause]:
 
 
 def _field(need: Json, path: str) -> Iterator[Cause]:
-    """A requirement on a node's fields: its name is the only one."""
+    """Yield the problems of a requirement on a node's fields; only the name can be selected."""
     values, operator = need.get("values") or [], need.get("operator") or ""
     if operator in ("In", "NotIn"):
         if len(values) != 1:

@@ -1,6 +1,6 @@
-"""Rules of the claims of a pod: what ``spec.resourceClaims`` names, and which containers use it.
+"""Rules of a pod's claims: ``spec.resourceClaims``, and their use by containers.
 
-Source: pkg/apis/core/validation of Kubernetes.  Up to 1.30 a claim's source is an object of its own.
+Source: pkg/apis/core/validation of Kubernetes. Up to 1.30 a claim's source is an object of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEITHER = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName
 
 
 def validate(metadata: Json, spec: Json, *, nested: bool) -> Iterator[Cause]:
-    """Every rule that the claims of a pod break; ``nested`` is whether a claim's source stands in ``source``."""
+    """Yield every rule broken by the claims of a pod; ``nested`` is true if a claim has its source in ``source``."""
     seen: set[str] = set()
     for index, entry in enumerate(spec.get("resourceClaims") or ()):
         path, name = f"spec.resourceClaims[{index}]", entry.get("name") or ""

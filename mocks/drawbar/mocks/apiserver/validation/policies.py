@@ -1,4 +1,4 @@
-"""Rules of a capacity's request policy: which amounts of it a claim may ask for."""
+"""Rules of a capacity's request policy: the amounts that claims may request."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MAX_VALUES = 10
 
 
 def exclusive(capacity: Json, path: str) -> Iterator[Cause]:
-    """The capacity of a device that is allocated once: it has no policy."""
+    """Yield the problems of the capacity of a device for one allocation, which must have no policy."""
     if capacity.get("requestPolicy") is not None:
         text = "allowMultipleAllocations must be true"
         yield errors.forbidden_value(f"{path}.requestPolicy", text)
 
 
 def shared(capacity: Json, path: str) -> Iterator[Cause]:
-    """The capacity of a device that may be allocated more than once."""
+    """Yield the problems of the capacity of a device for several allocations."""
     policy = capacity.get("requestPolicy")
     if policy is None:
         return

@@ -1,7 +1,7 @@
-"""Rules of 1.30 (``resource.k8s.io/v1alpha2``): classes that name a driver, claims, handles and parameters.
+"""Rules of 1.30 (``resource.k8s.io/v1alpha2``): classes with drivers, claims, handles and parameters.
 
-Source: pkg/apis/resource/validation of Kubernetes 1.30.  Not checked: the CEL expressions of structured parameters and
-the attributes of named resources, which no controller of a driver has to do with.
+Source: pkg/apis/resource/validation of Kubernetes 1.30. Not checked: the CEL expressions of structured parameters and
+the attributes of named resources, because a driver's controller does not use them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _ONE_MODEL = "exactly one structured model field must be set"
 
 
 def defaulted(spec: Json) -> Json:
-    """A claim's spec with the default of the API server: it waits for a pod."""
+    """Return a claim's spec with the default of the API server: it waits for a pod."""
     return {**spec, "allocationMode": spec.get("allocationMode") or WAIT}
 
 
 def claim(spec: Json, path: str = "spec") -> Iterator[Cause]:
-    """Every rule that a claim's spec breaks."""
+    """Yield every rule broken by a claim's spec."""
     yield from names.subdomain(spec.get("resourceClassName") or "", f"{path}.resourceClassName")
     yield from _reference(spec.get("parametersRef"), f"{path}.parametersRef")
     mode = spec.get("allocationMode") or ""
@@ -35,7 +35,7 @@ def claim(spec: Json, path: str = "spec") -> Iterator[Cause]:
 
 
 def resource_class(item: Json) -> Iterator[Cause]:
-    """Every rule that a ResourceClass breaks."""
+    """Yield every rule broken by a ResourceClass."""
     yield from names.driver_name(item.get("driverName") or "", "driverName")
     yield from _reference(item.get("parametersRef"), "parametersRef")
     if item.get("suitableNodes") is not None:
@@ -43,7 +43,7 @@ def resource_class(item: Json) -> Iterator[Cause]:
 
 
 def claim_status(status: Json, old: Json, *, deleted: bool) -> Iterator[Cause]:
-    """Every rule that a claim's new status breaks."""
+    """Yield every rule broken by a claim's new status."""
     yield from classicclaims.status(status, old, _allocation(status), deleted=deleted)
     shareable = (status.get("allocation") or {}).get("shareable")
     if status.get("allocation") is not None and not shareable and len(status.get("reservedFor") or ()) > 1:
@@ -51,7 +51,7 @@ def claim_status(status: Json, old: Json, *, deleted: bool) -> Iterator[Cause]:
 
 
 def claim_parameters(item: Json) -> Iterator[Cause]:
-    """Every rule that ResourceClaimParameters break."""
+    """Yield every rule broken by ResourceClaimParameters."""
     yield from _reference(item.get("generatedFrom"), "generatedFrom")
     yield from _drivers(item.get("driverRequests") or [], "driverRequests")
     for index, entry in enumerate(item.get("driverRequests") or ()):
@@ -62,7 +62,7 @@ def claim_parameters(item: Json) -> Iterator[Cause]:
 
 
 def class_parameters(item: Json) -> Iterator[Cause]:
-    """Every rule that ResourceClassParameters break."""
+    """Yield every rule broken by ResourceClassParameters."""
     yield from _reference(item.get("generatedFrom"), "generatedFrom")
     yield from _drivers(item.get("filters") or [], "filters")
     yield from _models(item.get("filters") or [], "filters")
@@ -70,7 +70,7 @@ def class_parameters(item: Json) -> Iterator[Cause]:
 
 
 def resource_slice(item: Json, old: Json | None = None) -> Iterator[Cause]:
-    """Every rule that a ResourceSlice of that time, or its change, breaks."""
+    """Yield every rule broken by a ResourceSlice of 1.30, or by its change."""
     if item.get("nodeName"):
         yield from names.subdomain(item["nodeName"], "nodeName")
     yield from names.driver_name(item.get("driverName") or "", "driverName")
@@ -92,7 +92,7 @@ def _reference(reference: Json | None, path: str) -> Iterator[Cause]:
 
 
 def _allocation(status: Json) -> Iterator[Cause]:
-    """The driver's name, which an allocation needs, and the allocation."""
+    """Yield the problems of the driver's name, required by an allocation, and of the allocation."""
     driver, allocation = status.get("driverName"), status.get("allocation")
     if driver:
         yield from names.driver_name(driver, "status.driverName")
@@ -122,7 +122,7 @@ def _handle(handle: Json, path: str) -> Iterator[Cause]:
 
 
 def _drivers(entries: list[Json], path: str) -> Iterator[Cause]:
-    """Each entry is of another driver."""
+    """Yield a problem for each repeated driver."""
     seen: set[str] = set()
     for index, entry in enumerate(entries):
         here, driver = f"{path}[{index}].driverName", entry.get("driverName") or ""
@@ -133,7 +133,7 @@ def _drivers(entries: list[Json], path: str) -> Iterator[Cause]:
 
 
 def _models(entries: list[Json], path: str) -> Iterator[Cause]:
-    """Each entry has the one model that there is."""
+    """Yield a problem for each entry without the only supported model."""
     for index, entry in enumerate(entries):
         if entry.get("namedResources") is None:
             yield errors.required(f"{path}[{index}]", _ONE_MODEL)

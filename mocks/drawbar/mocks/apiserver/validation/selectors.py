@@ -1,6 +1,6 @@
 """Rules of device selectors: CEL expressions of requests, device classes and taint rules.
 
-An expression must parse and speak of ``device``; beyond that neither types nor costs are checked.
+An expression must parse, and use only ``device``. Types and costs are not checked further.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_EXPRESSION_BYTES = 10 * 1024
 
 
 def validate(items: list[Json], path: str) -> Iterator[Cause]:
-    """Every rule that a list of selectors breaks."""
+    """Yield every rule broken by a list of selectors."""
     yield from lists.each(items, path, _selector, limit=MAX_SELECTORS)
 
 
@@ -40,7 +40,7 @@ def _selector(item: Json, path: str) -> Iterator[Cause]:
 
 
 def expression(text: str, path: str) -> Iterator[Cause]:
-    """A CEL expression that is too long or cannot be compiled."""
+    """Yield a problem if a CEL expression is too long or does not compile."""
     if len(text.encode()) > MAX_EXPRESSION_BYTES:
         yield errors.too_long(path, MAX_EXPRESSION_BYTES)
         return

@@ -1,6 +1,6 @@
 """Rules of ResourceSlices, with the limits of pkg/apis/resource/validation in Kubernetes 1.36 and 1.37.
 
-Not checked: what ``nodeAllocatableResources`` and ``partitionTypeAttribute`` may say (alpha, off by default).
+Not checked: the content of ``nodeAllocatableResources`` and ``partitionTypeAttribute`` (alpha, off by default).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MAX_DEVICES = 128
 MAX_DEVICES_ADVANCED = 64  # if any has taints, consumes counters or has attributes with lists
 MAX_COUNTER_SETS = 8
 SKIPPABLE = ("*", "NodePrepareResources", "NodeUnprepareResources")
-_COUNTERS_APART = 35  # the minor version since which counters and devices stand in different slices
+_COUNTERS_APART = 35  # the first minor version with counters and devices in different slices
 
 
 def with_times(spec: Json, *, now: str) -> Json:
-    """The spec with ``timeAdded`` on every taint that has none."""
+    """Return the spec with ``timeAdded`` on every taint without one."""
     result = spec
     held = spec.get("devices") or []
     if any(not taint.get("timeAdded") for device in held for taint in device.get("taints") or ()):
@@ -43,14 +43,14 @@ def with_times(spec: Json, *, now: str) -> Json:
 
 
 def warnings(spec: Json) -> Iterator[str]:
-    """What the server warns of although it takes it."""
+    """Yield the server's warnings about an accepted slice."""
     driver = spec.get("driver") or ""
     if driver != driver.lower():
         yield f'spec.driver: driver names should be lowercase; "{driver}" contains uppercase characters'
 
 
 def validate(spec: Json, profile: Profile, old: Json | None = None) -> Iterator[Cause]:
-    """Every rule that a slice's spec, or its change, breaks."""
+    """Yield every rule broken by a slice's spec, or by its change."""
     pool = spec.get("pool") or {}
     yield from names.driver_name(spec.get("driver") or "", "spec.driver")
     yield from names.pool_name(pool.get("name") or "", "spec.pool.name")
@@ -75,7 +75,7 @@ def validate(spec: Json, profile: Profile, old: Json | None = None) -> Iterator[
 
 
 def _node(spec: Json) -> Iterator[Cause]:
-    """Exactly one way to say which nodes reach the devices."""
+    """Yield a problem unless there is exactly one selection of the devices' nodes."""
     given: list[str] = []
     if spec.get("nodeName") is not None:
         if spec["nodeName"]:
@@ -116,7 +116,7 @@ def _content(spec: Json, profile: Profile, old: Json | None) -> Iterator[Cause]:
 
     def device(item: Json, path: str) -> Iterator[Cause]:
         earlier = before.get(item.get("name"))
-        if not (same_nodes and earlier == item):  # an unchanged device was judged when it came
+        if not (same_nodes and earlier == item):  # an unchanged device was checked before
             yield from devices.validate(item, earlier, path, own_nodes=own_nodes, effects=effects)
 
     effects = taints.effects(profile.minor)
@@ -149,7 +149,7 @@ def _advanced(device: Json) -> bool:
 
 
 def skipped(operations: list[str], path: str) -> Iterator[Cause]:
-    """The node operations that the kubelet leaves out."""
+    """Yield the problems of the node operations that the kubelet skips."""
     for index, operation in enumerate(operations):
         if operation not in SKIPPABLE:
             yield errors.unsupported(f"{path}[{index}]", operation, SKIPPABLE)

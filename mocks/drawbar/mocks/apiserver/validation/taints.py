@@ -1,7 +1,7 @@
 """Rules of taints, tolerations and DeviceTaintRules.
 
-The limits are those of pkg/apis/resource in Kubernetes 1.36 and 1.37; the additional fields of a taint exist
-in the ``kep-5055`` profile only.
+The limits are those of pkg/apis/resource in Kubernetes 1.36 and 1.37. The additional fields of a taint exist only in
+the ``kep-5055`` profile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drawbar.mocks.apiserver.validation import conditions, lists, names, selecto
 Json = dict[str, Any]
 
 EFFECTS = ("NoExecute", "NoSchedule", "None")
-_NONE_SINCE = 35  # the minor version that knows the effect None
+_NONE_SINCE = 35  # the first minor version with the effect None
 OPERATORS = ("Equal", "Exists")
 MAX_TAINTS = 16  # of one device
 MAX_SLICE_TAINTS = 32  # of one slice, as proposed
@@ -28,19 +28,19 @@ MAX_RULE_CONDITIONS = 8
 
 
 def effects(minor: int) -> tuple[str, ...]:
-    """The effects that a release knows."""
+    """Return the supported effects of a release."""
     return EFFECTS if minor >= _NONE_SINCE else EFFECTS[:2]
 
 
 def stamped(taint: Json, *, now: str) -> Json:
-    """The taint with the time at which it was added."""
+    """Return the taint with the time of its addition."""
     return taint if taint.get("timeAdded") else {**taint, "timeAdded": now}
 
 
 def validate(
     taint: Json, path: str, old: Json | None = None, allowed: tuple[str, ...] = EFFECTS
 ) -> Iterator[Cause]:
-    """Every rule that a taint breaks; an effect that stood before is left alone."""
+    """Yield every rule broken by a taint; an unchanged effect is not checked."""
     yield from names.label_name(taint.get("key") or "", f"{path}.key")
     if taint.get("value"):
         yield from names.label_value(taint["value"], f"{path}.value")
@@ -65,7 +65,7 @@ def _proposed(taint: Json, path: str) -> Iterator[Cause]:
 
 
 def of_device(device: Json, old: Json | None, path: str, allowed: tuple[str, ...]) -> Iterator[Cause]:
-    """The taints of one device, whose effects must be allowed; unchanged ones are not looked at again."""
+    """Yield the problems of one device's taints; unchanged ones are not checked again."""
 
     def taint(item: Json, path: str) -> Iterator[Cause]:
         yield from validate(item, path, allowed=allowed)
@@ -75,7 +75,7 @@ def of_device(device: Json, old: Json | None, path: str, allowed: tuple[str, ...
 
 
 def of_slice(spec: Json) -> Iterator[Cause]:
-    """The taints of a slice that holds taints and no devices."""
+    """Yield the problems of the taints of a slice without devices."""
 
     def entry(item: Json, path: str) -> Iterator[Cause]:
         if not item.get("device"):
@@ -90,7 +90,7 @@ def of_slice(spec: Json) -> Iterator[Cause]:
 
 
 def toleration(item: Json, path: str) -> Iterator[Cause]:
-    """Every rule that a toleration breaks (its operator is defaulted)."""
+    """Yield every rule broken by a toleration with a defaulted operator."""
     if item.get("key"):
         yield from names.label_name(item["key"], f"{path}.key")
     match item.get("operator") or "":
@@ -109,12 +109,12 @@ def toleration(item: Json, path: str) -> Iterator[Cause]:
 
 
 def tolerations(items: list[Json], path: str) -> Iterator[Cause]:
-    """The tolerations of a request or an allocated device."""
+    """Yield the problems of the tolerations of a request or an allocated device."""
     yield from lists.each(items, f"{path}.tolerations", toleration, limit=MAX_TOLERATIONS)
 
 
 def rule(spec: Json, minor: int, old: Json | None = None) -> Iterator[Cause]:
-    """Every rule of that release that the spec of a DeviceTaintRule breaks."""
+    """Yield every rule of the release broken by the spec of a DeviceTaintRule."""
     selector = spec.get("deviceSelector") or {}
     if "driver" in selector:
         yield from names.driver_name(selector["driver"], "spec.deviceSelector.driver")
@@ -130,7 +130,7 @@ def rule(spec: Json, minor: int, old: Json | None = None) -> Iterator[Cause]:
 
 
 def rule_status(status: Json) -> Iterator[Cause]:
-    """Every rule that the status of a DeviceTaintRule breaks."""
+    """Yield every rule broken by the status of a DeviceTaintRule."""
     held = status.get("conditions") or []
     yield from conditions.validate(held, "status.conditions")
     if len(held) > MAX_RULE_CONDITIONS:
@@ -138,7 +138,7 @@ def rule_status(status: Json) -> Iterator[Cause]:
 
 
 def raw_object(value: Any, path: str, limit: int) -> Iterator[Cause]:
-    """A JSON object that belongs to another program, of bounded size (bytes)."""
+    """Yield the problems of another program's JSON object, with a limit in bytes."""
     if value is None:
         yield errors.required(path)
     elif len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()) > limit:

@@ -1,1 +1,1 @@
-"""The claim controller double's part in classic DRA."""
+"""The additional work of the claim controller double with classic DRA."""

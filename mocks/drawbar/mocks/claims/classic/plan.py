@@ -1,8 +1,8 @@
-"""What the claim controller does besides on a cluster with classic DRA, decided from one claim alone; pure.
+"""The additional actions of the claim controller with classic DRA, computed from one claim; pure.
 
-Invariants: an allocation that a driver made is never cleared here, the driver is asked to (`deallocationRequested`); it is
-asked only when the last consumer leaves, for a driver need not reserve what it allocates, so that an allocated claim
-without a consumer may be about to be used.
+Invariants: this controller never clears an allocation made by a driver; it requests the deallocation
+(`deallocationRequested`). It does so only when the last consumer is removed: a driver need not reserve what it
+allocates, so an allocated claim without a consumer may be about to be used.
 
 Source: kubernetes/kubernetes pkg/controller/resourceclaim/controller.go of 1.30 and 1.31; KEP-3063.
 """
@@ -17,7 +17,7 @@ from drawbar.mocks.claims import plan as modern
 def for_claim(
     claim: documents.Document, pods: Collection[documents.Document], *, owner_done: bool
 ) -> tuple[modern.ClaimAction, ...]:
-    """What to do with a claim; the arguments are those of the modern plan."""
+    """Return the actions for a claim; the arguments are those of `claims.plan.for_claim`."""
     if documents.PROTECTION_FINALIZER in claim.metadata.finalizers:
         # The scheduler allocated it.
         return modern.for_claim(claim, pods, owner_done=owner_done)

@@ -1,4 +1,4 @@
-"""The oddities of Redfish servers that were seen, each with a name."""
+"""Observed deviations of Redfish servers from the specification, by name."""
 
 from drawbar.mocks.redfish.quirks.quirk import ALL, Form, Quirk, Setting, form
 from drawbar.mocks.redfish.quirks.registry import CONTRADICTORY, QUIRKS, choose, exchange

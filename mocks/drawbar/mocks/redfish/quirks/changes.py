@@ -1,4 +1,4 @@
-"""Quirks of changes: answers without a Location, texts in place of resources, and bodies in other forms."""
+"""Quirks of changes: answers without a Location, texts instead of resources, and other forms of bodies."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,8 @@
-"""A quirk: one way in which a Redfish server that was seen differs from the specification.
+"""A quirk: an observed deviation of a Redfish server from the specification.
 
-A quirk stands between the client and the service. It forwards a request, as it is or changed, and bends the answer; or it answers
-in the service's place. Some quirks change the resources that the service begins with. The service itself knows no quirk.
+A quirk stands between the client and the service. It forwards a request, as it is or changed, and changes the answer,
+or it answers instead of the service. Some quirks change the initial resources of the service. The service itself knows
+no quirk.
 """
 
 from collections.abc import Awaitable, Callable
@@ -45,7 +46,7 @@ class Setting:
     """The service that has a quirk.
 
     Attributes:
-        configuration: of the service.
+        configuration: the configuration of the service.
         memory: values that the quirk keeps from request to request.
     """
 
@@ -54,7 +55,10 @@ class Setting:
 
     @property
     def last_device(self) -> str:
-        """The id of the last device, which is sick where one is."""
+        """Return the id of the last device, which is the one in bad health if a quirk needs one.
+
+        Empty if there are none.
+        """
         listed = [device.id for each in self.configuration.enclosures for device in each.devices]
         return listed[-1] if listed else ""
 
@@ -69,15 +73,15 @@ def _leave(_tree: Tree, _configuration: Configuration) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirk:
-    """One way in which a server is odd.
+    """A deviation of a server from the specification.
 
     Attributes:
-        name: of the option `--quirk`.
-        text: what it does, in one sentence.
-        seen: on which server, or in which report.
-        forms: of the services that can have it.
-        wrap: answers a request, by means of the service behind it.
-        furnish: changes the resources that the service begins with.
+        name: the name for the option `--quirk`.
+        text: its effect, in one sentence.
+        seen: the server or the report in which it was seen.
+        forms: the forms of the services that can have it.
+        wrap: answers a request, with the help of the service behind it.
+        furnish: changes the initial resources of the service.
     """
 
     name: str

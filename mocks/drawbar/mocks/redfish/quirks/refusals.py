@@ -1,4 +1,4 @@
-"""Quirks of refusals: the service's words in other forms, and other statuses."""
+"""Quirks of refusals: the service's error messages in other forms, and other statuses."""
 
 import json
 from collections.abc import Callable

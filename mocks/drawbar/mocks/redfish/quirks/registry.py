@@ -1,4 +1,4 @@
-"""All quirks, and how a request passes those of a service."""
+"""All quirks, and the path of a request through those of a service."""
 
 import functools
 from collections.abc import Iterable, Mapping

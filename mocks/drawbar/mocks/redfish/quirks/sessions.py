@@ -1,4 +1,4 @@
-"""Quirks of sessions: none at all, without a Location, and ended in a way that breaks off."""
+"""Quirks of sessions: no sessions, sessions without a Location, and sessions whose end breaks off."""
 
 from dataclasses import replace
 

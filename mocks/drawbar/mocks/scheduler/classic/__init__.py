@@ -1,1 +1,1 @@
-"""The scheduler double's part in classic DRA: it negotiates with resource drivers over PodSchedulingContexts."""
+"""The scheduler double for classic DRA: it negotiates with resource drivers by PodSchedulingContexts."""

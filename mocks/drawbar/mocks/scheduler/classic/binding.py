@@ -1,8 +1,9 @@
-"""Carries out what `plan` decides: context, claims, and the binding of the pod.
+"""The executor of `plan`'s decisions: context, claims, and the binding of the pod.
 
-Order, as in PreBind and PostBind of the real scheduler: every claim is reserved for the pod before it is bound; the context
-is deleted last, and its loss does no harm. When an attempt ends without a node, the pod leaves `reservedFor` of the claims
-that are allocated already, even while others of its claims are still pending; a driver must not take that for their end.
+The order is that of PreBind and PostBind of the real scheduler. Every claim is reserved for the pod before the
+binding. The context is deleted last, and a failure of that is harmless. When an attempt ends without a node, the pod
+leaves `reservedFor` of its allocated claims, even while other claims are pending. A driver must not take that for
+their end.
 """
 
 import logging
@@ -24,7 +25,7 @@ Mirror = mirror.Mirror[documents.Document]
 
 
 class Binder:
-    """One for all pods; calls for different pods may overlap."""
+    """The executor for all pods; calls for different pods may overlap."""
 
     def __init__(
         self, api: client.Client, dialect: dialects.Dialect, *, claims: Mirror, contexts: Mirror
@@ -37,10 +38,10 @@ class Binder:
         self._contexts = contexts
 
     async def publish(self, pod: documents.Document, changes: Mapping[str, Any]) -> None:
-        """Makes the pod's context, or changes some fields of its spec.
+        """Create the pod's context, or change some fields of its spec.
 
         Raises:
-            errors.KubeError: the API server refused; look again.
+            errors.KubeError: the API server refused; try again.
         """
         context = self._contexts.get(pod.metadata.name, pod.metadata.namespace)
         if context is None:
@@ -57,7 +58,7 @@ class Binder:
         try:
             return await self._replace(self._context, changed)
         except errors.Conflict:
-            # A driver wrote its answer meanwhile. No other program writes the spec, so it can be written unseen.
+            # A driver wrote its answer meanwhile. No other program writes the spec, so a blind write is safe.
             body = {"metadata": {"uid": context.metadata.uid}, "spec": dict(changes)}
             return await self._api.patch(
                 self._context,
@@ -70,10 +71,10 @@ class Binder:
             )
 
     async def deallocate(self, pod: documents.Document, decision: plan.Deallocate) -> None:
-        """Asks the claim's driver to take the allocation back.
+        """Request the deallocation of the claim, or clear the allocation if the scheduler owns it.
 
         Raises:
-            errors.KubeError: the claim changed, or the API server refused; look again.
+            errors.KubeError: the claim changed, or the API server refused; try again.
         """
         if decision.deselect:
             await self.publish(pod, {"selectedNode": ""})
@@ -84,12 +85,12 @@ class Binder:
         self._claims.learn(await self._replace(self._dialect.claim, freed, subresource="status"))
 
     async def bind(self, pod: documents.Document, claims: Sequence[documents.Document], node: str) -> None:
-        """Takes the pod to its node.
+        """Bind the pod to its node.
 
         Raises:
-            BindingFailed: a claim is not to be had; the pod's reservations are taken back.
-            PodGone: there is no pod any more; its reservations are taken back.
-            errors.KubeError: the API server refused something; its reservations are taken back if possible.
+            BindingFailed: a claim is not available; the pod's reservations are undone.
+            PodGone: the pod no longer exists; its reservations are undone.
+            errors.KubeError: the API server refused a request; its reservations are undone if possible.
         """
         reserved = list(claims)
         try:
@@ -103,9 +104,9 @@ class Binder:
             await self._forget_context(pod)
 
     async def unreserve(self, pod: documents.Document, claims: Sequence[documents.Document]) -> None:
-        """Takes the pod out of `reservedFor` of those claims that have it there as they are given.
+        """Remove the pod from `reservedFor` of the given claims if it is there in their given state.
 
-        What a driver reserved since stays. What cannot be written is left to the next attempt.
+        Later reservations by a driver stay. Failed writes are left to the next attempt.
         """
         for claim in claims:
             if _without_pod(claim, pod) is None:
@@ -118,7 +119,10 @@ class Binder:
     async def _update_status(
         self, claim: documents.Document, change: Callable[[documents.Document], documents.Document | None]
     ) -> documents.Document:
-        """Writes what `change` makes of the claim; it is asked again after each conflict. None: leave it."""
+        """Write the claim as changed by `change`, again after each conflict; return it.
+
+        If `change` gives None, write nothing.
+        """
         stored = self._claims.get(claim.metadata.name, claim.metadata.namespace)
         base = stored if stored is not None and stored.metadata.uid == claim.metadata.uid else claim
         for _ in range(CONFLICTS_MAX):
@@ -177,7 +181,7 @@ class Binder:
             raise PodGone(pod.full_name) from error
 
     async def _forget_context(self, pod: documents.Document) -> None:
-        """Deletes the context once and for all; one that stays goes with its pod."""
+        """Try once to delete the context; otherwise it goes with its pod."""
         try:
             await self._api.delete(self._context, pod.metadata.name, namespace=pod.metadata.namespace)
         except errors.KubeError as error:
@@ -189,7 +193,7 @@ def _with_pod(claim: documents.Document, pod: documents.Document) -> documents.D
         return None
     if documents.is_deleting(claim):
         raise BindingFailed(f"claim {claim.full_name} got deleted in the meantime")
-    # Whatever else speaks against it, the API server says.
+    # The API server checks the rest.
     entry = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
     return documents.with_status(claim, reservedFor=[*documents.reserved_for(claim), entry])
 

@@ -1,7 +1,7 @@
-"""Which news is worth another attempt for a pod that waits; pure.
+"""The changes that justify another attempt for a waiting pod; pure.
 
-They are the hints that the real scheduler's plugin gives. A release whose gate SchedulerQueueingHints is off, as it is by
-default before 1.32, wakes up more often, for any change of any claim, class or context.
+They are the hints of the real scheduler's plugin. A release with the gate SchedulerQueueingHints off, the default
+before 1.32, wakes up more often, for any change of any claim, class or context.
 
 Source: pkg/scheduler/framework/plugins/dynamicresources of Kubernetes 1.31.
 """
@@ -13,7 +13,7 @@ from drawbar.mocks.scheduler.classic import objects
 
 
 def claim_changed(old: documents.Document | None, new: documents.Document | None) -> bool:
-    """Whether the pods that use the claim should try again. A finalizer alone is no news."""
+    """Return true if the claim's pods should try again. A change of finalizers only does not count."""
     if new is None:
         return False
     return old is None or old.metadata.uid != new.metadata.uid or old.status != new.status
@@ -22,15 +22,15 @@ def claim_changed(old: documents.Document | None, new: documents.Document | None
 def context_changed(
     pending: Collection[str], old: documents.Document | None, new: documents.Document | None
 ) -> bool:
-    """Whether the context's pod should try again.
+    """Return true if the context's pod should try again.
 
     Args:
-        pending: the pod's entries whose claims are not allocated.
-        old: the context before.
-        new: the context now; None when it is gone, as the scheduler itself sees to.
+        pending: the pod's entries with unallocated claims.
+        old: the previous context.
+        new: the present context; None after its deletion by the scheduler.
 
     Raises:
-        msgspec.ValidationError: the context is not what the API allows.
+        msgspec.ValidationError: the context violates the API.
     """
     if new is None:
         return False

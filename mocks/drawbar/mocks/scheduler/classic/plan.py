@@ -1,12 +1,14 @@
-"""What one scheduling cycle decides for a pod whose claims a driver's controller allocates; pure.
+"""The decision of one scheduling cycle for a pod with claims of a driver's controller; pure.
 
-Invariants, each a rule of the real scheduler that a driver has to live with:
+These are rules of the real scheduler that affect a driver:
 
-- No node is selected while several claims are pending and one of them has no answer; for a single one it is done at once.
-- Of more than 128 fitting nodes a random subset is offered, and another one each time; the selected node need not be in it.
-- Every attempt picks anew among the nodes that fit, so the selection may change while a driver allocates. What is allocated
-  for another node then is given back only when no node fits, one claim at a time, picked at random.
-- A selection is withdrawn before deallocation is asked for; else the driver would allocate for the same node again.
+- No node is selected while several claims are pending and one has no answer. With a single one, a node is selected at
+  once.
+- If more than 128 nodes fit, a random subset is offered, different each time; the selected node need not be in it.
+- Every attempt picks again among the fitting nodes, so the selection may change while a driver allocates. An
+  allocation for another node is given back only when no node fits, one random claim at a time.
+- A selection is withdrawn before a request for deallocation. Otherwise the driver would allocate for the same node
+  again.
 
 Source: KEP-3063; pkg/scheduler/framework/plugins/dynamicresources of Kubernetes 1.30 and 1.31.
 """
@@ -29,14 +31,14 @@ T = TypeVar("T")
 
 
 class Chance(Protocol):
-    """What `random.Random` has of it; a seeded one makes the same choices again."""
+    """The used part of `random.Random`; a seeded one repeats its choices."""
 
     def choice(self, seq: Sequence[T], /) -> T:
-        """One of them."""
+        """Return one of the items."""
         ...
 
     def sample(self, population: Sequence[T], k: int) -> list[T]:
-        """So many of them, in random order."""
+        """Return `k` of the items, in random order."""
         ...
 
 
@@ -50,14 +52,14 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What a cycle looks at besides the pod.
+    """The input of a cycle in addition to the pod.
 
     Attributes:
         nodes: all nodes.
-        pods_on: how many pods a node has; the pod goes where there are fewest.
+        pods_on: returns a node's number of pods; the node with the fewest is chosen.
         classes: the classes by name.
         dialect: the version of the API.
-        chance: what decides where nothing else does.
+        chance: the source of random choices.
     """
 
     nodes: Sequence[matching.Node]
@@ -69,25 +71,25 @@ class World:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """Tell the drivers, by these changes of the context's spec, and wait for them."""
+    """Publish these changes of the context's spec for the drivers, and wait."""
 
     changes: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """The drivers know all there is to know; wait for them."""
+    """Wait for the drivers, who know everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deallocate:
-    """The pod fits nowhere because of this claim, which it may give back.
+    """Deallocate this claim, because of which the pod fits nowhere.
 
     Attributes:
         claim: the claim.
-        deselect: whether the context's selection is to be withdrawn first.
-        by_driver: whether its driver must do it; else the scheduler itself clears the allocation.
-        reason: for people.
+        deselect: true to withdraw the context's selection first.
+        by_driver: true if its driver must do it; false if the scheduler clears the allocation.
+        reason: the reason for people.
     """
 
     claim: documents.Document
@@ -101,7 +103,7 @@ Decision = modern.Placement | Publish | Wait | Deallocate | modern.Unschedulable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Need:
-    """One claim as it is held against nodes."""
+    """One claim's requirements of nodes."""
 
     use: Use
     allocated: bool
@@ -111,7 +113,7 @@ class _Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sieve:
-    """The nodes that fit, why the others do not, and the claims that could be given back to change that."""
+    """The fitting nodes, the reasons against the others, and the claims that could be given back to change that."""
 
     fitting: Sequence[str]
     refusals: Sequence[str]
@@ -122,16 +124,16 @@ class _Sieve:
 def decide(
     pod: documents.Document, uses: Sequence[Use], context: documents.Document | None, world: World
 ) -> Decision:
-    """What to do for the pod next.
+    """Return the next decision for the pod.
 
     Args:
         pod: a pod without a node.
         uses: its claims, in its order.
-        context: its PodSchedulingContext, if there is one.
+        context: its PodSchedulingContext, or None.
         world: everything else.
 
     Raises:
-        msgspec.ValidationError: the pod, a claim or the context is not what the API allows.
+        msgspec.ValidationError: the pod, a claim or the context violates the API.
     """
     if not world.nodes:
         return modern.Unschedulable(reason="no nodes available to schedule pods")
@@ -155,7 +157,7 @@ def decide(
 
 
 def _problem(pod: documents.Document, claim: documents.Document, world: World) -> str:
-    """Why no node need be looked at, as far as this claim goes; empty when there is no such reason."""
+    """Return the claim's reason against all nodes; empty if there is none."""
     if dialects.is_to_be_deallocated(claim):
         return "resourceclaim must be reallocated"
     if documents.allocation(claim) is not None:
@@ -197,7 +199,7 @@ def _held_against_nodes(pod: documents.Document, needs: Sequence[_Need], world: 
             refusals.append(refusal)
             continue
         unavailable = [need.use for need in needs if not _is_selected(node, need)]
-        # An immediate claim would be allocated again just as blindly.
+        # An immediate claim would be allocated again without regard to the pod.
         blocking |= {use.claim.metadata.uid: use for use in unavailable if dialects.is_delayed(use.claim)}
         if unavailable:
             refusals.append(UNAVAILABLE)
@@ -207,7 +209,7 @@ def _held_against_nodes(pod: documents.Document, needs: Sequence[_Need], world: 
 
 
 def _exclusion(node: matching.Node, needs: Sequence[_Need], dialect: dialects.Dialect) -> str:
-    """Why a pending claim cannot be allocated for the node; empty when it might be."""
+    """Return the reason against allocating a pending claim for the node; empty if there is none."""
     for need in needs:
         if not need.allocated and not _is_selected(node, need):
             return f"excluded by {dialect.class_words} node filter"
@@ -223,7 +225,7 @@ def _is_selected(node: matching.Node, need: _Need) -> bool:
 def _unfit(
     pod: documents.Document, sieve: _Sieve, context: documents.Document | None, world: World
 ) -> Deallocate | modern.Unschedulable:
-    """One claim of those that keep the pod from a node goes back, if there is one that no other pod has."""
+    """Decide for a pod without a fitting node: give back a blocking claim not used by another pod, if there is one."""
     claim = _given_back(pod, sieve.blocking, world)
     if claim is None:
         after = messages.STILL_NOT_SCHEDULABLE if sieve.needs else messages.NOTHING_TO_DEALLOCATE
@@ -253,7 +255,7 @@ def _pick(fitting: Sequence[str], world: World) -> str:
 def _asked(
     pending: Sequence[str], context: documents.Document | None, fitting: Sequence[str], world: World
 ) -> Publish | Wait:
-    """What to tell the drivers about the pending entries; there are some, and nodes that fit."""
+    """Decide about the pending entries: publish changes for the drivers, or wait. Some nodes fit."""
     chosen = _pick(fitting, world)
     changes: dict[str, Any] = {}
     if not set(fitting) <= set(objects.potential_nodes(context)):

@@ -1,8 +1,8 @@
-"""The scheduler double on a cluster with classic DRA: one scheduling cycle at a time, any number of pods being bound.
+"""The scheduler double on a cluster with classic DRA: one scheduling cycle at a time, with any number of bindings.
 
-Not emulated, besides what the modern one leaves out: claims that the scheduler itself allocates (structured parameters of
-1.30 and 1.31), the search for only a part of the nodes in a large cluster, and the second look after five minutes at pods
-that nothing woke. Of the nodes that fit, the one with the fewest pods is taken; chance decides between equal ones.
+Limits, in addition to those of the modern one: no claims allocated by the scheduler itself (structured parameters of
+1.30 and 1.31), no partial search of nodes in a large cluster, and no retry after five minutes for pods without a
+wake-up. The fitting node with the fewest pods is chosen, at random among equal ones.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ T = TypeVar("T", bound=mirror.Item)
 
 
 class Scheduler:
-    """Assigns pods to nodes. Made by `drawbar.mocks.scheduler.serving`."""
+    """A scheduler that assigns pods to nodes. Made by `drawbar.mocks.scheduler.serving`."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class Scheduler:
         self._api = api
         self._dialect = dialect
         self._reporter = reports.Reporter(api, component=pods.COMPONENT, clock=clock)
-        # Guards nothing; a seed makes a run repeatable.
+        # Not for security; a seed makes a run repeatable.
         self._chance = random.Random(times.seed)  # noqa: S311 - choices between nodes
         self._backlog = backlog.Backlog(times)
-        # Uids of bound pods, until the watch shows their node: otherwise they would be scheduled again.
+        # Uids of bound pods until the watch shows their node, so that they are not scheduled again.
         self._bound: dict[documents.Key, str] = {}
         self._users = users.Users()
         self._ledger = ledger.Ledger()
@@ -59,7 +59,7 @@ class Scheduler:
         self._binder = binding.Binder(api, dialect, claims=self._claims, contexts=self._contexts)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Works until cancelled; sets `ready` when the first lists are in."""
+        """Work until cancelled; set `ready` when the first lists are in."""
         copies: list[mirror.Mirror[Any]] = [
             self._classes,
             self._nodes,
@@ -83,7 +83,7 @@ class Scheduler:
             return
         uses, problem = self._uses(pod)
         if problem:
-            # Such a pod does not even enter the real scheduler's queue, and there is no Event.
+            # Such a pod does not enter the real scheduler's queue, and there is no Event.
             log.info("pod not ready to be scheduled", extra={"pod": pod.full_name, "reason": problem})
             self._backlog.sleep(key, backoff=False)
             return
@@ -130,7 +130,7 @@ class Scheduler:
         claims: Sequence[documents.Document],
         decision: plan.Publish | plan.Wait,
     ) -> None:
-        """Tells the drivers what is new, if anything, and lets the pod wait for them."""
+        """Publish changes for the drivers, if there are any, and let the pod wait."""
         reason = UNANSWERED
         if isinstance(decision, plan.Publish):
             reason = PUBLISHED
@@ -219,7 +219,7 @@ class Scheduler:
             self._views.pop(node.metadata.name, None)
         else:
             self._views[new.metadata.name] = nodes.view(new)
-        # A node's heartbeat is no news.
+        # A node's heartbeat does not matter.
         if before != self._views.get(node.metadata.name):
             self._backlog.wake_all()
 
