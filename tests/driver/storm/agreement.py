@@ -46,7 +46,9 @@ async def check(storm):
     for fabric in documents[kinds.FABRIC]:
         [shown_fabric] = [entry for entry in shown.fabrics if entry.name == fabric["metadata"]["name"]]
         conditions = _conditions(fabric)
-        assert (shown_fabric.state == "Connected") == (conditions.get("Connected") == "True"), shown_fabric
+        is_good = conditions.get("Connected") == "True" and conditions.get("Degraded") != "True"
+        is_good &= all(conditions.get(kind, "True") == "True" for kind in ("Published", "Writable"))
+        assert (shown_fabric.state == "Connected") == is_good, shown_fabric
 
 
 def _check_slices(by_name, documents):
