@@ -185,7 +185,7 @@ def broken():
         fabrics=(
             model.Fabric(
                 name="rack-1",
-                state=model.DEGRADED,
+                state="Degraded",
                 since=degraded.since,
                 message=degraded.message,
                 problems=(degraded,),

@@ -46,8 +46,11 @@ async def check(storm):
     for fabric in documents[kinds.FABRIC]:
         [shown_fabric] = [entry for entry in shown.fabrics if entry.name == fabric["metadata"]["name"]]
         conditions = _conditions(fabric)
-        is_good = conditions.get("Connected") == "True" and conditions.get("Degraded") != "True"
-        is_good &= all(conditions.get(kind, "True") == "True" for kind in ("Published", "Writable"))
+        is_good = all(conditions.get(kind) != "True" for kind in ("Degraded", "FeaturesDropped"))
+        is_good &= all(
+            conditions.get(kind, "True") == "True" for kind in ("Published", "Writable", "HostsMapped")
+        )
+        is_good &= conditions.get("Connected") == "True"
         assert (shown_fabric.state == "Connected") == is_good, shown_fabric
 
 

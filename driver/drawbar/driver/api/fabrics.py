@@ -28,6 +28,8 @@ FEATURES_DROPPED = "FeaturesDropped"
 HOSTS_MAPPED = "HostsMapped"
 PUBLISHED = "Published"
 WRITABLE = "Writable"
+BAD_IF_TRUE = frozenset({DEGRADED, FEATURES_DROPPED})
+"""The other conditions are bad unless they are True."""
 CONDITIONS = frozenset({CONNECTED, DEGRADED, FEATURES_DROPPED, HOSTS_MAPPED, PUBLISHED, WRITABLE})
 
 

@@ -221,6 +221,14 @@ class Tree(Node, frozen=True):
 
 _STANDARD = "resource.kubernetes.io/"
 # The first member of a composite is the one with the least progress.
+# In the order of `judging.judge_all`.
+_WORST_FIRST = (
+    fabrics.PUBLISHED,
+    fabrics.WRITABLE,
+    fabrics.DEGRADED,
+    fabrics.HOSTS_MAPPED,
+    fabrics.FEATURES_DROPPED,
+)
 _ORDER = ("Failed", reasons.OTHER, "Pending", "Attached", "Releasing", "Released", "Idle", "Ready")
 
 
@@ -699,7 +707,7 @@ def describe_fabric(
     if fabric is not None:
         problems = tuple(
             Problem(severity=finding.severity.value, message=finding.message, remedy=finding.remedy)
-            for finding in judging.judge(fabric)
+            for finding in judging.judge_all(fabric)
         )
         connected = meta.find(fabric.status.conditions, "Connected")
         since = _since(connected)
@@ -712,11 +720,12 @@ def describe_fabric(
         elif connected.is_true:
             bad = next(
                 condition
-                for kind in (fabrics.PUBLISHED, fabrics.WRITABLE, fabrics.DEGRADED)
+                for kind in _WORST_FIRST
                 if (condition := meta.find(fabric.status.conditions, kind)) is not None
-                and condition.is_true == (kind == fabrics.DEGRADED)
+                and condition.is_true == (kind in fabrics.BAD_IF_TRUE)
             )
-            state = fabrics.DEGRADED if bad.type == fabrics.DEGRADED else f"Not{bad.type}"
+            is_offered = bad.type not in (fabrics.PUBLISHED, fabrics.WRITABLE)
+            state = fabrics.DEGRADED if is_offered else f"Not{bad.type}"
             since, message = _since(bad), problems[0].message
         else:
             state, message = connected.reason or "NotConnected", connected.message

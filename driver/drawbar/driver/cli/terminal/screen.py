@@ -273,7 +273,7 @@ def _fabrics(page: model.Page, now: datetime.datetime) -> list[text.Text]:
 
 
 def _fabric_style(fabric: model.Fabric) -> str:
-    return {"Connected": "green", model.DEGRADED: "yellow", "Pending": "yellow"}.get(fabric.state, "bold red")
+    return {"Connected": "green", "Degraded": "yellow", "Pending": "yellow"}.get(fabric.state, "bold red")
 
 
 def _pending(page: model.Page, now: datetime.datetime) -> list[text.Text]:

@@ -15,7 +15,6 @@ EVENTS = 200
 """The most Events on the page, the newest first."""
 HOSTS = 5000
 """The most hosts of a fabric on the page."""
-DEGRADED = "Degraded"
 
 
 class About(tree.Node, frozen=True):
@@ -179,12 +178,11 @@ def _fabric(name: str, item: fabrics.Fabric | None, *, is_listed: bool) -> Fabri
     if item is None:
         return Fabric(name=name, state=described.state, since=described.since, message=described.message)
     problems = find_problems(item)
-    worst = problems[0] if problems and described.state == "Connected" else None
     return Fabric(
         name=name,
-        state=DEGRADED if worst is not None else described.state,
-        since=worst.since if worst is not None else described.since,
-        message=worst.message if worst is not None else described.message,
+        state=described.state,
+        since=described.since,
+        message=described.message,
         problems=problems,
         adapter=item.spec.adapter,
         hosts=tuple(Host(host=each.host, node=each.node) for each in item.status.mapped_hosts[:HOSTS]),
@@ -194,7 +192,6 @@ def _fabric(name: str, item: fabrics.Fabric | None, *, is_listed: bool) -> Fabri
 
 def find_problems(item: fabrics.Fabric) -> tuple[Problem, ...]:
     """Return the bad conditions of a Fabric, the connection's first."""
-    bad_if_true = {fabrics.DEGRADED, fabrics.FEATURES_DROPPED}
     conditions = sorted(item.status.conditions, key=lambda each: each.type != fabrics.CONNECTED)
     return tuple(
         Problem(
@@ -204,7 +201,8 @@ def find_problems(item: fabrics.Fabric) -> tuple[Problem, ...]:
             message=condition.message,
         )
         for condition in conditions
-        if condition.type in fabrics.CONDITIONS and condition.is_true == (condition.type in bad_if_true)
+        if condition.type in fabrics.CONDITIONS
+        and condition.is_true == (condition.type in fabrics.BAD_IF_TRUE)
     )
 
 

@@ -89,6 +89,16 @@ def judge(fabric: fabrics.Fabric) -> Iterator[Finding]:
     yield from _degraded(fabric, conditions.get(fabrics.DEGRADED))
 
 
+def judge_all(fabric: fabrics.Fabric) -> Iterator[Finding]:
+    """Yield the findings of `judge`, and those that doctor lists under hosts and features."""
+    yield from judge(fabric)
+    yield from (finding for finding in _mapped(fabric) if finding.severity is not Severity.OK)
+    dropped = meta.find(fabric.status.conditions, fabrics.FEATURES_DROPPED)
+    if dropped is not None and dropped.is_true:
+        advice = fabric_conditions.FEATURES_DROPPED.find(dropped.reason).advice
+        yield findings.warning(Check.FEATURES_BINDING_CONDITIONS, _subject(fabric), dropped.message, advice)
+
+
 def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
     created = meta.moment(fabric.metadata.creation_timestamp)
     age = (cluster.now - created).total_seconds() if created is not None else YOUNG_SECONDS
