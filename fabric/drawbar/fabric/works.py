@@ -96,6 +96,7 @@ class Works:
         self._on_finished = on_finished
         self._records: dict[str, _Record] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._stopped = False
 
     async def begin(self, request: judgement.Request, *, patience_seconds: float) -> contract.Operation:
         """Begin the requested operation, wait up to `patience_seconds` for its end, and return it.
@@ -107,6 +108,8 @@ class Works:
             raise errors.InvalidArgument("; ".join(problems))
         if (record := self._remembered(request)) is None:
             async with self._backend.looking():
+                if self._stopped:
+                    raise errors.Unavailable("the connection to the fabric is closed")
                 record = self._remembered(request) or self._adopted(request)
                 if record is None:
                     record = self._judged(request)
@@ -142,7 +145,8 @@ class Works:
         return tuple(record.operation for record in self._records.values())
 
     def stop(self) -> None:
-        """End all tasks; the manager continues its work."""
+        """End all tasks, and begin no operation from now on; the manager continues its work."""
+        self._stopped = True
         for task in self._running.values():
             task.cancel()
 

@@ -216,24 +216,25 @@ class Controller:
         self._context.calls.clear()
         self._cluster.refusals.clear()
         uid = await cluster.identity(self._cluster.api)
-        try:
-            with self._measured.leading():
-                await self._work(uid)
-        finally:
-            self._devices.stop()
-            self._observer.end()
+        with self._measured.leading():
+            await self._work(uid)
 
     async def _work(self, cluster_uid: str) -> None:
         async with asyncio.TaskGroup() as tasks:
             contained = self._contained
-            self._observer.begin(sessions.Term(tasks=tasks, listener=self._listener, cluster=cluster_uid))
-            contained.start(tasks, "delays", self._delays.run)
-            contained.start(tasks, "expiry", expiry.Expiry(cluster=self._cluster).run)
-            self._allocators.start(tasks, self._context)
-            self._devices.start(tasks, functools.partial(executor.work, self._context))
-            for number in range(FABRIC_WORKERS):
-                contained.start(tasks, "fabrics", self._jobs.work, subject=f"worker {number}")
-            await asyncio.get_running_loop().create_future()
+            try:
+                self._observer.begin(sessions.Term(tasks=tasks, listener=self._listener, cluster=cluster_uid))
+                contained.start(tasks, "delays", self._delays.run)
+                contained.start(tasks, "expiry", expiry.Expiry(cluster=self._cluster).run)
+                self._allocators.start(tasks, self._context)
+                self._devices.start(tasks, functools.partial(executor.work, self._context))
+                for number in range(FABRIC_WORKERS):
+                    contained.start(tasks, "fabrics", self._jobs.work, subject=f"worker {number}")
+                await asyncio.get_running_loop().create_future()
+            finally:
+                # Before the group ends: an ending group takes no more tasks.
+                self._devices.stop()
+                self._observer.end()
 
 
 def _watches(basis: Basis) -> watches.Watches:

@@ -243,8 +243,9 @@ class _Node:
         async with locks.Lock(lock).held(None, on_wait=_wait_for_another):
             measured.acting.reached = True
             log.info("acting on the devices of this node", extra={"node": self._options.node_name})
-            async with asyncio.TaskGroup() as tasks:
-                self._context.hooks.tasks = tasks
+            # Hooks have the outer group: a worker may begin one while the inner group ends.
+            async with asyncio.TaskGroup() as hooks, asyncio.TaskGroup() as tasks:
+                self._context.hooks.tasks = hooks
                 start = functools.partial(self._contained.start, tasks)
                 for number in range(WORKERS):
                     start("attachments", self._work, subject=f"worker {number}")

@@ -1,6 +1,7 @@
 """The drain hook of a device, and the settings of all hooks."""
 
 import asyncio
+import gc
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,15 @@ async def test_a_drain_hook_that_fails_is_quoted(place):
         runner.tasks = tasks
         task = runner.drain(scenes.attachment(device="card-1"), attachments.Hook(hook="h")).begin(CARD)
     assert task.result().endswith("ended with status 4; it wrote last: no such GPU")
+
+
+async def test_a_hook_cancelled_before_its_first_step_leaves_nothing_behind(place):
+    # An unawaited coroutine would be a warning, and each warning fails a test.
+    runner = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys"))
+    drain = runner.drain(scenes.attachment(device="card-1"), attachments.Hook(hook="h"))
+    async with asyncio.TaskGroup() as tasks:
+        runner.tasks = tasks
+        task = drain.begin(CARD)
+        task.cancel()
+    assert task.cancelled()
+    gc.collect()

@@ -35,7 +35,9 @@ def begin(
 ) -> asyncio.Task[str]:
     """Begin the hook or the load. Return its task, which returns the reason of a failure, or an empty text."""
     work = _run if asked.hook else _load
-    return runner.start("initialisation", attachment, work(runner, attachment, asked, card))
+    return runner.start(
+        "initialisation", attachment, functools.partial(work, runner, attachment, asked, card)
+    )
 
 
 async def _run(

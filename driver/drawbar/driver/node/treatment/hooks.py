@@ -28,6 +28,7 @@ MEMORY_BYTES = 1 << 30
 """The memory limit for each process of a hook."""
 DRAIN_AGAIN_SECONDS = 30.0
 """The pause between the end of a drain hook and its next run, while the device is still in use."""
+Work = Callable[[], Coroutine[Any, Any, None]]
 _FOREIGN_WRITES = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -125,22 +126,20 @@ class Runner:
         self, attachment: attachments.DeviceAttachment, asked: attachments.Hook, card: model.Card
     ) -> asyncio.Task[str]:
         environment = variables(attachment, card, None, self.kernel.sysfs)
-        return self.start("drain hook", attachment, run(self.settings, asked, environment))
+        return self.start("drain hook", attachment, functools.partial(run, self.settings, asked, environment))
 
-    def start(
-        self, what: str, attachment: attachments.DeviceAttachment, work: Coroutine[Any, Any, None]
-    ) -> asyncio.Task[str]:
+    def start(self, what: str, attachment: attachments.DeviceAttachment, work: Work) -> asyncio.Task[str]:
         """Start work on a device. Return its task, which returns the reason of a failure, or an empty text."""
         assert self.tasks is not None
         name = attachment.metadata.name
         return self.tasks.create_task(self._attempt(name, work), name=f"{what} of {name}")
 
-    async def _attempt(self, attachment: str, work: Coroutine[Any, Any, None]) -> str:
+    async def _attempt(self, attachment: str, work: Work) -> str:
         """Return the reason of an expected or unexpected failure of the work, or an empty text."""
         attempt = self._contained.attempt("hooks", attachment, extra=lambda: {"attachment": attachment})
         with attempt:
             try:
-                await work
+                await work()
             except (errors.HookFailed, errors.BitstreamNotLoaded, errors.KernelRefused) as failed:
                 return str(failed)
         return attempt.failure
