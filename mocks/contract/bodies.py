@@ -11,9 +11,10 @@ NODE_LABEL = "contract.drawbar.dev/node"
 EPOCH = "2026-01-01T00:00:00Z"
 
 BINDING: Json = {"bindsToNode": True, "bindingConditions": [ATTACHED], "bindingFailureConditions": [FAILED]}
+PROBE: Json = {"key": "contract.drawbar.dev/probe", "effect": "NoSchedule"}
 GATED_SLICE_FIELDS: dict[str, Json] = {
     "bindingConditions": BINDING,
-    "taints": {"taints": [{"key": "contract.drawbar.dev/probe", "effect": "NoSchedule"}]},
+    "taints": {"taints": [PROBE]},
     "allowMultipleAllocations": {"allowMultipleAllocations": True},
     "listAttributes": {"attributes": {"probe": {"strings": ["a"]}}},
 }

@@ -26,6 +26,7 @@ class Capabilities:
         impersonation: whether our caller may act as others.
         classic: the version of `resource.k8s.io` that has PodSchedulingContexts; empty if none has.
         rules: the newest version that has DeviceTaintRules with a status, as `kinds.KINDS` if none has.
+        taint_slices: true if a dry run keeps the taints of a slice without devices, as in the proposal KEP-5055.
     """
 
     version: str
@@ -36,6 +37,7 @@ class Capabilities:
     impersonation: bool
     classic: str = ""
     rules: str = "v1"
+    taint_slices: bool = False
 
     def serves(self, plural: str) -> bool:
         """Whether the kind of `kinds.KINDS` is there."""
@@ -51,7 +53,11 @@ class Capabilities:
 
 
 async def detect(client: api.Client, name: str) -> Capabilities:
-    """Asks a server; `name` is for the dry-run slice, which is never stored."""
+    """Ask a server; `name` is for the dry-run slice, which is never stored.
+
+    Raises:
+        PermissionError: the caller may not discover what is served.
+    """
     version = (await client.get("/version")).body
     resources = await _resources(client)
     kept, unknown = await _slice_fields(client, name)
@@ -66,6 +72,7 @@ async def detect(client: api.Client, name: str) -> Capabilities:
         rules=next(
             (release for release in RULES if f"resource.k8s.io/{release}/{_RULE_STATUS}" in resources), "v1"
         ),
+        taint_slices=await _keeps_taint_slices(client, name),
     )
 
 
@@ -77,7 +84,10 @@ def _classic(resources: frozenset[str]) -> str:
 
 
 async def _resources(client: api.Client) -> frozenset[str]:
-    groups = (await client.get("/apis")).body["groups"]
+    reply = await client.get("/apis")
+    if reply.code != 200:
+        raise PermissionError(reply.message)
+    groups = reply.body["groups"]
     versions = ["v1"] + [version["groupVersion"] for group in groups for version in group["versions"]]
     resources: set[str] = set()
     for version in versions:
@@ -102,6 +112,15 @@ async def _slice_fields(client: api.Client, name: str) -> tuple[frozenset[str], 
         if "unknown field" in reply.headers.get("Warning", ""):
             unknown.add(field)
     return frozenset(stored), frozenset(unknown)
+
+
+async def _keeps_taint_slices(client: api.Client, name: str) -> bool:
+    body = bodies.slice_of(
+        name, driver=f"{name}.drawbar.dev", taints=[{"device": "d", "taint": bodies.PROBE}]
+    )
+    del body["spec"]["devices"]
+    reply = await client.post(f"{kinds.KINDS['resourceslices'].prefix}/resourceslices", body, dryRun="All")
+    return reply.code == 201 and "taints" in reply.body["spec"]
 
 
 def _contains(held: Any, wanted: Any) -> bool:

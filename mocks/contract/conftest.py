@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import aiohttp
 import pytest
 
-from contract import api, capabilities, kinds, negotiation, targets
+from contract import api, capabilities, features, kinds, negotiation, targets
 from contract import lab as labs
 from contract import world as worlds
-from drawbar.driver.kube import client, config
+from drawbar.driver.kube import client, config, errors
 
 SWEPT = (
     "validatingadmissionpolicybindings",
@@ -42,8 +43,66 @@ async def connecting(kubeconfig: str) -> AsyncIterator[api.Client]:
         yield api.Client(connection=connection, session=session)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "needs(*features): run only on targets with these features; see contract/features.py"
+    )
+
+
 def pytest_report_header() -> str:
     return f"contract targets: {', '.join(targets.names())}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect each test on the targets that lack one of its needs."""
+    known: dict[str, features.Features] = {}
+    selected, deselected = [], []
+    for item in items:
+        target = _target_of(item)
+        if target is None:
+            selected.append(item)
+            continue
+        if target not in known:
+            known[target] = _features_of(target)
+        try:
+            missing = known[target].missing(_needs_of(item))
+        except ValueError as error:
+            raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+        (deselected if missing else selected).append(item)
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = selected
+
+
+def _target_of(item: pytest.Item) -> str | None:
+    call = getattr(item, "callspec", None)
+    target = call.params.get("prepared") if call is not None else None
+    return target if isinstance(target, str) else None
+
+
+def _needs_of(item: pytest.Item) -> list[str]:
+    marked = [need for mark in item.iter_markers("needs") for need in mark.args]
+    modules = (__name__, item.module.__name__)
+    return marked + features.of_fixtures(modules, item.fixturenames)
+
+
+def _features_of(target: str) -> features.Features:
+    if target != targets.CLUSTER:
+        return features.of_profile(target)
+    cluster = targets.cluster()
+    try:
+        can = asyncio.run(_ask(cluster))
+    except (OSError, aiohttp.ClientError, errors.ConfigError) as error:
+        raise pytest.UsageError(
+            f"the cluster cannot be asked for its features: {error}; check it with: "
+            f"kubectl --kubeconfig {cluster.kubeconfig} version"
+        ) from error
+    return features.of_server(can, double=False)
+
+
+async def _ask(target: targets.Target) -> capabilities.Capabilities:
+    async with connecting(target.kubeconfig) as client:
+        return await capabilities.detect(client, target.run)
 
 
 @pytest.fixture(scope="session", params=targets.names())
@@ -57,14 +116,9 @@ def prepared(request, tmp_path_factory) -> Iterator[Prepared]:
 
 
 @pytest.fixture(scope="module")
+@features.needed("double", "v1")
 def impatient(prepared, tmp_path_factory) -> Iterator[Prepared]:
-    """The same release with a scheduler that waits 2 s for binding conditions; no cluster lets us choose that."""
-    if not prepared.target.double:
-        pytest.skip(
-            "needs a scheduler with a binding timeout of seconds; a cluster's is 10 minutes by default"
-        )
-    if not prepared.can.serves("resourceslices"):
-        pytest.skip(f"{prepared.can.version} has no devices with binding conditions")
+    """The same release with a scheduler that waits 2 s for binding conditions; a cluster's waits 10 minutes by default."""
     folder = tmp_path_factory.mktemp("impatient")
     with targets.doubles(prepared.target.name, folder, "--binding-timeout-seconds", "2") as target:
         yield from _prepared(target)
@@ -80,6 +134,9 @@ def _prepared(target: targets.Target) -> Iterator[Prepared]:
 async def _prepare(target: targets.Target) -> capabilities.Capabilities:
     async with connecting(target.kubeconfig) as client:
         can = await capabilities.detect(client, target.run)
+        if target.double:
+            asked, promised = features.of_server(can, double=True), features.of_profile(target.name)
+            assert asked == promised, f"the double of {target.name} has other features than its profile"
         world = worlds.World(client, run=target.run, can=can, accounts={})
         await world.make("namespaces", target.run)
         for account in ("pods", "alice", "bob"):
@@ -115,10 +172,9 @@ async def world(prepared) -> AsyncIterator[worlds.World]:
 
 
 @pytest.fixture
+@features.needed("classic")
 async def classic(prepared) -> AsyncIterator[worlds.World]:
     """This test's corner of a target in which a driver's controller allocates claims."""
-    if not prepared.can.classic:
-        pytest.skip(f"{prepared.can.version} has no PodSchedulingContexts")
     async with _corner(prepared, kinds.classic(prepared.can.classic)) as corner:
         yield corner
 
@@ -137,6 +193,7 @@ async def hasty(impatient) -> AsyncIterator[worlds.World]:
 
 
 @pytest.fixture
+@features.needed("v1")
 async def lab(world) -> labs.Lab:
     """A fake node, a class of devices and what it takes to schedule pods."""
     return await labs.made(world)

@@ -6,8 +6,6 @@ its controller, and an allocation consists of devices.
 
 from typing import Any
 
-import pytest
-
 from contract import bodies
 from contract.api import Json, Reply
 from contract.world import World
@@ -36,11 +34,6 @@ class Driver:
     def by_class(self) -> bool:
         """Whether a class names the driver."""
         return self.version == "v1alpha2"
-
-    def only(self, version: str) -> None:
-        """Skips the test in the other version."""
-        if self.version != version:
-            pytest.skip(f"{self.world.can.version} serves {self.version}, and this is a rule of {version}")
 
     def spec(self, **fields: Any) -> Json:
         """A claim's spec that asks for one device."""

@@ -13,7 +13,6 @@ RULE = {
 @pytest.fixture
 async def enforced(world):
     """Puts a policy into force for objects of our namespace that carry a label of this test's own."""
-    world.requires("validatingadmissionpolicies")
 
     async def enforce(*validations, rule=None, actions=("Deny",), **spec):
         group = world.name("group")
@@ -141,7 +140,6 @@ async def test_a_policy_can_warn_instead(world, enforced):
 
 
 async def test_a_policy_without_a_binding_does_nothing(world):
-    world.requires("validatingadmissionpolicies")
     spec = {
         "matchConstraints": {"resourceRules": [RULE]},
         "validations": [{"expression": "object.metadata.name != 'contract-never'"}],
@@ -151,7 +149,6 @@ async def test_a_policy_without_a_binding_does_nothing(world):
 
 
 async def test_an_expression_that_does_not_compile_is_refused(world):
-    world.requires("validatingadmissionpolicies")
     spec = {"matchConstraints": {"resourceRules": [RULE]}, "validations": [{"expression": "object.("}]}
     body = world.body("validatingadmissionpolicies", world.name(), spec=spec)
     reply = await world.post("validatingadmissionpolicies", body)
@@ -279,7 +276,6 @@ async def test_a_variable_that_fails_is_named_where_it_is_used(world, enforced):
     ],
 )
 async def test_what_no_request_and_no_variable_has_is_refused_with_the_policy(world, spec, field, missing):
-    world.requires("validatingadmissionpolicies")
     rules = {"matchConstraints": {"resourceRules": [RULE]}, "validations": [{"expression": "true"}]}
     body = world.body("validatingadmissionpolicies", world.name(), spec=rules | spec)
     reply = await world.post("validatingadmissionpolicies", body)
@@ -301,7 +297,6 @@ async def test_what_no_request_and_no_variable_has_is_refused_with_the_policy(wo
 async def test_a_field_that_the_kind_does_not_have_is_warned_of_in_the_status(
     world, versions, expression, missing
 ):
-    world.requires("validatingadmissionpolicies")
     spec = {
         "matchConstraints": {"resourceRules": [{**RULE, "apiVersions": versions}]},
         "validations": [{"expression": expression}],

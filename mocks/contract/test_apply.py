@@ -2,7 +2,7 @@
 
 import pytest
 
-from contract import api, bodies
+from contract import api, bodies, features
 
 OTHER_UID = "11111111-1111-1111-1111-111111111111"
 
@@ -193,6 +193,7 @@ class Claimed:
 
 
 @pytest.fixture
+@features.needed("v1")
 async def claimed(world):
     made = await world.make("resourceclaims", spec={"devices": {"requests": [bodies.request("one", "x")]}})
     claim = Claimed(world, made["metadata"]["name"])
@@ -265,6 +266,7 @@ async def test_a_stale_view_of_a_claim_does_not_mark_it_ready(claimed):
     assert fresh.code == 200
 
 
+@pytest.mark.needs("v1")
 async def test_the_status_of_a_missing_claim_is_not_created(world):
     missing = Claimed(world, world.name())
     assert (await missing.by("controller")).code == 404

@@ -2,8 +2,10 @@
 
 import pytest
 
-from contract import bodies
+from contract import bodies, features
 from contract.lab import devices, is_allocated, reserved, results, state
+
+pytestmark = pytest.mark.needs("v1")
 
 TAINT = {"key": "contract.drawbar.dev/broken", "effect": "NoSchedule"}
 TWO = {**bodies.BINDING, "bindingConditions": [bodies.ATTACHED, bodies.VISIBLE]}
@@ -14,14 +16,14 @@ def device(name, **fields):
 
 
 @pytest.fixture
+@features.needed("bindingConditions")
 async def waiting(lab):
     """A lab on a server that keeps binding conditions."""
-    lab.world.needs("bindingConditions")
     return lab
 
 
+@pytest.mark.needs("no bindingConditions")
 async def test_without_the_gate_a_pod_is_bound_before_its_device_is_there(lab):
-    lab.world.lacks("bindingConditions")
     await lab.pool(device("d1"))
     claim = await lab.claim()
     await lab.bound(await lab.pod(claim))
@@ -102,8 +104,8 @@ async def test_all_devices_of_all_claims_must_be_ready(waiting):
     await waiting.bound(pod)
 
 
+@pytest.mark.needs("taints")
 async def test_a_failure_of_a_tainted_device_moves_the_claim_to_another(waiting):
-    waiting.world.needs("taints")
     slice_ = await waiting.pool(device("d1"), device("d2"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
@@ -230,8 +232,8 @@ async def test_a_pod_that_goes_while_it_waits_gives_its_claim_back(waiting):
     await waiting.world.until("resourceclaims", claim, lambda stored: not reserved(stored))
 
 
+@pytest.mark.needs("bindingConditions")
 async def test_a_pod_whose_device_never_gets_ready_is_given_up(hasty_lab):
-    hasty_lab.world.needs("bindingConditions")
     await hasty_lab.pool(device("d1"))
     claim = await hasty_lab.claim()
     pod = await hasty_lab.pod(claim)
@@ -243,8 +245,8 @@ async def test_a_pod_whose_device_never_gets_ready_is_given_up(hasty_lab):
     assert devices(later) == ["d1"]
 
 
+@pytest.mark.needs("bindingConditions")
 async def test_a_pod_recovers_from_a_timeout(hasty_lab):
-    hasty_lab.world.needs("bindingConditions")
     await hasty_lab.pool(device("d1"))
     claim = await hasty_lab.claim()
     pod = await hasty_lab.pod(claim)

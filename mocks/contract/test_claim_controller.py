@@ -5,6 +5,8 @@ import pytest
 from contract import bodies
 from contract.lab import is_allocated, reserved
 
+pytestmark = pytest.mark.needs("v1")
+
 PROTECTION = "resource.kubernetes.io/delete-protection"
 
 
@@ -115,9 +117,9 @@ async def test_what_another_than_the_scheduler_allocated_stays_so_after_the_last
     await lab.quiet("resourceclaims", claim, lambda stored: not is_allocated(stored))
 
 
+@pytest.mark.needs("bindingConditions")
 async def test_what_another_has_allocated_without_a_timestamp_cannot_be_used(lab):
     """The scheduler adds the timestamp when it reserves, and an allocation is immutable."""
-    lab.world.needs("bindingConditions")
     pool = await lab.pool(device("d1"))
     claim = await lab.claim()
     await allocated_by_another(lab, pool, claim)
@@ -150,9 +152,9 @@ async def test_an_allocated_claim_is_reserved_for_a_pod_that_passed_the_schedule
     )
 
 
+@pytest.mark.needs("bindingConditions")
 async def test_so_is_a_claim_whose_device_is_not_ready(lab):
     """Binding conditions hold up the scheduler alone."""
-    lab.world.needs("bindingConditions")
     await lab.pool({**device("d1"), **bodies.BINDING})
     claim = await lab.claim()
     waiting = await lab.pod(claim)

@@ -7,6 +7,8 @@ import pytest
 from contract import bodies
 from contract.api import Json, Reply
 
+pytestmark = pytest.mark.needs("v1")
+
 POOL = "pool"
 
 

@@ -32,28 +32,28 @@ async def test_the_schema_knows_contexts(driver):
     assert "deallocationRequested" in schemas[f"{prefix}.ResourceClaimStatus"]["properties"]
 
 
+@pytest.mark.needs("classic v1alpha2")
 async def test_a_claim_waits_for_its_pod_unless_it_says_otherwise(driver):
-    driver.only("v1alpha2")
     assert (await (await driver.claim()).current())["spec"]["allocationMode"] == "WaitForFirstConsumer"
     at_once = await driver.claim(allocationMode="Immediate")
     assert (await at_once.current())["spec"]["allocationMode"] == "Immediate"
 
 
+@pytest.mark.needs("classic v1alpha2")
 async def test_there_is_no_third_allocation_mode(driver):
-    driver.only("v1alpha2")
     body = driver.world.body("resourceclaims", driver.world.name(), spec=driver.spec(allocationMode="Later"))
     refuses(await driver.world.post("resourceclaims", body), "spec.allocationMode", "FieldValueNotSupported")
 
 
+@pytest.mark.needs("classic v1alpha2")
 async def test_a_claim_names_a_class(driver):
-    driver.only("v1alpha2")
     body = driver.world.body("resourceclaims", driver.world.name(), spec=driver.spec(resourceClassName=""))
     refuses(await driver.world.post("resourceclaims", body), "spec.resourceClassName", "FieldValueInvalid")
 
 
+@pytest.mark.needs("classic v1alpha2")
 @pytest.mark.parametrize("missing", ["kind", "name"])
 async def test_parameters_are_named_by_kind_and_name(driver, missing):
-    driver.only("v1alpha2")
     reference = {"apiGroup": "contract.drawbar.dev", "kind": "Parameters", "name": "p"}
     kept = await driver.claim(parametersRef=reference)
     assert (await kept.current())["spec"]["parametersRef"] == reference
@@ -64,14 +64,14 @@ async def test_parameters_are_named_by_kind_and_name(driver, missing):
     )
 
 
+@pytest.mark.needs("classic v1alpha3")
 async def test_a_request_without_more_words_is_for_one_device(driver):
-    driver.only("v1alpha3")
     (request,) = (await (await driver.claim()).current())["spec"]["devices"]["requests"]
     assert (request["allocationMode"], request["count"]) == ("ExactCount", 1)
 
 
+@pytest.mark.needs("classic v1alpha3")
 async def test_a_claim_names_its_controller_as_drivers_are_named(driver):
-    driver.only("v1alpha3")
     assert (await (await driver.claim()).current())["spec"]["controller"] == driver.name
     body = driver.world.body("resourceclaims", driver.world.name(), spec=driver.spec(controller="a b"))
     refuses(await driver.world.post("resourceclaims", body), "spec.controller", "FieldValueInvalid")
@@ -118,15 +118,15 @@ async def test_allocation_and_consumer_come_in_one_write(driver):
     assert (status["allocation"], status["reservedFor"]) == (driver.allocation("n1"), consumers(1))
 
 
+@pytest.mark.needs("classic v1alpha2")
 async def test_an_allocation_says_whose_it_is(driver):
-    driver.only("v1alpha2")
     claim = await driver.claim()
     reply = await claim.status(allocation=driver.allocation())
     refuses(reply, "status.driverName", "FieldValueRequired")
 
 
+@pytest.mark.needs("classic v1alpha2")
 async def test_a_driver_can_say_that_it_is_at_work_before_it_has_allocated(driver):
-    driver.only("v1alpha2")
     claim = await driver.claim()
     assert (await claim.status(driverName=driver.name)).body["status"] == {"driverName": driver.name}
 
@@ -137,8 +137,8 @@ async def test_an_allocation_may_say_nothing(driver):
     assert (await claim.status(**status)).code == 200
 
 
+@pytest.mark.needs("classic v1alpha2")
 async def test_a_handle_holds_16_kibibytes(driver):
-    driver.only("v1alpha2")
     handle = {"driverName": driver.name, "data": "x" * 16 * 1024}
     claim = await driver.claim()
     big = {**handle, "data": handle["data"] + "x"}
@@ -147,8 +147,8 @@ async def test_a_handle_holds_16_kibibytes(driver):
     assert (await claim.status(**driver.allocated(resourceHandles=[handle]))).code == 200
 
 
+@pytest.mark.needs("classic v1alpha2")
 async def test_an_allocation_has_32_handles_each_of_a_driver(driver):
-    driver.only("v1alpha2")
     claim = await driver.claim()
     handles = [{"driverName": driver.name, "data": str(number)} for number in range(33)]
     reply = await claim.status(**driver.allocated(resourceHandles=handles))
@@ -158,8 +158,8 @@ async def test_an_allocation_has_32_handles_each_of_a_driver(driver):
     assert (await claim.status(**driver.allocated(resourceHandles=handles[:32]))).code == 200
 
 
+@pytest.mark.needs("classic v1alpha3")
 async def test_a_result_is_for_a_request_of_the_claim_and_complete(driver):
-    driver.only("v1alpha3")
     claim = await driver.claim()
     (result,) = driver.allocation()["devices"]["results"]
     path = "status.allocation.devices.results[0]"
@@ -197,8 +197,8 @@ async def test_a_claim_is_reserved_for_32_consumers(driver):
     refuses(await claim.status(reservedFor=consumers(33)), "status.reservedFor", "FieldValueTooLong")
 
 
+@pytest.mark.needs("classic v1alpha2")
 async def test_a_claim_that_is_not_shareable_is_reserved_once(driver):
-    driver.only("v1alpha2")
     claim = await driver.claim()
     assert (await claim.status(**driver.allocated(shareable=False))).code == 200
     refuses(await claim.status(reservedFor=consumers(2)), "status.reservedFor", "FieldValueForbidden")
@@ -275,8 +275,8 @@ async def test_a_driver_lets_a_deleted_claim_go_with_its_finalizer(driver):
     await driver.world.gone("resourceclaims", claim.name)
 
 
+@pytest.mark.needs("classic v1alpha2")
 async def test_a_class_is_for_one_driver_and_some_nodes(driver):
-    driver.only("v1alpha2")
     world = driver.world
     selector = {
         "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]
@@ -299,8 +299,8 @@ async def test_a_class_is_for_one_driver_and_some_nodes(driver):
         refuses(reply, field, reason)
 
 
+@pytest.mark.needs("classic v1alpha3")
 async def test_a_class_says_which_nodes_suit_it(driver):
-    driver.only("v1alpha3")
     selector = {
         "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]
     }

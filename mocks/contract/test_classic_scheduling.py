@@ -210,8 +210,8 @@ async def test_for_a_pod_that_has_its_node_already_a_context_selects_that_node(s
     assert [consumer["name"] for consumer in reserved["status"]["reservedFor"]] == [pod]
 
 
+@pytest.mark.needs("classic v1alpha2")
 async def test_an_immediate_claim_needs_no_pod_and_its_pod_waits_for_it(site):
-    site.driver.only("v1alpha2")
     claim = await site.driver.claim(allocationMode="Immediate")
     pod = await site.pod(claim)
     await site.world.until("pods", pod, refused)
@@ -219,8 +219,8 @@ async def test_an_immediate_claim_needs_no_pod_and_its_pod_waits_for_it(site):
     assert await site.bound(pod) == site.nodes[1]
 
 
+@pytest.mark.needs("classic v1alpha2")
 async def test_an_immediate_claim_stays_allocated_when_its_pod_went(site):
-    site.driver.only("v1alpha2")
     claim = await site.driver.claim(allocationMode="Immediate")
     await claim.allocate(site.nodes[0])
     pod = await site.pod(claim)

@@ -93,6 +93,7 @@ async def test_what_is_not_served_is_not_found(world, path):
     assert (await world.api.get(path)).code == 404
 
 
+@pytest.mark.needs("v1")
 @pytest.mark.parametrize(
     ("plural", "kind", "namespaced"),
     [
@@ -103,14 +104,13 @@ async def test_what_is_not_served_is_not_found(world, path):
     ],
 )
 async def test_the_kinds_of_dynamic_allocation_are_listed(world, plural, kind, namespaced):
-    world.requires("resourceclaims")
     reply = await world.api.get("/apis/resource.k8s.io/v1")
     listed = {resource["name"]: resource for resource in reply.body["resources"]}[plural]
     assert (listed["kind"], listed["namespaced"]) == (kind, namespaced)
 
 
+@pytest.mark.needs("v1")
 async def test_the_schema_of_a_group_is_served_as_openapi(world):
-    world.requires("resourceslices")
     paths = (await world.api.get("/openapi/v3")).body["paths"]
     where = paths["apis/resource.k8s.io/v1"]["serverRelativeURL"]
     path, _, query = where.partition("?")

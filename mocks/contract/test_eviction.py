@@ -4,7 +4,10 @@ import asyncio
 
 import pytest
 
+from contract import features
 from contract.lab import reserved
+
+pytestmark = pytest.mark.needs("v1")
 
 HOLD = ["contract.drawbar.dev/hold"]
 TAINT = {"key": "contract.drawbar.dev/broken", "value": "yes", "effect": "NoExecute"}
@@ -40,9 +43,9 @@ class Running:
 
 
 @pytest.fixture
+@features.needed("taints")
 async def run(lab):
     """Starts a pod with a device of its own pool."""
-    lab.world.needs("taints")
 
     async def start(name="d1", **request):
         slice_ = await lab.pool(device(name))
@@ -167,7 +170,6 @@ async def test_a_claim_that_is_not_reserved_keeps_its_allocation(run):
 
 async def rule(lab, name, effect="NoExecute"):
     """A rule about one device of the test's driver."""
-    lab.world.requires("devicetaintrules")
     spec = {
         "deviceSelector": {"driver": lab.world.driver, "device": name},
         "taint": {**TAINT, "effect": effect},
@@ -175,16 +177,16 @@ async def rule(lab, name, effect="NoExecute"):
     return await lab.world.make("devicetaintrules", spec=spec)
 
 
+@pytest.mark.needs("taint rules")
 async def test_a_rule_evicts_the_pods_of_the_devices_it_selects(lab, run):
-    lab.world.requires("devicetaintrules")
     spared, doomed = await run("d1"), await run("d2")
     await rule(lab, "d2")
     await doomed.evicted()
     await spared.spared()
 
 
+@pytest.mark.needs("taint rules")
 async def test_a_rule_says_how_far_its_evictions_are(lab, run):
-    lab.world.requires("devicetaintrules")
     running = await run("d1")
     made = await rule(lab, "d1")
     await running.evicted()
@@ -202,8 +204,8 @@ async def test_a_rule_says_how_far_its_evictions_are(lab, run):
     assert progress(done)["reason"] == "Completed"
 
 
+@pytest.mark.needs("taint rules")
 async def test_a_rule_without_effect_only_informs(lab, run):
-    lab.world.requires("devicetaintrules")
     spared, doomed = await run("d1"), await run("d2")
     await rule(lab, "d1", "None")
     await rule(lab, "d2")
@@ -211,26 +213,16 @@ async def test_a_rule_without_effect_only_informs(lab, run):
     await spared.spared()
 
 
-def blind_to_rules(can):
-    """Whether this is 1.36, and not the proposal laid over it."""
-    return can.minor == 36 and "-kep-" not in can.version
-
-
+@pytest.mark.needs("unscheduled taint rules")
 async def test_the_scheduler_of_1_36_does_not_see_rules(lab):
     """It lists them in v1beta2 and takes them for v1alpha3's type: with their gate it ends, so it is run without."""
-    lab.world.requires("devicetaintrules")
-    if not blind_to_rules(lab.world.can):
-        pytest.skip(f"the scheduler of {lab.world.can.version} sees rules")
     await lab.pool(device("d1"))
     await rule(lab, "d1", "NoSchedule")
     await lab.bound(await lab.pod(await lab.claim()))
 
 
+@pytest.mark.needs("taints", "scheduled taint rules")
 async def test_a_rule_keeps_new_pods_from_the_device(lab):
-    lab.world.needs("taints")
-    lab.world.requires("devicetaintrules")
-    if blind_to_rules(lab.world.can):
-        pytest.skip(f"the scheduler of {lab.world.can.version} does not see rules")
     await lab.pool(device("d1"))
     made = await rule(lab, "d1", "NoSchedule")
     claim = await lab.claim()

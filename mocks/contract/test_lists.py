@@ -69,7 +69,11 @@ async def test_fields_select_by_name_and_namespace(world, three):
 
 @pytest.mark.parametrize(
     ("plural", "field"),
-    [("configmaps", "data.a"), ("resourceclaims", "spec.devices"), ("resourceslices", "spec.pool")],
+    [
+        ("configmaps", "data.a"),
+        pytest.param("resourceclaims", "spec.devices", marks=pytest.mark.needs("v1")),
+        pytest.param("resourceslices", "spec.pool", marks=pytest.mark.needs("v1")),
+    ],
 )
 async def test_a_field_that_a_kind_does_not_offer_selects_nothing_but_an_error(world, plural, field):
     reply = await world.api.get(world.path(plural), fieldSelector=f"{field}=x")
@@ -173,6 +177,7 @@ async def test_a_list_of_metadata_alone_has_no_data(world, three):
     assert {item["kind"] for item in reply.items} == {"PartialObjectMetadata"}
 
 
+@pytest.mark.needs("v1")
 async def test_slices_are_selected_by_driver_and_by_node(world):
     from contract import bodies
 
@@ -189,10 +194,10 @@ async def test_slices_are_selected_by_driver_and_by_node(world):
     assert len(free.names) == 1
 
 
+@pytest.mark.needs("since 1.37")
 async def test_slices_are_selected_by_pool_since_137(world):
     from contract import bodies
 
-    world.since(37)
     name = world.name("s")
     await world.post("resourceslices", bodies.slice_of(name, driver=world.driver))
     reply = await world.api.get(world.path("resourceslices"), fieldSelector=f"spec.pool.name={name}")

@@ -100,6 +100,7 @@ async def test_a_creation_with_a_resource_version_is_refused(world):
     assert "resourceVersion should not be set" in reply.message
 
 
+@pytest.mark.needs("v1")
 async def test_a_missing_object_is_not_found(world):
     reply = await world.api.get(world.path("resourceclaims", name := world.name()))
     assert (reply.code, reply.reason, reply.body["kind"]) == (404, "NotFound", "Status")
@@ -385,6 +386,7 @@ async def test_a_heartbeat_changes_one_condition_of_a_node_and_keeps_the_others(
     assert {**ready, **beat}.items() <= second.items()
 
 
+@pytest.mark.needs("v1")
 async def test_the_generation_counts_changes_of_the_spec_alone(world):
     made = await world.make("deviceclasses", spec={})
     path = world.path("deviceclasses", made["metadata"]["name"])

@@ -1,5 +1,7 @@
 """Garbage collection by owner reference, and namespaces that take their content with them."""
 
+import pytest
+
 
 def owned_by(owner, **fields):
     reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
@@ -66,6 +68,7 @@ async def test_orphaned_objects_stay_without_the_reference(world):
     assert left["metadata"]["uid"] == child["metadata"]["uid"]
 
 
+@pytest.mark.needs("v1")
 async def test_a_cluster_scoped_object_can_own_a_namespaced_one(world):
     owner = await world.make("deviceclasses", spec={})
     child = await world.make("configmaps", metadata=owned_by(owner))

@@ -72,6 +72,7 @@ async def test_a_strategic_patch_merges_owner_references_by_uid(world):
     }
 
 
+@pytest.mark.needs("v1")
 async def test_a_strategic_patch_takes_one_user_out_of_the_reservations(world):
     claim = await world.make("resourceclaims", spec={"devices": {"requests": [bodies.request("one", "x")]}})
     path = world.path("resourceclaims", claim["metadata"]["name"], "status")

@@ -5,6 +5,8 @@ import pytest
 from contract import bodies
 from contract.lab import devices, is_allocated, reserved, results, state
 
+pytestmark = pytest.mark.needs("v1")
+
 TAINT = {"key": "contract.drawbar.dev/broken", "value": "yes", "effect": "NoSchedule"}
 
 
@@ -73,8 +75,8 @@ async def test_devices_are_tried_in_the_order_of_the_slice(lab):
     assert devices(await lab.allocated(claim)) == ["z"]
 
 
+@pytest.mark.needs("since 1.36")
 async def test_pools_are_tried_in_the_order_of_their_names(lab):
-    lab.world.since(36)
     prefix = lab.world.name("p")
     for name in ("b", "a", "c"):
         await lab.pool(device(f"from-{name}"), name=f"{prefix}-{name}")
@@ -83,8 +85,8 @@ async def test_pools_are_tried_in_the_order_of_their_names(lab):
     assert devices(await lab.allocated(claim)) == ["from-a"]
 
 
+@pytest.mark.needs("bindingConditions")
 async def test_pools_without_binding_conditions_are_tried_first(lab):
-    lab.world.needs("bindingConditions")
     prefix = lab.world.name("p")
     await lab.pool(device("slow", **bodies.BINDING), name=f"{prefix}-a")
     await lab.pool(device("quick"), name=f"{prefix}-b")
@@ -93,8 +95,8 @@ async def test_pools_without_binding_conditions_are_tried_first(lab):
     assert devices(await lab.allocated(claim)) == ["quick"]
 
 
+@pytest.mark.needs("before 1.36")
 async def test_before_1_36_devices_of_an_incomplete_pool_are_given_but_not_all_of_them(lab):
-    lab.world.before(36)
     pool = {"name": lab.world.name("pool"), "generation": 1, "resourceSliceCount": 2}
     await lab.pool(device("d1"), pool=pool)
     everything = await lab.claim(requests=[lab.request(allocationMode="All")])
@@ -102,8 +104,8 @@ async def test_before_1_36_devices_of_an_incomplete_pool_are_given_but_not_all_o
     await lab.bound(await lab.pod(await lab.claim()))
 
 
+@pytest.mark.needs("since 1.36")
 async def test_nothing_is_given_from_an_incomplete_pool(lab):
-    lab.world.since(36)
     pool = {"name": lab.world.name("pool"), "generation": 1, "resourceSliceCount": 2}
     await lab.pool(device("d1"), pool=pool)
     claim = await lab.claim()
@@ -215,8 +217,8 @@ async def test_devices_that_must_match_in_an_attribute_do(lab):
     assert sorted(devices(await lab.allocated(claim))) == ["b1", "b2"]
 
 
+@pytest.mark.needs("taints")
 async def test_a_tainted_device_is_not_given_until_the_taint_goes(lab):
-    lab.world.needs("taints")
     slice_ = await lab.pool(device("d1", taints=[TAINT]))
     claim = await lab.claim()
     pod = await lab.pod(claim)
@@ -226,13 +228,14 @@ async def test_a_tainted_device_is_not_given_until_the_taint_goes(lab):
     await lab.bound(pod)
 
 
+@pytest.mark.needs("taints")
 async def test_a_taint_without_effect_keeps_nobody_away(lab):
-    lab.world.needs("taints")
     await lab.pool(device("d1", taints=[{**TAINT, "effect": "None"}]))
     claim = await lab.claim()
     await lab.bound(await lab.pod(claim))
 
 
+@pytest.mark.needs("taints")
 @pytest.mark.parametrize(
     "toleration",
     [
@@ -242,7 +245,6 @@ async def test_a_taint_without_effect_keeps_nobody_away(lab):
     ],
 )
 async def test_a_tolerated_taint_does_not_matter_and_the_result_remembers_the_toleration(lab, toleration):
-    lab.world.needs("taints")
     await lab.pool(device("d1", taints=[TAINT]))
     claim = await lab.claim(requests=[lab.request(tolerations=[toleration])])
     await lab.bound(await lab.pod(claim))
@@ -250,8 +252,8 @@ async def test_a_tolerated_taint_does_not_matter_and_the_result_remembers_the_to
     assert [{**toleration, **remembered} for remembered in result["tolerations"]] == result["tolerations"]
 
 
+@pytest.mark.needs("taints")
 async def test_another_toleration_does_not_help(lab):
-    lab.world.needs("taints")
     await lab.pool(device("d1", taints=[TAINT]))
     toleration = {"key": TAINT["key"], "operator": "Equal", "value": "no"}
     claim = await lab.claim(requests=[lab.request(tolerations=[toleration])])
@@ -306,10 +308,10 @@ async def extended(lab, amount):
     return pod, resource
 
 
+@pytest.mark.needs("since 1.36")
 async def test_a_limit_of_a_resource_that_a_class_backs_makes_a_claim_which_the_pod_owns_and_its_status_names(
     lab,
 ):
-    lab.world.since(36)
     await lab.pool(device("d1"), device("d2"))
     pod, resource = await extended(lab, 2)
     stored = await lab.bound(pod)
@@ -329,9 +331,8 @@ async def test_a_limit_of_a_resource_that_a_class_backs_makes_a_claim_which_the_
     assert request["name"] == "container-0-request-0"
 
 
+@pytest.mark.needs("bindingConditions", "since 1.36")
 async def test_a_failed_claim_for_a_limit_is_deleted_and_another_made(lab):
-    lab.world.needs("bindingConditions")
-    lab.world.since(36)
     await lab.pool(device("d1", **bodies.BINDING))
     pod, _ = await extended(lab, 1)
     await lab.event(pod, "BindingConditionsPending")

@@ -7,6 +7,8 @@ import pytest
 from contract import bodies
 from contract.api import Json, Reply
 
+pytestmark = pytest.mark.needs("v1")
+
 EARLY = "2026-01-01T00:00:00Z"
 TAINT = {"key": "contract.drawbar.dev/broken", "value": "yes", "effect": "NoSchedule"}
 
@@ -79,8 +81,8 @@ async def test_a_slice_holds_128_devices_and_no_more(slices):
     refuses(await slices.post(*many(129)), "spec.devices", "FieldValueTooMany")
 
 
+@pytest.mark.needs("taints")
 async def test_a_single_taint_halves_the_number_of_devices(slices):
-    slices.world.needs("taints")
     tainted = {"name": "bad", "taints": [TAINT]}
     assert (await slices.post(*many(63), tainted)).code == 201
     refuses(await slices.post(*many(64), tainted), "spec.devices", "FieldValueTooMany")
@@ -247,16 +249,16 @@ async def test_devices_and_the_generation_of_the_pool_may_change(slices):
     assert reply.body["spec"]["devices"] == [{"name": "other"}]
 
 
+@pytest.mark.needs("taints")
 async def test_a_taint_gets_the_time_at_which_it_was_added(slices):
-    slices.world.needs("taints")
     made = await slices.make({"name": "d1", "taints": [TAINT]})
     (taint,) = made["spec"]["devices"][0]["taints"]
     assert taint["timeAdded"].endswith("Z")
     assert {key: taint[key] for key in TAINT} == TAINT
 
 
+@pytest.mark.needs("taints")
 async def test_the_time_of_a_taint_stays_if_it_is_sent_along_and_starts_again_if_not(slices):
-    slices.world.needs("taints")
     made = await slices.make({"name": "d1", "taints": [{**TAINT, "timeAdded": EARLY}]})
     (device,) = made["spec"]["devices"]
     assert device["taints"][0]["timeAdded"] == EARLY
@@ -266,16 +268,16 @@ async def test_the_time_of_a_taint_stays_if_it_is_sent_along_and_starts_again_if
     assert bare.body["spec"]["devices"][0]["taints"][0]["timeAdded"] > EARLY
 
 
+@pytest.mark.needs("taints")
 async def test_a_device_has_16_taints(slices):
-    slices.world.needs("taints")
     taints = [{**TAINT, "key": f"k{number}"} for number in range(17)]
     assert (await slices.post_device(taints=taints[:16])).code == 201
     refuses(await slices.post_device(taints=taints), "spec.devices[0].taints", "FieldValueTooMany")
 
 
+@pytest.mark.needs("taints")
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute", "None"])
 async def test_a_taint_has_one_of_three_effects_of_which_the_last_came_with_1_35(slices, effect):
-    slices.world.needs("taints")
     reply = await slices.post_device(taints=[{**TAINT, "effect": effect}])
     if effect == "None" and slices.world.can.minor < 35:
         refuses(reply, "spec.devices[0].taints[0].effect", "FieldValueNotSupported")
@@ -283,6 +285,7 @@ async def test_a_taint_has_one_of_three_effects_of_which_the_last_came_with_1_35
         assert reply.code == 201
 
 
+@pytest.mark.needs("taints")
 @pytest.mark.parametrize(
     ("change", "field", "reason"),
     [
@@ -294,27 +297,26 @@ async def test_a_taint_has_one_of_three_effects_of_which_the_last_came_with_1_35
     ],
 )
 async def test_a_taint_is_a_label_with_an_effect(slices, change, field, reason):
-    slices.world.needs("taints")
     reply = await slices.post_device(taints=[{**TAINT, **change}])
     refuses(reply, f"spec.devices[0].taints[0].{field}", reason)
 
 
+@pytest.mark.needs("taints")
 async def test_a_taint_needs_a_key(slices):
-    slices.world.needs("taints")
     reply = await slices.post_device(taints=[{"effect": "NoSchedule"}])
     assert reply.code == 422
     assert any(field.startswith("spec.devices[0].taints[0].key") for field in reply.causes)
 
 
+@pytest.mark.needs("bindingConditions")
 async def test_binding_conditions_are_stored(slices):
-    slices.world.needs("bindingConditions")
     made = await slices.make({"name": "d1", **bodies.BINDING})
     assert made["spec"]["devices"][0] == {"name": "d1", **bodies.BINDING}
 
 
+@pytest.mark.needs("bindingConditions")
 @pytest.mark.parametrize("field", ["bindingConditions", "bindingFailureConditions"])
 async def test_a_device_has_four_conditions_of_each_kind(slices, field):
-    slices.world.needs("bindingConditions")
     names = [f"contract.drawbar.dev/c{number}" for number in range(5)]
     assert (await slices.post_device(**{**bodies.BINDING, field: names[:4]})).code == 201
     refuses(
@@ -324,49 +326,49 @@ async def test_a_device_has_four_conditions_of_each_kind(slices, field):
     )
 
 
+@pytest.mark.needs("bindingConditions")
 @pytest.mark.parametrize("missing", ["bindingConditions", "bindingFailureConditions"])
 async def test_binding_conditions_and_failure_conditions_need_each_other(slices, missing):
-    slices.world.needs("bindingConditions")
     given = {key: value for key, value in bodies.BINDING.items() if key != missing}
     refuses(await slices.post_device(**given), f"spec.devices[0].{missing}", "FieldValueInvalid")
 
 
+@pytest.mark.needs("bindingConditions")
 async def test_a_condition_is_not_both_success_and_failure(slices):
-    slices.world.needs("bindingConditions")
     both = {"bindingConditions": ["a.dev/x"], "bindingFailureConditions": ["a.dev/x"]}
     refuses(await slices.post_device(**both), "spec.devices[0].bindingFailureConditions", "FieldValueInvalid")
 
 
+@pytest.mark.needs("bindingConditions")
 @pytest.mark.parametrize("field", ["bindingConditions", "bindingFailureConditions"])
 async def test_the_name_of_a_condition_is_a_label_name(slices, field):
-    slices.world.needs("bindingConditions")
     reply = await slices.post_device(**{**bodies.BINDING, field: ["not a name"]})
     refuses(reply, f"spec.devices[0].{field}[0]", "FieldValueInvalid")
 
 
+@pytest.mark.needs("no bindingConditions")
 async def test_without_the_gate_binding_conditions_vanish_in_silence(slices):
-    slices.world.lacks("bindingConditions")
     reply = await slices.post_device(**bodies.BINDING)
     assert (reply.code, "Warning" in reply.headers) == (201, False)
     assert not set(bodies.BINDING) & set(reply.body["spec"]["devices"][0])
 
 
+@pytest.mark.needs("no taints")
 async def test_without_the_gate_taints_vanish_in_silence(slices):
-    slices.world.lacks("taints")
     reply = await slices.post_device(taints=[TAINT])
     assert (reply.code, "Warning" in reply.headers) == (201, False)
     assert "taints" not in reply.body["spec"]["devices"][0]
 
 
+@pytest.mark.needs("no allowMultipleAllocations")
 async def test_without_the_gate_several_allocations_of_a_device_vanish_in_silence(slices):
-    slices.world.lacks("allowMultipleAllocations")
     reply = await slices.post_device(allowMultipleAllocations=True)
     assert (reply.code, "Warning" in reply.headers) == (201, False)
     assert "allowMultipleAllocations" not in reply.body["spec"]["devices"][0]
 
 
+@pytest.mark.needs("no bindingConditions")
 async def test_without_the_gate_an_update_drops_the_same_fields(slices):
-    slices.world.lacks("bindingConditions")
     made = await slices.make()
     reply = await slices.put(made, devices=[{"name": "d1", **bodies.BINDING}])
     assert (reply.code, reply.body["spec"]["devices"]) == (200, [{"name": "d1"}])
@@ -384,8 +386,8 @@ async def test_a_dry_run_shows_which_fields_are_kept_and_stores_nothing(slices):
 COUNTERS = [{"name": "set", "counters": {"memory": {"value": "80Gi"}}}]
 
 
+@pytest.mark.needs("since 1.36")
 async def test_counters_have_a_slice_of_their_own(slices):
-    slices.world.since(36)
     body = slices.body(sharedCounters=COUNTERS)
     body["spec"]["devices"] = [{"name": "d1"}]
     refuses(await slices.world.post("resourceslices", body), "spec", "FieldValueInvalid")
@@ -394,8 +396,8 @@ async def test_counters_have_a_slice_of_their_own(slices):
     assert (reply.code, reply.body["spec"]["sharedCounters"]) == (201, COUNTERS)
 
 
+@pytest.mark.needs("since 1.36")
 async def test_a_slice_has_eight_counter_sets_of_32_counters(slices):
-    slices.world.since(36)
 
     async def post(sets, counters):
         names = {f"c{number}": {"value": "1"} for number in range(counters)}
@@ -412,8 +414,8 @@ async def test_a_slice_has_eight_counter_sets_of_32_counters(slices):
     assert any(field.startswith("spec.sharedCounters[0].counters") for field in too_many.causes)
 
 
+@pytest.mark.needs("since 1.36")
 async def test_a_device_consumes_two_counter_sets(slices):
-    slices.world.since(36)
     sets = [{"counterSet": f"set{number}", "counters": {"memory": {"value": "1Gi"}}} for number in range(3)]
     assert (await slices.post_device(consumesCounters=sets[:2])).code == 201
     refuses(
@@ -423,8 +425,8 @@ async def test_a_device_consumes_two_counter_sets(slices):
     )
 
 
+@pytest.mark.needs("since 1.36")
 async def test_a_device_says_its_nodes_itself_only_if_the_slice_lets_it(slices):
-    slices.world.since(36)
     refuses(await slices.post_device(nodeName="n"), "spec.devices[0]", "FieldValueInvalid")
     assert (
         await slices.post({"name": "d1", "nodeName": "n"}, nodeSelector=None, perDeviceNodeSelection=True)

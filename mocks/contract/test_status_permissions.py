@@ -4,6 +4,8 @@ import pytest
 
 from contract import bodies, targets
 
+pytestmark = pytest.mark.needs("v1")
+
 GROUP = "resource.k8s.io"
 STATUS = {"apiGroups": [GROUP], "resources": ["resourceclaims/status"], "verbs": ["update", "patch", "get"]}
 BINDING = {"apiGroups": [GROUP], "resources": ["resourceclaims/binding"], "verbs": ["update", "patch"]}
@@ -53,16 +55,15 @@ def forbids(reply, *words):
         assert word in reply.message
 
 
+@pytest.mark.needs("before 1.36")
 async def test_before_136_the_right_to_the_status_is_enough(world, claim):
-    if world.can.minor >= 36:
-        pytest.skip(f"{world.can.version} asks for more")
     await world.allow("alice", STATUS)
     alice = world.acting_as("alice")
     assert (await written(world, lambda: alice.merge(claim, devices(world)))).code == 200
 
 
+@pytest.mark.needs("since 1.36")
 async def test_a_devices_status_needs_the_right_to_its_driver(world, claim):
-    world.since(36)
     await world.allow("alice", STATUS)
     alice = world.acting_as("alice")
     reply = await refusal(world, lambda: alice.merge(claim, devices(world)))
@@ -73,15 +74,15 @@ async def test_a_devices_status_needs_the_right_to_its_driver(world, claim):
     assert list(reply.causes) == ["status.devices"]
 
 
+@pytest.mark.needs("since 1.36")
 async def test_the_right_for_any_node_is_enough(world, claim):
-    world.since(36)
     await world.allow("alice", STATUS, driver_rule(world.driver, "arbitrary-node:patch"))
     alice = world.acting_as("alice")
     assert (await written(world, lambda: alice.merge(claim, devices(world)))).code == 200
 
 
+@pytest.mark.needs("since 1.36")
 async def test_a_right_to_patch_is_not_one_to_update(world, claim):
-    world.since(36)
     await world.allow("alice", STATUS, driver_rule(world.driver, "arbitrary-node:patch"))
     alice = world.acting_as("alice")
     current = (await world.api.get(claim)).body
@@ -92,29 +93,29 @@ async def test_a_right_to_patch_is_not_one_to_update(world, claim):
     forbids(reply, "arbitrary-node:update")
 
 
+@pytest.mark.needs("since 1.36")
 async def test_the_right_to_one_driver_is_not_one_to_another(world, claim):
-    world.since(36)
     await world.allow("alice", STATUS, driver_rule("other.drawbar.dev", "arbitrary-node:patch"))
     alice = world.acting_as("alice")
     forbids(await refusal(world, lambda: alice.merge(claim, devices(world))), "resourceclaims/driver")
 
 
+@pytest.mark.needs("since 1.36")
 async def test_the_right_for_the_own_node_is_enough_on_that_node(world, claim):
-    world.since(36)
     await world.allow("alice", STATUS, driver_rule(world.driver, "associated-node:patch"))
     alice = world.acting_as("alice", node=targets.NODE)
     assert (await written(world, lambda: alice.merge(claim, devices(world)))).code == 200
 
 
+@pytest.mark.needs("since 1.36")
 async def test_the_right_for_the_own_node_is_nothing_without_a_node(world, claim):
-    world.since(36)
     await world.allow("alice", STATUS, driver_rule(world.driver, "associated-node:patch"))
     alice = world.acting_as("alice")
     forbids(await refusal(world, lambda: alice.merge(claim, devices(world))), "resourceclaims/driver")
 
 
+@pytest.mark.needs("since 1.36")
 async def test_the_right_for_the_own_node_is_nothing_for_a_claim_of_another(world):
-    world.since(36)
     made = await world.make("resourceclaims", spec={"devices": {"requests": [bodies.request("one", "x")]}})
     path = world.path("resourceclaims", made["metadata"]["name"], "status")
     allocation = {
@@ -127,8 +128,8 @@ async def test_the_right_for_the_own_node_is_nothing_for_a_claim_of_another(worl
     forbids(await refusal(world, lambda: alice.merge(path, devices(world))), "resourceclaims/driver")
 
 
+@pytest.mark.needs("since 1.36")
 async def test_who_changes_one_drivers_devices_needs_no_right_to_the_others(world):
-    world.since(36)
     other = f"other-{world.driver}"
     made = await world.make("resourceclaims", spec={"devices": {"requests": [bodies.request("one", "x")]}})
     path = world.path("resourceclaims", made["metadata"]["name"], "status")
@@ -146,8 +147,8 @@ async def test_who_changes_one_drivers_devices_needs_no_right_to_the_others(worl
     forbids(await alice.merge(path, devices(world)), "resourceclaims/driver")
 
 
+@pytest.mark.needs("since 1.36")
 async def test_allocating_needs_the_right_to_bind(world):
-    world.since(36)
     made = await world.make("resourceclaims", spec={"devices": {"requests": [bodies.request("one", "x")]}})
     path = world.path("resourceclaims", made["metadata"]["name"], "status")
     allocation = {
@@ -161,24 +162,24 @@ async def test_allocating_needs_the_right_to_bind(world):
     assert (await written(world, lambda: alice.merge(path, allocation))).code == 200
 
 
+@pytest.mark.needs("since 1.36")
 async def test_reserving_needs_the_right_to_bind(world, claim):
-    world.since(36)
     await world.allow("alice", STATUS, driver_rule(world.driver, "arbitrary-node:patch"))
     alice = world.acting_as("alice")
     reserve = {"status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}}
     forbids(await refusal(world, lambda: alice.merge(claim, reserve)), "resourceclaims/binding")
 
 
+@pytest.mark.needs("since 1.36")
 async def test_the_right_to_bind_is_asked_for_the_whole_cluster(world, claim):
-    world.since(36)
     await world.allow("alice", STATUS, BINDING)
     alice = world.acting_as("alice")
     reserve = {"status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}}
     forbids(await refusal(world, lambda: alice.merge(claim, reserve)), "resourceclaims/binding")
 
 
+@pytest.mark.needs("since 1.36")
 async def test_a_status_that_changes_nothing_needs_no_further_right(world, claim):
-    world.since(36)
     await world.allow("alice", STATUS)
     alice = world.acting_as("alice")
     current = (await world.api.get(claim)).body

@@ -29,7 +29,7 @@ class World:
         can: what the server can do.
         poll_seconds: the scheduler's pause between two looks at binding conditions.
         driver: a driver name of this test's own.
-        kinds: where kinds are served; using one that is not there skips the test.
+        kinds: where kinds are served.
     """
 
     def __init__(
@@ -58,42 +58,18 @@ class World:
         """A name that nothing else has, on the whole cluster."""
         return f"{self._run}-{self._number}-{base}-{next(self._names)}"
 
-    def needs(self, *fields: str) -> None:
-        """Skips the test on a server that drops one of these fields of ResourceSlices."""
-        self.requires("resourceslices")
-        missing = [field for field in fields if not self.can.keeps(field)]
-        if missing:
-            pytest.skip(f"{self.can.version} drops {', '.join(missing)}: a feature gate is off")
-
-    def lacks(self, field: str) -> None:
-        """Skips the test on a server that keeps the field, or has none of its name."""
-        self.requires("resourceslices")
-        if field in self.can.unknown_fields:
-            pytest.skip(f"{self.can.version} has no field {field} here, gate or no gate")
-        if self.can.keeps(field):
-            pytest.skip(f"{self.can.version} keeps {field}: the feature gate is on")
-
-    def requires(self, *plurals: str) -> None:
-        """Skips the test on a server that does not serve one of these."""
-        missing = [plural for plural in plurals if not self.can.serves(plural)]
-        if missing:
-            pytest.skip(f"{self.can.version} does not serve {', '.join(missing)}")
-
-    def since(self, minor: int) -> None:
-        """Skips the test on a release before 1.`minor`."""
-        if self.can.minor < minor:
-            pytest.skip(f"{self.can.version} is older than 1.{minor}")
-
-    def before(self, minor: int) -> None:
-        """Skips the test on 1.`minor` and later."""
-        if self.can.minor >= minor:
-            pytest.skip(f"{self.can.version} is not older than 1.{minor}")
-
     def path(self, plural: str, name: str = "", subresource: str = "", *, namespace: str = "") -> str:
-        """Where a collection or an object is; skips the test on a server that does not have the kind."""
+        """Return the path of a collection or of an object.
+
+        Raises:
+            AssertionError: the server does not serve the kind, and the test is not marked with that need.
+        """
         kind = self.kinds[plural]
         if not self.can.has(kind, plural):
-            pytest.skip(f"{self.can.version} does not serve {plural} in {kind.api_version}")
+            raise AssertionError(
+                f"{self.can.version} does not serve {plural} in {kind.api_version}; mark the test with "
+                "pytest.mark.needs, see contract/features.py"
+            )
         home = f"/namespaces/{namespace or self.namespace}" if kind.namespaced else ""
         return "/".join(part for part in (f"{kind.prefix}{home}/{plural}", name, subresource) if part)
 
