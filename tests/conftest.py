@@ -11,6 +11,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 from tests.scenes import defects
+from tests.untested import pytest_collection_modifyitems, pytest_terminal_summary, pytest_testnodedown
+
+__all__ = ["pytest_collection_modifyitems", "pytest_terminal_summary", "pytest_testnodedown"]
 
 # How long an example takes depends on how busy the machine is.
 hypothesis.settings.register_profile(
@@ -48,13 +51,7 @@ def pytest_configure(config):
         "markers", "attack: an attack of docs/attacks.md; the stage `attacks` of `make kubernetes` runs it"
     )
     config.addinivalue_line("markers", "defects: the test has a worker of a daemon fail unexpectedly")
-    config.addinivalue_line("markers", "whole: only in `make chart`, which has the time for it")
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if item.get_closest_marker("whole") and os.environ.get("DRAWBAR_CHART") != "required":
-            item.add_marker(pytest.mark.skip(reason="run by make chart"))
+    config.addinivalue_line("markers", "tool(*names): only where these are at hand; see tests/untested.py")
 
 
 @pytest.hookimpl(optionalhook=True)

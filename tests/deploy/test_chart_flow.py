@@ -118,7 +118,7 @@ async def expired_rule(cluster):
 
 
 @pytest.mark.parametrize("profile", ["1.36", "1.37"])
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 async def test_the_whole_flow_runs_with_the_charts_tokens_and_needs_every_permission_of_its_roles(
     chart_cluster, profile
 ):

@@ -7,7 +7,7 @@ import yaml
 
 from drawbar.mocks.testing import helm
 
-pytestmark = pytest.mark.whole
+pytestmark = pytest.mark.tool("chart")
 NAME = "drawbar-health-monitor"
 
 

@@ -82,7 +82,7 @@ def expressions():
             yield pytest.param(target["expr"], id=f"{panel['title']} {target['refId']}")
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 async def test_the_objects_of_the_prometheus_operator_have_its_fields_and_find_the_daemons(render, validator):
     schemas = importlib.import_module("jsonschema")
     documents = await render(metrics=METRICS)
@@ -129,13 +129,13 @@ def promql():
     return importlib.import_module("promql_parser")
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 @pytest.mark.parametrize("expression", list(expressions()))
 def test_prometheus_can_read_the_expression(promql, expression):
     promql.parse(expression)
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 @pytest.mark.parametrize(
     "expression", ["sum by (a) rate(b[5m])", "rate(drawbar_x_total)", "histogram_quantile(x)"]
 )

@@ -12,7 +12,7 @@ OTHER = "gpu.example.com"
 TIME = "2026-01-02T03:04:05Z"
 
 
-@pytest.fixture(params=["1.36", pytest.param("1.34", marks=pytest.mark.whole)])
+@pytest.fixture(params=["1.36", pytest.param("1.34", marks=pytest.mark.tool("chart"))])
 async def installed(chart_cluster, request):
     """Yield a cluster with the manifests, which the chart renders, so that no engine has to start."""
     async with chart_cluster(request.param, by_helm=False) as cluster:

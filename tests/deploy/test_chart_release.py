@@ -5,7 +5,7 @@ import pytest
 from drawbar.driver.kube import kinds
 from drawbar.mocks.testing import helm
 
-pytestmark = pytest.mark.whole
+pytestmark = pytest.mark.tool("chart")
 ENGINES = ("v4", "v3")
 PROFILES = ("1.34", "1.36", "1.37")
 BEFORE = {"deviceClasses": {"classes": ["gpu"]}, "controller": {"config": {"apiWritesBurst": 100}}}

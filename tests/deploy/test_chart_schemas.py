@@ -111,19 +111,19 @@ def validate(validator, documents, version):
             validator.validate(document, version, strict=True)
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 def test_the_examples_of_workloads_fit_the_schemas(validator, pytestconfig):
     text = (pytestconfig.rootpath / "docs" / "examples" / "workloads.yaml").read_text()
     validate(validator, yaml.safe_load_all(text), "1.34")
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 async def test_what_is_rendered_by_default_and_with_everything_on_fits_the_schemas(render, validator):
     for values in itertools.islice(combinations(), 2):
         validate(validator, await render(**values, include_crds=True), "1.36")
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_what_is_rendered_with_every_value_of_the_matrix_fits_the_schemas(

@@ -68,6 +68,7 @@ async def test_the_node_daemon_runs_on_the_chosen_nodes_alone_and_reaches_no_har
     }
 
 
+@pytest.mark.tool("helm")
 async def test_the_daemon_reads_the_tree_that_the_host_writes(chart_cluster):
     async with chart_cluster() as cluster:
         await cluster.install(simulation={"enabled": True})

@@ -15,7 +15,7 @@ from drawbar.driver.webhook import daemon, settings
 from drawbar.mocks.apiserver import expressions
 from drawbar.mocks.testing import helm
 
-pytestmark = pytest.mark.whole
+pytestmark = pytest.mark.tool("chart")
 # What the chart decides by itself, or what the pod tells.
 DECIDED = {"driverName", "listen.address", "listen.port", "tls.certificate", "tls.key"}
 # Of cert-manager, whose schemas are not Kubernetes' own.

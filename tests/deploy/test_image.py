@@ -127,7 +127,7 @@ def described(root):
     return files
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 @pytest.mark.timeout(SECONDS)
 def test_two_installations_give_the_same_files(roots):
     first, second = (described(root) for root in roots)
@@ -135,7 +135,7 @@ def test_two_installations_give_the_same_files(roots):
     assert all(str(root).encode() not in content for root in roots for _, _, content in first.values())
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 @pytest.mark.timeout(SECONDS)
 def test_the_bill_of_materials_has_each_package_with_the_hash_that_was_asked_for(roots):
     bill = json.loads((roots[0] / BILL).read_text())
@@ -218,7 +218,7 @@ def test_a_base_without_dpkg_leaves_the_interpreter(tmp_path):
     assert python["name"] == "python"
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 @pytest.mark.timeout(SECONDS)
 def test_neither_an_installer_nor_a_double_nor_a_way_to_other_code_is_in_it(roots):
     packages = {path.relative_to(roots[0] / PACKAGES).parts[0] for path in (roots[0] / PACKAGES).iterdir()}
@@ -284,7 +284,7 @@ async def end(process):
     return await process.wait()
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 @pytest.mark.timeout(SECONDS)
 async def test_both_daemons_start_from_it_by_the_charts_commands_and_give_a_pod_its_device(
     roots, chart_cluster
@@ -327,7 +327,7 @@ async def test_both_daemons_start_from_it_by_the_charts_commands_and_give_a_pod_
         assert [await end(process) for process in image.processes.values()] == [0, 0]
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 @pytest.mark.timeout(SECONDS)
 def test_the_image_of_a_simulation_has_the_doubles_that_the_chart_starts(tmp_path):
     root = tmp_path / "root"

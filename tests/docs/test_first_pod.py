@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +33,7 @@ def environment(tmp_path):
         assert cluster.wait(SECONDS) == 0
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="NOT TESTED: kubectl is not on the PATH")
+@pytest.mark.tool("kubectl")
 def test_a_pod_gets_a_gpu_and_gives_it_back(environment):
     outputs = {}
     for command in COMMANDS:

@@ -46,7 +46,7 @@ def unpacked(made, tmp_path_factory):
     return folder
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 @pytest.mark.timeout(SECONDS)
 def test_the_archive_is_one_that_krew_installs(made):
     archive = made / f"{program.stem()}.tar.gz"
@@ -57,7 +57,7 @@ def test_the_archive_is_one_that_krew_installs(made):
         }
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 @pytest.mark.timeout(SECONDS)
 def test_the_program_has_every_package_of_the_image_and_no_double(unpacked, made):
     names = zipfile.ZipFile(unpacked / program.NAME).namelist()
@@ -68,7 +68,7 @@ def test_the_program_has_every_package_of_the_image_and_no_double(unpacked, made
     assert listed == locked("requirements.txt")
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 @pytest.mark.timeout(SECONDS)
 def test_the_program_works_under_the_plugins_name_that_krew_gives_it(unpacked, tmp_path):
     plugin = tmp_path / "bin" / "kubectl-drawbar"
@@ -77,7 +77,7 @@ def test_the_program_works_under_the_plugins_name_that_krew_gives_it(unpacked, t
     program.try_out(plugin)
 
 
-@pytest.mark.whole
+@pytest.mark.tool("chart")
 @pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize(
     ("remove", "add", "words"),

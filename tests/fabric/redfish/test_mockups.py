@@ -12,10 +12,7 @@ from drawbar.fabric import contract
 from drawbar.fabric.redfish.adapter import RedfishAdapter
 
 MOCKUPS = os.environ.get("MOCKUPS", "")
-pytestmark = pytest.mark.skipif(
-    not MOCKUPS,
-    reason="MOCKUPS is not set: name the directory of the DMTF's mock-ups (docs/development/checks.md)",
-)
+pytestmark = pytest.mark.tool("mock-ups")
 
 
 @asynccontextmanager

@@ -15,7 +15,6 @@ from drawbar.mocks import apiserver
 
 PODS = "/api/v1/namespaces/default/pods"
 KUBECTL = shutil.which("kubectl")
-needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")
 
 
 async def test_an_unknown_token_is_401_and_none_is_anonymous(api: Any) -> None:
@@ -100,7 +99,7 @@ async def kubectl(config: Path, *words: str, body: object = None) -> tuple[int, 
     return process.returncode, out.decode()
 
 
-@needs_kubectl
+@pytest.mark.tool("kubectl")
 async def test_kubectl_lives_with_a_custom_resource(tmp_path: Path, definition: Any) -> None:
     widget = {
         "apiVersion": "drawbar.dev/v1alpha1",
@@ -129,7 +128,7 @@ async def test_kubectl_lives_with_a_custom_resource(tmp_path: Path, definition: 
             assert (code, text in out) == (0, True), out
 
 
-@needs_kubectl
+@pytest.mark.tool("kubectl")
 async def test_kubectl_asks_who_it_is_and_what_it_may_do(tmp_path: Path) -> None:
     async with apiserver.serving(tls=True) as server:
         node = server.kubeconfig(tmp_path / "node.kubeconfig", "drawbar:node", node="node-a")

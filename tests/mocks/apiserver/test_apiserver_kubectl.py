@@ -15,10 +15,7 @@ from drawbar.mocks import apiserver
 
 KUBECTL = shutil.which("kubectl")
 DEPLOY = Path(__file__).parents[3] / "deploy"
-pytestmark = pytest.mark.skipif(
-    KUBECTL is None,
-    reason="NOT TESTED: kubectl is not on the PATH, so it is unverified whether the double suits it",
-)
+pytestmark = pytest.mark.tool("kubectl")
 
 
 class Kubectl:

@@ -2,7 +2,6 @@
 
 import asyncio
 import csv
-import importlib.util
 import os
 import re
 import shutil
@@ -71,20 +70,6 @@ ACCEPTED_IN_THE_CLEAR = {
 
 # Their sockets are closed by the garbage collector.
 pytestmark = [pytest.mark.timeout(2 * VALIDATOR_SECONDS), pytest.mark.filterwarnings("default")]
-validated = pytest.mark.skipif(
-    SERVICE_VALIDATOR is None or PROTOCOL_VALIDATOR is None,
-    reason="the validators of the DMTF are not installed: run make redfish",
-)
-with_schemas = pytest.mark.skipif(
-    not SCHEMAS,
-    reason="SCHEMAS is not set: name the directory of the DMTF's CSDL schemas (docs/development/checks.md)",
-)
-
-
-def wanting(package):
-    return pytest.mark.skipif(
-        importlib.util.find_spec(package) is None, reason=f"{package} is not installed: run make redfish"
-    )
 
 
 def devices(form):
@@ -175,8 +160,7 @@ async def output(*words, authority):
     return process.returncode, written.decode(errors="replace")
 
 
-@validated
-@with_schemas
+@pytest.mark.tool("validators", "schemas")
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 async def test_every_resource_is_as_its_schema_says(tmp_path, form):
     async with served(tmp_path, **form) as service:
@@ -206,7 +190,7 @@ async def test_every_resource_is_as_its_schema_says(tmp_path, form):
     assert len(judged) > 20
 
 
-@validated
+@pytest.mark.tool("validators")
 @pytest.mark.parametrize("is_secure", [True, False], ids=["https", "http"])
 @pytest.mark.parametrize("form", [FORMS["a zone for each pair, by tasks"]], ids=["zones"])
 async def test_the_protocol_is_as_the_specification_says(tmp_path, form, is_secure):
@@ -227,7 +211,7 @@ async def test_the_protocol_is_as_the_specification_says(tmp_path, form, is_secu
     assert Counter(row["Result"] for row in rows)["PASS"] > 150
 
 
-@wanting("sushy")
+@pytest.mark.tool("sushy")
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 async def test_sushy_reads_endpoints_and_resource_blocks(tmp_path, form):
     import sushy
@@ -266,7 +250,7 @@ async def test_sushy_reads_endpoints_and_resource_blocks(tmp_path, form):
         assert listed == roles
 
 
-@wanting("redfish")
+@pytest.mark.tool("redfish")
 async def test_redfish_reads_zones_and_follows_links(tmp_path):
     import redfish as library
 
@@ -289,7 +273,7 @@ async def test_redfish_reads_zones_and_follows_links(tmp_path):
         assert await asyncio.to_thread(read, service) == ["h1", "gpu-1"]
 
 
-@wanting("redfish")
+@pytest.mark.tool("redfish")
 async def test_redfish_reads_a_composition(tmp_path):
     import redfish as library
 

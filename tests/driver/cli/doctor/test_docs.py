@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -85,7 +84,7 @@ def test_the_commands_for_a_cluster_run(cluster, capsys):
         runs(command, capsys)
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="NOT TESTED: kubectl is not on the PATH")
+@pytest.mark.tool("kubectl")
 def test_the_commands_of_kubectl_run(cluster):
     commands = [line for line in lines("cluster") if not line.startswith("drawbar ")]
     assert len(commands) >= 10
