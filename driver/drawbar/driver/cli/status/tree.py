@@ -6,7 +6,7 @@ missing.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -156,8 +156,8 @@ class Fabric(Node, frozen=True):
     """A fabric.
 
     Attributes:
-        state: `Connected` if each condition is good; else `Degraded`, the reason of the first bad condition,
-            `Deleting`, or `Missing` if only its devices name it.
+        state: `Connected` if each condition is good; else the reason why it is not connected, `NotPublished`,
+            `NotWritable`, `Degraded`, `Deleting`, or `Missing` if only its devices name it.
         since: the begin of the state; RFC 3339.
         message: the message of the state, unless it is `Connected`.
         problems: a finding for each bad condition.
@@ -221,14 +221,6 @@ class Tree(Node, frozen=True):
 
 _STANDARD = "resource.kubernetes.io/"
 # The first member of a composite is the one with the least progress.
-# In the order of `judging.judge_all`.
-_WORST_FIRST = (
-    fabrics.PUBLISHED,
-    fabrics.WRITABLE,
-    fabrics.DEGRADED,
-    fabrics.HOSTS_MAPPED,
-    fabrics.FEATURES_DROPPED,
-)
 _ORDER = ("Failed", reasons.OTHER, "Pending", "Attached", "Releasing", "Released", "Idle", "Ready")
 
 
@@ -702,50 +694,62 @@ def describe_fabric(
         enclosures: the devices of each enclosure.
         is_listed: whether Fabrics could be read; only then is a fabric without an object missing.
     """
-    state, since, message = "Missing" if is_listed else "Unknown", "", ""
-    problems: tuple[Problem, ...] = ()
-    if fabric is not None:
-        problems = tuple(
-            Problem(severity=finding.severity.value, message=finding.message, remedy=finding.remedy)
-            for finding in judging.judge_all(fabric)
+    if fabric is None:
+        return Fabric(
+            name=name,
+            state="Missing" if is_listed else "Unknown",
+            since="",
+            message="",
+            enclosures=_sort_enclosures(enclosures),
         )
-        connected = meta.find(fabric.status.conditions, "Connected")
-        since = _since(connected)
-        if fabric.deleting:
-            state, since = "Deleting", fabric.metadata.deletion_timestamp or ""
-        elif connected is None:
-            state, message = "Pending", "no controller has written its status yet"
-        elif not problems:
-            state = "Connected"
-        elif connected.is_true:
-            bad = next(
-                condition
-                for kind in _WORST_FIRST
-                if (condition := meta.find(fabric.status.conditions, kind)) is not None
-                and condition.is_true == (kind in fabrics.BAD_IF_TRUE)
-            )
-            is_offered = bad.type not in (fabrics.PUBLISHED, fabrics.WRITABLE)
-            state = fabrics.DEGRADED if is_offered else f"Not{bad.type}"
-            since, message = _since(bad), problems[0].message
-        else:
-            state, message = connected.reason or "NotConnected", connected.message
+    troubles = tuple(judging.judge_all(fabric))
+    state, since, message = _describe_state(fabric, troubles)
+    status = fabric.status
     return Fabric(
         name=name,
         state=state,
         since=since,
         message=message,
-        enclosures=tuple(
-            Enclosure(name=enclosure, devices=tuple(devices))
-            for enclosure, devices in sorted(enclosures.items(), key=lambda entry: natural(entry[0]))
+        enclosures=_sort_enclosures(enclosures),
+        problems=tuple(
+            Problem(
+                severity=trouble.finding.severity.value,
+                message=trouble.finding.message,
+                remedy=trouble.finding.remedy,
+            )
+            for trouble in troubles
         ),
-        problems=problems,
-        not_offered=fabric.status.not_offered if fabric is not None else 0,
+        not_offered=status.not_offered,
         reach_groups=tuple(
             ReachGroup(id=group.id, devices=group.devices, hosts=group.hosts, nodes=group.nodes)
-            for group in (fabric.status.reach_groups if fabric is not None else ())
+            for group in status.reach_groups
         ),
         incompatible=tuple(
             RefusedPair(device=pair.device, host=pair.host, message=pair.message, refused_at=pair.refused_at)
-            for pair in (fabric.status.incompatible if fabric is not None else ())
+            for pair in status.incompatible
         ),
+    )
+
+
+def _describe_state(fabric: fabrics.Fabric, troubles: Sequence[judging.Trouble]) -> tuple[str, str, str]:
+    """Return the state of a Fabric, its begin, and its message."""
+    connected = meta.find(fabric.status.conditions, fabrics.CONNECTED)
+    if fabric.deleting:
+        return "Deleting", fabric.metadata.deletion_timestamp or "", ""
+    if connected is None:
+        return "Pending", "", "no controller has written its status yet"
+    if not connected.is_true:
+        return connected.reason or "NotConnected", _since(connected), connected.message
+    if not troubles:
+        return "Connected", _since(connected), ""
+    worst = troubles[0]
+    kind = worst.condition.type
+    state = f"Not{kind}" if kind in (fabrics.PUBLISHED, fabrics.WRITABLE) else fabrics.DEGRADED
+    return state, _since(worst.condition), worst.finding.message
+
+
+def _sort_enclosures(enclosures: Mapping[str, Iterable[Device]]) -> tuple[Enclosure, ...]:
+    return tuple(
+        Enclosure(name=name, devices=tuple(devices))
+        for name, devices in sorted(enclosures.items(), key=lambda entry: natural(entry[0]))
     )
