@@ -244,32 +244,64 @@ class _Facts:
     members: list[attachments.DeviceAttachment] = field(default_factory=list)
     holders: list[claims.ResourceClaim] = field(default_factory=list)
 
+    def text(self, name: str) -> str:
+        """Return a published attribute; empty without it."""
+        return self.published.text(name) if self.published is not None else ""
+
+    @property
+    def device_id(self) -> str:
+        """Return the fabric manager's id; empty if unknown."""
+        return self.attachment.device_id if self.attachment is not None else self.text("deviceID")
+
+    @property
+    def device_class(self) -> str:
+        """Return the class, first from the slice; empty if unknown."""
+        if self.published is None and self.attachment is not None:
+            return self.attachment.spec.identity.device_class
+        return self.text("class")
+
+    @property
+    def model(self) -> str:
+        """Return the model, first from the slice; empty if unknown."""
+        if self.published is None and self.attachment is not None:
+            return self.attachment.spec.model
+        return self.text("model")
+
+    @property
+    def serial(self) -> str:
+        """Return the serial number, first from the attachment; empty if unknown."""
+        own = self.attachment.identity.serial if self.attachment is not None else ""
+        return own or self.text("serial")
+
+    @property
+    def composite(self) -> str:
+        """Return the name of the composite that the device is attached for; empty if there is none."""
+        if self.attachment is None or self.members:
+            return ""
+        spec = self.attachment.spec
+        return spec.allocated if spec.allocated != spec.device else ""
+
+    @property
+    def node(self) -> str:
+        """Return the node of the attachment, of the slice, or of the claims; empty if there is none."""
+        if self.attachment is not None:
+            return self.attachment.spec.node_name
+        if self.published is not None and self.published.node:
+            return self.published.node
+        allocations = (claim.status.allocation for claim in self.holders)
+        return next((each.node for each in allocations if each is not None and each.node), "")
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        """Return the published taints."""
+        listed = self.published.taints if self.published is not None else ()
+        return tuple(Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in listed)
+
 
 def build(cluster: observed.Cluster) -> Tree:
     """Return the tree of the cluster."""
-    facts: dict[bindings.Key, _Facts] = defaultdict(_Facts)
-    for key, published in _published(cluster.slices, cluster.driver).items():
-        facts[key].published = published
+    facts = _gather(cluster)
     rules = _Rules(cluster.rules, cluster.driver)
-    for attachment in cluster.attachments:
-        if attachment.spec.driver == cluster.driver:
-            key = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.device)
-            facts[key].attachment = attachment
-            if attachment.spec.composite is not None:
-                whole = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.allocated)
-                facts[whole].members.append(attachment)
-    for claim in cluster.claims:
-        for key in _devices_of(claim, cluster.driver):
-            facts[key].holders.append(claim)
-    for key, fact in tuple(facts.items()):
-        for attachment in fact.members:
-            facts[bindings.Key(pool=key.pool, device=attachment.spec.device)].holders = fact.holders
-        if fact.members:
-            # Members with equal progress are sorted, so that the tree does not depend on the order of events.
-            fact.attachment = min(
-                fact.members,
-                key=lambda member: (_ORDER.index(outcomes.phase(member)), member.metadata.name),
-            )
     by_fabric: dict[str, dict[str, list[Device]]] = defaultdict(lambda: defaultdict(list))
     by_node: dict[str, list[Device]] = defaultdict(list)
     for key, fact in sorted(
@@ -297,6 +329,36 @@ def build(cluster: observed.Cluster) -> Tree:
         claims=_claims(cluster),
         unread=cluster.unread,
     )
+
+
+def _gather(cluster: observed.Cluster) -> dict[bindings.Key, _Facts]:
+    """Return the objects about each device."""
+    facts: dict[bindings.Key, _Facts] = defaultdict(_Facts)
+    for key, published in _published(cluster.slices, cluster.driver).items():
+        facts[key].published = published
+    for attachment in cluster.attachments:
+        if attachment.spec.driver == cluster.driver:
+            key = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.device)
+            facts[key].attachment = attachment
+            if attachment.spec.composite is not None:
+                whole = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.allocated)
+                facts[whole].members.append(attachment)
+    for claim in cluster.claims:
+        for key in _devices_of(claim, cluster.driver):
+            facts[key].holders.append(claim)
+    for fact in facts.values():
+        # The order does not depend on the order of events.
+        fact.holders.sort(key=lambda claim: (claim.metadata.namespace, claim.metadata.name))
+    for key, fact in tuple(facts.items()):
+        for attachment in fact.members:
+            facts[bindings.Key(pool=key.pool, device=attachment.spec.device)].holders = fact.holders
+        if fact.members:
+            # Members with equal progress are sorted, so that the tree does not depend on the order of events.
+            fact.attachment = min(
+                fact.members,
+                key=lambda member: (_ORDER.index(outcomes.phase(member)), member.metadata.name),
+            )
+    return facts
 
 
 class _Rules:
@@ -505,44 +567,24 @@ def _device(
     key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str, rules: tuple[Taint, ...]
 ) -> Device:
     published, attachment = fact.published, fact.attachment
-    # The order does not depend on the order of events.
-    holders = sorted(fact.holders, key=lambda claim: (claim.metadata.namespace, claim.metadata.name))
+    holders = fact.holders
     is_shared = published is not None and bool(published.device.allow_multiple_allocations)
     state, since, waits_for = _progress(attachment, holders, attaches=not is_local and not is_shared)
     if is_local and any(_is_awaited(claim, key, driver) for claim in holders):
         state, waits_for = ALLOCATED, "the node, to make the device ready"
-    shown = tuple(_claim(claim, driver) for claim in holders)
-    node = next((claim.node for claim in shown if claim.node), "")
-    if published is not None and published.node:
-        node = published.node
-    if attachment is not None:
-        node = attachment.spec.node_name
     connection = attachment.status.connection if attachment is not None else None
     report = attachment.status.node if attachment is not None else None
     return Device(
         pool=key.pool,
         name=key.device,
-        id=attachment.device_id
-        if attachment is not None
-        else published.text("deviceID")
-        if published
-        else "",
-        device_class=published.text("class")
-        if published is not None
-        else attachment.spec.identity.device_class
-        if attachment is not None
-        else "",
-        model=published.text("model")
-        if published is not None
-        else attachment.spec.model
-        if attachment is not None
-        else "",
-        serial=(attachment.identity.serial if attachment is not None else "")
-        or (published.text("serial") if published is not None else ""),
+        id=fact.device_id,
+        device_class=fact.device_class,
+        model=fact.model,
+        serial=fact.serial,
         state=state,
         since=since,
         waits_for=waits_for,
-        node=node,
+        node=fact.node,
         host=attachment.spec.host_id if attachment is not None else "",
         port=connection.port if connection is not None else "",
         slot=connection.slot if connection is not None else "",
@@ -550,18 +592,10 @@ def _device(
         health_message=report.health_message if report is not None else "",
         attachment=attachment.metadata.name if attachment is not None else "",
         published=published is not None,
-        composite=attachment.spec.allocated
-        if attachment is not None and attachment.spec.allocated != attachment.spec.device and not fact.members
-        else "",
+        composite=fact.composite,
         attributes=_own_attributes(published.device.attributes if published is not None else {}),
-        taints=(
-            *(
-                Taint(key=taint.key, value=taint.value, effect=taint.effect)
-                for taint in (published.taints if published is not None else ())
-            ),
-            *rules,
-        ),
-        claims=shown,
+        taints=(*fact.taints, *rules),
+        claims=tuple(_claim(claim, driver) for claim in holders),
     )
 
 
