@@ -12,11 +12,15 @@ import enum
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from drawbar.fabric import witnesses
 from drawbar.fabric.classes import DeviceClass
-from drawbar.fabric.contract import inventory
 from drawbar.fabric.witnesses import Identifier, Kind
+
+if TYPE_CHECKING:
+    # The contract's other modules would take 0.5 MB of a node daemon, which forecasts nothing.
+    from drawbar.fabric.contract import inventory
 
 NVIDIA, AMD, INTEL, MELLANOX, XILINX, KIOXIA = 0x10DE, 0x1002, 0x8086, 0x15B3, 0x10EE, 0x1E0F
 
@@ -94,7 +98,7 @@ class Forecast:
                 return "sole arrival"
 
 
-def forecast(device: inventory.Device, *, has_slot: bool = False) -> Forecast:
+def forecast(device: "inventory.Device", *, has_slot: bool = False) -> Forecast:
     """Return the expected recognition of the device by a node.
 
     Args:
@@ -167,7 +171,7 @@ def _macs(digits: str) -> list[tuple[Kind, str]]:
             return []
 
 
-def _kinds_by_form(undeclared: Identifier, device: inventory.Device) -> set[Kind]:
+def _kinds_by_form(undeclared: Identifier, device: "inventory.Device") -> set[Kind]:
     """Return the readable kinds of a serial number, as far as its form shows them."""
     kinds = {
         reading.kind

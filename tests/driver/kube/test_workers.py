@@ -187,3 +187,23 @@ def test_a_cancellation_that_escapes_from_one_key_ends_no_worker():
         work.close()
 
     virtualtime.in_virtual_time(steps)()
+
+
+async def test_other_tasks_run_between_two_keys_that_need_no_wait():
+    work, ended = workers.WorkQueue(), asyncio.Event()
+    seen, reconciled_before = [], []
+
+    async def reconcile(key):
+        if not seen:
+            asyncio.get_running_loop().call_soon(lambda: reconciled_before.append(len(seen)))
+        seen.append(key)
+        if len(seen) == 8:
+            ended.set()
+
+    for key in range(8):
+        work.add(key)
+    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
+        worker = tasks.create_task(work.run(reconcile, lambda key: {"object": key}))
+        await ended.wait()
+        worker.cancel()
+    assert reconciled_before[0] < 8

@@ -2,9 +2,12 @@
 
 import asyncio
 
+from tests.scenes import attachments as scenes
 from tests.scenes import nodes
 
+from drawbar.driver.api import attachments
 from drawbar.driver.kube import kinds
+from drawbar.driver.node import daemon
 
 
 def status(kind, wanted):
@@ -66,3 +69,12 @@ async def test_a_device_that_never_comes_fails_the_claim_once_the_controller_has
         assert condition["type"] == f"{nodes.DRIVER}/node-failed"
         assert condition["reason"] == "DeviceNotFound"
         assert "SN0001" in condition["message"]
+
+
+def test_attachments_that_wait_for_their_device_come_first():
+    ready = scenes.attachment(attachments.VISIBLE, name="ready")
+    leaving = scenes.attachment(attachments.VISIBLE, name="leaving", deleting=True)
+    arriving = scenes.attachment(attachments.ATTACHED, name="arriving")
+    foreign = scenes.attachment(attachments.ATTACHED, name="foreign", driver="other.dev")
+    own = daemon._Own([ready, foreign, leaving, arriving], "drawbar.dev")
+    assert own.names() == ("leaving", "arriving", "ready")

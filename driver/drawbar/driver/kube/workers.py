@@ -131,6 +131,9 @@ class WorkQueue(Generic[K]):
                     self.retry(key)
             finally:
                 self.done(key)
+            if self._ready:
+                # A reconcile without a wait does not yield, and other tasks would wait for all ready keys.
+                await asyncio.sleep(0)
 
     async def take(self) -> K:
         """Wait for the next key and return it; call `done` with it afterwards in any case."""

@@ -103,8 +103,9 @@ class _Own:
         return attachment if attachment is not None and self.has(attachment) else None
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all attachments."""
-        return tuple(attachment.metadata.name for attachment in self)
+        """Return the names of all attachments, those that wait for the arrival or removal of a device first."""
+        ordered = sorted(self, key=lambda each: each.holds(attachments.VISIBLE) and not each.deleting)
+        return tuple(attachment.metadata.name for attachment in ordered)
 
     def names_for(self, pool: str, device: str) -> tuple[str, ...]:
         """Return the names of the attachments of a device."""

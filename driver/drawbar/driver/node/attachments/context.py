@@ -84,19 +84,25 @@ def unshared(_: attachments.DeviceAttachment) -> Sharing:
     return Sharing()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Held:
-    """The card of an attachment in one inventory.
+    """An attachment as a neighbour of the others, in one inventory.
 
     Attributes:
-        inventory: the inventory.
         attachment: the attachment at that time.
-        card: the fingerprint of the card; empty without one.
+        identity: the identity of its device.
+        inventory: the inventory.
+        place: the card at the recorded address in this inventory; None without one.
+        card: the fingerprint of the attachment's card; empty without one.
+        waiting: the attachment as one without a recognised card; None with one, or before the attach of such a device.
     """
 
-    inventory: index.Inventory
     attachment: attachments.DeviceAttachment
+    identity: attachments.Identity
+    inventory: index.Inventory
+    place: model.Card | None
     card: str
+    waiting: matching.Waiting | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +129,7 @@ class Context:
         attached: returns the DeviceAttachments of this node, of all drivers.
         local: returns the card of one of the node's own devices, by pool and name; None for work on fabric devices.
         memories: the memories by name of the attachment; `forget` removes them.
-        held: a cache of the attachments' cards, by name.
+        held: a cache of the attachments as neighbours, by name; `forget` removes them.
         ledger: the cards that arrived and vanished.
     """
 
@@ -203,26 +209,12 @@ class Context:
     def _neighbours(self, attachment: attachments.DeviceAttachment) -> matching.Neighbours:
         """Return the other attachments of this node that still have a card or wait for one."""
         name = attachment.metadata.name
-        rest = [
-            each
-            for each in self.attached()
-            if each.metadata.name != name and not each.holds(attachments.RELEASED)
-        ]
-        recognised = {each.metadata.name: self._recorded_fingerprint(each) for each in rest}
+        listed = [self._hold(each) for each in self.attached() if each.metadata.name != name]
+        rest = [held for held in listed if held is not None]
         return matching.Neighbours(
-            identities=tuple(each.identity for each in rest),
-            cards=frozenset(card for card in map(self._held_card, rest) if card),
-            waiting=tuple(
-                matching.Waiting(
-                    name=each.metadata.name,
-                    identity=each.identity,
-                    slot=matching.expected_slot(each, self.boot_id),
-                )
-                for each in rest
-                # The controller attaches a device without identifiers only after the recognition of the previous one.
-                if not recognised[each.metadata.name]
-                and (each.holds(attachments.ATTACHED) or not each.identity.sole_arrival)
-            ),
+            identities=tuple(held.identity for held in rest),
+            cards=frozenset(held.card for held in rest if held.card),
+            waiting=tuple(held.waiting for held in rest if held.waiting is not None),
         )
 
     def _recorded_fingerprint(self, attachment: attachments.DeviceAttachment) -> str:
@@ -232,15 +224,45 @@ class Context:
             return ""
         return node.recognised_by.fingerprint
 
-    def _held_card(self, attachment: attachments.DeviceAttachment) -> str:
-        """Return the fingerprint of the attachment's card, or an empty text. It is cached for each inventory."""
+    def _hold(self, attachment: attachments.DeviceAttachment) -> _Held | None:
+        """Return the attachment as a neighbour, or None after its release.
+
+        The value is cached until the attachment or the card at its recorded address changes: every attachment asks for
+        all others at each change of the hardware.
+        """
         inventory, name = self.arrivals.inventory, attachment.metadata.name
         held = self.held.get(name)
-        if held is None or held.inventory is not inventory or held.attachment is not attachment:
-            node = attachment.status.node if self._recorded_fingerprint(attachment) else None
-            card = matching.held_card(inventory, attachment.identity, node)
-            held = self.held[name] = _Held(inventory=inventory, attachment=attachment, card=card)
-        return held.card
+        if held is not None and held.attachment is attachment:
+            if held.inventory is inventory:
+                return held
+            if held.place is self._recorded_card(inventory, attachment):
+                held.inventory = inventory
+                return held
+        if attachment.holds(attachments.RELEASED):
+            self.held.pop(name, None)
+            return None
+        identity, is_recognised = attachment.identity, bool(self._recorded_fingerprint(attachment))
+        # The controller attaches a device without identifiers only after the recognition of the previous one.
+        waits = attachment.holds(attachments.ATTACHED) or not identity.sole_arrival
+        slot = matching.expected_slot(attachment, self.boot_id)
+        held = self.held[name] = _Held(
+            attachment=attachment,
+            identity=identity,
+            inventory=inventory,
+            place=self._recorded_card(inventory, attachment),
+            card=matching.held_card(inventory, identity, attachment.status.node if is_recognised else None),
+            waiting=matching.Waiting(name=name, identity=identity, slot=slot)
+            if waits and not is_recognised
+            else None,
+        )
+        return held
+
+    def _recorded_card(
+        self, inventory: index.Inventory, attachment: attachments.DeviceAttachment
+    ) -> model.Card | None:
+        """Return the card at the recorded address of the attachment, or None."""
+        node = attachment.status.node if self._recorded_fingerprint(attachment) else None
+        return inventory.card_of(node.pci_address) if node is not None else None
 
     def _cards_in_release(self) -> frozenset[str]:
         """Return the fingerprints of the cards in release."""

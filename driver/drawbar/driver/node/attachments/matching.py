@@ -201,10 +201,16 @@ def match(
         neighbours: the other attachments of this node.
         fresh: the fingerprints of the fresh cards, which may show more identifiers soon.
     """
-    recorded = _recorded_card(inventory, record)
-    if recorded is not None and record is not None and _was_exchanged(recorded, record, identity, neighbours):
+    recorded, showing = _recorded_card(inventory, record), _find_showing(inventory, identity)
+    # A card with an identifier of the device and no contradiction was not exchanged.
+    is_shown = any(each.card is recorded for each in showing)
+    if (
+        recorded is not None
+        and record is not None
+        and not is_shown
+        and _was_exchanged(recorded, record, identity, neighbours)
+    ):
         recorded = None
-    showing = _find_showing(inventory, identity)
     proved = tuple(each for each in showing if _proves(showing, each, identity, neighbours))
     if proved:
         return _proved_card(proved, recorded, identity, neighbours)

@@ -124,10 +124,9 @@ def shared(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
 def compare(identity: attachments.Identity, card: model.Card) -> tuple[Witness, ...]:
     """Return a witness for each kind of the fabric's numbers, the strongest first, and then the witnesses of the model."""
     described, shown = evidence(identity), _expand(card.identifiers)
+    kinds = {each.kind for each in described}
     numbers = tuple(
-        witness
-        for kind in recognition.STRENGTH
-        if (witness := _compare_kind(kind, described, shown, card)) is not None
+        _compare_kind(kind, described, shown, card) for kind in recognition.STRENGTH if kind in kinds
     )
     agreeing = {witness.kind for witness in numbers if witness.verdict is Verdict.AGREES}
     return (
@@ -205,10 +204,8 @@ def _expand(identifiers: tuple[Identifier, ...]) -> tuple[Identifier, ...]:
 
 def _compare_kind(
     kind: Kind, described: Iterable[Identifier], of_card: Iterable[Identifier], card: model.Card
-) -> Witness | None:
+) -> Witness:
     theirs = [each for each in described if each.kind is kind]
-    if not theirs:
-        return None
     shown = [each for each in of_card if each.kind is kind]
     mine = {each.value: each for each in shown}
     pair = next(((each, mine[each.value]) for each in theirs if each.value in mine), None)
@@ -258,8 +255,10 @@ def _can_contradict(kind: Kind, fabric: str, host: str, card: model.Card) -> boo
 
 
 def _excuse(witness: Witness, agreeing: set[str]) -> Witness:
+    if witness.verdict is not Verdict.CONTRADICTS:
+        return witness
     excuses = _EXCUSED_BY.get(Kind(witness.kind), frozenset())
-    if witness.verdict is not Verdict.CONTRADICTS or not excuses & agreeing:
+    if not excuses & agreeing:
         return witness
     reason = f"it is {witness.host} on the card, whose {min(excuses & agreeing)} agrees"
     return replace(witness, verdict=Verdict.SILENT, reason=reason)
