@@ -26,7 +26,7 @@ from drawbar.driver import backoff
 )
 def test_the_pause_after_rounds_that_lived_so_long(lived, asked_seconds, least, most):
     following = backoff.Backoff()
-    pauses = [following.ended(seconds, asked_seconds) for seconds in lived]
+    pauses = [following.compute_pause(seconds, asked_seconds) for seconds in lived]
     assert least <= pauses[-1] <= most
 
 

@@ -42,7 +42,7 @@ def claim(*config, admin=False):
 
 
 def demand(*config):
-    return claim_index.demand(claim(*config), "drawbar.dev", KEY, "h1", claim_index.Seen(allocated=NOW))
+    return claim_index.demand(claim(*config), "drawbar.dev", KEY, "h1", claim_index.FirstSeen(allocated=NOW))
 
 
 def test_a_wish_names_what_the_node_makes_of_the_devices_memory():
@@ -184,8 +184,8 @@ def test_what_is_attached_for_the_claim_already_is_left_alone():
 def test_a_claim_with_admin_access_gets_the_failure_too():
     bad = claim(("FromClaim", {"attachTimeoutSeconds": 5}), admin=True)
     key, attached = names.DeviceKey(fabric="f", device="d"), attachment(uid="other")
-    body = adminaccess.applied(bad, "drawbar.dev", {key: attached}, "2026-01-02T00:00:00Z")
+    body = adminaccess.build_apply(bad, "drawbar.dev", {key: attached}, "2026-01-02T00:00:00Z")
     (condition,) = body["status"]["devices"][0]["conditions"]
     assert (condition["type"], condition["reason"]) == ("drawbar.dev/attach-failed", "InvalidParameters")
     good = claim(("FromClaim", {"deviceFiles": {"user": 5}}), admin=True)
-    assert adminaccess.applied(good, "drawbar.dev", {key: attached}, "2026-01-02T00:00:00Z") is None
+    assert adminaccess.build_apply(good, "drawbar.dev", {key: attached}, "2026-01-02T00:00:00Z") is None

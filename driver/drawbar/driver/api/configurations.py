@@ -53,7 +53,7 @@ def has_own_bitstream(allocation: claims.Allocation | None, driver: str) -> bool
     )
 
 
-def checked(
+def try_by_device(
     allocation: claims.Allocation | None, driver: str
 ) -> tuple[dict[bindings.Key, parameters.DeviceParameters], attachments.Failure | None]:
     """Return the result of `by_device`; where it raises, none and the failure."""
@@ -81,12 +81,12 @@ def by_device(
         if result.driver == driver:
             requests.setdefault(bindings.Key.from_result(result), []).append(result.request)
     by_key = {
-        key: merged([layer for layer in layers if layer.concerns(names)]) for key, names in requests.items()
+        key: merge([layer for layer in layers if layer.concerns(names)]) for key, names in requests.items()
     }
     return {key: said for key, said in by_key.items() if said != parameters.NOTHING}
 
 
-def merged(layers: Sequence[Layer]) -> parameters.DeviceParameters:
+def merge(layers: Sequence[Layer]) -> parameters.DeviceParameters:
     """Return one device's parameters.
 
     Raises:

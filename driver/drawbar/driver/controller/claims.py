@@ -32,7 +32,7 @@ Clock = Callable[[], datetime.datetime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class FirstSeen:
     """The times when this process first saw the claim's allocation and its failure.
 
     `failed` is None if it did not fail, or if a pod may be using the claim because it had been ready.
@@ -203,10 +203,10 @@ class Index:
         )
         self._failed.see(key, state if failed else None, now)
 
-    def seen(self, claim: claims.ResourceClaim) -> Seen:
+    def find_first_seen(self, claim: claims.ResourceClaim) -> FirstSeen:
         """Return when the claim's allocation and its failure were first seen; for a claim outside the index, now."""
         key = claim.metadata.namespace, claim.metadata.name
-        return Seen(
+        return FirstSeen(
             allocated=self._allocated.since(key) or self._clock(),
             failed=self._failed.since(key),
         )
@@ -249,7 +249,7 @@ def demand(
     driver: str,
     key: names.DeviceKey,
     host_id: str | None,
-    seen: Seen,
+    seen: FirstSeen,
     *,
     origin: Callable[[str], contract.Device | None] = lambda _name: None,
 ) -> Demand | None:
@@ -268,14 +268,14 @@ def demand(
     if allocation is None or result is None or allocation.node is None:
         return None
     where = bindings.Key.from_result(result)
-    asked, unfit = configurations.checked(allocation, driver)
+    asked, unfit = configurations.try_by_device(allocation, driver)
     said = asked.get(where, parameters.NOTHING)
     seconds = said.attach_timeout_seconds
     share = None
     if result.share_id is not None:
         try:
             share = memory_chunk.of_result(result, result.share_id, origin(result.device))
-        except memory_chunk.Unfit as error:
+        except memory_chunk.CannotCarve as error:
             unfit = attachments.Failure(reason=reasons.INVALID_PARAMETERS, message=str(error))
     if allocation.allocation_timestamp is None:
         unfit = NO_TIMESTAMP

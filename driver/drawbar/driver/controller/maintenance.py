@@ -61,7 +61,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedNames:
     """The names that entries of a Fabric's Maintenances may have.
 
     Attributes:
@@ -75,7 +75,7 @@ class Listed:
 
 def status(
     item: maintenances.Maintenance,
-    listed: Listed | None,
+    listed: ListedNames | None,
     *,
     has_fabric: bool,
     now: datetime.datetime,
@@ -101,7 +101,7 @@ def status(
 
 
 def judge(
-    spec: maintenances.MaintenanceSpec, listed: Listed | None, *, has_fabric: bool
+    spec: maintenances.MaintenanceSpec, listed: ListedNames | None, *, has_fabric: bool
 ) -> tuple[bool, str, str]:
     """Return whether an entry of the spec is in effect, with the reason and the message of the condition."""
     fabric = f"Fabric {spec.fabric}"

@@ -70,7 +70,7 @@ class WorkQueue(Generic[K]):
         """Have the key reconciled after its back-off, or after the pause that the API server asked for; return the pause in seconds."""
         if key not in self._failures:
             self._failures[key] = backoff.Backoff(PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
-        pause = self._failures[key].ended(0.0, asked_seconds)
+        pause = self._failures[key].compute_pause(0.0, asked_seconds)
         self.add_after(key, pause)
         return pause
 

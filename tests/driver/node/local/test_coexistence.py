@@ -32,7 +32,7 @@ def virtual():
 
 def device(driver="gpu.nvidia.com", **fields):
     texts = {name: frozenset(value) for name, value in fields.items()}
-    return otherslices.Offered(driver=driver, pool="node-1", name="gpu-0", **texts)
+    return otherslices.OtherDevice(driver=driver, pool="node-1", name="gpu-0", **texts)
 
 
 def sign(resident_, *offered, resources=(), configured=(), openers=None, incomplete=""):

@@ -122,7 +122,7 @@ class Observed:
         ready_patience: the time from there to giving up an attached device that its node does not report ready.
         binding_timeout: how long a failed allocation may stay until its attach is rolled back.
         idle_at: the time when the attachment was first seen to be idle.
-        rivals: other claims that were given the device of the demand's claim.
+        competing_demands: other claims that were given the device of the demand's claim.
         is_whole: whether all other members of the device's composite are attached; always true for a single device.
         misfit: the reason why an operator's attachment does not fit the Fabric; None if it does.
         orphaned_at: for a memory chunk of ours without an attachment, the time when this process first saw it; else
@@ -151,7 +151,7 @@ class Observed:
     keep: datetime.timedelta | None = datetime.timedelta()
     forbidden: attachments.Failure | None = None
     attaches_at: datetime.datetime | None = None
-    rivals: tuple[claim_index.Demand, ...] = ()
+    competing_demands: tuple[claim_index.Demand, ...] = ()
     owner: marks.Owner = marks.Owner.UNTOLD
     node: str | None = None
     is_whole: bool = True
@@ -176,7 +176,7 @@ class Observed:
         """Return the seconds until the attach for the demand may begin; 0.0 if it may."""
         return max(0.0, _seconds(self.attaches_at - now)) if self.attaches_at is not None else 0.0
 
-    def connected(self, host_id: str) -> bool:
+    def is_connected(self, host_id: str) -> bool:
         """Return whether the device is on that host, and not by another owner."""
         return self.host_id == host_id and not self.foreign
 
@@ -188,7 +188,7 @@ def plan(observed: Observed, now: datetime.datetime) -> Steps:
     is_served = attachment is not None and _is_for(attachment, demand)
     if demand is not None and demand.unfit is not None and not demand.failure_reported and not is_served:
         return _after_pause(observed, now) or (actions.ReportFailed(demand=demand, failure=demand.unfit),)
-    refusals, seconds = _refuse_rivals(demand, observed.rivals, now)
+    refusals, seconds = _refuse_rivals(demand, observed.competing_demands, now)
     return _look_within((*refusals, *_next_steps(observed, now)), seconds)
 
 
@@ -254,7 +254,7 @@ def _change_hands(
     """Return the steps for a device whose claim no longer has it: hand it on, keep it idle, or detach it."""
     spec, demand = attachment.spec, observed.demand
     usable = (
-        observed.connected(spec.host_id)
+        observed.is_connected(spec.host_id)
         and attachment.holds(attachments.ATTACHED)
         and outcomes.problem(attachment) is None
         and observed.node_gone_at is None
@@ -396,7 +396,7 @@ def _bring_about(
         return (actions.RecordAttached(),)
     attached = attachment.holds(attachments.ATTACHED)
     settled = observed.attach.state in (CallState.SUCCEEDED, CallState.UNKNOWN)
-    if observed.connected(attachment.spec.host_id) and (settled or attached):
+    if observed.is_connected(attachment.spec.host_id) and (settled or attached):
         return _report_attached(observed, attachment, now)
     if contradiction is not None and not contradiction.is_over:
         return _contradict(observed, attachment, contradiction, now)
@@ -435,7 +435,7 @@ def _problem(observed: Observed, attachment: attachments.DeviceAttachment) -> at
     """Return why the attachment fails; if the fabric connects nothing, the node finds nothing."""
     failure, shown = outcomes.problem(attachment), observed.contradiction
     if failure is not None and shown is not None and shown.is_confirmed:
-        is_shown = observed.connected(attachment.spec.host_id)
+        is_shown = observed.is_connected(attachment.spec.host_id)
         if _is_blind(attachment, failure) and not is_shown:
             return _not_shown(attachment, shown)
     return failure
@@ -451,7 +451,7 @@ def _is_to_be_confirmed(
 ) -> bool:
     """Return whether the next listing may show that the fabric manager, not the host, is the cause of the failure."""
     shown = observed.contradiction
-    if shown is None or shown.is_over or shown.is_confirmed or observed.connected(attachment.spec.host_id):
+    if shown is None or shown.is_over or shown.is_confirmed or observed.is_connected(attachment.spec.host_id):
         return False
     return _is_blind(attachment, failure) and shown.age_seconds < CONFIRM_SECONDS
 
@@ -704,7 +704,7 @@ def _give_up(
 def _release(observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> Steps:
     """Return the detach once the node has released the device; a failed detach is repeated until the fabric reports it free."""
     is_ours = attachments.FINALIZER in attachment.metadata.finalizers
-    if not is_ours and not observed.connected(attachment.spec.host_id):
+    if not is_ours and not observed.is_connected(attachment.spec.host_id):
         return (actions.ReportKept(),)
     if not (attachment.holds(attachments.RELEASED) or attachment.forced):
         if observed.node_gone_at is None:
@@ -719,7 +719,7 @@ def _release(observed: Observed, attachment: attachments.DeviceAttachment, now: 
 def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> Steps:
     attach, call, host_id = observed.attach, observed.detach, attachment.spec.host_id
     # An unfinished attach goes first: it would undo the detach.
-    if attach.state is CallState.UNASKED and not observed.connected(host_id):
+    if attach.state is CallState.UNASKED and not observed.is_connected(host_id):
         return (actions.QueryOperation(side=outcomes.Side.ATTACH),)
     if attach.state is CallState.RUNNING:
         return _cancel(outcomes.Side.ATTACH, attach)

@@ -128,12 +128,12 @@ class _Round:
             self._serve(requester)
         for uid, attempt in self._attempts.items():
             # A claim without attachments or new steps needs no finalizer.
-            if attempt.state is State.IDLE and uid not in self._begun and attempt.claim.held:
+            if attempt.state is State.IDLE and uid not in self._begun and attempt.claim.has_finalizer:
                 self._steps.append(actions.Unprotect(claim=attempt.claim))
         refresh = self._past.now + REFRESH
         return Decision(
             actions=tuple(self._steps),
-            history=self._past.pruned(
+            history=self._past.prune(
                 {requester.uid for requester in self._requesters},
                 {claim.uid for claim in self._observed.claims.values()},
             ),
@@ -154,7 +154,7 @@ class _Round:
                 if allocation.node and allocation.node == context.selected_node:
                     allocated_at = allocation.handle.allocated_at if allocation.handle is not None else ""
                     attempt = f"taken back {allocated_at}"
-                    self._past.failed(claim.uid, allocation.node, attempt, by_device=False)
+                    self._past.count_failure(claim.uid, allocation.node, attempt, by_device=False)
 
     def _begin_claims(self) -> None:
         held: dict[str, list[attachments.DeviceAttachment]] = {}
@@ -184,7 +184,7 @@ class _Round:
                     waiting.claim, reasons.CANNOT_SERVE_CLAIM, waiting.wanted.problem, waiting.wanted.problem
                 )
             self._answer(requester, idle, requester.nodes)
-            self._past.not_offered(requester.uid)
+            self._past.end_turn(requester.uid)
             return
         is_blocked = any(self._state(waiting) is State.LEAVING for waiting in requester.waiting)
         if not idle or is_blocked or any(waiting.claim.uid in self._begun for waiting in idle):
@@ -229,7 +229,7 @@ class _Round:
 
     def _break_off(self, attempt: claim_state.Attempt, reason: str, message: str) -> None:
         """End an incomplete attempt, which is of no use to its claim, and release its devices for others."""
-        self._past.failed(attempt.claim.uid, attempt.node, attempt.began, by_device=False)
+        self._past.count_failure(attempt.claim.uid, attempt.node, attempt.began, by_device=False)
         self._steps += claim_state.release(attempt.claim, attempt.held, reason=reason, message=message)
 
     def _allocate(
@@ -237,12 +237,12 @@ class _Round:
     ) -> None:
         # If several pods wait for one claim, the claim is for the pod that goes to the claim's node.
         users = self._users.get(waiting.claim.uid, [requester])
-        requester = next((user for user in users if user.selected == handle.node), requester)
+        requester = next((user for user in users if user.selected_node == handle.node), requester)
         pod = requester.pod
         consumer = None
         if pod is not None and len(waiting.claim.reserved_for) < classic.CONSUMERS_MAX:
             consumer = claims.Consumer(resource="pods", name=pod.name.name, uid=pod.uid)
-        self._past.served(requester.uid)
+        self._past.forget(requester.uid)
         self._steps.append(
             actions.Allocate(
                 claim=waiting.claim,
@@ -259,18 +259,18 @@ class _Round:
         """Begin on the selected node, or keep devices for the requester until one is selected."""
         once = tuple({waiting.claim.uid: waiting for waiting in idle}.values())
         choice = self._with_room(once, self._choose(once, lambda: self._usable(requester, once)))
-        target = requester.selected if requester.context is not None else next(iter(choice.suitable), "")
+        target = requester.selected_node if requester.context is not None else next(iter(choice.suitable), "")
         if requester.context is None and not choice.asked:
             self._begin(requester, once, "", choice)
         elif target in choice.suitable:
-            self._past.not_offered(requester.uid)
+            self._past.end_turn(requester.uid)
             self._begin(requester, once, target, choice)
         elif choice.suitable:
             given = next(iter(choice.suitable.values()))
             self._stock.keep(tuple(key for keys in given for key in keys))
-            self._past.offered(requester.uid)
+            self._past.begin_turn(requester.uid)
         else:
-            self._past.not_offered(requester.uid)
+            self._past.end_turn(requester.uid)
         # Most waiting requesters cannot have anything on any node.
         unsuitable = requester.nodes
         if choice.suitable:
@@ -286,7 +286,7 @@ class _Round:
             for waiting in requester.waiting
             if self._state(waiting) is State.UNDERWAY
         }
-        avoided = {self._past.avoided(waiting.claim.uid) for waiting in once}
+        avoided = {self._past.find_avoided_node(waiting.claim.uid) for waiting in once}
         return tuple(
             name for name in requester.nodes if name in self._alive and name not in avoided and pins <= {name}
         )
@@ -374,7 +374,7 @@ class _Round:
         for waiting in once:
             share = choice.share(waiting.claim.uid, node) if choice.asked else ()
             self._begun.add(waiting.claim.uid)
-            if not waiting.claim.held:
+            if not waiting.claim.has_finalizer:
                 self._steps.append(actions.Protect(claim=waiting.claim))
             if share:
                 devices = sum(len(keys) for _, keys in share)
@@ -436,7 +436,7 @@ class _Round:
             is_missing = any(name not in context.entries for name, _ in changed)
             if not self._past.may_refuse(requester.uid) and not is_missing:
                 return
-            self._past.refused(requester.uid)
+            self._past.count_refusal(requester.uid)
         if changed:
             self._steps.append(actions.Answer(context=context, entries=changed))
 

@@ -34,7 +34,7 @@ class Round:
 
     driver: str
     claims: Mapping[classic.Name, classic.Claim]
-    wanted: Mapping[str, claim_requests.Wanted]
+    wanted: Mapping[str, claim_requests.ClaimRequests]
     contexts: Mapping[str, classic.Context]
     pods: Mapping[classic.Name, classic.Pod]
     nodes: Mapping[str, core.Node]
@@ -57,7 +57,7 @@ class Waiting:
 
     entry: str
     claim: classic.Claim
-    wanted: claim_requests.Wanted
+    wanted: claim_requests.ClaimRequests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Requester:
     pod: classic.Pod | None = None
 
     @property
-    def selected(self) -> str:
+    def selected_node(self) -> str:
         """Return the node that the scheduler selected; empty while there is none."""
         return self.context.selected_node if self.context is not None else ""
 

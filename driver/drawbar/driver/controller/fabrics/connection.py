@@ -113,7 +113,7 @@ class ManagerConnection:
 
     def end_operation(self, key: names.DeviceKey) -> None:
         """Note that the manager is not busy with this device, or no longer; the next operation may begin."""
-        self._news.tell_turns(self.turns.give(key))
+        self._news.report_turns(self.turns.give(key))
 
     async def read(self) -> None:
         """List the fabric; concurrent callers share a listing.
@@ -240,7 +240,7 @@ class ManagerConnection:
 
     async def _follow(self, adapter: contract.FabricAdapter) -> None:
         can = await adapter.capabilities()
-        self._news.tell_turns(self.turns.allow(can))
+        self._news.report_turns(self.turns.allow(can))
         self._inventory.parts.adapter = None
         realising_class = table.choose(can, self.mark)
         if realising_class is not None:
@@ -279,7 +279,7 @@ class ManagerConnection:
                 self._watch_from = _monotonic() + self._exceed(WATCH, error)
                 continue
             # A manager that ends its watches at once is not listed without a pause: that would only add to its trouble.
-            await asyncio.sleep(pauses.ended(_monotonic() - began))
+            await asyncio.sleep(pauses.compute_pause(_monotonic() - began))
 
     def _set_connected(self) -> None:
         doubt = "" if self.spec.tls.verify else "; its certificate is not verified (spec.tls.verify)"

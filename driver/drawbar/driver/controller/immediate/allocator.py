@@ -98,7 +98,7 @@ class Waiting:
         """Note that a device is no longer shown to the scheduler."""
         self.withdrawn = self.settling() | {device: asyncio.get_running_loop().time()}
 
-    def look_again(self) -> None:
+    def requeue_all(self) -> None:
         """Have all claims processed again, since devices or nodes changed."""
         for name in self.memories:
             self.queue.add_after(name, GATHER_SECONDS)
@@ -153,7 +153,7 @@ class Allocator:
         """Process one claim; return the seconds until the next look, if time can change anything, or None."""
         claim, memory = self.cluster.claims.get(name[1], name[0]), self.waiting.memories.get(name)
         if claim is None or memory is None or claim.metadata.deletion_timestamp is not None:
-            self.cluster.refusals.settled(_subject(name))
+            self.cluster.refusals.drop(_subject(name))
             return None
         if claim.status.allocation is not None:
             memory.asked = None
@@ -188,8 +188,8 @@ class Allocator:
     async def _allocate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
         while True:
             self.waiting.withdrawn = self.waiting.settling()
-            offered = inventory.shown_reserved(self.cluster) | self.waiting.withdrawn.keys()
-            reserved = inventory.reserved(self.cluster, offered)
+            offered = inventory.find_published_reserved(self.cluster) | self.waiting.withdrawn.keys()
+            reserved = inventory.find_reserved(self.cluster, offered)
             again = self.waiting.settle_seconds if offered else LOOK_AGAIN_SECONDS
             if not any(device.free for device in reserved.devices.values()):
                 message = "no free device is reserved for immediate allocation (policy.immediate of a Fabric); waiting"
@@ -228,7 +228,7 @@ class Allocator:
         decided = decisions.plan(observed, self._judge.meets, self.cluster.time_of_day())
         if isinstance(decided, decisions.Wait) and self._judge.faults:
             expression, reason = next(iter(self._judge.faults.items()))
-            text = f"{decided.message}; a selector fails: {reason}; it is {demands.shown(expression)}"
+            text = f"{decided.message}; a selector fails: {reason}; it is {demands.shorten(expression)}"
             return decisions.Wait(reason=decided.reason, message=text)
         return decided
 

@@ -83,7 +83,7 @@ _Ways = tuple[tuple[str, demands.Way], ...]
 def plan(observed: OpenClaim, judge: matching.Judge, now: datetime.datetime) -> Allocate | Wait:
     """Return the allocation for a claim without one, or why none is possible now."""
     wanted = observed.claim.spec.devices
-    problem = unsupported(wanted)
+    problem = find_unsupported(wanted)
     if problem is not None:
         return problem
     missing = sorted(class_names(wanted) - observed.classes.keys())
@@ -138,7 +138,7 @@ def review(claim: claims.ResourceClaim, driver: str, *, node_gone: bool) -> Take
     return TakeBack(reason=problem[0], message=problem[1], node=node, devices=devices)
 
 
-def unsupported(wanted: demands.Devices) -> Wait | None:
+def find_unsupported(wanted: demands.Devices) -> Wait | None:
     """Return the wait for a feature that only the scheduler supports, or None without one."""
     problem = "it asks for no device" if not wanted.requests else ""
     if wanted.constraints:
@@ -195,7 +195,7 @@ def _allocate(
         node_selector=claims.one_node(node),
         allocation_timestamp=meta.timestamp(now),
     )
-    _, unfit = configurations.checked(allocation, observed.driver)
+    _, unfit = configurations.try_by_device(allocation, observed.driver)
     if unfit is not None:
         return Wait(reason=unfit.reason, message=f"the claim is not allocated at once: {unfit.message}")
     return Allocate(allocation=allocation, node=node, devices=tuple(key for keys in given for key in keys))

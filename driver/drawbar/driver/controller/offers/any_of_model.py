@@ -116,13 +116,13 @@ def is_needed(can: contract.Capabilities, mark: str | None = None) -> bool:
     return can.select_by_model and not can.exact_device
 
 
-def named(memory: Memory, hold: Holding, device_id: str) -> Memory:
+def remember_device(memory: Memory, hold: Holding, device_id: str) -> Memory:
     """Return the memory with the device that an operation named; an earlier attachment loses it."""
     elsewhere = {uid: other for uid, other in memory.named.items() if other != device_id}
     return replace(memory, named=elsewhere | {hold.uid: device_id})
 
 
-def unnamed(memory: Memory, hold: Holding) -> Memory:
+def forget_device(memory: Memory, hold: Holding) -> Memory:
     """Return the memory without the device of an operation that failed."""
     return replace(memory, named={uid: other for uid, other in memory.named.items() if uid != hold.uid})
 

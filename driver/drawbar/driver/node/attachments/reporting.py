@@ -267,7 +267,7 @@ class Reporter:
         if not bindings.is_current(claim, uid=spec.claim.uid, allocation_timestamp=spec.allocation_timestamp):
             return None
         statement = bindings.Statement(condition=name, status=True, reason=reason, message=message)
-        body = bindings.applied(
+        body = bindings.build_apply(
             claim,
             spec.driver,
             own=bindings.NODE_CONDITIONS,

@@ -51,7 +51,7 @@ class Seen:
         incomplete: why some slices are missing; empty if none are.
     """
 
-    offered: tuple[otherslices.Offered, ...] = ()
+    offered: tuple[otherslices.OtherDevice, ...] = ()
     resources: frozenset[str] = frozenset()
     incomplete: str = ""
 
@@ -88,8 +88,8 @@ class Decision:
 
 
 def find_offers(
-    card: model.Card, offered: Iterable[otherslices.Offered], *, whole: bool
-) -> tuple[otherslices.Offered, ...]:
+    card: model.Card, offered: Iterable[otherslices.OtherDevice], *, whole: bool
+) -> tuple[otherslices.OtherDevice, ...]:
     """Return the devices of other drivers that are this card, or with `whole` a part of it."""
     addresses = {function.address for function in card.functions}
     # An offer of the physical function includes its virtual functions.

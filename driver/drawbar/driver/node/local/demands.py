@@ -127,7 +127,7 @@ def of_claim(claim: claims.ResourceClaim | None, driver: str, node_name: str) ->
     }
     if not results:
         return ()
-    said, unfit = configurations.checked(allocation, driver)
+    said, unfit = configurations.try_by_device(allocation, driver)
     loads_own = configurations.has_own_bitstream(allocation, driver)
     visible = bindings.condition_type(driver, bindings.VISIBLE)
     demands = (

@@ -83,7 +83,7 @@ class Neighbours:
         self._names: set[str] = set()
         self._overflows = asyncio.Event()
         self._room = asyncio.Event()
-        self._offered: tuple[otherslices.Offered, ...] | None = None
+        self._offered: tuple[otherslices.OtherDevice, ...] | None = None
         self._resources: frozenset[str] = frozenset()
         self._node_uid = ""
         self._node_read_at = -NODE_SECONDS
@@ -103,7 +103,7 @@ class Neighbours:
         """Return an event that is set once the other drivers' slices are here."""
         return self._slices.synced
 
-    def offered(self) -> tuple[otherslices.Offered, ...]:
+    def offered(self) -> tuple[otherslices.OtherDevice, ...]:
         """Return the devices of other drivers on this node."""
         if self._offered is None:
             self._offered = tuple(otherslices.devices(self._slices))
