@@ -16,7 +16,7 @@ _LOADERS = "/dev/dfl-fme."
 """The prefix of the management engines' device files of DFL cards."""
 
 
-def customised(
+def customise(
     given: spec.ContainerEdits, said: parameters.DeviceParameters, *, first_interface: int
 ) -> spec.ContainerEdits:
     """Return the container edits with the parameters applied.

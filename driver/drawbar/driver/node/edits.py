@@ -51,7 +51,7 @@ def device(
         companions: the other members of the device's composite, which the same containers get.
     """
     given = classes.by_name(device_class).for_composite(companions).edits(card, host)
-    given = customisation.customised(given, said, first_interface=first_interface)
+    given = customisation.customise(given, said, first_interface=first_interface)
     variables = environment(name, serial, card)
     return spec.Device(
         name=f"{claim_uid}-{name}",

@@ -141,12 +141,12 @@ async def test_an_event_makes_a_device_be_looked_at_before_its_time(tmp_path, un
         world.watch()
         await world.verdict(healthy)
         world.tree.surprise_remove(1)
-        world.monitor.changed({"0000:7f:00.0"})
+        world.monitor.request_reading({"0000:7f:00.0"})
         assert not world.monitor._queue._timers[KEY].when() < asyncio.get_running_loop().time() + 60
-        world.monitor.changed({"0000:01:00.0"})
+        world.monitor.request_reading({"0000:01:00.0"})
         await world.verdict(has("device-lost"))
         world.tree.attach(1, DISK)
-        world.monitor.changed({"0000:7f:00.0"})
+        world.monitor.request_reading({"0000:7f:00.0"})
         await until(world.addresses, bool)
 
 

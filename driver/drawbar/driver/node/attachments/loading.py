@@ -48,7 +48,11 @@ async def _run(
 ) -> None:
     path = await bitstream(runner.settings, asked)
     await hooks.run(runner.settings, asked, hooks.variables(attachment, card, path, runner.kernel.sysfs))
-    why = await asyncio.to_thread(not_loaded, asked, card, runner.kernel.sysfs) if path is not None else ""
+    why = (
+        await asyncio.to_thread(find_load_failure, asked, card, runner.kernel.sysfs)
+        if path is not None
+        else ""
+    )
     if why:
         raise errors.HookFailed(why)
 
@@ -82,7 +86,7 @@ def _load_now(
     runner: hooks.Runner, asked: attachments.Initialisation, card: model.Card, is_wanted: Callable[[], bool]
 ) -> None:
     host = Host.from_sysfs(runner.kernel.sysfs)
-    engine = dfl.settled(host.sysfs, card, is_wanted)
+    engine = dfl.await_engine(host.sysfs, card, is_wanted)
     if engine is None:
         raise errors.BitstreamNotLoaded(
             f"{card.address} is no DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an "
@@ -98,20 +102,20 @@ def _load_now(
         dfl.load(host, engine, memoryview(content), asked.bitstream, is_wanted=is_wanted)
     finally:
         _LOADS.release()
-    shown = fpga.unloaded(dfl.managers(host.sysfs, engine))
+    shown = fpga.find_load_failure(dfl.managers(host.sysfs, engine))
     if shown is not None:
         raise errors.BitstreamNotLoaded(
             f"the kernel took {asked.bitstream}, and {shown}: it is not loaded; look at the kernel's log"
         )
 
 
-def not_loaded(asked: attachments.Initialisation, card: model.Card, sysfs: Path) -> str:
+def find_load_failure(asked: attachments.Initialisation, card: model.Card, sysfs: Path) -> str:
     """Return the kernel's report that a hook has not loaded the bitstream, in a clause, or an empty text. It reads files.
 
     Most cards have no `fpga_manager`. Then only the hook's exit status counts.
     """
     paths = [manager.path for function in card.functions for manager in function.fpga_managers]
-    shown = fpga.unloaded(pci.read_fpga_managers(str(sysfs), paths))
+    shown = fpga.find_load_failure(pci.read_fpga_managers(str(sysfs), paths))
     if shown is None:
         return ""
     return (

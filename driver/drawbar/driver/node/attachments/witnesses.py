@@ -114,7 +114,7 @@ def keys(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
 
 
 @functools.lru_cache(4096)
-def shared(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
+def find_shared(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
     """Return kind and value of the identifiers shared with other devices of the fabric, including derived ones."""
     own = _parse(identity, [each for each in identity.identifiers if not each.shared])
     unique = {(each.kind, each.value) for each in recognition.expanded(own)}

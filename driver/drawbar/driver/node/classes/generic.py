@@ -191,8 +191,8 @@ class Generic:
         Here: the device files of all functions, the files shared by their drivers, and the network interfaces.
         """
         nodes = (
-            *(described(node) for node in self._container_nodes(card)),
-            *(described(node) for node in driverfiles.find_nvidia(card, host)),
+            *(describe_node(node) for node in self._container_nodes(card)),
+            *(describe_node(node) for node in driverfiles.find_nvidia(card, host)),
             *driverfiles.find_shared(card, host),
         )
         return spec.ContainerEdits(
@@ -254,7 +254,7 @@ def _other_classes(card: model.Card) -> tuple[Generic, ...]:
     return tuple(dict.fromkeys(offered for _, offered in _other_functions(card)))
 
 
-def described(node: model.DeviceNode) -> spec.DeviceNode:
+def describe_node(node: model.DeviceNode) -> spec.DeviceNode:
     """Return the CDI description of a device file."""
     kind = "b" if node.block else "c"
     return spec.DeviceNode(

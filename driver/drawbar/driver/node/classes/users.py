@@ -210,7 +210,7 @@ def _holders(host: Host, volumes: tuple[Volume, ...]) -> Iterator[str]:
 def _swaps(host: Host, volumes: tuple[Volume, ...]) -> Iterator[str]:
     paths = {f"/dev/{volume.name}" for volume in volumes}
     for line in files.lines(f"{host.proc}/swaps")[1:]:
-        path = files.unescaped(line.partition(" ")[0].partition("\t")[0])
+        path = files.unescape(line.partition(" ")[0].partition("\t")[0])
         if path in paths:
             yield f"used as swap, {path}"
 
@@ -238,4 +238,4 @@ def _mount(line: str) -> tuple[str, str, str]:
     fields, rest = before.split(" "), after.split(" ")
     if len(fields) < _FIELDS_BEFORE_OPTIONS:
         return "", "", ""
-    return fields[2], files.unescaped(fields[4]), files.unescaped(rest[1]) if len(rest) > 1 else ""
+    return fields[2], files.unescape(fields[4]), files.unescape(rest[1]) if len(rest) > 1 else ""

@@ -261,7 +261,7 @@ class Devices:
             self._everything = True
             self.losses += 1
         else:
-            concerned = self._live.concerned(event.devpath)
+            concerned = self._live.find_concerned(event.devpath)
             if not concerned:
                 return
             if event.action == "add" and event.subsystem == "pci":

@@ -193,7 +193,7 @@ def attachment(
     return msgspec.structs.replace(value, status=status)
 
 
-def begun(demand: Demand) -> Mark:
+def build_mark(demand: Demand) -> Mark:
     """Return the mark of a device before it is made ready."""
     claim = demand.claim
     return Mark(
@@ -215,7 +215,7 @@ def is_failed(value: attachments.DeviceAttachment) -> bool:
     return visible is not None and visible.status == "False" and not value.is_made_ready
 
 
-def marked(mark: Mark, card: model.Card) -> attachments.DeviceAttachment:
+def build_attachment(mark: Mark, card: model.Card) -> attachments.DeviceAttachment:
     """Return the device of a mark as an attachment, for the hooks to treat it."""
     demand = Demand(
         pool=mark.pool,

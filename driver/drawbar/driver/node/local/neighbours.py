@@ -103,7 +103,7 @@ class Neighbours:
         """Return an event that is set once the other drivers' slices are here."""
         return self._slices.synced
 
-    def offered(self) -> tuple[otherslices.OtherDevice, ...]:
+    def find_offered(self) -> tuple[otherslices.OtherDevice, ...]:
         """Return the devices of other drivers on this node."""
         if self._offered is None:
             self._offered = tuple(otherslices.devices(self._slices))
@@ -175,14 +175,16 @@ class Neighbours:
         await self._report(left, {name: sign for name, sign in signs.items() if name in held})
         return {name: sign.reason for name, sign in left.items()}
 
-    def _seen(self) -> coexistence.Seen:
+    def _seen(self) -> coexistence.Components:
         incomplete = ""
         if self._overflows.is_set():
             incomplete = f"more than {SLICES_MAX} ResourceSlices of other drivers name this node, and it may be in one that was not read"
         elif self._slices.unreadable:
             names = ", ".join(sorted(name for _, name in self._slices.unreadable)[:3])
             incomplete = f"it may be in a ResourceSlice of this node that cannot be read: {names}"
-        return coexistence.Seen(offered=self.offered(), resources=self._resources, incomplete=incomplete)
+        return coexistence.Components(
+            offered=self.find_offered(), resources=self._resources, incomplete=incomplete
+        )
 
     def _has_room(self, item: otherslices.Slice) -> bool:
         if item.spec.driver == self._driver:

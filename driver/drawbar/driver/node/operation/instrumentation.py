@@ -216,7 +216,7 @@ class AttachmentMeter:
         # The start of each attachment's release, by uid, until the attachment is gone.
         self._releasing: dict[str, float] = {}
 
-    def changed(
+    def note_change(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
         """Note a change of an attachment; `old` is None for one from before the daemon's start."""
@@ -256,7 +256,7 @@ def phases(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
     return _count(attachment.status.phase or "Pending" for attachment in listed)
 
 
-def blocked(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
+def count_blocked(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
     """Return the number of attachments that cannot be released now, by reason."""
     conditions = (
         meta.find(attachment.status.conditions, attachments.RELEASED)
@@ -347,7 +347,7 @@ class Instrumentation:
         watch(
             "blocked_releases",
             "Attachments whose device cannot be released now.",
-            lambda: blocked(listed),
+            lambda: count_blocked(listed),
             label="reason",
         )
 

@@ -22,7 +22,7 @@ from drawbar.driver.node.preparation import records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class AllocatedDevice:
     """A device that the scheduler gave to a claim.
 
     Attributes:
@@ -59,7 +59,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class PresentDevice:
     """A device that is present on this node.
 
     Attributes:
@@ -232,7 +232,7 @@ class Nothing:
         del content
 
 
-Given = Found | Nothing
+Given = PresentDevice | Nothing
 
 
 def _mounts(record: records.PreparedDevice) -> tuple[spec.Mount, ...]:
@@ -251,7 +251,7 @@ def interface_prefix(said: records.Json) -> str | None:
     return parameters.from_record(said).network.interface_prefix
 
 
-def numbered(given: Sequence[Given]) -> list[Given]:
+def number_interfaces(given: Sequence[Given]) -> list[Given]:
     """Number the network interfaces of a claim's devices, if its parameters name them.
 
     All interfaces of a claim get different names, so they can meet in one container.
@@ -272,7 +272,7 @@ def numbered(given: Sequence[Given]) -> list[Given]:
 
 
 def are_all_here(given: Sequence[Given]) -> bool:
-    """Return whether `numbered` repeats the numbers of the preparation; interfaces in a container cannot be counted."""
+    """Return whether `number_interfaces` repeats the numbers of the preparation; interfaces in a container cannot be counted."""
     return all(len(counts) < 2 or all(counts.values()) for counts in _count_interfaces(given).values())
 
 

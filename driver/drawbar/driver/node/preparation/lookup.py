@@ -101,7 +101,7 @@ class Finder:
         self._standing = standing
         self._occupied = occupied
 
-    def wanted_by_attachments(self, uid: str) -> tuple[claimdevices.Wanted, ...] | None:
+    def find_by_attachments(self, uid: str) -> tuple[claimdevices.AllocatedDevice, ...] | None:
         """Return the devices of a claim, or None if the attachments do not show all of them."""
         mine = self.attached_for(uid)
         if not mine or mine[0].spec.allocation_timestamp is None:
@@ -119,10 +119,12 @@ class Finder:
             ):
                 return None
             spec_ = attachment.spec
-            wanted.append(claimdevices.Wanted(pool=spec_.pool, device=spec_.device, requests=claim.requests))
+            wanted.append(
+                claimdevices.AllocatedDevice(pool=spec_.pool, device=spec_.device, requests=claim.requests)
+            )
         return tuple(wanted)
 
-    def wanted(self, claim: claims.ResourceClaim) -> tuple[claimdevices.Wanted, ...]:
+    def find_devices(self, claim: claims.ResourceClaim) -> tuple[claimdevices.AllocatedDevice, ...]:
         """Return the devices of this driver in a claim's allocation.
 
         Raises:
@@ -140,7 +142,7 @@ class Finder:
                 # A request of a prioritised list is named request/subrequest, and the kubelet knows only the request.
                 requests.setdefault(key, set()).add(result.request.split("/", 1)[0])
         return tuple(
-            claimdevices.Wanted(
+            claimdevices.AllocatedDevice(
                 pool=pool,
                 device=device,
                 requests=tuple(sorted(names)),
@@ -166,12 +168,14 @@ class Finder:
                 return tuple((device, given) for device in spec_.composite.devices)
         return ((given, ""),)
 
-    def label(self, wanted: claimdevices.Wanted) -> str:
+    def label(self, wanted: claimdevices.AllocatedDevice) -> str:
         """Return the part of the device's CDI name after the claim's UID."""
         is_null = nulls.is_here(wanted.pool, wanted.device, self.node_name)
         return nulls.label(wanted.requests) if is_null else wanted.device
 
-    def find(self, wanted: claimdevices.Wanted, uid: str, *, prepared: bool = False) -> claimdevices.Given:
+    def find(
+        self, wanted: claimdevices.AllocatedDevice, uid: str, *, prepared: bool = False
+    ) -> claimdevices.Given:
         """Return the device, ready for the claim with that UID.
 
         Args:
@@ -189,13 +193,13 @@ class Finder:
             return self._find_local(self._local, wanted, uid, prepared=prepared)
         return self._find_attached(wanted, uid, prepared=prepared)
 
-    def again(self, held: records.PreparedDevice, uid: str) -> spec.Device:
+    def find_prepared(self, held: records.PreparedDevice, uid: str) -> spec.Device:
         """Return the CDI device of a device that was prepared in this boot.
 
         Raises:
             errors.PrepareError: the device is absent, or another one is in its place.
         """
-        wanted = claimdevices.Wanted(
+        wanted = claimdevices.AllocatedDevice(
             pool=held.pool,
             device=held.device,
             requests=held.requests,
@@ -224,7 +228,9 @@ class Finder:
             and attachment.spec.driver == self.driver
         ]
 
-    def _find_attached(self, wanted: claimdevices.Wanted, uid: str, *, prepared: bool) -> claimdevices.Found:
+    def _find_attached(
+        self, wanted: claimdevices.AllocatedDevice, uid: str, *, prepared: bool
+    ) -> claimdevices.PresentDevice:
         use = readiness.Use(
             claim_uid=uid,
             allocation_timestamp=wanted.allocation_timestamp,
@@ -276,8 +282,8 @@ class Finder:
         return tuple(card for card in cards if card is not None)
 
     def _find_local(
-        self, local: LocalDevices, wanted: claimdevices.Wanted, uid: str, *, prepared: bool
-    ) -> claimdevices.Found:
+        self, local: LocalDevices, wanted: claimdevices.AllocatedDevice, uid: str, *, prepared: bool
+    ) -> claimdevices.PresentDevice:
         lender = local.lender(wanted.pool, wanted.device)
         if lender is not None:
             # The lender's attachment does not name the claim of the virtual function.
@@ -314,7 +320,7 @@ class Finder:
         return dataclasses.replace(given, occupied=self._occupied) if has_interfaces else given
 
     def _check_local(
-        self, wanted: claimdevices.Wanted, uid: str, card: model.Card, *, prepared: bool
+        self, wanted: claimdevices.AllocatedDevice, uid: str, card: model.Card, *, prepared: bool
     ) -> None:
         """Check that the device was made ready for its claim, if the claim's parameters demand it."""
         said = parameters.from_record(wanted.said) if wanted.said else parameters.NOTHING
@@ -327,8 +333,14 @@ class Finder:
         self._check(standing, card, use, f"{wanted.name} of this node")
 
     def _find_ready(
-        self, wanted: claimdevices.Wanted, uid: str, card: model.Card, *, serial: str, device_class: str
-    ) -> claimdevices.Found:
+        self,
+        wanted: claimdevices.AllocatedDevice,
+        uid: str,
+        card: model.Card,
+        *,
+        serial: str,
+        device_class: str,
+    ) -> claimdevices.PresentDevice:
         # A GPU's driver may be minutes late after a reboot, and a running container gets no further files.
         missing = classes.by_name(device_class).missing_requirements(card)
         if missing is not None:
@@ -336,11 +348,13 @@ class Finder:
                 f"{wanted.name} is not ready on this node: {missing}", reason=reasons.DEVICE_NOT_READY
             )
         record = self._record(wanted, uid, serial=serial)
-        return claimdevices.Found(
+        return claimdevices.PresentDevice(
             record=record, card=card, device_class=device_class, claim_uid=uid, host=self._host
         )
 
-    def _record(self, wanted: claimdevices.Wanted, uid: str, *, serial: str) -> records.PreparedDevice:
+    def _record(
+        self, wanted: claimdevices.AllocatedDevice, uid: str, *, serial: str
+    ) -> records.PreparedDevice:
         return records.PreparedDevice(
             pool=wanted.pool,
             device=wanted.device,
@@ -354,7 +368,7 @@ class Finder:
             composite=wanted.composite,
         )
 
-    def _attachment(self, wanted: claimdevices.Wanted, uid: str) -> attachments.DeviceAttachment:
+    def _attachment(self, wanted: claimdevices.AllocatedDevice, uid: str) -> attachments.DeviceAttachment:
         """Return the attachment of the device, preferably the one for the claim.
 
         Raises:
@@ -394,7 +408,7 @@ class Lookup:
         self._finder = finder
         self._seen = seen
 
-    async def wanted(self, claim: servicers.ClaimName) -> tuple[claimdevices.Wanted, ...]:
+    async def find_devices(self, claim: servicers.ClaimName) -> tuple[claimdevices.AllocatedDevice, ...]:
         """Return the devices of the claim.
 
         Raises:
@@ -404,8 +418,8 @@ class Lookup:
         if claim.handle is not None:
             return await self._find_by_handle(claim, claim.handle)
         # A classic controller attaches devices before it has decided about all requests.
-        wanted = self._finder.wanted_by_attachments(claim.uid) if self._claims.modern else None
-        return self._finder.wanted(await self.read(claim)) if wanted is None else wanted
+        wanted = self._finder.find_by_attachments(claim.uid) if self._claims.modern else None
+        return self._finder.find_devices(await self.read(claim)) if wanted is None else wanted
 
     def _check_name(self, claim: servicers.ClaimName) -> None:
         """Refuse a call with the UID of one claim and the name of another, whose record would look abandoned."""
@@ -418,13 +432,15 @@ class Lookup:
                     reason=reasons.CLAIM_GONE,
                 )
 
-    async def _find_by_handle(self, claim: servicers.ClaimName, data: str) -> tuple[claimdevices.Wanted, ...]:
+    async def _find_by_handle(
+        self, claim: servicers.ClaimName, data: str
+    ) -> tuple[claimdevices.AllocatedDevice, ...]:
         where, node = f"claim {claim.namespace}/{claim.name}", self._finder.node_name
         handle = claim_versions.for_node(claim_versions.decode(data, where), where, node)
         if not self._finder.attached_for(claim.uid):
             await self.read(claim)
         allocated = claim_versions.from_handle(meta.ObjectMeta(), handle, self._finder.driver, node)
-        return self._finder.wanted(allocated)
+        return self._finder.find_devices(allocated)
 
     async def read(self, claim: servicers.ClaimName) -> claims.ResourceClaim:
         """Return the claim.

@@ -158,7 +158,7 @@ class Sweeper:
         )
 
     def _first_interfaces(
-        self, wanted: Collection[claimdevices.Wanted], uid: str
+        self, wanted: Collection[claimdevices.AllocatedDevice], uid: str
     ) -> Mapping[tuple[str, str], int]:
         """Return the number of the first network interface by device, if several devices have numbered interfaces."""
         named = [device for device in wanted if claimdevices.interface_prefix(device.said) is not None]
@@ -169,14 +169,14 @@ class Sweeper:
             raise errors.PrepareError(
                 "its network interfaces are not on the host, so their numbers are unknown"
             )
-        numbered = claimdevices.numbered(given)
+        numbered = claimdevices.number_interfaces(given)
         return {
             (device.record.pool, device.record.device): device.record.first_interface for device in numbered
         }
 
-    def _wanted(self, claim: claims.ResourceClaim) -> tuple[claimdevices.Wanted, ...]:
+    def _wanted(self, claim: claims.ResourceClaim) -> tuple[claimdevices.AllocatedDevice, ...]:
         try:
-            return self._finder.wanted(claim)
+            return self._finder.find_devices(claim)
         except errors.PrepareError as error:
             # A version with fewer demands prepared it.
             log.warning(

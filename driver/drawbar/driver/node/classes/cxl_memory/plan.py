@@ -111,7 +111,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Layout:
     """One memory device with its regions.
 
     Attributes:
@@ -138,7 +138,7 @@ class Standing:
     regions: tuple[Region, ...] = ()
     empty: Region | None = None
 
-    def shared(self, region: Region) -> tuple[str, ...]:
+    def find_shared_decoders(self, region: Region) -> tuple[str, ...]:
         """Return the decoders in a region that belong to devices outside its composite."""
         own = (*self.decoders, *self.companions)
         return tuple(target for target in region.targets if target not in own)
@@ -155,7 +155,7 @@ class Shape:
     """
 
     window: Window
-    order: tuple[Standing, ...]
+    order: tuple[Layout, ...]
     granularity_bytes: int
 
     @property
@@ -289,7 +289,7 @@ Action = (
 Rest = SetMemory | UnbindDax | SetRegion | DeleteRegion
 
 
-def towards_ready(standing: Standing, driver: DaxDriver = DEVICE_DAX) -> Action | Missing | None:
+def towards_ready(standing: Layout, driver: DaxDriver = DEVICE_DAX) -> Action | Missing | None:
     """Return the next step to usable memory, or None if it is ready or the device has no volatile memory.
 
     Args:
@@ -306,7 +306,7 @@ def towards_ready(standing: Standing, driver: DaxDriver = DEVICE_DAX) -> Action 
     return next((step for step in steps if step is not None), None)
 
 
-def towards_rest(standing: Standing) -> Rest | None:
+def towards_rest(standing: Layout) -> Rest | None:
     """Return the next step to a device without regions, or None if only `obstacles` remain."""
     for region in standing.regions:
         if _obstacle(standing, region) is not None:
@@ -328,13 +328,13 @@ def take_down(region: Region) -> Rest:
     return DeleteRegion(window=region.window, region=region.name)
 
 
-def obstacles(standing: Standing) -> tuple[str, ...]:
+def obstacles(standing: Layout) -> tuple[str, ...]:
     """Return a clause for each region on the device that Drawbar must not remove."""
     texts = (_obstacle(standing, region) for region in standing.regions)
     return tuple(text for text in texts if text is not None)
 
 
-def misplaced(standing: Standing) -> str | None:
+def find_misplaced(standing: Layout) -> str | None:
     """Return which online memory may never go offline again, as a clause with the remedy, or None if there is none."""
     blocks = [
         block for region in standing.regions for block in region.blocks if block.online and not block.may_stay
@@ -349,15 +349,15 @@ def misplaced(standing: Standing) -> str | None:
     )
 
 
-def _obstacle(standing: Standing, region: Region) -> str | None:
-    if sharing := standing.shared(region):
+def _obstacle(standing: Layout, region: Region) -> str | None:
+    if sharing := standing.find_shared_decoders(region):
         return f"{region.name} is interleaved with other devices ({', '.join(sharing)}): destroy it first"
     if region.mode not in (None, VOLATILE):
         return f"{region.name} holds persistent memory: save the data, destroy its namespaces and then the region"
     return None
 
 
-def _build(standing: Standing) -> Action | Missing:
+def _build(standing: Layout) -> Action | Missing:
     allotment = allot(standing)
     if isinstance(allotment, Missing):
         return allotment
@@ -376,7 +376,7 @@ def _build(standing: Standing) -> Action | Missing:
     return fill(standing.empty, shape)
 
 
-def allot(standing: Standing) -> SetDecoder | Missing | None:
+def allot(standing: Layout) -> SetDecoder | Missing | None:
     """Return the next step to give the decoder all of the device's volatile memory, or None if it has it."""
     decoder = standing.decoder
     if decoder is None:
@@ -412,10 +412,10 @@ def fill(region: Region, shape: Shape) -> Action | Missing:
     return SetRegion(region=region.name, attribute="commit", value=1)
 
 
-def _bring_up(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
+def _bring_up(standing: Layout, region: Region, driver: DaxDriver) -> Action | Missing | None:
     if region.mode not in (None, VOLATILE):
         return None
-    if not region.committed and standing.shared(region):
+    if not region.committed and standing.find_shared_decoders(region):
         return Missing(
             why=f"{region.name} is interleaved with other devices and not committed; whoever made it has to"
         )
@@ -429,8 +429,8 @@ def _bring_up(standing: Standing, region: Region, driver: DaxDriver) -> Action |
     return _use_committed(standing, region, driver)
 
 
-def _use_committed(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
-    if standing.shared(region) and region.dax:
+def _use_committed(standing: Layout, region: Region, driver: DaxDriver) -> Action | Missing | None:
+    if standing.find_shared_decoders(region) and region.dax:
         # An operator interleaved it with other devices and chose its drivers.
         return _online(region) if all(dax.driver == KMEM for dax in region.dax) else None
     return drive(region, driver)
