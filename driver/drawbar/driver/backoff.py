@@ -37,7 +37,7 @@ class Backoff(backoff.Backoff):
         if lived_seconds >= HEALTHY_SECONDS:
             self.reset()
             return self._spread(asked_seconds)
-        return self.failed(asked_seconds)
+        return self.count_failure(asked_seconds)
 
 
 def repeating(

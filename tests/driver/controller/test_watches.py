@@ -97,6 +97,6 @@ async def test_discovery_finds_the_classic_versions_of_a_release(tmp_path, profi
     async with apiserver.serving(profile=profile) as server:
         server.kubeconfig(tmp_path / "admin", "admin")
         async with client.connecting(config.from_kubeconfig(tmp_path / "admin")) as api:
-            resources = await discovery.settled(api, discovery.RESOURCE_GROUP)
+            resources = await discovery.await_resources(api, discovery.RESOURCE_GROUP)
             assert watches.find_served_versions(resources).versions == versions
             assert await discovery.resources(api, "no.such.group") == {}

@@ -76,7 +76,9 @@ class ClusterObserver:
                 name,
                 functools.partial(self._begin_fabric, name, term),
                 extra=lambda: {"fabric": name},  # noqa: B023
-                report=functools.partial(self._cluster.recorder.unexpected, kinds.FABRIC, fabric.metadata),
+                report=functools.partial(
+                    self._cluster.recorder.record_unexpected, kinds.FABRIC, fabric.metadata
+                ),
             )
         self._changes.tell(
             change_kinds.TermChange(

@@ -197,7 +197,7 @@ class Controller:
         if not options.leader_election:
             await contained.keep("leading", self._lead)
         candidate = elector.Elector(
-            self._cluster.api.hurried(),
+            self._cluster.api.skip_pacing(),
             namespace=options.lease_namespace,
             name=options.lease,
             identity=options.candidate,

@@ -79,9 +79,9 @@ class FabricReconciler:
             namespace, _, claim_name = name.partition("/")
             claim = cluster.claims.get(claim_name, namespace)
             if claim is not None:
-                cluster.recorder.unexpected(kinds.CLAIM, claim.metadata, failure)
+                cluster.recorder.record_unexpected(kinds.CLAIM, claim.metadata, failure)
         elif (fabric := cluster.fabrics.get(name)) is not None:
-            cluster.recorder.unexpected(kinds.FABRIC, fabric.metadata, failure)
+            cluster.recorder.record_unexpected(kinds.FABRIC, fabric.metadata, failure)
 
     def _attempt(self, work: str, fabric: str) -> containment.Attempt:
         """Return the context of a Fabric's part in a job that all Fabrics share."""

@@ -64,7 +64,7 @@ async def discover_versions(
     api: client.Client, tasks: asyncio.TaskGroup, contained: containment.Containment
 ) -> Served:
     """Return the served versions; if an upgrade can change them, it ends the task group, see `until_upgraded`."""
-    current = find_served_versions(await discovery.settled(api, discovery.RESOURCE_GROUP))
+    current = find_served_versions(await discovery.await_resources(api, discovery.RESOURCE_GROUP))
     if current.versions:
         contained.start(tasks, "served-versions", functools.partial(until_upgraded, api, current))
     return current

@@ -130,10 +130,10 @@ class WorkQueue(Generic[K]):
                 if attempt.failure:
                     self.retry(key)
             finally:
-                self.done(key)
+                self.mark_done(key)
 
     async def take(self) -> K:
-        """Wait for the next key and return it; call `done` with it afterwards in any case."""
+        """Wait for the next key and return it; call `mark_done` with it afterwards in any case."""
         while not self._ready:
             self._wake.clear()
             await self._wake.wait()
@@ -142,7 +142,7 @@ class WorkQueue(Generic[K]):
         self._busy.add(key)
         return key
 
-    def done(self, key: K) -> None:
+    def mark_done(self, key: K) -> None:
         """Note that the key is no longer being handled."""
         self._busy.discard(key)
         if key in self._again:

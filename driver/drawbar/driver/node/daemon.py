@@ -271,7 +271,7 @@ class _Node:
         """Emit an Event on an attachment and its claim."""
         attachment = self._own.get(name)
         if attachment is not None:
-            self._recorder.unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
+            self._recorder.record_unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
             self._recorder.warning(attachment.spec.claim, reason=reasons.UNEXPECTED_ERROR, message=failure)
 
     async def _follow_neighbours(self) -> None:

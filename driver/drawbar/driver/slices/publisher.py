@@ -42,7 +42,7 @@ class Store:
     def __init__(self, api: client.Client) -> None:
         self._api = api
 
-    async def kept(self, driver: str) -> encoding.Kept:
+    async def find_kept_fields(self, driver: str) -> encoding.Kept:
         """Return what is kept of a slice."""
         return await probe(self._api, driver)
 
@@ -70,7 +70,7 @@ class Memory(Store):
     def __init__(self) -> None:
         self._versions = itertools.count(1)
 
-    async def kept(self, driver: str) -> encoding.Kept:
+    async def find_kept_fields(self, driver: str) -> encoding.Kept:
         """Return that everything is kept."""
         del driver
         return encoding.Kept(
@@ -164,7 +164,7 @@ async def probe_node(
         binding_failure_conditions=bindings.failure_conditions(driver) if held_back else (),
     )
     spec = _spec(driver, pool=f"{node_name}/probe", node_name=node_name, devices=(device,))
-    return encoding.lost(spec, await _dry_run(api, spec))
+    return encoding.find_lost_fields(spec, await _dry_run(api, spec))
 
 
 _SHARED = slices.Device(

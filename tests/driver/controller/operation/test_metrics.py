@@ -34,7 +34,7 @@ class Counted:
         ).rstrip(",")
         line = f"{metrics.PREFIX}{name}{{{wanted}}} "
         samples = [
-            sample for sample in self.metrics.rendered().decode().splitlines() if sample.startswith(line)
+            sample for sample in self.metrics.render().decode().splitlines() if sample.startswith(line)
         ]
         return float(samples[0].removeprefix(line)) if samples else None
 
@@ -281,7 +281,7 @@ async def test_a_call_to_a_fabric_is_timed_and_counted_by_its_end(counted, error
     labels = {"fabric": "fab", "call": "capabilities"}
     assert counted.value("fabric_call_duration_seconds_sum", **labels) == 1.0
     counted.metrics.forget_fabric("fab")
-    assert "fab" not in counted.metrics.rendered().decode().replace("fabric", "")
+    assert "fab" not in counted.metrics.render().decode().replace("fabric", "")
 
 
 def published(*devices):

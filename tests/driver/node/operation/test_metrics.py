@@ -40,7 +40,7 @@ def sample(measured, name, **labels):
         f'{key}="{value}",' for key, value in sorted({"driver": DRIVER, **labels}.items())
     ).rstrip(",")
     line = f"{instrumentation.PREFIX}{name}{{{wanted}}} "
-    rows = [row for row in measured.rendered().decode().splitlines() if row.startswith(line)]
+    rows = [row for row in measured.render().decode().splitlines() if row.startswith(line)]
     return float(rows[0].removeprefix(line)) if rows else None
 
 
@@ -248,7 +248,7 @@ async def test_requests_are_counted_by_how_they_end(measured, tmp_path):
     async with apiserver.serving() as server:
         connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "admin"))
         async with client.connecting(connection) as api:
-            counting = api.counted(measured.request_done)
+            counting = api.count_requests(measured.request_done)
             assert counting.server == api.server
             await counting.create(
                 kinds.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}, into=dict
@@ -271,7 +271,7 @@ async def test_requests_are_counted_by_how_they_end(measured, tmp_path):
     }
     assert set(count.values()) == {1.0}
     assert sample(measured, "slice_writes_total", result="Invalid") == 1
-    assert 'verb="WATCH"' in measured.rendered().decode()
+    assert 'verb="WATCH"' in measured.render().decode()
 
 
 def test_two_daemons_in_one_process_count_for_themselves():
@@ -282,7 +282,7 @@ def test_two_daemons_in_one_process_count_for_themselves():
 
 
 def test_the_process_and_the_build_are_exposed(measured):
-    text = measured.rendered().decode()
+    text = measured.render().decode()
     assert re.search(r'process_resident_memory_bytes\{driver="drawbar.dev"\} [1-9]', text)
     assert re.search(
         r'drawbar_node_build_info\{driver="drawbar.dev",python="3\.\d+\.\d+",version="[^"]+"\} 1\.0', text
@@ -293,7 +293,7 @@ def test_the_process_and_the_build_are_exposed(measured):
 def test_every_series_names_the_driver_those_of_the_process_too(measured):
     measured.uevents.labels("add").inc()
     measured.claim_seconds.labels("prepare").observe(0.1)
-    series = [line for line in measured.rendered().decode().splitlines() if not line.startswith("#")]
+    series = [line for line in measured.render().decode().splitlines() if not line.startswith("#")]
     assert len(series) > 20
     assert [line for line in series if f'driver="{DRIVER}"' not in line] == []
 

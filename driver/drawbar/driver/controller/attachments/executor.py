@@ -52,9 +52,9 @@ def _report_unexpected(observed: cluster.Cluster, key: names.DeviceKey, failure:
     """Emit an Event on the attachment of a device, and on its claims."""
     attachment = observed.attachments.get(key.attachment)
     if attachment is not None:
-        observed.recorder.unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
+        observed.recorder.record_unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
     for claim in observed.allocated.with_device(key):
-        observed.recorder.unexpected(kinds.CLAIM, claim.metadata, failure)
+        observed.recorder.record_unexpected(kinds.CLAIM, claim.metadata, failure)
 
 
 async def reconcile(context: Context, key: names.DeviceKey) -> float | None:

@@ -152,7 +152,7 @@ class Rounds:
             decision = await self._decide(now)
             self._history = decision.history
             if not await self._executor.carry_out(decision.actions):
-                await asyncio.sleep(pauses.failed())
+                await asyncio.sleep(pauses.count_failure())
                 continue
             pauses.reset()
             try:

@@ -144,7 +144,7 @@ class ManagerConnection:
                 if isinstance(given, credentials.Unusable):
                     self.set_state(connected=False, reason=given.reason, message=given.message)
                 else:
-                    log.info("credentials read", extra={"fabric": self._name, "parts": given.given})
+                    log.info("credentials read", extra={"fabric": self._name, "parts": given.present_parts})
                     serving = tasks.create_task(self._serve(given), name=f"fabric-{self._name}-serving")
 
     async def _serve(self, given: contract.Credentials) -> None:
@@ -164,7 +164,7 @@ class ManagerConnection:
             adapter_class.validate(config)
         except errors.InvalidConfiguration as error:
             # Only a change of the object, or of the Secret, can help, and that begins another session or connection.
-            self.set_state(connected=False, reason=_reason(error), message=given.redacted(error.message))
+            self.set_state(connected=False, reason=_reason(error), message=given.redact(error.message))
             return
         except Exception as error:  # noqa: BLE001 -- foreign code; only another version of it can help
             failure = redacting_adapter.defect(error, given, fabric=self._name, name=self.spec.adapter)
@@ -179,7 +179,7 @@ class ManagerConnection:
                 if budget.is_exceeded(error):
                     await asyncio.sleep(self._exceed(LISTING, error))
                 else:
-                    await asyncio.sleep((refused if _lasts(error) else down).failed())
+                    await asyncio.sleep((refused if _lasts(error) else down).count_failure())
             else:
                 down.reset()
                 refused.reset()
@@ -292,7 +292,7 @@ class ManagerConnection:
         log.warning("fabric: %s", error.message, extra={"fabric": self._name, "reason": error.reason})
         self.exceeded += 1
         self._news.report(subject, error.message)
-        return self._limit_pauses[subject].failed()
+        return self._limit_pauses[subject].count_failure()
 
     def _check_watch(self, event: contract.WatchEvent, began: float) -> None:
         """Report limits that the manager passes during its watch; a watch that works is within its own limit again."""

@@ -147,7 +147,7 @@ class Allocator:
     def _report_unexpected(self, name: Name, failure: str) -> None:
         claim = self.cluster.claims.get(name[1], name[0])
         if claim is not None:
-            self.cluster.recorder.unexpected(kinds.CLAIM, claim.metadata, failure)
+            self.cluster.recorder.record_unexpected(kinds.CLAIM, claim.metadata, failure)
 
     async def _round(self, name: Name) -> float | None:
         """Process one claim; return the seconds until the next look, if time can change anything, or None."""

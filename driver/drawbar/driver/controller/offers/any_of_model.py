@@ -73,7 +73,7 @@ def arrange(
     """
     memory = _refresh_memory(devices, held, memory)
     occupants = _occupants(devices, held, memory)
-    carved = contract.carved(devices.values())
+    carved = contract.find_carved(devices.values())
     whole = [device for device in devices.values() if device.slice_of is None and device.id not in carved]
     alike: dict[str, list[contract.Device]] = {}
     for device in whole:

@@ -139,7 +139,7 @@ class _Room:
         self.owners = {device: name for name, members in self.members.items() for device in members}
         self.withheld = set(self.owners)
         self.alone = set(self.given) - self.owners.keys()
-        self.carved = {names.label(device_id) for device_id in contract.carved(self.listed.values())}
+        self.carved = {names.label(device_id) for device_id in contract.find_carved(self.listed.values())}
 
     def arrangement(self) -> Arrangement:
         return Arrangement(

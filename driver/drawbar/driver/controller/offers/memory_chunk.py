@@ -189,7 +189,7 @@ def find_carved(devices: Iterable[contract.Device]) -> frozenset[str]:
     marked = (
         device.id for device in listed if device.slice_of is not None and device.slice_of.mark is not None
     )
-    return frozenset(map(names.label, (*contract.carved(listed), *marked)))
+    return frozenset(map(names.label, (*contract.find_carved(listed), *marked)))
 
 
 def room_bytes(device: contract.Device, made_bytes: int) -> int:

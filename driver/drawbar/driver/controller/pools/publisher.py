@@ -232,7 +232,7 @@ class Publisher:
         now = self._clock()
         if self._kept is not None and self._probed_at is not None and now - self._probed_at < PROBE_EVERY:
             return self._kept
-        kept = await self._store.kept(self._driver)
+        kept = await self._store.find_kept_fields(self._driver)
         if kept != self._kept:
             extra = {"taints": kept.form, "dropped": ",".join(kept.dropped)}
             log.log(logging.WARNING if kept.dropped else logging.INFO, "probed", extra=extra)
@@ -317,7 +317,7 @@ class Publisher:
 
     def _compare(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> None:
         """Raise a conflict, and probe again later, if the API server dropped a field that it kept before."""
-        lost = encoding.lost(wanted.spec, stored.spec) - {*self.dropped_fields, *_ADOPTED}
+        lost = encoding.find_lost_fields(wanted.spec, stored.spec) - {*self.dropped_fields, *_ADOPTED}
         if lost:
             self._kept = None
             raise kube_errors.Conflict(

@@ -66,7 +66,7 @@ class Pace:
 
     def note_failure(self) -> float:
         """Note a failed round; return the pause in seconds."""
-        return self._failures.failed()
+        return self._failures.count_failure()
 
     def note_disturbance(self, now: float) -> None:
         """Note that another client deleted or changed a slice; changes in quick succession count once."""
@@ -74,7 +74,7 @@ class Pace:
             self._disturbances.reset()
             self._pause, self._counted_at = 0.0, now
         elif now - self._counted_at > DISTURBED_FIRST_SECONDS:
-            self._pause, self._counted_at = self._disturbances.failed(), now
+            self._pause, self._counted_at = self._disturbances.count_failure(), now
         self._disturbed_at = now
 
     def disturbed_pause(self, now: float) -> float:
@@ -326,7 +326,7 @@ class Publisher:
             wanted.metadata.annotations,
             stored.metadata.resource_version,
         )
-        return self._adopt(encoding.lost(wanted.spec, stored.spec))
+        return self._adopt(encoding.find_lost_fields(wanted.spec, stored.spec))
 
     def _is_settled(self, action: slice_plan.Write) -> bool:
         """Return whether exactly this was written before, with the present slice as its result."""

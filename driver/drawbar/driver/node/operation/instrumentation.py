@@ -325,7 +325,7 @@ class Instrumentation:
 
     def client(self, api: client.Client) -> client.Client:
         """Return the client with its requests counted."""
-        return api.counted(self.metrics.request_done)
+        return api.count_requests(self.metrics.request_done)
 
     def uevents(self, source: uevents.UeventSource) -> uevents.UeventSource:
         """Return the source with its events counted."""
@@ -429,7 +429,7 @@ class Instrumentation:
         if endpoint is None:
             yield
             return
-        answers = server.pages(self.watchdog, self.readiness, self.metrics.rendered, contained=self.contained)
+        answers = server.pages(self.watchdog, self.readiness, self.metrics.render, contained=self.contained)
         server.sweep(options.data_dir)
         async with server.serving(endpoint, answers, contained=self.contained):
             yield

@@ -315,7 +315,7 @@ class Cleaner:
             if around.holder(pool, device) == mark.uid:
                 return None
             if not await self._is_over(mark):
-                return work.looks.failed()
+                return work.looks.count_failure()
             await asyncio.to_thread(self._marks.put, [msgspec.structs.replace(mark, over=True)])
             over(mark)
         if not work.begun:
