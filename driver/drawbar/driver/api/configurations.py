@@ -30,7 +30,7 @@ class Layer:
 
     source: parameters.Source
     requests: tuple[str, ...]
-    said: parameters.DeviceParameters
+    device_parameters: parameters.DeviceParameters
 
     def concerns(self, requests: Sequence[str]) -> bool:
         """Return whether the layer applies to a device of one of these requests, `request` or `request/alternative`."""
@@ -92,8 +92,12 @@ def merge(layers: Sequence[Layer]) -> parameters.DeviceParameters:
     Raises:
         parameters.Invalid: the claim sets what only its class may set.
     """
-    by_class = _merged([layer.said for layer in layers if layer.source is parameters.Source.CLASS])
-    by_claim = _merged([layer.said for layer in layers if layer.source is parameters.Source.CLAIM])
+    by_class = _merged(
+        [layer.device_parameters for layer in layers if layer.source is parameters.Source.CLASS]
+    )
+    by_claim = _merged(
+        [layer.device_parameters for layer in layers if layer.source is parameters.Source.CLAIM]
+    )
     merged = _merged([by_class, by_claim])
     problems = (
         *(f"opaque parameters of the claim: {problem}" for problem in _violations(by_class, by_claim)),
@@ -166,7 +170,7 @@ def _layers(allocation: claims.Allocation | None, driver: str) -> tuple[list[Lay
                 f"opaque parameters of {source.owner}{of}: {problem}" for problem in invalid.problems
             ]
         else:
-            layers.append(Layer(source=source, requests=entry.requests, said=said))
+            layers.append(Layer(source=source, requests=entry.requests, device_parameters=said))
     return layers, tuple(problems)
 
 

@@ -55,7 +55,7 @@ class Demand:
         failure_reported: whether the claim's status already has the failure.
         visible_reported: whether the claim's status already has the device ready on its node.
         failed_at: the time when this process first saw the failure; None if a pod may be using the claim.
-        unfit: the reason why the claim's parameters are invalid, if they are.
+        failure: the reason why the claim's parameters are invalid, if they are.
         patience: the time from the allocation to the end of the attach; None if the DeviceClass sets none.
         share: the share, if the claim has a share of a device.
     """
@@ -70,7 +70,7 @@ class Demand:
     failure_reported: bool
     visible_reported: bool = False
     failed_at: datetime.datetime | None = None
-    unfit: attachments.Failure | None = None
+    failure: attachments.Failure | None = None
     patience: datetime.timedelta | None = None
     share: attachments.Share | None = None
 
@@ -290,7 +290,7 @@ def demand(
         failure_reported=bindings.is_true(claim, driver, where, bindings.ATTACH_FAILED),
         visible_reported=bindings.is_true(claim, driver, where, bindings.VISIBLE),
         failed_at=seen.failed,
-        unfit=unfit,
+        failure=unfit,
         patience=None if seconds is None else datetime.timedelta(seconds=seconds),
         share=share,
     )

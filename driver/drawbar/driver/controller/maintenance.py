@@ -138,11 +138,11 @@ def judge(
     )
 
 
-def document(item: maintenances.Maintenance, wanted: maintenances.MaintenanceStatus) -> dict[str, Any]:
+def document(item: maintenances.Maintenance, desired: maintenances.MaintenanceStatus) -> dict[str, Any]:
     """Return the object for a server-side apply to the status."""
     return {
         "apiVersion": maintenances.API_VERSION,
         "kind": maintenances.KIND,
         "metadata": {"name": item.metadata.name, "uid": item.metadata.uid},
-        "status": {"conditions": [msgspec.to_builtins(condition) for condition in wanted.conditions]},
+        "status": {"conditions": [msgspec.to_builtins(condition) for condition in desired.conditions]},
     }

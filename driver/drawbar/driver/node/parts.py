@@ -99,7 +99,7 @@ def neighbouring(basis: Basis) -> neighbours.Neighbours:
         basis.api,
         driver=options.driver,
         node_name=options.node_name,
-        wanted=options.local_pool,
+        selection=options.local_pool,
         host=basis.host,
         directory=options.data_dir,
         recorder=basis.recorder,
@@ -120,7 +120,7 @@ def residents(
     return pool.LocalPool(
         driver=options.driver,
         node_name=options.node_name,
-        wanted=options.local_pool,
+        selection=options.local_pool,
         surroundings=pool.Surroundings(
             inventory=lambda: basis.arrivals.inventory,
             attached=lambda: basis.attached,
@@ -205,7 +205,7 @@ def surroundings(
         clock=clocks.steady,
         time_of_day=clocks.time_of_day,
         holder=basis.holders.find,
-        judged=basis.verdicts,
+        node_verdicts=basis.verdicts,
         hooks=hooked,
         sharing=sharing,
         offers=options.local_pool.lends,

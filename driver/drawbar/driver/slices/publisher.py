@@ -46,14 +46,14 @@ class Store:
         """Return what is kept of a slice."""
         return await probe(self._api, driver)
 
-    async def create(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
+    async def create(self, desired: slices.ResourceSlice) -> slices.ResourceSlice:
         """Store a new slice; return it as it is stored."""
-        return await self._api.create(kinds.SLICE, slices.document(wanted), into=slices.ResourceSlice)
+        return await self._api.create(kinds.SLICE, slices.document(desired), into=slices.ResourceSlice)
 
-    async def replace(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
-        """Replace a slice if its version is still that of `wanted`; return the stored slice."""
+    async def replace(self, desired: slices.ResourceSlice) -> slices.ResourceSlice:
+        """Replace a slice if its version is still that of `desired`; return the stored slice."""
         return await self._api.replace(
-            kinds.SLICE, wanted.metadata.name, slices.document(wanted), into=slices.ResourceSlice
+            kinds.SLICE, desired.metadata.name, slices.document(desired), into=slices.ResourceSlice
         )
 
     async def delete(self, stored: slices.ResourceSlice) -> None:
@@ -77,22 +77,22 @@ class Memory(Store):
             dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS, shares=True
         )
 
-    async def create(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
+    async def create(self, desired: slices.ResourceSlice) -> slices.ResourceSlice:
         """Give the slice a uid of its own and a version."""
-        return self._stored(wanted, uid=f"memory-{next(self._versions)}")
+        return self._stored(desired, uid=f"memory-{next(self._versions)}")
 
-    async def replace(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
+    async def replace(self, desired: slices.ResourceSlice) -> slices.ResourceSlice:
         """Give the slice a new version."""
-        return self._stored(wanted, uid=wanted.metadata.uid)
+        return self._stored(desired, uid=desired.metadata.uid)
 
     async def delete(self, stored: slices.ResourceSlice) -> None:
         """Do nothing: the publisher's own copy is the only one."""
 
-    def _stored(self, wanted: slices.ResourceSlice, *, uid: str) -> slices.ResourceSlice:
+    def _stored(self, desired: slices.ResourceSlice, *, uid: str) -> slices.ResourceSlice:
         metadata = msgspec.structs.replace(
-            wanted.metadata, uid=uid, resource_version=str(next(self._versions))
+            desired.metadata, uid=uid, resource_version=str(next(self._versions))
         )
-        return msgspec.structs.replace(wanted, metadata=metadata)
+        return msgspec.structs.replace(desired, metadata=metadata)
 
 
 class Publisher:

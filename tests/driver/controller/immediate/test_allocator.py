@@ -528,4 +528,4 @@ async def test_a_claim_with_selectors_without_end_is_refused_and_not_kept(until)
         world.ask("c")
         messages = await until(lambda: asyncio.sleep(0, list(world.messages)), bool)
     assert "its selectors have more than" in messages[0]
-    assert world.waiting.memories["default", "c"].asked.spec == demands.ClaimSpec()
+    assert world.waiting.memories["default", "c"].demanding.spec == demands.ClaimSpec()

@@ -90,12 +90,12 @@ def test_the_node_has_nothing_to_do_for_others(given):
 
 def test_a_claim_that_asks_nothing_of_a_device_with_binding_conditions_waits_for_the_condition_alone():
     (demand,) = asked(binding_conditions=(VISIBLE,))
-    assert (demand.needs_work, demand.is_awaited, demand.unfit) == (False, True, None)
+    assert (demand.needs_work, demand.is_awaited, demand.failure) == (False, True, None)
 
 
 def test_parameters_that_cannot_be_obeyed_are_a_failure_of_the_claim():
     (demand,) = asked(config("FromClaim", initialise={"hook": "x"}), binding_conditions=(VISIBLE,))
-    assert demand.unfit.reason == "InvalidParameters"
+    assert demand.failure.reason == "InvalidParameters"
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ async def test_a_device_plugin_that_registers_later_is_noticed_and_the_node_is_r
             api,
             driver=nodes.DRIVER,
             node_name=NODE,
-            wanted=residents.Selection(quiet_seconds=QUIET_SECONDS),
+            selection=residents.Selection(quiet_seconds=QUIET_SECONDS),
             host=users.Host.from_sysfs(tmp_path / "sys"),
             directory=tmp_path,
             recorder=events.Recorder(api, controller="c", instance="i"),

@@ -87,12 +87,12 @@ class _Demands:
         members = (given,) if len(parts) == 1 else tuple(part.device for part in parts)
         devices = {name: self._find_listed(name) for name in members}
         problem = group.interleaving_problem(given, devices)
-        if demand.unfit is not None or problem is None:
+        if demand.failure is not None or problem is None:
             return demand
         unfit = attachments.Failure(
             reason=reasons.INVALID_PARAMETERS, message=f"opaque parameters: {problem}"
         )
-        return replace(demand, unfit=unfit)
+        return replace(demand, failure=unfit)
 
     def _find_listed(self, name: str) -> contract.Device | None:
         return self.session.device(name) if self.session is not None else None

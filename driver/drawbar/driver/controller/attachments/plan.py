@@ -186,8 +186,8 @@ def plan(observed: Observed, now: datetime.datetime) -> Steps:
     demand, attachment = observed.demand, observed.attachment
     # Nothing is attached for a claim with invalid parameters.
     is_served = attachment is not None and _is_for(attachment, demand)
-    if demand is not None and demand.unfit is not None and not demand.failure_reported and not is_served:
-        return _after_pause(observed, now) or (actions.ReportFailed(demand=demand, failure=demand.unfit),)
+    if demand is not None and demand.failure is not None and not demand.failure_reported and not is_served:
+        return _after_pause(observed, now) or (actions.ReportFailed(demand=demand, failure=demand.failure),)
     refusals, seconds = _refuse_rivals(demand, observed.competing_demands, now)
     return _look_within((*refusals, *_next_steps(observed, now)), seconds)
 
@@ -464,7 +464,7 @@ def _is_seen(observed: Observed, attachment: attachments.DeviceAttachment) -> bo
 
 def _not_shown(
     attachment: attachments.DeviceAttachment,
-    shown: contradictions.Contradiction,
+    contradiction: contradictions.Contradiction,
     more: str = "",
     *,
     since: str = "",
@@ -472,11 +472,11 @@ def _not_shown(
     """Return a contradiction as a failure: another client has the device, or it is free."""
     spec = attachment.spec
     begin = f"{FORGOTTEN}: since {since} it" if since else f"{FORGOTTEN}: it"
-    if shown.host_id is None:
+    if contradiction.host_id is None:
         message = f"{begin} lists {spec.device_id} as free, not at host {spec.host_id}{more}"
         return attachments.Failure(reason=reasons.CONNECTION_NOT_SHOWN, message=message)
     message = (
-        f"{begin} lists {spec.device_id} at host {shown.host_id}, not at host {spec.host_id} by this cluster, so "
+        f"{begin} lists {spec.device_id} at host {contradiction.host_id}, not at host {spec.host_id} by this cluster, so "
         f"another client of the manager moved it{more}"
     )
     return attachments.Failure(reason=reasons.DEVICE_IN_USE, message=message)
@@ -485,55 +485,57 @@ def _not_shown(
 def _contradict(
     observed: Observed,
     attachment: attachments.DeviceAttachment,
-    shown: contradictions.Contradiction,
+    contradiction: contradictions.Contradiction,
     now: datetime.datetime,
 ) -> Steps:
     """Return the steps after a contradiction: confirm it; then attach the device again, fail its claim, or report it.
 
     Nothing is done to a device that its node has seen, or that another client has.
     """
-    if not shown.is_confirmed:
-        if shown.look_seconds <= 0:
+    if not contradiction.is_confirmed:
+        if contradiction.look_seconds <= 0:
             return (actions.ReadFabric(), actions.RequeueAfter(seconds=READ_AGAIN_SECONDS))
-        return _look_within(_until_ready(observed, attachment, now), shown.look_seconds)
-    reason = reasons.CONNECTION_NOT_SHOWN if shown.host_id is None else reasons.CONNECTED_ELSEWHERE
+        return _look_within(_until_ready(observed, attachment, now), contradiction.look_seconds)
+    reason = reasons.CONNECTION_NOT_SHOWN if contradiction.host_id is None else reasons.CONNECTED_ELSEWHERE
     if _is_seen(observed, attachment):
-        record = _record_contradiction(attachment, shown)
-        message = _seen_message(attachment, shown, record)
+        record = _record_contradiction(attachment, contradiction)
+        message = _seen_message(attachment, contradiction, record)
         reported = _report_contradiction(attachment, reason, message, record=record)
         return (*reported, *_until_ready(observed, attachment, now))
     # A fabric that chooses the device may give another one.
     is_renewed = (
-        shown.host_id is None and observed.attach.renewals < RENEWALS and attachment.status.device is None
+        contradiction.host_id is None
+        and observed.attach.renewals < RENEWALS
+        and attachment.status.device is None
     )
     left = observed.seconds_left(now)
     if is_renewed and (left is None or left > 0):
         more = f"; attached anew, {observed.attach.renewals + 1} of {RENEWALS} times"
-        message = _not_shown(attachment, shown, more).message
+        message = _not_shown(attachment, contradiction, more).message
         report = actions.RecordContradiction(reason=reason, message=message, is_attached=False, renews=True)
         return (report, actions.Retry(side=outcomes.Side.ATTACH))
     times = (
         f", {observed.attach.renewals} times after it was attached anew" if observed.attach.renewals else ""
     )
     if observed.demand is not None:
-        return (actions.RecordFailure(failure=_not_shown(attachment, shown, times)),)
+        return (actions.RecordFailure(failure=_not_shown(attachment, contradiction, times)),)
     more = f"{times}; look at the fabric manager, then {_release_hint(attachment.spec)}"
-    return _report_contradiction(attachment, reason, _not_shown(attachment, shown, more).message)
+    return _report_contradiction(attachment, reason, _not_shown(attachment, contradiction, more).message)
 
 
 def _record_contradiction(
-    attachment: attachments.DeviceAttachment, shown: contradictions.Contradiction
+    attachment: attachments.DeviceAttachment, contradiction: contradictions.Contradiction
 ) -> attachments.ContradictionRecord:
     """Return the record of a contradiction; the existing one while the manager shows the same."""
-    recorded, host_id = attachment.status.contradiction, shown.host_id or ""
+    recorded, host_id = attachment.status.contradiction, contradiction.host_id or ""
     if recorded is not None and recorded.host_id == host_id:
         return recorded
-    return attachments.ContradictionRecord(since=shown.since, host_id=host_id)
+    return attachments.ContradictionRecord(since=contradiction.since, host_id=host_id)
 
 
 def _seen_message(
     attachment: attachments.DeviceAttachment,
-    shown: contradictions.Contradiction,
+    contradiction: contradictions.Contradiction,
     record: attachments.ContradictionRecord,
 ) -> str:
     """Return the report on a device that its node has seen."""
@@ -542,7 +544,7 @@ def _seen_message(
         f"; node {spec.node_name} has seen the device, so nothing is changed under it; connect it to host {spec.host_id} again at "
         f"the fabric manager, or {_release_hint(spec)}"
     )
-    return _not_shown(attachment, shown, more, since=record.since).message
+    return _not_shown(attachment, contradiction, more, since=record.since).message
 
 
 def _release_hint(spec: attachments.AttachmentSpec) -> str:
@@ -766,7 +768,7 @@ def _retry(side: outcomes.Side, call: Call) -> Steps:
 
 
 def _refuse_rivals(
-    demand: claim_index.Demand | None, rivals: Iterable[claim_index.Demand], now: datetime.datetime
+    demand: claim_index.Demand | None, competing: Iterable[claim_index.Demand], now: datetime.datetime
 ) -> tuple[Steps, float | None]:
     """Return the failures of other claims for a device that was given to several by mistake; it stays with the first.
 
@@ -776,7 +778,7 @@ def _refuse_rivals(
     if demand is None:
         return (), None
     message = f"the device was given to claim {demand.claim.namespace}/{demand.claim.name} already"
-    left = [(rival, OVERLAP_SECONDS - _seconds(now - rival.seen_at)) for rival in rivals]
+    left = [(rival, OVERLAP_SECONDS - _seconds(now - rival.seen_at)) for rival in competing]
     refused = (_fail(rival, reasons.DEVICE_IN_USE, message) for rival, seconds in left if seconds <= 0)
     return tuple(itertools.chain(*refused)), min((sec for _, sec in left if sec > 0), default=None)
 

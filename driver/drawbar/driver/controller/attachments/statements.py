@@ -323,7 +323,7 @@ def build_claim_failed(
 def _claim(
     claim: claims.ResourceClaim,
     driver: str,
-    said: Mapping[names.DeviceKey, bindings.Statement],
+    statements: Mapping[names.DeviceKey, bindings.Statement],
     now: datetime.datetime,
     occupants: Occupants | None,
 ) -> dict[str, Any] | None:
@@ -334,7 +334,7 @@ def _claim(
         claim,
         driver,
         own=bindings.CONTROLLER_CONDITIONS,
-        statements={given[key]: statement for key, statement in said.items() if key in given},
+        statements={given[key]: statement for key, statement in statements.items() if key in given},
         data={
             given[key]: {
                 "deviceID": device.id,

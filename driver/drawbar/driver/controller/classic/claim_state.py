@@ -72,18 +72,18 @@ class Attempt:
         """Return the number of devices that the request already has."""
         return sum(request_of(attachment) == request.name for attachment in self.held)
 
-    def lacking(self, wanted: claim_requests.ClaimRequests) -> tuple[matching.Request, ...]:
+    def lacking(self, requests: claim_requests.ClaimRequests) -> tuple[matching.Request, ...]:
         """Return the missing devices as requests."""
         lacking = []
         left = self.missing
-        for request in sorted(wanted.requests, key=lambda request: request.optional):
+        for request in sorted(requests.requests, key=lambda request: request.optional):
             short = min(left, request.count - self.count_taken(request))
             if short > 0:
                 lacking.append(dataclasses.replace(request, count=short))
                 left -= short
         return tuple(lacking)
 
-    def handle(self, wanted: claim_requests.ClaimRequests) -> handles.Handle:
+    def handle(self, requests: claim_requests.ClaimRequests) -> handles.Handle:
         """Return the allocation at the end of the attempt."""
         return handles.Handle(
             node=self.node,
@@ -100,7 +100,7 @@ class Attempt:
             ),
             without=tuple(
                 request.name
-                for request in wanted.requests
+                for request in requests.requests
                 if request.optional and not self.count_taken(request)
             ),
         )

@@ -208,7 +208,7 @@ class Rounds:
         waiting = {
             claim.uid: claim
             for claim in observed.claims.values()
-            if not deferred.keys().isdisjoint(_selectors(observed.wanted[claim.uid]))
+            if not deferred.keys().isdisjoint(_selectors(observed.requests[claim.uid]))
         }
         complaints = tuple(
             actions.Complain(
@@ -242,7 +242,7 @@ class Rounds:
         return observation.Round(
             driver=context.cluster.driver,
             claims=claims,
-            wanted=self._watch.find_requests(claims),
+            requests=self._watch.find_requests(claims),
             contexts=dict(self._watch.contexts),
             pods=dict(self._watch.pods),
             nodes={node.metadata.name: node for node in context.cluster.nodes},
@@ -280,10 +280,10 @@ def _payers(observed: observation.Round, expressions: Set[str]) -> dict[str, set
     """Return, by expression, the namespaces of the claims that use it."""
     payers: dict[str, set[str]] = {}
     for claim in observed.claims.values() if expressions else ():
-        for expression in expressions & _selectors(observed.wanted[claim.uid]):
+        for expression in expressions & _selectors(observed.requests[claim.uid]):
             payers.setdefault(expression, set()).add(claim.name.namespace)
     return payers
 
 
-def _selectors(wanted: claim_requests.ClaimRequests) -> frozenset[str]:
-    return frozenset(expression for request in wanted.requests for expression in request.selectors)
+def _selectors(requests: claim_requests.ClaimRequests) -> frozenset[str]:
+    return frozenset(expression for request in requests.requests for expression in request.selectors)

@@ -179,9 +179,9 @@ class Elector:
             )
         return await self._replace(wanted)
 
-    async def _replace(self, wanted: core.Lease) -> core.Lease:
+    async def _replace(self, desired: core.Lease) -> core.Lease:
         return await self._api.replace(
-            kinds.LEASE, self._name, _document(wanted), namespace=self._namespace, into=core.Lease
+            kinds.LEASE, self._name, _document(desired), namespace=self._namespace, into=core.Lease
         )
 
     async def _release(self, held: core.Lease) -> None:

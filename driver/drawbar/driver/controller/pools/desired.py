@@ -451,9 +451,11 @@ def find_claim_pools(attached: Iterable[attachments.DeviceAttachment]) -> dict[s
     }
 
 
-def find_reserved(wanted: fabrics.Reservation, listed: Iterable[contract.Device]) -> frozenset[str]:
+def find_reserved(reservation: fabrics.Reservation, listed: Iterable[contract.Device]) -> frozenset[str]:
     """Return the names of the devices that are reserved for immediate allocation."""
-    return frozenset(names.label(device.id) for device in listed if wanted.holds(device.id, device.model))
+    return frozenset(
+        names.label(device.id) for device in listed if reservation.holds(device.id, device.model)
+    )
 
 
 def observe(

@@ -315,9 +315,9 @@ class Publisher:
         found = encoding.taints_of(self.in_fabric(fabric), device)
         return found is None or any(taint.key in keys for taint in found)
 
-    def _compare(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> None:
+    def _compare(self, desired: slices.ResourceSlice, stored: slices.ResourceSlice) -> None:
         """Raise a conflict, and probe again later, if the API server dropped a field that it kept before."""
-        lost = encoding.find_lost_fields(wanted.spec, stored.spec) - {*self.dropped_fields, *_ADOPTED}
+        lost = encoding.find_lost_fields(desired.spec, stored.spec) - {*self.dropped_fields, *_ADOPTED}
         if lost:
             self._kept = None
             raise kube_errors.Conflict(

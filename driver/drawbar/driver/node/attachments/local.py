@@ -160,7 +160,7 @@ class LocalDevices:
         self._context = dataclasses.replace(
             around.context,
             reporter=reporter,
-            judged=None,
+            node_verdicts=None,
             sharing=context.unshared,
             companion=lambda _: None,
             local=around.card,
@@ -316,10 +316,10 @@ class LocalDevices:
             return work.value
         mark = await asyncio.to_thread(around.marks.get, demand.device)
         value = self._around.attachment(demand, mark)
-        if demand.unfit is not None:
+        if demand.failure is not None:
             work.value = value
             await self._context.reporter.report_failure(
-                value, demand.unfit.reason, demand.unfit.message, self._context.time_of_day()
+                value, demand.failure.reason, demand.failure.message, self._context.time_of_day()
             )
             return work.value
         if demand.needs_work and mark is None:

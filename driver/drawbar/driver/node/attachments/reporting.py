@@ -128,15 +128,15 @@ class Reporter:
         log.info("device is visible", extra={"attachment": attachment.metadata.name, "address": card.address})
 
     def report_hook(
-        self, attachment: attachments.DeviceAttachment, asked: attachments.Initialisation
+        self, attachment: attachments.DeviceAttachment, request: attachments.Initialisation
     ) -> None:
         """Report in Events that the device's hook runs, or that its bitstream is being loaded."""
-        device, within = attachment.spec.device, f"within {asked.timeout_seconds} s"
-        if asked.hook:
-            what = f" with bitstream {asked.bitstream}" if asked.bitstream else ""
-            message = f"hook {asked.hook}{what} makes {device} ready, {within}"
+        device, within = attachment.spec.device, f"within {request.timeout_seconds} s"
+        if request.hook:
+            what = f" with bitstream {request.bitstream}" if request.bitstream else ""
+            message = f"hook {request.hook}{what} makes {device} ready, {within}"
         else:
-            message = f"bitstream {asked.bitstream} is loaded into {device}, {within}"
+            message = f"bitstream {request.bitstream} is loaded into {device}, {within}"
         self.recorder.normal(attachment.spec.claim, reason=reasons.INITIALISING, message=message)
         if not attachment.spec.is_local:
             self.recorder.attachment_normal(attachment, reason=reasons.INITIALISING, message=message)

@@ -105,7 +105,10 @@ class Generic:
         return None
 
     async def initialise(
-        self, kernel: kernel.Kernel, card: model.Card, said: parameters.DeviceParameters = parameters.NOTHING
+        self,
+        kernel: kernel.Kernel,
+        card: model.Card,
+        device_parameters: parameters.DeviceParameters = parameters.NOTHING,
     ) -> str | None:
         """Bring the device as close to ready as the kernel allows now; return the next missing requirement, or None if ready.
 
@@ -115,12 +118,12 @@ class Generic:
         Args:
             kernel: the host's kernel.
             card: the device.
-            said: the parameters in force before a container starts; an attachment names them with its claim.
+            device_parameters: the parameters in force before a container starts; an attachment names them with its claim.
 
         Raises:
             errors.KernelRefused: the kernel refused; the message has the remedy.
         """
-        del said
+        del device_parameters
         missing = self.missing_requirements(card)
         if missing is not None:
             for function in card.functions:

@@ -75,7 +75,7 @@ class Demand:
     Attributes:
         claim: the claim, with the parameters in force before a container starts.
         allocation_timestamp: the time of its allocation; empty if the allocation has none.
-        unfit: why the claim's parameters cannot be applied.
+        failure: why the claim's parameters cannot be applied.
         needs_work: its parameters require work before a container starts.
         is_awaited: the scheduler waits for the device's conditions.
         loads_own: the claim, not its class, names the bitstream.
@@ -87,7 +87,7 @@ class Demand:
     driver: str
     claim: attachments.ClaimReference
     allocation_timestamp: str = ""
-    unfit: attachments.Failure | None = None
+    failure: attachments.Failure | None = None
     needs_work: bool = False
     is_awaited: bool = False
     loads_own: bool = False
@@ -103,13 +103,13 @@ class Demand:
         return self.claim.uid, self.allocation_timestamp
 
 
-def asks(said: parameters.DeviceParameters) -> bool:
+def asks(device_parameters: parameters.DeviceParameters) -> bool:
     """Return whether the parameters require any work before a container starts."""
     return bool(
-        said.initialise.hook is not None
-        or said.fpga.bitstream is not None
-        or said.virtual_functions.groups
-        or said.minimum_versions != parameters.Versions()
+        device_parameters.initialise.hook is not None
+        or device_parameters.fpga.bitstream is not None
+        or device_parameters.virtual_functions.groups
+        or device_parameters.minimum_versions != parameters.Versions()
     )
 
 
@@ -138,7 +138,7 @@ def of_claim(claim: claims.ResourceClaim | None, driver: str, node_name: str) ->
             driver=driver,
             claim=references.of_device(claim, driver, key, said.get(key, parameters.NOTHING)),
             allocation_timestamp=allocation.allocation_timestamp or "",
-            unfit=unfit,
+            failure=unfit,
             needs_work=asks(said.get(key, parameters.NOTHING)),
             is_awaited=visible in result.binding_conditions,
             loads_own=loads_own,

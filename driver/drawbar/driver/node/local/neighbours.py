@@ -48,7 +48,7 @@ class Neighbours:
         *,
         driver: str,
         node_name: str,
-        wanted: residents.Selection,
+        selection: residents.Selection,
         host: users.Host,
         directory: Path,
         recorder: events.Recorder,
@@ -60,8 +60,8 @@ class Neighbours:
         self._api = api
         self._driver = driver
         self._node_name = node_name
-        self._wanted = wanted
-        rows = map(deviceplugins.parse, wanted.plugin_resources)
+        self._wanted = selection
+        rows = map(deviceplugins.parse, selection.plugin_resources)
         self._rows = tuple(row for row in rows if isinstance(row, deviceplugins.Row))
         self._host = host
         self._file = directory / FILE
@@ -78,7 +78,7 @@ class Neighbours:
             contained=contained,
         )
         # Two drivers that leave devices to each other must not keep taking them back at the same moment.
-        self._quiet_seconds = wanted.quiet_seconds * (jitter or random.Random()).uniform(1.0, QUIET_JITTER)  # noqa: S311
+        self._quiet_seconds = selection.quiet_seconds * (jitter or random.Random()).uniform(1.0, QUIET_JITTER)  # noqa: S311
         self._slices.report_unreadable(lambda _old, _new: changed())
         self._names: set[str] = set()
         self._overflows = asyncio.Event()

@@ -240,7 +240,7 @@ class LocalPool:
         *,
         driver: str,
         node_name: str,
-        wanted: residents.Selection,
+        selection: residents.Selection,
         surroundings: Surroundings,
         health: Health | None = None,
         evaluator: evaluation.Evaluator | None = None,
@@ -252,7 +252,7 @@ class LocalPool:
         # By name, the judged device, and why the selector rejects it, or None if it does not.
         self._judged: dict[str, tuple[slices.Device | None, str | None]] = {}
         self._node_name = node_name
-        self._wanted = wanted
+        self._wanted = selection
         self._around = surroundings
         self._health = health
         self._watched: Mapping[str, verdicts.Key] = {}

@@ -316,17 +316,17 @@ class Publisher:
             )
         self._refused = message
 
-    def _note_result(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> bool:
+    def _note_result(self, desired: slices.ResourceSlice, stored: slices.ResourceSlice) -> bool:
         """Note the result of a write; return whether the API server turned out to drop a field that changes the plan."""
         if self._published.get(stored.metadata.name) != stored:
             # Another client wrote later, and the watch reported that first.
             self._wake.set()
-        self._settled[wanted.spec.pool.name] = (
-            wanted.spec,
-            wanted.metadata.annotations,
+        self._settled[desired.spec.pool.name] = (
+            desired.spec,
+            desired.metadata.annotations,
             stored.metadata.resource_version,
         )
-        return self._adopt(encoding.find_lost_fields(wanted.spec, stored.spec))
+        return self._adopt(encoding.find_lost_fields(desired.spec, stored.spec))
 
     def _is_settled(self, action: slice_plan.Write) -> bool:
         """Return whether exactly this was written before, with the present slice as its result."""

@@ -370,12 +370,12 @@ class Instrumentation:
             "prepared_devices", "Devices that are handed to claims.", lambda: {"": float(prepared())}
         )
 
-    def watch_verdicts(self, judged: verdicts.Verdicts) -> None:
+    def watch_verdicts(self, node_verdicts: verdicts.Verdicts) -> None:
         """Export the number of devices by health."""
         self.metrics.watch(
             "devices",
             "Devices that are watched, by their health.",
-            lambda: dict(Counter(str(verdict.status) for verdict in judged.all().values())),
+            lambda: dict(Counter(str(verdict.status) for verdict in node_verdicts.all().values())),
             label="health",
         )
 

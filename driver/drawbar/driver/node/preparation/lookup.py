@@ -148,7 +148,7 @@ class Finder:
                 requests=tuple(sorted(names)),
                 share_id=share_id,
                 admin=admin,
-                said=parameters.document(
+                device_parameters=parameters.document(
                     said.get(bindings.Key(pool=pool, device=given, share_id=share_id), parameters.NOTHING)
                 ),
                 composite=composite,
@@ -168,18 +168,18 @@ class Finder:
                 return tuple((device, given) for device in spec_.composite.devices)
         return ((given, ""),)
 
-    def label(self, wanted: claimdevices.AllocatedDevice) -> str:
+    def label(self, allocated: claimdevices.AllocatedDevice) -> str:
         """Return the part of the device's CDI name after the claim's UID."""
-        is_null = nulls.is_here(wanted.pool, wanted.device, self.node_name)
-        return nulls.label(wanted.requests) if is_null else wanted.device
+        is_null = nulls.is_here(allocated.pool, allocated.device, self.node_name)
+        return nulls.label(allocated.requests) if is_null else allocated.device
 
     def find(
-        self, wanted: claimdevices.AllocatedDevice, uid: str, *, prepared: bool = False
+        self, allocated: claimdevices.AllocatedDevice, uid: str, *, prepared: bool = False
     ) -> claimdevices.Given:
         """Return the device, ready for the claim with that UID.
 
         Args:
-            wanted: the device.
+            allocated: the device.
             uid: the UID of the claim.
             prepared: whether the claim was prepared with the device in this boot.
 
@@ -187,11 +187,11 @@ class Finder:
             errors.DeviceLate: the device is not here or not ready yet.
             errors.PrepareError: the claim cannot have the device, and waiting does not help.
         """
-        if nulls.is_here(wanted.pool, wanted.device, self.node_name):
-            return claimdevices.Nothing(record=self._record(wanted, uid, serial=""), claim_uid=uid)
-        if self._local is not None and nodepools.is_pool(wanted.pool, self.node_name):
-            return self._find_local(self._local, wanted, uid, prepared=prepared)
-        return self._find_attached(wanted, uid, prepared=prepared)
+        if nulls.is_here(allocated.pool, allocated.device, self.node_name):
+            return claimdevices.Nothing(record=self._record(allocated, uid, serial=""), claim_uid=uid)
+        if self._local is not None and nodepools.is_pool(allocated.pool, self.node_name):
+            return self._find_local(self._local, allocated, uid, prepared=prepared)
+        return self._find_attached(allocated, uid, prepared=prepared)
 
     def find_prepared(self, held: records.PreparedDevice, uid: str) -> spec.Device:
         """Return the CDI device of a device that was prepared in this boot.
@@ -205,7 +205,7 @@ class Finder:
             requests=held.requests,
             share_id=held.share_id,
             admin=held.admin,
-            said=held.parameters,
+            device_parameters=held.parameters,
             first_interface=held.first_interface,
             composite=held.composite,
         )
@@ -229,19 +229,19 @@ class Finder:
         ]
 
     def _find_attached(
-        self, wanted: claimdevices.AllocatedDevice, uid: str, *, prepared: bool
+        self, allocated: claimdevices.AllocatedDevice, uid: str, *, prepared: bool
     ) -> claimdevices.PresentDevice:
         use = readiness.Use(
             claim_uid=uid,
-            allocation_timestamp=wanted.allocation_timestamp,
-            admin=wanted.admin,
+            allocation_timestamp=allocated.allocation_timestamp,
+            admin=allocated.admin,
             prepared=prepared,
         )
-        attachment = self._attachment(wanted, uid)
-        card = self._check(attachment, self._card(attachment), use, wanted.name)
+        attachment = self._attachment(allocated, uid)
+        card = self._check(attachment, self._card(attachment), use, allocated.name)
         identity = attachment.identity
         given = self._find_ready(
-            wanted, uid, card, serial=identity.serial, device_class=identity.device_class
+            allocated, uid, card, serial=identity.serial, device_class=identity.device_class
         )
         given_by_adapter = {
             name: value
@@ -282,9 +282,9 @@ class Finder:
         return tuple(card for card in cards if card is not None)
 
     def _find_local(
-        self, local: LocalDevices, wanted: claimdevices.AllocatedDevice, uid: str, *, prepared: bool
+        self, local: LocalDevices, allocated: claimdevices.AllocatedDevice, uid: str, *, prepared: bool
     ) -> claimdevices.PresentDevice:
-        lender = local.lender(wanted.pool, wanted.device)
+        lender = local.lender(allocated.pool, allocated.device)
         if lender is not None:
             # The lender's attachment does not name the claim of the virtual function.
             use = readiness.Use(claim_uid=uid, admin=True, prepared=prepared)
@@ -292,49 +292,56 @@ class Finder:
                 lender,
                 self._card(lender),
                 use,
-                f"{wanted.name} is a virtual function of {lender.spec.device}, which",
+                f"{allocated.name} is a virtual function of {lender.spec.device}, which",
             )
         refusal = (
             None
             if prepared
             else self._refusal(
-                wanted.pool, wanted.device, None if wanted.admin else uid, wanted.allocation_timestamp
+                allocated.pool,
+                allocated.device,
+                None if allocated.admin else uid,
+                allocated.allocation_timestamp,
             )
         )
         if refusal is not None:
             raise errors.DeviceLate(
-                f"{wanted.name} of this node is not clean: {refusal}", reason=reasons.NOT_CLEANED
+                f"{allocated.name} of this node is not clean: {refusal}", reason=reasons.NOT_CLEANED
             )
-        card = local.card(wanted.pool, wanted.device)
+        card = local.card(allocated.pool, allocated.device)
         if card is None:
             raise errors.DeviceLate(
-                f"{wanted.name} of this node is not there; look at its link and power",
+                f"{allocated.name} of this node is not there; look at its link and power",
                 reason=reasons.DEVICE_NOT_VISIBLE,
             )
-        self._check_local(wanted, uid, card, prepared=prepared)
-        device_class = local.device_class(wanted.pool, wanted.device)
+        self._check_local(allocated, uid, card, prepared=prepared)
+        device_class = local.device_class(allocated.pool, allocated.device)
         given = self._find_ready(
-            wanted, uid, card, serial=residents.serial(card) or "", device_class=device_class
+            allocated, uid, card, serial=residents.serial(card) or "", device_class=device_class
         )
         has_interfaces = bool(given.interfaces)
         return dataclasses.replace(given, occupied=self._occupied) if has_interfaces else given
 
     def _check_local(
-        self, wanted: claimdevices.AllocatedDevice, uid: str, card: model.Card, *, prepared: bool
+        self, allocated: claimdevices.AllocatedDevice, uid: str, card: model.Card, *, prepared: bool
     ) -> None:
         """Check that the device was made ready for its claim, if the claim's parameters demand it."""
-        said = parameters.from_record(wanted.said) if wanted.said else parameters.NOTHING
-        if self._standing is None or wanted.admin or wanted.is_shared or not demands.asks(said):
+        said = (
+            parameters.from_record(allocated.device_parameters)
+            if allocated.device_parameters
+            else parameters.NOTHING
+        )
+        if self._standing is None or allocated.admin or allocated.is_shared or not demands.asks(said):
             return
         use = readiness.Use(
-            claim_uid=uid, allocation_timestamp=wanted.allocation_timestamp, prepared=prepared
+            claim_uid=uid, allocation_timestamp=allocated.allocation_timestamp, prepared=prepared
         )
-        standing = self._standing(wanted.pool, wanted.device, uid, wanted.allocation_timestamp)
-        self._check(standing, card, use, f"{wanted.name} of this node")
+        standing = self._standing(allocated.pool, allocated.device, uid, allocated.allocation_timestamp)
+        self._check(standing, card, use, f"{allocated.name} of this node")
 
     def _find_ready(
         self,
-        wanted: claimdevices.AllocatedDevice,
+        allocated: claimdevices.AllocatedDevice,
         uid: str,
         card: model.Card,
         *,
@@ -345,30 +352,30 @@ class Finder:
         missing = classes.by_name(device_class).missing_requirements(card)
         if missing is not None:
             raise errors.DeviceLate(
-                f"{wanted.name} is not ready on this node: {missing}", reason=reasons.DEVICE_NOT_READY
+                f"{allocated.name} is not ready on this node: {missing}", reason=reasons.DEVICE_NOT_READY
             )
-        record = self._record(wanted, uid, serial=serial)
+        record = self._record(allocated, uid, serial=serial)
         return claimdevices.PresentDevice(
             record=record, card=card, device_class=device_class, claim_uid=uid, host=self._host
         )
 
     def _record(
-        self, wanted: claimdevices.AllocatedDevice, uid: str, *, serial: str
+        self, allocated: claimdevices.AllocatedDevice, uid: str, *, serial: str
     ) -> records.PreparedDevice:
         return records.PreparedDevice(
-            pool=wanted.pool,
-            device=wanted.device,
-            cdi_id=f"{edits.kind(self.driver)}={uid}-{self.label(wanted)}",
-            requests=wanted.requests,
-            share_id=wanted.share_id,
-            admin=wanted.admin,
+            pool=allocated.pool,
+            device=allocated.device,
+            cdi_id=f"{edits.kind(self.driver)}={uid}-{self.label(allocated)}",
+            requests=allocated.requests,
+            share_id=allocated.share_id,
+            admin=allocated.admin,
             serial=serial,
-            parameters=wanted.said,
-            first_interface=wanted.first_interface,
-            composite=wanted.composite,
+            parameters=allocated.device_parameters,
+            first_interface=allocated.first_interface,
+            composite=allocated.composite,
         )
 
-    def _attachment(self, wanted: claimdevices.AllocatedDevice, uid: str) -> attachments.DeviceAttachment:
+    def _attachment(self, allocated: claimdevices.AllocatedDevice, uid: str) -> attachments.DeviceAttachment:
         """Return the attachment of the device, preferably the one for the claim.
 
         Raises:
@@ -377,7 +384,7 @@ class Finder:
         of_device = [
             attachment
             for attachment in self._attached()
-            if (attachment.spec.pool, attachment.spec.device) == (wanted.pool, wanted.device)
+            if (attachment.spec.pool, attachment.spec.device) == (allocated.pool, allocated.device)
         ]
         for attachment in of_device:
             if attachment.spec.claim is not None and attachment.spec.claim.uid == uid:
@@ -385,7 +392,7 @@ class Finder:
         if of_device:
             return of_device[0]
         raise errors.DeviceLate(
-            f"{wanted.name} is not attached to this node for this claim yet; trying again",
+            f"{allocated.name} is not attached to this node for this claim yet; trying again",
             reason=reasons.DEVICE_NOT_ATTACHED,
         )
 

@@ -262,10 +262,10 @@ class Preparer:
             raise late from None
 
     async def _await_vendor_ids(
-        self, claim: servicers.ClaimName, given: Iterable[claimdevices.Given]
+        self, claim: servicers.ClaimName, devices: Iterable[claimdevices.Given]
     ) -> dict[str, str | None]:
         """Wait for late CDI files of vendors; return the vendors' CDI IDs, by this driver's CDI ID."""
-        wanted = [device for device in given if device.vendor_kind is not None]
+        wanted = [device for device in devices if device.vendor_kind is not None]
         ends = self._patience_ends(claim)
         while True:
             try:
@@ -286,18 +286,20 @@ class Preparer:
         ends = asyncio.get_running_loop().time() + self._waits.late_device_seconds
         return ends if claim.answer_by is None else min(ends, claim.answer_by - limits.ANSWER_SECONDS)
 
-    def _find_all(self, wanted: Iterable[claimdevices.AllocatedDevice], uid: str) -> list[claimdevices.Given]:
+    def _find_all(
+        self, allocated: Iterable[claimdevices.AllocatedDevice], uid: str
+    ) -> list[claimdevices.Given]:
         """Return the claim's devices. From now on they count as held, and the node neither cleans nor releases them.
 
         Until all of them are ready, the node works on each device as if there were no claim.
         """
-        held = [device for device in wanted if not device.is_shared and not device.admin]
+        held = [device for device in allocated if not device.is_shared and not device.admin]
         for device in held:
             self._refuse_overlap(device, uid)
         prepared = self._prepared_devices(uid)
         given = [
             self._finder.find(device, uid, prepared=(device.pool, device.device) in prepared)
-            for device in wanted
+            for device in allocated
         ]
         self.holders.give(uid, ((device.pool, device.device) for device in held))
         return claimdevices.number_interfaces(given)
@@ -309,9 +311,9 @@ class Preparer:
             return frozenset()
         return frozenset((device.pool, device.device) for device in before.devices)
 
-    def _refuse_overlap(self, wanted: claimdevices.AllocatedDevice, uid: str) -> None:
+    def _refuse_overlap(self, allocated: claimdevices.AllocatedDevice, uid: str) -> None:
         # The store checks this again when it records the claim.
-        records.refuse_overlap(self.store.claims, wanted.pool, wanted.device, uid)
+        records.refuse_overlap(self.store.claims, allocated.pool, allocated.device, uid)
 
     async def _store(
         self, claim: servicers.ClaimName, given: list[claimdevices.Given], about: claims.ResourceClaim | None

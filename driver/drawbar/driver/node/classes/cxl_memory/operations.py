@@ -321,7 +321,10 @@ class CxlMemory(generic.Generic):
         return replace(self, companions=tuple(companions))
 
     async def initialise(
-        self, kernel: kernel.Kernel, card: model.Card, said: parameters.DeviceParameters = parameters.NOTHING
+        self,
+        kernel: kernel.Kernel,
+        card: model.Card,
+        device_parameters: parameters.DeviceParameters = parameters.NOTHING,
     ) -> str | None:
         """Bind the driver, make one region of all the memory, and then a dax device or movable system memory.
 
@@ -334,14 +337,19 @@ class CxlMemory(generic.Generic):
         missing = await generic.Generic.initialise(self, kernel, card)
         if missing is not None:
             return missing
-        host, driver = Host.from_sysfs(kernel.sysfs), _DRIVERS.get(said.memory.mode, plan.DEVICE_DAX)
+        host, driver = (
+            Host.from_sysfs(kernel.sysfs),
+            _DRIVERS.get(device_parameters.memory.mode, plan.DEVICE_DAX),
+        )
         # Every member decides on the same region, in the same order.
         cards = sorted((card, *self.companions), key=lambda member: member.address)
 
         async def decide() -> _Decision:
-            if said.memory.interleave:
+            if device_parameters.memory.interleave:
                 ensemble = await _ensemble(kernel, host, cards)
-                step = interleaving.towards_interleaved(ensemble, driver, said.memory.granularity)
+                step = interleaving.towards_interleaved(
+                    ensemble, driver, device_parameters.memory.granularity
+                )
                 # One member represents all: they have the same memory blocks.
                 return ensemble.members[0], step
             standing = await _standing(kernel, host, card)
@@ -480,7 +488,7 @@ async def _ensemble(
     )
 
 
-async def _execute(kernel: kernel.Kernel, standing: plan.Layout, step: plan.Action) -> None:
+async def _execute(kernel: kernel.Kernel, layout: plan.Layout, step: plan.Action) -> None:
     match step:
         case plan.SetDecoder(decoder=decoder, attribute=attribute, value=value):
             await kernel.set_decoder(decoder, attribute, value)
@@ -499,13 +507,13 @@ async def _execute(kernel: kernel.Kernel, standing: plan.Layout, step: plan.Acti
         case plan.DeleteRegion(window=window, region=region):
             await kernel.delete_region(window, region)
         case plan.SetMemory(blocks=blocks, state=state):
-            await _set_memory(kernel, standing, blocks[:BLOCKS_AT_ONCE], state)
+            await _set_memory(kernel, layout, blocks[:BLOCKS_AT_ONCE], state)
         case _:
             assert_never(step)
 
 
 async def _set_memory(
-    kernel: kernel.Kernel, standing: plan.Layout, blocks: tuple[str, ...], state: plan.MemoryState
+    kernel: kernel.Kernel, layout: plan.Layout, blocks: tuple[str, ...], state: plan.MemoryState
 ) -> None:
     """Set the blocks' state.
 
@@ -515,7 +523,7 @@ async def _set_memory(
         for block in blocks:
             await kernel.set_memory(block, state)
     except errors.KernelRefused as refused:
-        why = plan.find_misplaced(standing)
+        why = plan.find_misplaced(layout)
         if why is None:
             raise
         if isinstance(refused, errors.KernelSilent):
