@@ -35,7 +35,7 @@ class Rounds(service.Rounds):
 
     def __init__(self, cluster):
         self.cluster, self.evaluator = cluster, Slow()
-        watch = types.SimpleNamespace(forget_wanted=lambda: None)
+        watch = types.SimpleNamespace(forget_requests=lambda: None)
         judge = selectors.Judge("drawbar.dev", self.evaluator)
         super().__init__(types.SimpleNamespace(), watch, judge, asyncio.Event())
 
