@@ -214,7 +214,7 @@ class View:
     """A Fabric's session as the labels see it; one that is broken has no hosts."""
 
     def __init__(self, name, *, broken=False):
-        self.name, self.broken, self.reports, self.listed = name, broken, [], False
+        self.name, self.broken, self.reports, self.has_listing = name, broken, [], False
         self.spec = fabrics.FabricSpec(adapter="a", endpoint="e")
 
     @property

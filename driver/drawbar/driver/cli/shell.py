@@ -21,6 +21,34 @@ if TYPE_CHECKING:
 Work = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
 
 
+def add_action(
+    actions: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    command_line: str,
+    help_text: str,
+    act: Work,
+    examples: Sequence[str],
+) -> argparse.ArgumentParser:
+    """Add an action to a verb with actions, and return its parser.
+
+    Args:
+        actions: the actions of the verb.
+        command_line: the program, the verb and the action, such as `drawbar taint list`.
+        help_text: one line for the list of actions.
+        act: the action's own work.
+        examples: the verb's examples; the help shows those of this action.
+    """
+    own = "\n".join(f"  {line}" for line in examples if line.startswith(command_line))
+    parser = actions.add_parser(
+        command_line.rpartition(" ")[2],
+        help=help_text,
+        description=f"{help_text[:1].upper()}{help_text[1:]}.",
+        epilog=f"examples:\n{own}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(act=act, parser=parser)
+    return parser
+
+
 class Late(errors.DrawbarError):
     """The work did not end in time."""
 

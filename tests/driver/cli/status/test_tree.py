@@ -28,8 +28,8 @@ SPEC = attachments.AttachmentSpec(
 )
 
 
-def condition(name, status="True", message="", at=LATER):
-    return meta.Condition(type=name, status=status, message=message, reason="R", last_transition_time=at)
+def condition(name, status="True", message="", at=LATER, reason="R"):
+    return meta.Condition(type=name, status=status, message=message, reason=reason, last_transition_time=at)
 
 
 def attachment(phase="", *conditions, deleted=None, error=None, started="", **spec):
@@ -258,6 +258,24 @@ FABRICS = {
     "connected": ((condition("Connected"),), None, "Connected", LATER),
     "not connected": ((condition("Connected", "False", "no route"),), None, "R", LATER),
     "new": ((), None, "Pending", ""),
+    "not served": (
+        (condition("Connected", "Unknown", "none yet", reason="Pending"),),
+        None,
+        "Pending",
+        LATER,
+    ),
+    "not published": (
+        (condition("Degraded", reason="Troubles"), condition("Published", "False"), condition("Connected")),
+        None,
+        "NotPublished",
+        LATER,
+    ),
+    "degraded": (
+        (condition("HostsMapped", "False"), condition("Connected")),
+        None,
+        "Degraded",
+        LATER,
+    ),
     "deleted": ((condition("Connected"),), STAMP, "Deleting", STAMP),
 }
 

@@ -93,14 +93,21 @@ def _local(options: settings.Settings, problems: tuple[str, ...], root: Path | N
 def _left_out(options: settings.Settings) -> tuple[leftout.LeftOut, ...] | Unread:
     """Return the devices in the node daemon's record of left-out devices; empty without a record."""
     path = options.data_dir / neighbours.FILE
+    what = "the devices that are left out"
     try:
         with path.open("rb") as file:
             return leftout.decode(file.read(FILE_LIMIT_BYTES))
     except FileNotFoundError:
-        return ()
+        if options.data_dir.is_dir():
+            return ()
+        return Unread(
+            what=what,
+            why=f"no node daemon has run here: there is no {options.data_dir}",
+            remedy="start the node daemon, or name the kubelet's own directory with kubeletDir",
+        )
     except OSError as error:
         why = f"{path}: {error.strerror or os.strerror(error.errno or errno.EIO)}"
-        return Unread(what="the devices that are left out", why=why, remedy="run this as root")
+        return Unread(what=what, why=why, remedy="run this as root")
 
 
 def _sockets(options: settings.Settings) -> tuple[tuple[host_plan.Socket, ...] | None, str]:

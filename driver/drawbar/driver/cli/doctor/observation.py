@@ -44,7 +44,9 @@ async def observe(
     moment = await reading.read_clock(connection)
     async with client.connecting(connection) as api:
         version = await greeted(api)
-        return await _Look(reading.Reader(api, deadline_seconds=deadline_seconds), where).all(moment, version)
+        return await _Look(reading.Reader(api, deadline_seconds=deadline_seconds), where).read(
+            moment, version
+        )
 
 
 async def greeted(api: client.Client) -> str:
@@ -76,7 +78,7 @@ class _Look:
         self._reader = reader
         self._where = where
 
-    async def all(self, moment: observed.Clock, version: str) -> observed.Cluster:
+    async def read(self, moment: observed.Clock, version: str) -> observed.Cluster:
         reader, where = self._reader, self._where
         ours = drivers.selector(where.driver)
         async with asyncio.TaskGroup() as tasks:
@@ -84,14 +86,9 @@ class _Look:
             def start(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
                 return tasks.create_task(work, name="look")
 
-            ask = functools.partial(discovery.resources, reader.api, discovery.RESOURCE_GROUP)
-            path = f"get /apis/{discovery.RESOURCE_GROUP}"
-            resources = start(reader.attempt(discovery.RESOURCE_GROUP, path, ask))
-            reads = {
-                name: start(reader.find(kinds.CUSTOM_RESOURCE, name, into=observed.Definition))
-                for name in server.KINDS
-            }
-            accounts = {name: start(self._exists(name)) for name in (where.controller, where.node)}
+            resources = start(self._read_resources())
+            definitions = start(self._read_definitions())
+            accounts = start(self._read_accounts())
             policies = start(reader.list_all(kinds.ADMISSION_POLICY, into=observed.Policy))
             bindings = start(reader.list_all(kinds.ADMISSION_BINDING, into=observed.Binding))
             lease = start(
@@ -118,9 +115,9 @@ class _Look:
             version=version,
             resource_versions=versions,
             taint_rules=_having(served, _TAINT_RULES),
-            definitions={name: task.result() for name, task in reads.items()},
+            definitions=definitions.result(),
             features=features.result(),
-            accounts={name: task.result() for name, task in accounts.items()},
+            accounts=accounts.result(),
             access=access.result(),
             policies=policies.result(),
             bindings=bindings.result(),
@@ -137,6 +134,22 @@ class _Look:
             unreadable=tuple(reader.unreadable),
             resources=plugins.result(),
         )
+
+    async def _read_resources(self) -> observed.Reading[Mapping[str, frozenset[str]]]:
+        """Return the resources of each served version of the group of ResourceSlices."""
+        ask = functools.partial(discovery.resources, self._reader.api, discovery.RESOURCE_GROUP)
+        path = f"get /apis/{discovery.RESOURCE_GROUP}"
+        return await self._reader.attempt(discovery.RESOURCE_GROUP, path, ask)
+
+    async def _read_definitions(self) -> dict[str, observed.Reading[observed.Definition | None]]:
+        """Return the definitions of Drawbar's kinds, by name."""
+        find = functools.partial(self._reader.find, kinds.CUSTOM_RESOURCE, into=observed.Definition)
+        return dict(zip(server.KINDS, await asyncio.gather(*map(find, server.KINDS)), strict=True))
+
+    async def _read_accounts(self) -> dict[str, observed.Reading[bool]]:
+        """Return whether the daemons' service accounts exist, by name."""
+        names = (self._where.controller, self._where.node)
+        return dict(zip(names, await asyncio.gather(*map(self._exists, names)), strict=True))
 
     async def _trials(
         self,

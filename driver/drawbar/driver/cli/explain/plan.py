@@ -498,33 +498,15 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
             f"the pod {daemon.metadata.name} of the node daemon is not ready",
             f"kubectl logs -n {daemon.metadata.namespace} {daemon.metadata.name}; in it, drawbar doctor --node",
         )
-    if world.kind != "node":
-        return
+    if world.kind == "node":
+        yield from _judge_host(world, node)
+
+
+def _judge_host(world: observed.World, node: core.Node) -> Iterator[Finding]:
+    """Yield the findings on the devices that can go to the node."""
+    subject = f"node {node.metadata.name}"
     for fabric in _fabrics(world, []):
-        label = names.node_label(fabric.metadata.name)
-        named = maintenances.of_fabric(world.cluster.maintenances, fabric.metadata.name, fabric.spec.driver)
-        closing = [item for item in named if name in item.spec.nodes]
-        if closing:
-            reasons = findings.listed([item.spec.reason or item.metadata.name for item in closing])
-            yield findings.warning(
-                Check.HOSTS_NODE,
-                subject,
-                f"is in maintenance for the Fabric {fabric.metadata.name} ({reasons}), so no further device goes there",
-                f"when the work is done: drawbar maintenance off node/{name}",
-            )
-        elif label not in node.metadata.labels:
-            yield findings.warning(
-                Check.HOSTS_NODE,
-                subject,
-                f"has no label {label}, so devices of the Fabric {fabric.metadata.name} do not go there",
-                f"it is not a host of that fabric ({links.url('fabrics.md')}), its host has no free port, or its node daemon is silent: drawbar fabric hosts {fabric.metadata.name}",
-            )
-        else:
-            yield findings.ok(
-                Check.HOSTS_NODE,
-                subject,
-                f"the Fabric {fabric.metadata.name} reaches it and has a free port there",
-            )
+        yield _judge_access(world, fabric, node)
     yield from _reached(world, node, subject)
     closed = sorted(key for key in node.metadata.labels if key.startswith(names.CLOSED_LABEL_PREFIX))
     if closed:
@@ -534,6 +516,32 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
             f"is closed to some devices, by policy.models or since the fabric manager refused them there: {findings.listed(closed)}",
             "it opens when a device of the model is detached, or policy.probationSeconds are over (drawbar status shows refused pairs)",
         )
+
+
+def _judge_access(world: observed.World, fabric: fabrics.Fabric, node: core.Node) -> Finding:
+    """Return whether devices of the Fabric can go to the node, with the reason if they cannot."""
+    name, subject = node.metadata.name, f"node {node.metadata.name}"
+    label = names.node_label(fabric.metadata.name)
+    listed = maintenances.of_fabric(world.cluster.maintenances, fabric.metadata.name, fabric.spec.driver)
+    closing = [item for item in listed if name in item.spec.nodes]
+    if closing:
+        reasons = findings.listed([item.spec.reason or item.metadata.name for item in closing])
+        return findings.warning(
+            Check.HOSTS_NODE,
+            subject,
+            f"is in maintenance for the Fabric {fabric.metadata.name} ({reasons}), so no further device goes there",
+            f"when the work is done: drawbar maintenance off node/{name}",
+        )
+    if label not in node.metadata.labels:
+        return findings.warning(
+            Check.HOSTS_NODE,
+            subject,
+            f"has no label {label}, so devices of the Fabric {fabric.metadata.name} do not go there",
+            f"it is not a host of that fabric ({links.url('fabrics.md')}), its host has no free port, or its node daemon is silent: drawbar fabric hosts {fabric.metadata.name}",
+        )
+    return findings.ok(
+        Check.HOSTS_NODE, subject, f"the Fabric {fabric.metadata.name} reaches it and has a free port there"
+    )
 
 
 def _is_served(world: observed.World, node: core.Node) -> bool:

@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from drawbar.driver import evaluation
-from drawbar.driver.api import core
+from drawbar.driver.api import claims, core
 from drawbar.driver.cli import objects
 from drawbar.driver.cli.doctor.findings import NAMED_MAX, Unread
 from drawbar.driver.cli.doctor.reading import Reader
@@ -41,7 +42,48 @@ async def read(api: client.Client, target: objects.Target, *, driver: str, names
         evaluator = evaluation.Process()
         stack.push_async_callback(evaluator.aclose)
         look = _Look(Reader(api), evaluator, target, driver)
-        return await look.whole(namespace)
+        return await look.read(namespace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Subject:
+    """The objects that the target names.
+
+    Attributes:
+        node: the name of the target, if it is a node.
+        pod: the target, if it is a pod that could be read.
+        claims: the target, or the pod's claims.
+        devices: the target's devices.
+    """
+
+    node: str = ""
+    pod: observed.Pod | None = None
+    claims: tuple[observed.Claim, ...] = ()
+    devices: tuple[tree.Device, ...] = ()
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Return the node, or the nodes of the devices and the pod; each once."""
+        of_pod = self.pod.spec.node_name if self.pod is not None else ""
+        named = (self.node, *(device.node for device in self.devices), of_pod)
+        return tuple(dict.fromkeys(name for name in named if name))
+
+    def list_regarding(self, namespace: str) -> list[tuple[str, str, str]]:
+        """Return kind, name and namespace of the objects with Events.
+
+        Args:
+            namespace: the namespace of the pod and the claims.
+        """
+        pods = [(kinds.POD.kind, self.pod.metadata.name, namespace)] if self.pod is not None else []
+        return [
+            *pods,
+            *((kinds.CLAIM.kind, claim.metadata.name, namespace) for claim in self.claims),
+            *(
+                (kinds.ATTACHMENT.kind, device.attachment, "default")
+                for device in self.devices
+                if device.attachment
+            ),
+        ]
 
 
 class _Look:
@@ -60,68 +102,36 @@ class _Look:
         self._driver = driver
         self._unread: list[Unread] = []
 
-    async def whole(self, namespace: str) -> observed.World:
+    async def read(self, namespace: str) -> observed.World:
+        """Return the state around the target; see `read` of the module."""
         target = self._target
         cluster = await status_reading.read(self._reader.api, status_reading.Target(), driver=self._driver)
         whole = tree.build(cluster)
-        shown = whole.devices
-        pod = await self._pod() if target.kind == "pod" else None
-        devices: tuple[tree.Device, ...] = ()
-        wanted: tuple[observed.Claim, ...] = ()
-        if target.kind == "device":
-            devices = _find_devices(shown, target.name)
-        elif target.kind in ("attachment", "enclosure", "fabric"):
-            devices = tree.within(whole, target).devices
-        elif target.kind == "claim":
-            wanted = await self._claims([target.name])
-            if not wanted and not self._unread:
-                raise status_reading.Missing(
-                    f"there is no ResourceClaim {target.name} in namespace {target.namespace}; -n names another namespace"
-                )
-        elif pod is not None:
-            wanted = await self._claims([name for _, name in pod.claim_names if name])
         allocated = {
             claim.metadata.name: claim
             for claim in cluster.claims
             if claim.metadata.namespace == target.namespace and claim.status.allocation is not None
         }
-        keys = {
-            (result.pool, result.device)
-            for claim in wanted
-            if claim.metadata.name in allocated
-            for result in allocated[claim.metadata.name].results(self._driver)
-        }
-        if target.kind in ("claim", "pod"):
-            devices = tuple(
-                device for device in shown if (device.pool, device.composite or device.name) in keys
-            )
-        names = [target.name] if target.kind == "node" else [device.node for device in devices if device.node]
-        if pod is not None and pod.spec.node_name:
-            names.append(pod.spec.node_name)
-        nodes = await self._nodes(dict.fromkeys(names))
+        subject = await self._find_subject(whole, allocated)
+        nodes = await self._nodes(subject.node_names)
         daemons, has_daemons = await self._daemons(namespace, nodes)
-        about = [(kinds.POD.kind, pod.metadata.name, target.namespace)] if pod is not None else []
-        about += [(kinds.CLAIM.kind, claim.metadata.name, target.namespace) for claim in wanted]
-        about += [
-            (kinds.ATTACHMENT.kind, device.attachment, "default") for device in devices if device.attachment
-        ]
         return observed.World(
             kind=target.kind,
             name=target.name,
             now=datetime.datetime.now(datetime.UTC),
             cluster=cluster,
-            devices=devices,
-            pod=pod,
-            claims=wanted,
+            devices=subject.devices,
+            pod=subject.pod,
+            claims=subject.claims,
             choices={
-                claim.metadata.name: await self._chooser.choose(claim, cluster, shown)
-                for claim in wanted
+                claim.metadata.name: await self._chooser.choose(claim, cluster, whole.devices)
+                for claim in subject.claims
                 if claim.metadata.name not in allocated
             },
             nodes=nodes,
             daemons=daemons,
             has_daemons=has_daemons,
-            events=await self._events(about[:REGARDING_MOST]),
+            events=await self._events(subject.list_regarding(target.namespace)[:REGARDING_MOST]),
             unread=(
                 *self._unread,
                 *self._chooser.unread,
@@ -131,6 +141,44 @@ class _Look:
                 ),
             ),
         )
+
+    async def _find_subject(
+        self, whole: tree.Tree, allocated: Mapping[str, claims.ResourceClaim]
+    ) -> _Subject:
+        """Return the objects that the target names.
+
+        Args:
+            whole: the tree of the cluster.
+            allocated: the allocated claims of the target's namespace, by name.
+        """
+        target = self._target
+        match target.kind:
+            case "device":
+                return _Subject(devices=_find_devices(whole.devices, target.name))
+            case "attachment" | "enclosure" | "fabric":
+                return _Subject(devices=tree.within(whole, target).devices)
+            case "node":
+                return _Subject(node=target.name)
+            case "claim":
+                pod, wanted = None, await self._claims([target.name])
+                if not wanted and not self._unread:
+                    raise status_reading.Missing(
+                        f"there is no ResourceClaim {target.name} in namespace {target.namespace}; -n names another namespace"
+                    )
+            case _:
+                pod = await self._pod()
+                names = [name for _, name in pod.claim_names if name] if pod is not None else []
+                wanted = await self._claims(names)
+        keys = {
+            (result.pool, result.device)
+            for claim in wanted
+            if claim.metadata.name in allocated
+            for result in allocated[claim.metadata.name].results(self._driver)
+        }
+        devices = tuple(
+            device for device in whole.devices if (device.pool, device.composite or device.name) in keys
+        )
+        return _Subject(pod=pod, claims=wanted, devices=devices)
 
     async def _pod(self) -> observed.Pod | None:
         target = self._target

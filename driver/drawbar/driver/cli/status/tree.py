@@ -6,7 +6,7 @@ missing.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -156,8 +156,8 @@ class Fabric(Node, frozen=True):
     """A fabric.
 
     Attributes:
-        state: `Connected` if each condition is good; else `Degraded`, the reason of the first bad condition,
-            `Deleting`, or `Missing` if only its devices name it.
+        state: `Connected` if each condition is good; else the reason why it is not connected, `NotPublished`,
+            `NotWritable`, `Degraded`, `Deleting`, or `Missing` if only its devices name it.
         since: the begin of the state; RFC 3339.
         message: the message of the state, unless it is `Connected`.
         problems: a finding for each bad condition.
@@ -221,14 +221,6 @@ class Tree(Node, frozen=True):
 
 _STANDARD = "resource.kubernetes.io/"
 # The first member of a composite is the one with the least progress.
-# In the order of `judging.judge_all`.
-_WORST_FIRST = (
-    fabrics.PUBLISHED,
-    fabrics.WRITABLE,
-    fabrics.DEGRADED,
-    fabrics.HOSTS_MAPPED,
-    fabrics.FEATURES_DROPPED,
-)
 _ORDER = ("Failed", reasons.OTHER, "Pending", "Attached", "Releasing", "Released", "Idle", "Ready")
 
 
@@ -252,32 +244,64 @@ class _Facts:
     members: list[attachments.DeviceAttachment] = field(default_factory=list)
     holders: list[claims.ResourceClaim] = field(default_factory=list)
 
+    def text(self, name: str) -> str:
+        """Return a published attribute; empty without it."""
+        return self.published.text(name) if self.published is not None else ""
+
+    @property
+    def device_id(self) -> str:
+        """Return the fabric manager's id; empty if unknown."""
+        return self.attachment.device_id if self.attachment is not None else self.text("deviceID")
+
+    @property
+    def device_class(self) -> str:
+        """Return the class, first from the slice; empty if unknown."""
+        if self.published is None and self.attachment is not None:
+            return self.attachment.spec.identity.device_class
+        return self.text("class")
+
+    @property
+    def model(self) -> str:
+        """Return the model, first from the slice; empty if unknown."""
+        if self.published is None and self.attachment is not None:
+            return self.attachment.spec.model
+        return self.text("model")
+
+    @property
+    def serial(self) -> str:
+        """Return the serial number, first from the attachment; empty if unknown."""
+        own = self.attachment.identity.serial if self.attachment is not None else ""
+        return own or self.text("serial")
+
+    @property
+    def composite(self) -> str:
+        """Return the name of the composite that the device is attached for; empty if there is none."""
+        if self.attachment is None or self.members:
+            return ""
+        spec = self.attachment.spec
+        return spec.allocated if spec.allocated != spec.device else ""
+
+    @property
+    def node(self) -> str:
+        """Return the node of the attachment, of the slice, or of the claims; empty if there is none."""
+        if self.attachment is not None:
+            return self.attachment.spec.node_name
+        if self.published is not None and self.published.node:
+            return self.published.node
+        allocations = (claim.status.allocation for claim in self.holders)
+        return next((each.node for each in allocations if each is not None and each.node), "")
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        """Return the published taints."""
+        listed = self.published.taints if self.published is not None else ()
+        return tuple(Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in listed)
+
 
 def build(cluster: observed.Cluster) -> Tree:
     """Return the tree of the cluster."""
-    facts: dict[bindings.Key, _Facts] = defaultdict(_Facts)
-    for key, published in _published(cluster.slices, cluster.driver).items():
-        facts[key].published = published
+    facts = _gather(cluster)
     rules = _Rules(cluster.rules, cluster.driver)
-    for attachment in cluster.attachments:
-        if attachment.spec.driver == cluster.driver:
-            key = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.device)
-            facts[key].attachment = attachment
-            if attachment.spec.composite is not None:
-                whole = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.allocated)
-                facts[whole].members.append(attachment)
-    for claim in cluster.claims:
-        for key in _devices_of(claim, cluster.driver):
-            facts[key].holders.append(claim)
-    for key, fact in tuple(facts.items()):
-        for attachment in fact.members:
-            facts[bindings.Key(pool=key.pool, device=attachment.spec.device)].holders = fact.holders
-        if fact.members:
-            # Members with equal progress are sorted, so that the tree does not depend on the order of events.
-            fact.attachment = min(
-                fact.members,
-                key=lambda member: (_ORDER.index(outcomes.phase(member)), member.metadata.name),
-            )
     by_fabric: dict[str, dict[str, list[Device]]] = defaultdict(lambda: defaultdict(list))
     by_node: dict[str, list[Device]] = defaultdict(list)
     for key, fact in sorted(
@@ -305,6 +329,36 @@ def build(cluster: observed.Cluster) -> Tree:
         claims=_claims(cluster),
         unread=cluster.unread,
     )
+
+
+def _gather(cluster: observed.Cluster) -> dict[bindings.Key, _Facts]:
+    """Return the objects about each device."""
+    facts: dict[bindings.Key, _Facts] = defaultdict(_Facts)
+    for key, published in _published(cluster.slices, cluster.driver).items():
+        facts[key].published = published
+    for attachment in cluster.attachments:
+        if attachment.spec.driver == cluster.driver:
+            key = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.device)
+            facts[key].attachment = attachment
+            if attachment.spec.composite is not None:
+                whole = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.allocated)
+                facts[whole].members.append(attachment)
+    for claim in cluster.claims:
+        for key in _devices_of(claim, cluster.driver):
+            facts[key].holders.append(claim)
+    for fact in facts.values():
+        # The order does not depend on the order of events.
+        fact.holders.sort(key=lambda claim: (claim.metadata.namespace, claim.metadata.name))
+    for key, fact in tuple(facts.items()):
+        for attachment in fact.members:
+            facts[bindings.Key(pool=key.pool, device=attachment.spec.device)].holders = fact.holders
+        if fact.members:
+            # Members with equal progress are sorted, so that the tree does not depend on the order of events.
+            fact.attachment = min(
+                fact.members,
+                key=lambda member: (_ORDER.index(outcomes.phase(member)), member.metadata.name),
+            )
+    return facts
 
 
 class _Rules:
@@ -513,44 +567,24 @@ def _device(
     key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str, rules: tuple[Taint, ...]
 ) -> Device:
     published, attachment = fact.published, fact.attachment
-    # The order does not depend on the order of events.
-    holders = sorted(fact.holders, key=lambda claim: (claim.metadata.namespace, claim.metadata.name))
+    holders = fact.holders
     is_shared = published is not None and bool(published.device.allow_multiple_allocations)
     state, since, waits_for = _progress(attachment, holders, attaches=not is_local and not is_shared)
     if is_local and any(_is_awaited(claim, key, driver) for claim in holders):
         state, waits_for = ALLOCATED, "the node, to make the device ready"
-    shown = tuple(_claim(claim, driver) for claim in holders)
-    node = next((claim.node for claim in shown if claim.node), "")
-    if published is not None and published.node:
-        node = published.node
-    if attachment is not None:
-        node = attachment.spec.node_name
     connection = attachment.status.connection if attachment is not None else None
     report = attachment.status.node if attachment is not None else None
     return Device(
         pool=key.pool,
         name=key.device,
-        id=attachment.device_id
-        if attachment is not None
-        else published.text("deviceID")
-        if published
-        else "",
-        device_class=published.text("class")
-        if published is not None
-        else attachment.spec.identity.device_class
-        if attachment is not None
-        else "",
-        model=published.text("model")
-        if published is not None
-        else attachment.spec.model
-        if attachment is not None
-        else "",
-        serial=(attachment.identity.serial if attachment is not None else "")
-        or (published.text("serial") if published is not None else ""),
+        id=fact.device_id,
+        device_class=fact.device_class,
+        model=fact.model,
+        serial=fact.serial,
         state=state,
         since=since,
         waits_for=waits_for,
-        node=node,
+        node=fact.node,
         host=attachment.spec.host_id if attachment is not None else "",
         port=connection.port if connection is not None else "",
         slot=connection.slot if connection is not None else "",
@@ -558,18 +592,10 @@ def _device(
         health_message=report.health_message if report is not None else "",
         attachment=attachment.metadata.name if attachment is not None else "",
         published=published is not None,
-        composite=attachment.spec.allocated
-        if attachment is not None and attachment.spec.allocated != attachment.spec.device and not fact.members
-        else "",
+        composite=fact.composite,
         attributes=_own_attributes(published.device.attributes if published is not None else {}),
-        taints=(
-            *(
-                Taint(key=taint.key, value=taint.value, effect=taint.effect)
-                for taint in (published.taints if published is not None else ())
-            ),
-            *rules,
-        ),
-        claims=shown,
+        taints=(*fact.taints, *rules),
+        claims=tuple(_claim(claim, driver) for claim in holders),
     )
 
 
@@ -702,50 +728,62 @@ def describe_fabric(
         enclosures: the devices of each enclosure.
         is_listed: whether Fabrics could be read; only then is a fabric without an object missing.
     """
-    state, since, message = "Missing" if is_listed else "Unknown", "", ""
-    problems: tuple[Problem, ...] = ()
-    if fabric is not None:
-        problems = tuple(
-            Problem(severity=finding.severity.value, message=finding.message, remedy=finding.remedy)
-            for finding in judging.judge_all(fabric)
+    if fabric is None:
+        return Fabric(
+            name=name,
+            state="Missing" if is_listed else "Unknown",
+            since="",
+            message="",
+            enclosures=_sort_enclosures(enclosures),
         )
-        connected = meta.find(fabric.status.conditions, "Connected")
-        since = _since(connected)
-        if fabric.deleting:
-            state, since = "Deleting", fabric.metadata.deletion_timestamp or ""
-        elif connected is None:
-            state, message = "Pending", "no controller has written its status yet"
-        elif not problems:
-            state = "Connected"
-        elif connected.is_true:
-            bad = next(
-                condition
-                for kind in _WORST_FIRST
-                if (condition := meta.find(fabric.status.conditions, kind)) is not None
-                and condition.is_true == (kind in fabrics.BAD_IF_TRUE)
-            )
-            is_offered = bad.type not in (fabrics.PUBLISHED, fabrics.WRITABLE)
-            state = fabrics.DEGRADED if is_offered else f"Not{bad.type}"
-            since, message = _since(bad), problems[0].message
-        else:
-            state, message = connected.reason or "NotConnected", connected.message
+    troubles = tuple(judging.judge_all(fabric))
+    state, since, message = _describe_state(fabric, troubles)
+    status = fabric.status
     return Fabric(
         name=name,
         state=state,
         since=since,
         message=message,
-        enclosures=tuple(
-            Enclosure(name=enclosure, devices=tuple(devices))
-            for enclosure, devices in sorted(enclosures.items(), key=lambda entry: natural(entry[0]))
+        enclosures=_sort_enclosures(enclosures),
+        problems=tuple(
+            Problem(
+                severity=trouble.finding.severity.value,
+                message=trouble.finding.message,
+                remedy=trouble.finding.remedy,
+            )
+            for trouble in troubles
         ),
-        problems=problems,
-        not_offered=fabric.status.not_offered if fabric is not None else 0,
+        not_offered=status.not_offered,
         reach_groups=tuple(
             ReachGroup(id=group.id, devices=group.devices, hosts=group.hosts, nodes=group.nodes)
-            for group in (fabric.status.reach_groups if fabric is not None else ())
+            for group in status.reach_groups
         ),
         incompatible=tuple(
             RefusedPair(device=pair.device, host=pair.host, message=pair.message, refused_at=pair.refused_at)
-            for pair in (fabric.status.incompatible if fabric is not None else ())
+            for pair in status.incompatible
         ),
+    )
+
+
+def _describe_state(fabric: fabrics.Fabric, troubles: Sequence[judging.Trouble]) -> tuple[str, str, str]:
+    """Return the state of a Fabric, its begin, and its message."""
+    connected = meta.find(fabric.status.conditions, fabrics.CONNECTED)
+    if fabric.deleting:
+        return "Deleting", fabric.metadata.deletion_timestamp or "", ""
+    if connected is None:
+        return "Pending", "", "no controller has written its status yet"
+    if not connected.is_true:
+        return connected.reason or "NotConnected", _since(connected), connected.message
+    if not troubles:
+        return "Connected", _since(connected), ""
+    worst = troubles[0]
+    kind = worst.condition.type
+    state = f"Not{kind}" if kind in (fabrics.PUBLISHED, fabrics.WRITABLE) else fabrics.DEGRADED
+    return state, _since(worst.condition), worst.finding.message
+
+
+def _sort_enclosures(enclosures: Mapping[str, Iterable[Device]]) -> tuple[Enclosure, ...]:
+    return tuple(
+        Enclosure(name=name, devices=tuple(devices))
+        for name, devices in sorted(enclosures.items(), key=lambda entry: natural(entry[0]))
     )

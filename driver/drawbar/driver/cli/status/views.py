@@ -3,6 +3,7 @@
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Set
+from dataclasses import dataclass
 
 from rich import console, text
 from rich import tree as rich_tree
@@ -67,35 +68,63 @@ def show(
         key=lambda device: not is_trouble(device),
     )
     single = frozenset(map(_key, worth if every else worth[:DEVICES]))
+    form = _Form(now=now, single=single, every=every, wide=wide)
     enclosures_left = sum(len(fabric.enclosures) for fabric in shown.fabrics) if every else ENCLOSURES
     for fabric in sorted(shown.fabrics, key=lambda fabric: fabric.state == "Connected"):
-        inside = [device for enclosure in fabric.enclosures for device in enclosure.devices]
-        beyond = f"; {fabric.not_offered} not offered (spec.offer)" if fabric.not_offered else ""
-        top = rich_tree.Tree(
-            _line(f"fabric {fabric.name}", fabric.state, fabric.since, now, f"{_counts(inside)}{beyond}")
-        )
-        if fabric.message and not fabric.problems:
-            top.add(_words(fabric.message, style="yellow"))
-        _reach(top, fabric, every=every)
-        listed = sorted(fabric.enclosures, key=lambda part: not any(map(is_trouble, part.devices)))
-        for enclosure in listed[:enclosures_left]:
-            branch = top
-            if enclosure.name:
-                branch = top.add(_words("enclosure ", enclosure.name, f"  {_counts(enclosure.devices)}"))
-            _devices(branch, enclosure.devices, now, single, wide=wide)
-        if rest := listed[enclosures_left:]:
-            counts = _counts([device for enclosure in rest for device in enclosure.devices])
-            top.add(text.Text(f"{len(rest)} more enclosures  {counts}; --all shows them", style="dim"))
-        enclosures_left = max(0, enclosures_left - len(listed))
-        out.print(top)
+        out.print(_draw_fabric(fabric, form, enclosures_left))
+        enclosures_left = max(0, enclosures_left - len(fabric.enclosures))
+    _print_own_devices(out, shown.local, form)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """The form of the tree.
+
+    Attributes:
+        now: the time for ages.
+        single: the devices with a line of their own.
+        every: whether every object has a line.
+        wide: whether a device's line has the host, the port and the id.
+    """
+
+    now: datetime.datetime
+    single: Set[tuple[str, str]]
+    every: bool
+    wide: bool
+
+
+def _draw_fabric(fabric: tree.Fabric, form: _Form, most: int) -> rich_tree.Tree:
+    """Return the tree of a fabric, with at most so many enclosures, those with trouble first."""
+    inside = [device for enclosure in fabric.enclosures for device in enclosure.devices]
+    beyond = f"; {fabric.not_offered} not offered (spec.offer)" if fabric.not_offered else ""
+    top = rich_tree.Tree(
+        _line(f"fabric {fabric.name}", fabric.state, fabric.since, form.now, f"{_counts(inside)}{beyond}")
+    )
+    if fabric.message and not fabric.problems:
+        top.add(_words(fabric.message, style="yellow"))
+    _reach(top, fabric, every=form.every)
+    listed = sorted(fabric.enclosures, key=lambda part: not any(map(is_trouble, part.devices)))
+    for enclosure in listed[:most]:
+        branch = top
+        if enclosure.name:
+            branch = top.add(_words("enclosure ", enclosure.name, f"  {_counts(enclosure.devices)}"))
+        _devices(branch, enclosure.devices, form)
+    if rest := listed[most:]:
+        counts = _counts([device for enclosure in rest for device in enclosure.devices])
+        top.add(text.Text(f"{len(rest)} more enclosures  {counts}; --all shows them", style="dim"))
+    return top
+
+
+def _print_own_devices(out: console.Console, listed: Iterable[tree.Local], form: _Form) -> None:
+    """Print the nodes' own devices, and the number of those on nodes without a line."""
     counted: list[tree.Device] = []
-    for local in shown.local:
-        if single.isdisjoint(map(_key, local.devices)) and not local.left_out:
+    for local in listed:
+        if form.single.isdisjoint(map(_key, local.devices)) and not local.left_out:
             counted += local.devices
             continue
         top = rich_tree.Tree(_words("own devices of node ", local.node or "?", f"  {_counts(local.devices)}"))
-        _devices(top, local.devices, now, single, wide=wide)
-        _left_out(top, local.left_out, every=every)
+        _devices(top, local.devices, form)
+        _left_out(top, local.left_out, every=form.every)
         out.print(top)
     if counted:
         nodes = len({device.node for device in counted})
@@ -193,19 +222,12 @@ def _reach(branch: rich_tree.Tree, fabric: tree.Fabric, *, every: bool) -> None:
             below.add(text.Text(f"and {more} more; --all shows them", style="dim"))
 
 
-def _devices(
-    branch: rich_tree.Tree,
-    devices: Iterable[tree.Device],
-    now: datetime.datetime,
-    single: Set[tuple[str, str]],
-    *,
-    wide: bool,
-) -> None:
+def _devices(branch: rich_tree.Tree, devices: Iterable[tree.Device], form: _Form) -> None:
     listed = sorted(devices, key=lambda device: not is_trouble(device))
     for device in listed:
-        if _key(device) in single:
-            _device(branch, device, now, wide=wide)
-    rest = [device for device in listed if _key(device) not in single]
+        if _key(device) in form.single:
+            _device(branch, device, form.now, wide=form.wide)
+    rest = [device for device in listed if _key(device) not in form.single]
     used = [device for device in rest if device.state != tree.FREE or device.taints]
     # If no device has a line of its own, the enclosure's line has the counts.
     if used and len(used) < len(listed):

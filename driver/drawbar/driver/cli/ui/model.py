@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from drawbar.driver.api import fabrics
+from drawbar.driver.cli.doctor.plans import fabrics as judging
 from drawbar.driver.cli.status import observed, tree
 from drawbar.driver.cli.ui import device_rows
 
@@ -51,10 +52,10 @@ class Fabric(tree.Node, frozen=True):
     """A fabric.
 
     Attributes:
-        state: as `tree.Fabric`, but `Degraded` for a connected Fabric with a bad condition.
+        state: see `tree.Fabric`.
         since: the begin of the state; RFC 3339.
         message: empty for a fabric without problems.
-        problems: its bad conditions.
+        problems: its bad conditions, the cause of others first.
         hosts: the hosts that are nodes of the cluster.
         host_count: the number of the manager's hosts.
     """
@@ -177,32 +178,23 @@ def _fabric(name: str, item: fabrics.Fabric | None, *, is_listed: bool) -> Fabri
     described = tree.describe_fabric(name, item, {}, is_listed=is_listed)
     if item is None:
         return Fabric(name=name, state=described.state, since=described.since, message=described.message)
-    problems = find_problems(item)
     return Fabric(
         name=name,
         state=described.state,
         since=described.since,
         message=described.message,
-        problems=problems,
+        problems=tuple(
+            Problem(
+                type=trouble.condition.type,
+                reason=trouble.condition.reason,
+                since=trouble.condition.last_transition_time or "",
+                message=trouble.condition.message,
+            )
+            for trouble in judging.judge_all(item)
+        ),
         adapter=item.spec.adapter,
         hosts=tuple(Host(host=each.host, node=each.node) for each in item.status.mapped_hosts[:HOSTS]),
         host_count=item.status.hosts,
-    )
-
-
-def find_problems(item: fabrics.Fabric) -> tuple[Problem, ...]:
-    """Return the bad conditions of a Fabric, the connection's first."""
-    conditions = sorted(item.status.conditions, key=lambda each: each.type != fabrics.CONNECTED)
-    return tuple(
-        Problem(
-            type=condition.type,
-            reason=condition.reason,
-            since=condition.last_transition_time or "",
-            message=condition.message,
-        )
-        for condition in conditions
-        if condition.type in fabrics.CONDITIONS
-        and condition.is_true == (condition.type in fabrics.BAD_IF_TRUE)
     )
 
 

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import functools
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +28,10 @@ DETACH_HELP = "detach a device that was attached by hand"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    adapters = _action(actions, "adapters", "list the installed adapters and their parameters", _adapters)
+    add_action = functools.partial(shell.add_action, actions, examples=EXAMPLES)
+    adapters = add_action(
+        "drawbar fabric adapters", "list the installed adapters and their parameters", _adapters
+    )
     flags.add_output(adapters)
     for name, help_text, run in (
         ("check", "reach a fabric manager, and show what it has and what is odd", _check),
@@ -39,14 +43,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
             _operations,
         ),
     ):
-        _fabric_options(_action(actions, name, help_text, run))
-    configure_attach(_action(actions, "attach", ATTACH_HELP, _attach))
-    configure_detach(_action(actions, "detach", DETACH_HELP, _detach))
-    watch = _action(
-        actions, "watch", "print the changes of a fabric as they come, for --timeout seconds", _watch
+        _fabric_options(add_action(f"drawbar fabric {name}", help_text, run))
+    configure_attach(add_action("drawbar fabric attach", ATTACH_HELP, _attach))
+    configure_detach(add_action("drawbar fabric detach", DETACH_HELP, _detach))
+    watch = add_action(
+        "drawbar fabric watch", "print the changes of a fabric as they come, for --timeout seconds", _watch
     )
     _fabric_options(watch, seconds=WATCH_TIMEOUT_SECONDS)
-    suite = _action(actions, "conformance", "judge an adapter on a live fabric", _conformance)
+    suite = add_action("drawbar fabric conformance", "judge an adapter on a live fabric", _conformance)
     suite.add_argument(
         "--devices",
         metavar="IDS",
@@ -60,8 +64,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     suite.add_argument("--junit", metavar="FILE", type=Path, help="write the report as JUnit XML, too")
     suite.add_argument("--yes", action="store_true", help="do not ask before the first change")
     _fabric_options(suite, positional=None, seconds=SUITE_TIMEOUT_SECONDS)
-    record = _action(
-        actions, "record", "keep a masked transcript of what a Redfish manager answers, for a report", _record
+    record = add_action(
+        "drawbar fabric record",
+        "keep a masked transcript of what a Redfish manager answers, for a report",
+        _record,
     )
     record.add_argument(
         "--to",
@@ -114,21 +120,6 @@ def _ids(content: str) -> tuple[str, ...]:
     if not all(names):
         raise argparse.ArgumentTypeError("give ids with commas between them")
     return names
-
-
-def _action(
-    actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, help_text: str, run: shell.Work
-) -> argparse.ArgumentParser:
-    examples = "\n".join(f"  {line}" for line in EXAMPLES if line.startswith(f"drawbar fabric {name}"))
-    parser = actions.add_parser(
-        name,
-        help=help_text,
-        description=f"{help_text[:1].upper()}{help_text[1:]}.",
-        epilog=f"examples:\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.set_defaults(act=run, parser=parser)
-    return parser
 
 
 def _fabric_options(

@@ -16,20 +16,12 @@ REASON_CHARS = 256
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    for name, help_text in (
-        ("on", "begin: no further claim, or no further device"),
-        ("off", "end it"),
-        ("list", "show what is in maintenance"),
+    for name, help_text, act in (
+        ("on", "begin: no further claim, or no further device", _change),
+        ("off", "end it", _change),
+        ("list", "show what is in maintenance", _list),
     ):
-        action = actions.add_parser(
-            name,
-            help=help_text,
-            description=f"{help_text[:1].upper()}{help_text[1:]}.",
-            epilog="examples:\n"
-            + "\n".join(f"  {line}" for line in EXAMPLES if line.startswith(f"drawbar maintenance {name}")),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        action.set_defaults(parser=action)
+        action = shell.add_action(actions, f"drawbar maintenance {name}", help_text, act, EXAMPLES)
         if name != "list":
             objects.add_target(
                 action,
@@ -63,10 +55,10 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         DrawbarError: the cluster refuses, fails or is not reached, or the options are wrong.
     """
-    if args.action == "list":
-        return shell.run(_list, args)
-    args.limit, args.timeout = args.timeout, None
-    return shell.run(_change, args)
+    if args.act is _change:
+        # The change itself ends at --timeout.
+        args.limit, args.timeout = args.timeout, None
+    return shell.run(args.act, args)
 
 
 async def _change(args: argparse.Namespace) -> int:

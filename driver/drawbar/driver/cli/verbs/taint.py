@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,13 +19,16 @@ LATE = "the steps that were begun go on in the cluster; give the command again, 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    preview = _action(
-        actions, "preview", "count the claims and pods that a taint would affect; changes nothing", _preview
+    add_action = functools.partial(shell.add_action, actions, examples=EXAMPLES)
+    preview = add_action(
+        "drawbar taint preview",
+        "count the claims and pods that a taint would affect; changes nothing",
+        _preview,
     )
     preview.add_argument("--effect", choices=EFFECTS, default=EFFECTS[-1], help="default: %(default)s")
     _selecting(preview)
     _common(preview)
-    add = _action(actions, "add", "create a rule, or give one another effect, reason or end", _add)
+    add = add_action("drawbar taint add", "create a rule, or give one another effect, reason or end", _add)
     add.add_argument("name", metavar="NAME", help="of the rule")
     _selecting(add)
     add.add_argument(
@@ -53,15 +57,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="evict so many pods at a time, and wait until they are gone",
     )
     _changing(add)
-    listing = _action(actions, "list", "list the rules", _list)
+    listing = add_action("drawbar taint list", "list the rules", _list)
     listing.add_argument(
         "--devices", action="store_true", help="list the taints that drivers publish in their slices, instead"
     )
     _common(listing)
-    show = _action(actions, "show", "show a rule, what it affects, and how far its evictions are", _show)
+    show = add_action(
+        "drawbar taint show", "show a rule, what it affects, and how far its evictions are", _show
+    )
     show.add_argument("name", metavar="NAME", help="of the rule")
     _common(show)
-    remove = _action(actions, "remove", "delete a rule and those of its batches", _remove)
+    remove = add_action("drawbar taint remove", "delete a rule and those of its batches", _remove)
     remove.add_argument("name", metavar="NAME", help="of the rule")
     _changing(remove)
 
@@ -71,21 +77,6 @@ def _count(content: str) -> int:
     if not 0 < number <= 1000:
         raise argparse.ArgumentTypeError("give a number from 1 to 1000")
     return number
-
-
-def _action(
-    actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, help_text: str, run: shell.Work
-) -> argparse.ArgumentParser:
-    examples = "\n".join(f"  {line}" for line in EXAMPLES if line.startswith(f"drawbar taint {name}"))
-    parser = actions.add_parser(
-        name,
-        help=help_text,
-        description=f"{help_text[:1].upper()}{help_text[1:]}.",
-        epilog=f"examples:\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.set_defaults(act=run, parser=parser)
-    return parser
 
 
 def _selecting(parser: argparse.ArgumentParser) -> None:

@@ -255,12 +255,16 @@ class _Observation:
         """Return how the fabric manager contradicts the record that the device is attached, or None if it does not."""
         attachment, known = self.attachment, self._context.contradicted
         said = outcomes.contradiction(attachment) if attachment is not None else None
-        is_attached = attachment is not None and attachment.holds(attachments.ATTACHED)
-        if attachment is None or attachment.deleting or not (is_attached or said is not None):
+        if attachment is None or attachment.deleting:
             known.forget(self._key)
             return None
         uid, side, moment = attachment.metadata.uid, outcomes.Side.ATTACH, asyncio.get_running_loop().time()
         state = self._context.calls.view(uid, side, moment).state
+        is_attached = attachment.holds(attachments.ATTACHED)
+        # A connection can be lost in the moment in which the attach succeeds, before it is recorded.
+        if not (is_attached or said is not None or state is plan.CallState.SUCCEEDED):
+            known.forget(self._key)
+            return None
         is_told = self.session is not None and self.session.connection.connected and bool(self._present())
         connection = self.device.connection if self.device is not None else None
         shown: tuple[str | None] | None = None

@@ -9,7 +9,7 @@ drivers/infiniband/core/ucma.c; NVIDIA/nvidia-container-toolkit (the files of it
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from drawbar.cdi import spec
@@ -81,8 +81,10 @@ def _path(shared: SharedFile, host: Host) -> str | None:
     return f"/dev/{shared.name}" if (host.dev / shared.name).exists() else None
 
 
-def find_nvidia(card: model.Card, host: Host) -> tuple[model.DeviceNode, ...]:
-    """Return the files of NVIDIA's driver for the card's own GPUs, present or not. Reads files."""
+def find_nvidia(
+    card: model.Card, host: Host, read: Callable[[str], str | None] = files.text
+) -> tuple[model.DeviceNode, ...]:
+    """Return the files of NVIDIA's driver for the card's own GPUs, present or not. Reads files by `read`."""
     return tuple(
         model.DeviceNode(
             path=f"/dev/nvidia{match[1]}",
@@ -91,7 +93,7 @@ def find_nvidia(card: model.Card, host: Host) -> tuple[model.DeviceNode, ...]:
             block=False,
             subsystem=NVIDIA,
         )
-        for information in read_nvidia(card, host)
+        for information in read_nvidia(card, host, read)
         if (match := _MINOR.search(information))
     )
 
@@ -108,8 +110,15 @@ def _exists(node: model.DeviceNode, host: Host) -> bool:
     return (host.dev / node.path.removeprefix("/dev/")).exists()
 
 
-def read_nvidia(card: model.Card, host: Host) -> Iterator[str]:
+def is_of_nvidia(card: model.Card) -> bool:
+    """Return whether NVIDIA's driver has a function of the card."""
+    return any(function.driver == NVIDIA for function in card.functions)
+
+
+def read_nvidia(
+    card: model.Card, host: Host, read: Callable[[str], str | None] = files.text
+) -> Iterator[str]:
     """Yield the information of NVIDIA's driver about each of the card's functions bound to it. Reads files."""
     for function in card.functions:
         if function.driver == NVIDIA:
-            yield files.text(f"{host.proc}/driver/nvidia/gpus/{function.address}/information") or ""
+            yield read(f"{host.proc}/driver/nvidia/gpus/{function.address}/information") or ""

@@ -21,6 +21,8 @@ from drawbar.driver.api import deviceplugins, leftout, otherslices
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, events, kinds, mirror
 from drawbar.driver.node.classes import users
+from drawbar.driver.node.discovery import slowreads
+from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import coexistence, openers, residents
 
 log = logging.getLogger(__name__)
@@ -79,6 +81,7 @@ class Neighbours:
         )
         # Two drivers that leave devices to each other must not keep taking them back at the same moment.
         self._quiet_seconds = selection.quiet_seconds * (jitter or random.Random()).uniform(1.0, QUIET_JITTER)  # noqa: S311
+        self._slow = slowreads.SlowReads()
         self._slices.report_unreadable(lambda _old, _new: changed())
         self._names: set[str] = set()
         self._overflows = asyncio.Event()
@@ -126,6 +129,9 @@ class Neighbours:
                 await self._slices.renew()
                 self._changed()
 
+    async def _find_openers(self, cards: Collection[model.Card]) -> dict[str, str]:
+        return await asyncio.to_thread(openers.find_openers, self._host, cards, self._slow.text)
+
     async def judge(
         self, candidates: Collection[residents.Resident], held: Collection[str], offered: Collection[str]
     ) -> Mapping[str, str]:
@@ -150,7 +156,7 @@ class Neighbours:
         if has_plugins and self._clock() - self._node_read_at >= NODE_SECONDS:
             await self._read_node()
         free = [each.card for each in judged if each.name not in held]
-        opened = await asyncio.to_thread(openers.find_openers, self._host, free) if free else {}
+        opened = await self._find_openers(free) if free else {}
         seen = self._seen()
         signs = {
             each.name: sign

@@ -6,9 +6,10 @@ for a free port, an attached device, or the Fabric's `spec.hosts`. The rules of 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from drawbar.driver.api import core, fabrics, maintenances, meta
-from drawbar.driver.catalogue import fabric_conditions, links, reasons
+from drawbar.driver.catalogue import fabric_conditions, links, reasons, tables
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.plans import nodes
@@ -78,25 +79,92 @@ def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Findi
     yield from troubles
 
 
-def judge(fabric: fabrics.Fabric) -> Iterator[Finding]:
-    """Yield a finding for each bad condition of a Fabric, the cause of others first."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A bad condition of a Fabric, and the finding on it."""
+
+    condition: meta.Condition
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judgement:
+    """The finding on a condition that is bad.
+
+    Attributes:
+        check: the check of the finding.
+        table: the reasons of the condition.
+        message: a format of the condition's reason and message.
+        severity: None for that of the reason.
+    """
+
+    check: Check
+    table: tables.Table
+    message: str = "{message}"
+    severity: Severity | None = None
+
+    def judge(self, fabric: fabrics.Fabric, condition: meta.Condition) -> Finding:
+        """Return the finding on a bad condition."""
+        row = self.table.find(condition.reason)
+        return Finding(
+            check=Check.FABRICS_CREDENTIALS if row in fabric_conditions.CREDENTIALS.rows else self.check,
+            severity=self.severity or Severity(row.severity),
+            subject=_subject(fabric),
+            message=self.message.format(reason=condition.reason, message=condition.message),
+            remedy=row.advice,
+        )
+
+
+# The cause of others is first.
+_JUDGEMENTS = {
+    fabrics.CONNECTED: _Judgement(
+        check=Check.FABRICS_CONNECTED,
+        table=fabric_conditions.CONNECTED,
+        message="is not connected ({reason}): {message}",
+    ),
+    fabrics.PUBLISHED: _Judgement(
+        check=Check.FABRICS_PUBLISHED,
+        table=fabric_conditions.PUBLISHED,
+        message="its devices are not offered ({reason}): {message}",
+    ),
+    fabrics.WRITABLE: _Judgement(
+        check=Check.FABRICS_WRITABLE,
+        table=fabric_conditions.WRITABLE,
+        message="the API server refuses what the controller writes for it: {message}",
+        severity=Severity.ERROR,
+    ),
+    fabrics.DEGRADED: _Judgement(
+        check=Check.FABRICS_DEGRADED, table=fabric_conditions.DEGRADED, severity=Severity.WARNING
+    ),
+    fabrics.HOSTS_MAPPED: _Judgement(
+        check=Check.HOSTS_MAPPED, table=fabric_conditions.HOSTS_MAPPED, severity=Severity.ERROR
+    ),
+    fabrics.FEATURES_DROPPED: _Judgement(
+        check=Check.FEATURES_BINDING_CONDITIONS,
+        table=fabric_conditions.FEATURES_DROPPED,
+        severity=Severity.WARNING,
+    ),
+}
+
+
+def judge_all(fabric: fabrics.Fabric) -> Iterator[Trouble]:
+    """Yield each bad condition of a Fabric with its finding, the cause of others first.
+
+    A connection that no controller has judged yet is no trouble.
+    """
     conditions = {condition.type: condition for condition in fabric.status.conditions}
-    connected = conditions.get(fabrics.CONNECTED)
-    if connected is not None and connected.reason != reasons.PENDING:
-        yield from connection(fabric, connected)
-    yield from _published(fabric, conditions.get(fabrics.PUBLISHED))
-    yield from _writable(fabric, conditions.get(fabrics.WRITABLE))
-    yield from _degraded(fabric, conditions.get(fabrics.DEGRADED))
+    for kind, judgement in _JUDGEMENTS.items():
+        condition = conditions.get(kind)
+        if condition is None or condition.is_true != (kind in fabrics.BAD_IF_TRUE):
+            continue
+        if kind != fabrics.CONNECTED or condition.reason != reasons.PENDING:
+            yield Trouble(condition=condition, finding=judgement.judge(fabric, condition))
 
 
-def judge_all(fabric: fabrics.Fabric) -> Iterator[Finding]:
-    """Yield the findings of `judge`, and those that doctor lists under hosts and features."""
-    yield from judge(fabric)
-    yield from (finding for finding in _mapped(fabric) if finding.severity is not Severity.OK)
-    dropped = meta.find(fabric.status.conditions, fabrics.FEATURES_DROPPED)
-    if dropped is not None and dropped.is_true:
-        advice = fabric_conditions.FEATURES_DROPPED.find(dropped.reason).advice
-        yield findings.warning(Check.FEATURES_BINDING_CONDITIONS, _subject(fabric), dropped.message, advice)
+def judge(fabric: fabrics.Fabric) -> Iterator[Finding]:
+    """Yield the findings of `judge_all`, except those on hosts and features."""
+    topic = Check.FABRICS_CONNECTED.topic
+    yield from (trouble.finding for trouble in judge_all(fabric) if trouble.finding.check.topic == topic)
 
 
 def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
@@ -111,20 +179,6 @@ def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
     )
 
 
-def connection(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Finding]:
-    """Yield the finding on a Fabric that is not connected."""
-    if not connected.is_true:
-        row = fabric_conditions.CONNECTED.find(connected.reason)
-        secret = row in fabric_conditions.CREDENTIALS.rows
-        yield Finding(
-            check=Check.FABRICS_CREDENTIALS if secret else Check.FABRICS_CONNECTED,
-            severity=Severity(row.severity),
-            subject=_subject(fabric),
-            message=f"is not connected ({connected.reason}): {connected.message}",
-            remedy=row.advice,
-        )
-
-
 def _certificate(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Finding]:
     if connected.is_true and not fabric.spec.tls.verify:
         yield findings.warning(
@@ -133,40 +187,6 @@ def _certificate(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[
             "the fabric manager's certificate is not checked (spec.tls.verify is false): anybody may answer for it",
             "put its authority into ca.crt of the Secret, and take spec.tls.verify out",
         )
-
-
-def _degraded(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Iterator[Finding]:
-    if condition is not None and condition.is_true:
-        yield findings.warning(
-            Check.FABRICS_DEGRADED,
-            _subject(fabric),
-            condition.message,
-            fabric_conditions.DEGRADED.find(condition.reason).advice,
-        )
-
-
-def _published(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Iterator[Finding]:
-    if condition is None or condition.is_true:
-        return
-    row = fabric_conditions.PUBLISHED.find(condition.reason)
-    yield Finding(
-        check=Check.FABRICS_PUBLISHED,
-        severity=Severity(row.severity),
-        subject=_subject(fabric),
-        message=f"its devices are not offered ({condition.reason}): {condition.message}",
-        remedy=row.advice,
-    )
-
-
-def _writable(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Iterator[Finding]:
-    if condition is None or condition.is_true:
-        return
-    yield findings.error(
-        Check.FABRICS_WRITABLE,
-        _subject(fabric),
-        f"the API server refuses what the controller writes for it: {condition.message}",
-        fabric_conditions.WRITABLE.find(condition.reason).advice,
-    )
 
 
 def _subject(fabric: fabrics.Fabric) -> str:
@@ -193,18 +213,10 @@ def plan_hosts(cluster: observed.Cluster) -> Iterator[Finding]:
 
 def _mapped(fabric: fabrics.Fabric) -> Iterator[Finding]:
     condition = meta.find(fabric.status.conditions, fabrics.HOSTS_MAPPED)
-    if condition is None:
-        return
-    subject = _subject(fabric)
-    if condition.is_true:
-        yield findings.ok(Check.HOSTS_MAPPED, subject, condition.message)
-        return
-    yield findings.error(
-        Check.HOSTS_MAPPED,
-        subject,
-        condition.message,
-        fabric_conditions.HOSTS_MAPPED.find(condition.reason).advice,
-    )
+    if condition is not None and condition.is_true:
+        yield findings.ok(Check.HOSTS_MAPPED, _subject(fabric), condition.message)
+    elif condition is not None:
+        yield _JUDGEMENTS[fabrics.HOSTS_MAPPED].judge(fabric, condition)
 
 
 def _judge_marks(fabric: fabrics.Fabric, nodes: Sequence[core.Node]) -> Iterator[Finding]:
