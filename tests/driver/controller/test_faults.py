@@ -109,8 +109,12 @@ def test_one_namespace_does_not_prolong_the_time_that_two_have_closed_a_host_for
 
 def test_an_operator_needs_no_second_namespace_to_blame_a_host():
     other = faults.Source(namespace="", uid="attachment-2")
-    assert ledger_of(("a", "h", BY_HAND), ("b", "h", other)).blamed(MINUTE, NOW) == {"h": NOW + MINUTE}
-    assert ledger_of(("a", "h", BY_HAND), ("b", "h", claim("x"))).blamed(MINUTE, NOW) == {"h": NOW + MINUTE}
+    assert ledger_of(("a", "h", BY_HAND), ("b", "h", other)).find_faulty_hosts(MINUTE, NOW) == {
+        "h": NOW + MINUTE
+    }
+    assert ledger_of(("a", "h", BY_HAND), ("b", "h", claim("x"))).find_faulty_hosts(MINUTE, NOW) == {
+        "h": NOW + MINUTE
+    }
 
 
 def test_a_success_in_between_clears_the_host():

@@ -78,7 +78,7 @@ class Cluster:
     def in_fabric(self, fabric):
         return ()
 
-    def not_offered(self, fabric):
+    def find_not_offered(self, fabric):
         return self.beyond
 
     def composites(self, fabric):

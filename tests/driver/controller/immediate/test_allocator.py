@@ -86,7 +86,7 @@ class Pools:
         self.changed, self.asked = (lambda old, new: None), 0
         self.beyond = frozenset()
 
-    def not_offered(self, fabric):
+    def find_not_offered(self, fabric):
         return self.beyond
 
     def show(self, *listed):

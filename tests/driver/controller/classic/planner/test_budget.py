@@ -39,7 +39,7 @@ class Rounds(service.Rounds):
         judge = selectors.Judge("drawbar.dev", self.evaluator)
         super().__init__(types.SimpleNamespace(), watch, judge, asyncio.Event())
 
-    def observed(self):
+    def observe(self):
         return dataclasses.replace(self.cluster.observed(), judge=self._judge.meets)
 
     async def decide(self):
