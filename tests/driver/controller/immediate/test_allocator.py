@@ -47,7 +47,7 @@ def gpu(name):
 class Session:
     """A fabric manager that answers, with one host for the node."""
 
-    name, listed = "fab", True
+    name, has_listing = "fab", True
 
     def __init__(self, *offered):
         self.manager = types.SimpleNamespace(silent_since=None)
