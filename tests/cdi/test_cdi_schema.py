@@ -325,7 +325,7 @@ def test_the_model_takes_nothing_that_the_schema_refuses(path, value):
 
 def test_the_schema_written_here_takes_the_whole_document():
     assert is_valid(WHOLE)
-    assert spec.decode(WHOLE).qualified(spec.decode(WHOLE).devices[0]) == "a.b/c=n"
+    assert spec.decode(WHOLE).qualify(spec.decode(WHOLE).devices[0]) == "a.b/c=n"
 
 
 @settings(max_examples=50, deadline=None)

@@ -86,8 +86,8 @@ def given(version, driver):
     device = handles.HandleDevice(request="gpu", fabric="f", pool="f/e", device="d", attachment="f.d")
     handle = handles.Handle(node="node-1", devices=(device,))
     if version == "v1alpha2":
-        return classic_v1alpha2.allocated(handle, driver, shareable=False)
-    return classic_v1alpha3.allocated(handle, driver)
+        return classic_v1alpha2.build_allocation(handle, driver, shareable=False)
+    return classic_v1alpha3.build_allocation(handle, driver)
 
 
 async def test_the_controllers_token_allocates_its_own_claims_and_writes_nothing_else_of_any(installed):
@@ -110,7 +110,7 @@ async def test_the_controllers_token_allocates_its_own_claims_and_writes_nothing
     mine = {"metadata": {"finalizers": ["drawbar.dev/allocation"]}}
     await patch(controller, "ours", mine)
     await patch(controller, "ours", {"status": given(version, DRIVER)}, **status)
-    freed = (classic_v1alpha2 if version == "v1alpha2" else classic_v1alpha3).freed()
+    freed = (classic_v1alpha2 if version == "v1alpha2" else classic_v1alpha3).build_deallocation()
     await patch(controller, "ours", {"status": freed}, **status)
     await patch(controller, "ours", {"metadata": {"finalizers": None}})
 

@@ -26,30 +26,30 @@ from drawbar.driver import backoff
 )
 def test_the_pause_after_rounds_that_lived_so_long(lived, asked_seconds, least, most):
     following = backoff.Backoff()
-    pauses = [following.ended(seconds, asked_seconds) for seconds in lived]
+    pauses = [following.compute_pause(seconds, asked_seconds) for seconds in lived]
     assert least <= pauses[-1] <= most
 
 
 @given(st.integers(1, 10_000), st.floats(0.001, 10.0), st.floats(10.0, 1000.0))
 def test_every_pause_lies_between_half_of_its_longest_and_the_whole(failures, first, most):
     pauses = backoff.Backoff(first, most)
-    given_ = [pauses.failed() for _ in range(min(failures, 40))]
+    given_ = [pauses.count_failure() for _ in range(min(failures, 40))]
     longest = [backoff.longest(count, first, most) for count in range(1, len(given_) + 1)]
     assert all(bound / 2 <= pause <= bound for pause, bound in zip(given_, longest, strict=True))
     assert longest[0] == first
     assert all(pause <= following <= 2 * pause for pause, following in itertools.pairwise(longest))
     assert backoff.longest(failures, first, most) <= most
     pauses.reset()
-    assert pauses.failed() <= first
+    assert pauses.count_failure() <= first
 
 
 def test_two_that_fail_together_do_not_come_back_together():
-    assert backoff.Backoff().failed() != backoff.Backoff().failed()
+    assert backoff.Backoff().count_failure() != backoff.Backoff().count_failure()
 
 
 def test_the_source_of_jitter_can_be_chosen():
     first, second = (backoff.Backoff(uniform=random.Random(1).uniform) for _ in range(2))
-    assert first.failed() == second.failed()
+    assert first.count_failure() == second.count_failure()
 
 
 class Busy(Exception):

@@ -52,7 +52,7 @@ def test_one_line_of_foreign_text_is_printable_as_a_whole(content):
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
 def test_both_streams_print_foreign_text_cleaned_in_any_encoding(streams, encoding):
     raw = streams(encoding)
-    with output.guarded():
+    with output.guard_output():
         sys.stdout.write(f"{HOSTILE} ä€\n")
         sys.stderr.writelines([HOSTILE, " ä€\n"])
     for file in raw:
@@ -65,7 +65,7 @@ def test_both_streams_print_foreign_text_cleaned_in_any_encoding(streams, encodi
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_a_table_of_foreign_text_has_no_codes_but_its_own(streams, encoding):
     raw, _ = streams(encoding)
-    with output.guarded():
+    with output.guard_output():
         out = output.console(width=200)
         shown = table.Table("name")
         shown.add_row(text.Text(HOSTILE, style="red"))
@@ -81,7 +81,7 @@ def test_a_table_of_foreign_text_has_no_codes_but_its_own(streams, encoding):
 def test_the_console_keeps_its_own_codes_on_a_terminal(streams, monkeypatch):
     raw, _ = streams()
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with output.guarded():
+    with output.guard_output():
         output.console(width=80).print(text.Text("\x1b[5mx", style="red"))
     written = raw.getvalue()
     assert b"\x1b[31m?[5mx\x1b[0m" in written

@@ -84,7 +84,7 @@ def _load(context, certificate, key):
 def test_secret_parts_are_taken_out_of_foreign_text(pairs):
     given = contract.Credentials(username="admin", password="hunter2", token="t0ken", key=pairs[0][1])
     line = pairs[0][1].splitlines()[1]
-    assert given.redacted(f"401 for admin:hunter2, t0ken, {line}") == (
+    assert given.redact(f"401 for admin:hunter2, t0ken, {line}") == (
         "401 for admin:[redacted], [redacted], [redacted]"
     )
 

@@ -103,7 +103,7 @@ async def test_the_key_of_the_connection_is_not_sent_to_the_plugin(site):
             )
         )
         await site.connect(replace(config, endpoint=endpoint))
-    assert [credentials.given for credentials in given] == [("token",)]
+    assert [credentials.present_parts for credentials in given] == [("token",)]
 
 
 def _taking(given):

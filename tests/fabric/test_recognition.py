@@ -122,7 +122,7 @@ def test_the_forecast_says_whether_the_driver_is_needed() -> None:
     ],
 )
 def test_an_identifier_is_read_as_another(kind: Kind, text: str, reading: Kind, value: str) -> None:
-    expanded = recognition.expanded((_identifier(kind, text),))
+    expanded = recognition.expand((_identifier(kind, text),))
     made = [each for each in expanded if (each.kind, each.value) == (reading, value)]
     assert len(made) == 1
     assert isinstance(made[0], recognition.Derived)
@@ -130,13 +130,13 @@ def test_an_identifier_is_read_as_another(kind: Kind, text: str, reading: Kind, 
 
 def test_an_identifier_itself_is_not_derived_though_it_follows_from_another() -> None:
     mac = _identifier(Kind.MAC, "50:7c:6f:4a:31:d2")
-    expanded = recognition.expanded((_identifier(Kind.PCIE_DSN, "50-7c-6f-ff-ff-4a-31-d2"), mac))
+    expanded = recognition.expand((_identifier(Kind.PCIE_DSN, "50-7c-6f-ff-ff-4a-31-d2"), mac))
     assert mac in expanded
     assert [each.value for each in expanded if each.kind is Kind.MAC] == [mac.value]
 
 
 def test_the_dsn_of_a_gpu_is_no_mac_address() -> None:
-    assert len(recognition.expanded((_identifier(Kind.PCIE_DSN, DSN),))) == 1
+    assert len(recognition.expand((_identifier(Kind.PCIE_DSN, DSN),))) == 1
 
 
 @given(
@@ -144,9 +144,9 @@ def test_the_dsn_of_a_gpu_is_no_mac_address() -> None:
 )
 def test_readings_are_bounded_normal_and_stable(drawn: list[tuple[Kind, str]]) -> None:
     made = [each for kind, text in drawn if (each := witnesses.identifier(kind, text)) is not None]
-    expanded = recognition.expanded(made)
+    expanded = recognition.expand(made)
     assert len(expanded) <= 20 * witnesses.IDENTIFIERS_MAX
     assert all(witnesses.normal(each.kind, each.value) == each.value for each in expanded)
     assert {
-        (each.kind, each.value) for each in recognition.expanded(expanded[: witnesses.IDENTIFIERS_MAX])
+        (each.kind, each.value) for each in recognition.expand(expanded[: witnesses.IDENTIFIERS_MAX])
     } <= {(each.kind, each.value) for each in expanded}

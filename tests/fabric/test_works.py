@@ -174,7 +174,7 @@ def test_a_connection_without_a_request_is_another_clients_where_requests_are_sh
     device = contract.Device(
         id="d1", device_class=contract.DeviceClass.NVME, connection=contract.Connection(host_id="h1")
     )
-    error = judgement.verified(ATTACH, device, None, shows_requests=shows_requests)
+    error = judgement.verify(ATTACH, device, None, shows_requests=shows_requests)
     assert (error is not None) == is_refused
 
 
@@ -199,7 +199,7 @@ DELETE = contract.DeleteSliceRequest(request_id="r4", device_id="d1")
 )
 def test_a_device_that_a_sick_part_may_hide_is_not_gone(request_, error, is_whole, is_unknown):
     """The request, the error of the answer, whether all was read; whether the end is unknown, None for a success."""
-    ended = judgement.verified(request_, None, error, is_whole=is_whole)
+    ended = judgement.verify(request_, None, error, is_whole=is_whole)
     assert (None if ended is None else ended.side_effects_unknown) is is_unknown
 
 

@@ -326,7 +326,7 @@ _EVENTS = (
 
 
 def _published(device: contract.Device) -> None:
-    msgspec.json.encode(pool_devices.published(DRIVER, "fab", device, members=()))
+    msgspec.json.encode(pool_devices.build_device(DRIVER, "fab", device, members=()))
 
 
 def _grpc(raw: bytes, _folder: Path) -> None:

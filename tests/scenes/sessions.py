@@ -69,7 +69,7 @@ async def running(manager, listener=None, *, held=None, seconds=1, fabric=FABRIC
     """`async with`: a session with the manager, so many seconds of virtual time after its begin; `held` is what the cluster holds."""
     opened = session.Session(fabric, listener or Listener(), lambda name: manager)
     if held is not None:
-        opened.hold(held)
+        opened.update_holdings(held)
     task = asyncio.Task(opened.run())
     await asyncio.sleep(seconds)
     try:

@@ -16,7 +16,7 @@ async def until(read, holds, seconds=PATIENCE_SECONDS):
             value = await read()
             if holds(value):
                 return value
-            await asyncio.sleep(pause.failed())
+            await asyncio.sleep(pause.count_failure())
 
 
 async def eventually(condition, seconds=PATIENCE_SECONDS):

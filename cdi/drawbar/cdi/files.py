@@ -73,7 +73,7 @@ def conflicts(directories: Sequence[Path], file: Path, content: spec.Spec) -> tu
         file: the path of our file.
         content: the content of our file.
     """
-    ours = {content.qualified(device) for device in content.devices}
+    ours = {content.qualify(device) for device in content.devices}
     own_rank = directories.index(file.parent)
     listed = []
     for rank, directory in enumerate(directories):

@@ -196,7 +196,7 @@ class Spec(_Struct, frozen=True, kw_only=True, rename=_EDITS_NAME):
         """Return the first half of the kind."""
         return self.kind.partition("/")[0]
 
-    def qualified(self, device: Device) -> str:
+    def qualify(self, device: Device) -> str:
         """Return the name that a runtime resolves: `vendor/class=name`."""
         return f"{self.kind}={device.name}"
 

@@ -32,12 +32,12 @@ class Backoff(backoff.Backoff):
     ) -> None:
         super().__init__(first_seconds, max_seconds, uniform=uniform)
 
-    def ended(self, lived_seconds: float, asked_seconds: float = 0.0) -> float:
+    def compute_pause(self, lived_seconds: float, asked_seconds: float = 0.0) -> float:
         """Return the pause in seconds after a watch that lived so long; the server may have asked for a pause."""
         if lived_seconds >= HEALTHY_SECONDS:
             self.reset()
             return self._spread(asked_seconds)
-        return self.failed(asked_seconds)
+        return self.count_failure(asked_seconds)
 
 
 def repeating(

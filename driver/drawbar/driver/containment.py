@@ -240,7 +240,7 @@ class Containment:
                         failed(attempt.failure)
                 if loop.time() - began >= STEADY_SECONDS:
                     pauses.reset()
-                await asyncio.sleep(pauses.failed())
+                await asyncio.sleep(pauses.count_failure())
         finally:
             self.settle(worker, subject)
 
@@ -393,7 +393,7 @@ class Callbacks(Generic[K]):
         if not attempt.failure:
             return True
         failed = before or _Callback(backoff.Backoff(PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS))
-        failed.timer = asyncio.get_running_loop().call_later(failed.pauses.failed(), again)
+        failed.timer = asyncio.get_running_loop().call_later(failed.pauses.count_failure(), again)
         self._failed[key] = failed
         return False
 

@@ -70,7 +70,7 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit status. An error is one sentence on stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    with output.guarded():
+    with output.guard_output():
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         try:
             return _run(words)

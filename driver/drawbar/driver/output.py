@@ -1,6 +1,6 @@
 """The standard streams of the program: no foreign text reaches a terminal or a log unfiltered.
 
-Names, messages and errors come from fabric managers, nodes, tenants and files. Within `guarded`, everything written
+Names, messages and errors come from fabric managers, nodes, tenants and files. Within `guard_output`, everything written
 to stdout or stderr passes `printable`, so a control sequence is shown instead of obeyed. Only `console` writes the
 codes of our own tables, and it cleans each piece of text first.
 
@@ -60,7 +60,7 @@ class Stream:
 
 
 @contextlib.contextmanager
-def guarded() -> Iterator[None]:
+def guard_output() -> Iterator[None]:
     """Make stdout and stderr print only printable characters, in any encoding, while the context lasts."""
     before = sys.stdout, sys.stderr
     for stream in before:

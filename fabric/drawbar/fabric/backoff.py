@@ -48,7 +48,7 @@ class Backoff:
         """Begin again with the first pause, after a success."""
         self._failures = 0
 
-    def failed(self, asked_seconds: float = 0.0) -> float:
+    def count_failure(self, asked_seconds: float = 0.0) -> float:
         """Count a failure; return the pause in seconds, which is at least `asked_seconds` within the bound."""
         self._failures = min(self._failures + 1, DOUBLINGS_MAX + 1)
         own = longest(self._failures, self._first_seconds, self._max_seconds) * self._uniform(0.5, 1.0)
@@ -80,7 +80,11 @@ def repeating(
 
     def wait(state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
-        return pauses.failed(float(getattr(error, "retry_after_seconds", 0.0))) if pauses is not None else 0.0
+        return (
+            pauses.count_failure(float(getattr(error, "retry_after_seconds", 0.0)))
+            if pauses is not None
+            else 0.0
+        )
 
     def before_sleep(state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None

@@ -75,7 +75,7 @@ def has_made(request: Request, device: contract.Device) -> bool:
     return False
 
 
-def used(request: Request) -> errors.AlreadyExists:
+def build_reuse_error(request: Request) -> errors.AlreadyExists:
     """Return the error of a request id that was used for another request."""
     return errors.AlreadyExists(f'the request id "{request.request_id}" was used for another request')
 
@@ -130,7 +130,7 @@ def attach(
     if connection is None:
         if not has_way(host, device):
             raise unreachable(device.id, request.host_id)
-        if device.id in contract.carved(devices.values()):
+        if device.id in contract.find_carved(devices.values()):
             raise errors.FailedPrecondition(
                 f"device {device.id} is attached in slices alone; attach one of these",
                 reason=errors.Reason.CARVED,
@@ -254,7 +254,7 @@ def delete_slice(
     return Begin(device_id=device.id)
 
 
-def verified(
+def verify(
     request: Request,
     device: contract.Device | None,
     error: errors.FabricError | None,
@@ -343,7 +343,7 @@ def _selected(
     reached = [device for device in models if is_reached(device)]
     if not reached:
         raise unreachable(f"of the model {request.model}", request.host_id)
-    kept = busy | contract.carved(devices.values())
+    kept = busy | contract.find_carved(devices.values())
     for device in reached:
         if device.connection is None and device.id not in kept:
             return device

@@ -1,7 +1,7 @@
 """Recognition of a device by its identifiers: derived identifiers, and those that a node can read; pure.
 
 One number is often written into several places: Intel's serial number is a MAC address, and so is most of a Device
-Serial Number or of a node GUID. `expanded` adds these readings. They can prove that a card is the device. They never
+Serial Number or of a node GUID. `expand` adds these readings. They can prove that a card is the device. They never
 contradict, since a number may only look like a reading of another.
 
 Sources: IEEE guidelines for EUI-48 and EUI-64 (ff-ff and ff-fe inserted); Linux 462acf6aca85 (ice) and
@@ -107,7 +107,7 @@ def forecast(device: "inventory.Device", *, has_slot: bool = False) -> Forecast:
     """
     kinds = {
         shown.kind
-        for shown in expanded(device.identifiers)
+        for shown in expand(device.identifiers)
         if _is_readable(shown.kind, device.device_class, device.pci_vendor_id)
     }
     undeclared = witnesses.identifier(Kind.SERIAL, device.serial or "")
@@ -118,7 +118,7 @@ def forecast(device: "inventory.Device", *, has_slot: bool = False) -> Forecast:
     return Forecast(kinds=ordered, has_slot=has_slot, needs_driver=needs_driver)
 
 
-def expanded(identifiers: Iterable[Identifier]) -> tuple[Identifier, ...]:
+def expand(identifiers: Iterable[Identifier]) -> tuple[Identifier, ...]:
     """Return the identifiers with all derived ones, each kind and value once; see `Derived`."""
     pending = list(identifiers)[: witnesses.IDENTIFIERS_MAX]
     unique = {(listed.kind, listed.value): listed for listed in pending}
@@ -175,7 +175,7 @@ def _kinds_by_form(undeclared: Identifier, device: "inventory.Device") -> set[Ki
     """Return the readable kinds of a serial number, as far as its form shows them."""
     kinds = {
         reading.kind
-        for reading in expanded((undeclared,))
+        for reading in expand((undeclared,))
         if isinstance(reading, Derived)
         and _is_readable(reading.kind, device.device_class, device.pci_vendor_id)
     }

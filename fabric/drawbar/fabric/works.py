@@ -155,7 +155,7 @@ class Works:
     def _remembered(self, request: judgement.Request) -> _Record | None:
         record = self._records.get(self._id(request.request_id))
         if record is not None and record.request != request:
-            raise judgement.used(request)
+            raise judgement.build_reuse_error(request)
         return record
 
     def _adopted(self, request: judgement.Request) -> _Record | None:
@@ -164,7 +164,7 @@ class Works:
             if operation.request_id != request.request_id:
                 continue
             if operation.device is None or not judgement.has_made(request, operation.device):
-                raise judgement.used(request)
+                raise judgement.build_reuse_error(request)
             return self._remember(request, operation)
         return None
 
@@ -239,7 +239,7 @@ class Works:
                 backend.pending.pop(device_id, None)
                 backend.publish()
                 device = self._outcome(request, came)
-                error = judgement.verified(
+                error = judgement.verify(
                     request,
                     device,
                     error,

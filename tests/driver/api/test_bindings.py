@@ -45,7 +45,7 @@ STATEMENT = bindings.Statement(condition=bindings.VISIBLE, status=True, reason="
 
 
 def applied(claim, statements=None, own=bindings.NODE_CONDITIONS):
-    return bindings.applied(
+    return bindings.build_apply(
         claim,
         DRIVER,
         own=own,

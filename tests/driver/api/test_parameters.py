@@ -337,12 +337,12 @@ BY_CLAIM = st.builds(parameters.DeviceParameters, environment=VARIABLES, device_
 
 @given(st.lists(BY_CLASS, max_size=3), st.lists(BY_CLAIM, max_size=3), st.randoms())
 def test_a_claim_never_has_more_than_its_class_gives(by_class, by_claim, order):
-    layers = [configurations.Layer(source=CLASS, requests=(), said=said) for said in by_class]
-    alone = configurations.merged(layers)
+    layers = [configurations.Layer(source=CLASS, requests=(), device_parameters=said) for said in by_class]
+    alone = configurations.merge(layers)
     patterns = [pattern for said in by_class for pattern in said.claim_variables]
-    claimed = [configurations.Layer(source=CLAIM, requests=(), said=said) for said in by_claim]
+    claimed = [configurations.Layer(source=CLAIM, requests=(), device_parameters=said) for said in by_claim]
     try:
-        both = configurations.merged([*claimed, *layers] if order.random() < 0.5 else [*layers, *claimed])
+        both = configurations.merge([*claimed, *layers] if order.random() < 0.5 else [*layers, *claimed])
     except parameters.Invalid:
         return
     fixed = msgspec.to_builtins(alone.device_files)

@@ -58,7 +58,7 @@ class Settings:
         name: what it is called.
     """
 
-    name: str = dataclasses.field(default="", metadata=schema.named(variables=("NAME",)))
+    name: str = dataclasses.field(default="", metadata=schema.name_setting(variables=("NAME",)))
     folder: Path = Path("/a")
     colour: Colour = Colour.RED
     file: Path | None = None
@@ -242,7 +242,7 @@ def test_the_problem_of_a_wrong_value_has_its_source(tmp_path):
     loaded = load(f"--config={file}", judge=judge)
     assert loaded.problems == (f"health.limit -5 is below 1 (set by {file}:2)", "--name is missing")
     with pytest.raises(errors.UsageError, match="2 settings are wrong"):
-        loaded.checked()
+        loaded.validate()
 
 
 def test_variables_that_look_like_settings_are_distinguished_from_those_of_services():

@@ -51,20 +51,20 @@ HERE = {"attached": "Attached", "visible": "DeviceReady"}
 def test_the_claim_shows_whether_its_device_is_where_it_is(attached, expected):
     asked = claim("a")
     keyed = {names.DeviceKey(fabric="f", device=device): record for device, record in attached.items()}
-    body = adminaccess.applied(asked, DRIVER, keyed, NOW)
+    body = adminaccess.build_apply(asked, DRIVER, keyed, NOW)
     assert (said(body) if body else None) == ({"a": expected} if expected else None)
 
 
 def test_one_device_that_is_elsewhere_fails_all_since_the_scheduler_stops_at_the_first():
     key = names.DeviceKey(fabric="f", device="a")
-    body = adminaccess.applied(claim("a", "b"), DRIVER, {key: attachment("a", *SEEN)}, NOW)
+    body = adminaccess.build_apply(claim("a", "b"), DRIVER, {key: attachment("a", *SEEN)}, NOW)
     assert said(body) == {"a": NEVER, "b": NEVER}
 
 
 def test_what_is_said_already_is_not_said_again():
     key = names.DeviceKey(fabric="f", device="a")
     by_key = {key: attachment("a", *SEEN)}
-    (entry,) = adminaccess.applied(claim("a"), DRIVER, by_key, NOW)["status"]["devices"]
+    (entry,) = adminaccess.build_apply(claim("a"), DRIVER, by_key, NOW)["status"]["devices"]
     conditions = tuple(
         meta.Condition(
             type=condition["type"],
@@ -76,7 +76,7 @@ def test_what_is_said_already_is_not_said_again():
         for condition in entry["conditions"]
     )
     before = claims.AllocatedDevice(driver=DRIVER, pool="f/e", device="a", conditions=conditions)
-    assert adminaccess.applied(claim("a", said=(before,)), DRIVER, by_key, "2026-01-03T00:00:00Z") is None
+    assert adminaccess.build_apply(claim("a", said=(before,)), DRIVER, by_key, "2026-01-03T00:00:00Z") is None
 
 
 async def test_an_observer_gets_the_device_of_another_claim_and_nothing_is_attached_for_it(

@@ -47,7 +47,7 @@ def test_the_index_agrees_with_a_walk_after_every_change(changes):
             mine = [attachment for attachment in stored.values() if attachment.spec.fabric == fabric]
             assert by_name(index.in_fabric(fabric)) == by_name(mine)
             assert index.has(fabric) == bool(mine)
-            assert index.attached(fabric) == sum(
+            assert index.count_attached(fabric) == sum(
                 attachment.holds(attachments.ATTACHED) for attachment in mine
             )
         for node in NODES:

@@ -321,9 +321,9 @@ CASES = {
     ],
     "claim asks for immediate allocation, or no longer": [
         (given(claim()), ()),
-        (given(AT_ONCE), (immediate.Asked("ns", "c", AT_ONCE.metadata.uid),)),
-        (given(None, old=AT_ONCE), (immediate.Asked("ns", "c"),)),
-        (given(claim(), old=AT_ONCE), (immediate.Asked("ns", "c"),)),
+        (given(AT_ONCE), (immediate.ImmediateRequest("ns", "c", AT_ONCE.metadata.uid),)),
+        (given(None, old=AT_ONCE), (immediate.ImmediateRequest("ns", "c"),)),
+        (given(claim(), old=AT_ONCE), (immediate.ImmediateRequest("ns", "c"),)),
     ],
     "slice withdraws devices": [
         (change_kinds.SliceChange(old=None, new=published("f", devices="d")), ()),

@@ -214,7 +214,7 @@ class View:
     """A Fabric's session as the labels see it; one that is broken has no hosts."""
 
     def __init__(self, name, *, broken=False):
-        self.name, self.broken, self.reports, self.listed = name, broken, [], False
+        self.name, self.broken, self.reports, self.has_listing = name, broken, [], False
         self.spec = fabrics.FabricSpec(adapter="a", endpoint="e")
 
     @property
@@ -246,7 +246,7 @@ def test_a_fabric_whose_labels_cannot_be_judged_leaves_the_labels_of_the_others_
             placed=types.SimpleNamespace(in_fabric=lambda name: ()),
             refusals=refusals.Refusals(lambda name: None),
             recorder=types.SimpleNamespace(
-                unexpected=lambda kind, metadata, failure: events.append((kind.kind, metadata.name))
+                record_unexpected=lambda kind, metadata, failure: events.append((kind.kind, metadata.name))
             ),
             contained=containment.Containment(),
         )

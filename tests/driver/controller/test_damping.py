@@ -22,7 +22,7 @@ def test_what_keeps_flapping_is_held_back_twice_as_long_each_time_up_to_a_bound(
         now += 1.0
         assert look(damper, True, now) == (hold == 0.0)
         if hold:
-            assert damper.held(now) == {"it": hold}
+            assert damper.find_held_back(now) == {"it": hold}
             now += hold - 0.1
             assert not look(damper, True, now)
             now += 0.1
@@ -35,9 +35,9 @@ def test_a_cause_that_breaks_off_meanwhile_has_to_hold_for_the_whole_time_again_
     for _ in range(20):
         now += 9.0
         assert look(damper, False, now) is False
-        assert damper.held(now) == {}
+        assert damper.find_held_back(now) == {}
         assert look(damper, True, now) is False
-    assert damper.held(now) == {"it": 10.0}
+    assert damper.find_held_back(now) == {"it": 10.0}
     assert look(damper, True, now + 10.0)
 
 
@@ -52,7 +52,7 @@ def test_the_time_for_which_it_was_well_makes_up_for_what_it_was(calm, hold):
     now += calm
     assert not look(damper, False, now)
     look(damper, True, now)
-    assert damper.held(now) == ({"it": hold} if hold else {})
+    assert damper.find_held_back(now) == ({"it": hold} if hold else {})
 
 
 def test_what_has_made_up_for_everything_is_forgotten():

@@ -28,7 +28,7 @@ STEADY = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 def over(rules):
     """Return the rules that are over now."""
-    return expiry.expired(rules, expiry.ends(rules, {}, STEADY, NOW), STEADY)
+    return expiry.find_expired(rules, expiry.ends(rules, {}, STEADY, NOW), STEADY)
 
 
 @pytest.mark.parametrize(
@@ -61,5 +61,5 @@ def test_a_step_of_the_system_time_neither_ends_a_rule_early_nor_keeps_it(step):
     first = expiry.ends([item], {}, STEADY, NOW)
     later = STEADY + 299 * second
     second_look = expiry.ends([item], first, later, NOW + (299 + step) * second)
-    assert expiry.expired([item], second_look, later) == ()
-    assert expiry.expired([item], second_look, later + second) == (item,)
+    assert expiry.find_expired([item], second_look, later) == ()
+    assert expiry.find_expired([item], second_look, later + second) == (item,)

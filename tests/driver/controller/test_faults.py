@@ -23,17 +23,17 @@ def ledger_of(*failures):
     """A ledger of failures, each a device, a host and a source, with a moment where it is not now."""
     ledger = faults.Ledger()
     for device, host, source, *moment in failures:
-        ledger.failed(device, host, source, *(moment or [NOW]))
+        ledger.count_failure(device, host, source, *(moment or [NOW]))
     return ledger
 
 
 def test_a_device_that_fails_for_another_namespace_each_time_is_kept_from_use_twice_as_long():
     ledger = faults.Ledger()
     for number, expected in enumerate((1, 2, 4, 8)):
-        ledger.failed("a", f"host-{number}", claim(f"ns-{number}"), NOW)
+        ledger.count_failure("a", f"host-{number}", claim(f"ns-{number}"), NOW)
         assert ledger.probations(MINUTE, NOW) == {"a": expected * MINUTE}
     assert ledger.failures() == {"a": 4}
-    ledger.succeeded("a", "host-3")
+    ledger.note_success("a", "host-3")
     assert ledger.probations(MINUTE, NOW) == {}
 
 
@@ -76,14 +76,14 @@ def test_probation_never_grows_beyond_a_day_unless_one_failure_asks_for_more():
 
 def test_one_device_that_fails_for_two_namespaces_blames_no_host():
     ledger = ledger_of(("a", "h", claim("x")), ("a", "h", claim("y")))
-    assert ledger.blamed(MINUTE, NOW) == {}
+    assert ledger.find_faulty_hosts(MINUTE, NOW) == {}
     assert ledger.suspects(MINUTE, NOW) == frozenset()
 
 
 def test_two_devices_that_fail_on_one_host_for_one_namespace_are_free_and_the_host_is_offered():
     ledger = ledger_of(("a", "h", claim("x", 1)), ("b", "h", claim("x", 2)))
     assert ledger.suspects(MINUTE, NOW) == {"h"}
-    assert ledger.blamed(MINUTE, NOW) == {}
+    assert ledger.find_faulty_hosts(MINUTE, NOW) == {}
     assert ledger.probations(MINUTE, NOW) == {"a": 0 * MINUTE, "b": 0 * MINUTE}
     assert ledger.resting(MINUTE, NOW) == frozenset()
     assert ledger.suspects(MINUTE, NOW + MINUTE) == frozenset()
@@ -91,33 +91,37 @@ def test_two_devices_that_fail_on_one_host_for_one_namespace_are_free_and_the_ho
 
 def test_two_devices_that_fail_on_one_host_for_two_namespaces_blame_it_and_are_free_themselves():
     ledger = ledger_of(("a", "h", claim("x")), ("b", "h", claim("y")))
-    assert ledger.blamed(MINUTE, NOW) == {"h": NOW + MINUTE}
+    assert ledger.find_faulty_hosts(MINUTE, NOW) == {"h": NOW + MINUTE}
     assert ledger.devices_on("h") == ("a", "b")
     assert ledger.probations(MINUTE, NOW) == {"a": 0 * MINUTE, "b": 0 * MINUTE}
-    assert ledger.blamed(MINUTE, NOW + MINUTE) == {}
-    ledger.failed("c", "h", claim("z"), NOW + MINUTE)
-    assert ledger.blamed(MINUTE, NOW + MINUTE) == {"h": NOW + 2 * MINUTE}
+    assert ledger.find_faulty_hosts(MINUTE, NOW + MINUTE) == {}
+    ledger.count_failure("c", "h", claim("z"), NOW + MINUTE)
+    assert ledger.find_faulty_hosts(MINUTE, NOW + MINUTE) == {"h": NOW + 2 * MINUTE}
 
 
 def test_one_namespace_does_not_prolong_the_time_that_two_have_closed_a_host_for():
     ledger = ledger_of(("a", "h", claim("x")), ("b", "h", claim("y")))
     for number in range(10):
-        ledger.failed("a", "h", claim("x", number), NOW + MINUTE / 2)
-    assert ledger.blamed(MINUTE, NOW + MINUTE / 2) == {"h": NOW + MINUTE}
-    assert ledger.blamed(MINUTE, NOW + MINUTE) == {}
+        ledger.count_failure("a", "h", claim("x", number), NOW + MINUTE / 2)
+    assert ledger.find_faulty_hosts(MINUTE, NOW + MINUTE / 2) == {"h": NOW + MINUTE}
+    assert ledger.find_faulty_hosts(MINUTE, NOW + MINUTE) == {}
 
 
 def test_an_operator_needs_no_second_namespace_to_blame_a_host():
     other = faults.Source(namespace="", uid="attachment-2")
-    assert ledger_of(("a", "h", BY_HAND), ("b", "h", other)).blamed(MINUTE, NOW) == {"h": NOW + MINUTE}
-    assert ledger_of(("a", "h", BY_HAND), ("b", "h", claim("x"))).blamed(MINUTE, NOW) == {"h": NOW + MINUTE}
+    assert ledger_of(("a", "h", BY_HAND), ("b", "h", other)).find_faulty_hosts(MINUTE, NOW) == {
+        "h": NOW + MINUTE
+    }
+    assert ledger_of(("a", "h", BY_HAND), ("b", "h", claim("x"))).find_faulty_hosts(MINUTE, NOW) == {
+        "h": NOW + MINUTE
+    }
 
 
 def test_a_success_in_between_clears_the_host():
     ledger = ledger_of(("a", "h", claim("x")))
-    ledger.succeeded("b", "h")
-    ledger.failed("c", "h", claim("y"), NOW)
-    assert ledger.blamed(MINUTE, NOW) == {}
+    ledger.note_success("b", "h")
+    ledger.count_failure("c", "h", claim("y"), NOW)
+    assert ledger.find_faulty_hosts(MINUTE, NOW) == {}
 
 
 def test_a_device_rests_for_its_probation_from_its_last_failure():
@@ -130,7 +134,7 @@ def test_what_did_not_fail_for_a_day_is_forgotten():
     late = NOW + faults.FORGET_AFTER + MINUTE
     ledger = ledger_of(("a", "h", claim("x")), ("b", "g", claim("x"), late))
     assert ledger.probations(MINUTE, late).keys() == {"b"}
-    ledger.failed("b", "g", claim("y"), late + faults.FORGET_AFTER)
+    ledger.count_failure("b", "g", claim("y"), late + faults.FORGET_AFTER)
     assert ledger.failures() == {"b": 1}
 
 
@@ -147,10 +151,10 @@ def test_the_ledger_is_bounded_and_never_shortens_a_probation(history, probation
     ledger = faults.Ledger()
     for failed, device, host, source in history:
         if failed:
-            ledger.failed(f"d{device}", f"h{host}", source, NOW)
+            ledger.count_failure(f"d{device}", f"h{host}", source, NOW)
         else:
-            ledger.succeeded(f"d{device}", f"h{host}")
-    blamed, suspects = ledger.blamed(probation, NOW), ledger.suspects(probation, NOW)
+            ledger.note_success(f"d{device}", f"h{host}")
+    blamed, suspects = ledger.find_faulty_hosts(probation, NOW), ledger.suspects(probation, NOW)
     for length in ledger.probations(probation, NOW).values():
         assert not length or probation <= length <= max(probation, faults.FORGET_AFTER)
     assert blamed.keys() <= suspects
@@ -191,11 +195,11 @@ def test_whatever_claims_of_one_namespace_fail_no_probation_grows_and_no_host_is
     for what, device, host, number, later in history:
         now += later
         if what == "fails":
-            ledger.failed(f"d{device}", f"h{host}", claim("tenant", number), now)
+            ledger.count_failure(f"d{device}", f"h{host}", claim("tenant", number), now)
         else:
-            ledger.succeeded(f"d{device}", f"h{host}")
+            ledger.note_success(f"d{device}", f"h{host}")
         assert all(length <= probation for length in ledger.probations(probation, now).values())
-        assert ledger.blamed(probation, now) == {}
+        assert ledger.find_faulty_hosts(probation, now) == {}
 
 
 @given(TENANTS, st.sampled_from(["d0", "d7"]), st.sampled_from(["h0", "h7"]))
@@ -203,7 +207,7 @@ def test_one_failure_of_another_namespace_is_worth_one_doubling_whatever_the_ten
     history, device, host
 ):
     ledger, now = faults.Ledger(), NOW
-    ledger.failed(device, host, claim("neighbour"), now)
+    ledger.count_failure(device, host, claim("neighbour"), now)
     for _, other, place, number, _ in history:
-        ledger.failed(f"d{other}", f"h{place}", claim("tenant", number), now)
+        ledger.count_failure(f"d{other}", f"h{place}", claim("tenant", number), now)
         assert all(length <= 2 * MINUTE for length in ledger.probations(MINUTE, now).values())

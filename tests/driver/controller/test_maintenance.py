@@ -10,7 +10,7 @@ from drawbar.driver.controller import maintenance
 from drawbar.driver.kube import client, config, errors, kinds
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-LISTED = maintenance.Listed(devices={"gpu-1", "GPU/2", "gpu-2-x"}, nodes={"node-1"})
+LISTED = maintenance.ListedNames(devices={"gpu-1", "GPU/2", "gpu-2-x"}, nodes={"node-1"})
 
 
 def item(name="work", *, fabric="fab", **spec):

@@ -21,7 +21,7 @@ def claim(namespace, number=0):
 def refused(*pairs_, source=SOURCE, now=NOW, remembered=None):
     remembered = remembered or pairs.Pairs()
     for pair in pairs_:
-        remembered.refused(pair, source, "not in one fabric", now=now, date=DATE)
+        remembered.note_refusal(pair, source, "not in one fabric", now=now, date=DATE)
     return remembered
 
 
@@ -50,13 +50,13 @@ def test_claims_of_one_namespace_do_not_prolong_it_and_a_second_namespace_does()
 
 def test_a_device_that_works_there_after_all_is_forgotten():
     remembered = refused(("a", "h"), ("b", "h"))
-    remembered.succeeded("a", "h")
+    remembered.note_success("a", "h")
     assert remembered.lasting(MINUTE, NOW).keys() == {("b", "h")}
 
 
 def test_the_next_controller_takes_the_pairs_from_the_status_and_counts_from_its_start():
     before = refused(("b", "h"), ("a", "h"))
-    reported = before.reported(MINUTE, NOW)
+    reported = before.build_report(MINUTE, NOW)
     assert reported == tuple(
         fabrics.IncompatiblePair(
             device=device, host="h", message="not in one fabric", refused_at="2027-03-04T05:06:07Z"
@@ -67,13 +67,13 @@ def test_the_next_controller_takes_the_pairs_from_the_status_and_counts_from_its
     after = pairs.Pairs()
     after.restore(reported, later)
     assert after.refusal("a", "h", MINUTE, later).ends_at(MINUTE) == later + MINUTE
-    assert after.reported(MINUTE, later) == reported
+    assert after.build_report(MINUTE, later) == reported
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), max_size=400))
 def test_what_the_status_has_is_bounded_and_the_latest(history):
     remembered = refused(*((f"d{device}", f"h{host}") for device, host in history))
-    reported = remembered.reported(MINUTE, NOW)
+    reported = remembered.build_report(MINUTE, NOW)
     assert len(reported) == min(pairs.SHOWN_MAX, len(set(history)))
     if history:
         device, host = history[-1]

@@ -42,12 +42,12 @@ def claim(*config, admin=False):
 
 
 def demand(*config):
-    return claim_index.demand(claim(*config), "drawbar.dev", KEY, "h1", claim_index.Seen(allocated=NOW))
+    return claim_index.demand(claim(*config), "drawbar.dev", KEY, "h1", claim_index.FirstSeen(allocated=NOW))
 
 
 def test_a_wish_names_what_the_node_makes_of_the_devices_memory():
     assert demand(("FromClass", {"memory": {"mode": "system-ram"}})).claim.memory_mode == "system-ram"
-    assert demand(("FromClaim", {"memory": {"mode": "system-ram"}})).unfit.reason == "InvalidParameters"
+    assert demand(("FromClaim", {"memory": {"mode": "system-ram"}})).failure.reason == "InvalidParameters"
     assert demand(("FromClaim", {"deviceFiles": {"user": 5}})).claim.memory_mode == ""
 
 
@@ -67,7 +67,7 @@ def test_a_wish_names_the_hook_and_the_bitstream_that_make_the_device_ready():
         ("FromClass", {"initialise": {"timeoutSeconds": 300}}),
         ("FromClaim", {"fpga": {"bitstream": "b.gbs", "sha256": digest}}),
     )
-    assert alone.unfit is None
+    assert alone.failure is None
     assert alone.claim.initialise == attachments.Initialisation(
         hook="", timeout_seconds=300, bitstream="b.gbs", sha256=digest
     )
@@ -104,7 +104,7 @@ def test_a_wish_names_the_hook_and_the_bitstream_that_make_the_device_ready():
     ],
 )
 def test_what_is_wrong_with_a_hook_or_a_bitstream_is_a_clause(config, words):
-    assert words in demand(*config).unfit.message
+    assert words in demand(*config).failure.message
 
 
 def test_a_wish_names_the_lowest_versions():
@@ -112,9 +112,9 @@ def test_a_wish_names_the_lowest_versions():
     assert asked.claim.minimum_versions == attachments.Versions(driver="550.54.14", firmware="2B4QFXO7")
     assert demand().claim.minimum_versions == attachments.Versions()
     words = "write a version as a string"
-    assert words in demand(("FromClass", {"minimumVersions": {"driver": 5.15}})).unfit.message
+    assert words in demand(("FromClass", {"minimumVersions": {"driver": 5.15}})).failure.message
     words = "minimumVersions.driver is an administrator's to say"
-    assert words in demand(("FromClaim", {"minimumVersions": {"driver": "1"}})).unfit.message
+    assert words in demand(("FromClaim", {"minimumVersions": {"driver": "1"}})).failure.message
 
 
 def test_a_wish_names_the_virtual_functions():
@@ -124,9 +124,9 @@ def test_a_wish_names_the_virtual_functions():
     (group,) = asked.claim.virtual_functions.groups
     assert (group.count, group.vlan, asked.claim.virtual_functions.offered) == (2, 7, True)
     words = "offered offers what virtualFunctions.groups describe: name some"
-    assert words in demand(("FromClass", {"virtualFunctions": {"offered": True}})).unfit.message
+    assert words in demand(("FromClass", {"virtualFunctions": {"offered": True}})).failure.message
     words = "virtualFunctions.groups is an administrator's to say"
-    assert words in demand(("FromClaim", {"virtualFunctions": {"groups": [{"count": 1}]}})).unfit.message
+    assert words in demand(("FromClaim", {"virtualFunctions": {"groups": [{"count": 1}]}})).failure.message
 
 
 def attachment(*, uid="u", deleting=False):
@@ -137,9 +137,9 @@ def attachment(*, uid="u", deleting=False):
 
 def test_a_wish_says_what_is_wrong_with_the_claims_parameters():
     bad = demand(("FromClaim", {"attachTimeoutSeconds": 5}))
-    assert bad.unfit.reason == "InvalidParameters"
-    assert "attachTimeoutSeconds is an administrator's to say" in bad.unfit.message
-    assert demand(("FromClaim", {"deviceFiles": {"user": 5}})).unfit is None
+    assert bad.failure.reason == "InvalidParameters"
+    assert "attachTimeoutSeconds is an administrator's to say" in bad.failure.message
+    assert demand(("FromClaim", {"deviceFiles": {"user": 5}})).failure is None
 
 
 def test_a_class_decides_how_long_an_attach_may_take():
@@ -162,21 +162,21 @@ REFUSED = {
 
 @pytest.mark.parametrize("changes", REFUSED.values(), ids=list(REFUSED))
 def test_the_claim_gets_the_failure_before_anything_else_is_done(changes):
-    bad = dataclasses.replace(demand(), unfit=UNFIT)
+    bad = dataclasses.replace(demand(), failure=UNFIT)
     assert plan.plan(scenes.observed(demand=bad, **changes), NOW) == (
         actions.ReportFailed(demand=bad, failure=UNFIT),
     )
 
 
 def test_once_it_has_the_failure_the_device_goes_its_way():
-    reported = dataclasses.replace(demand(), unfit=UNFIT, failure_reported=True)
+    reported = dataclasses.replace(demand(), failure=UNFIT, failure_reported=True)
     assert plan.plan(scenes.observed(demand=reported), NOW) == ()
     held = scenes.observed(demand=reported, attachment=attachment(uid="other"), host_id="h1")
     assert plan.plan(held, NOW) == (actions.Delete(),)
 
 
 def test_what_is_attached_for_the_claim_already_is_left_alone():
-    bad = dataclasses.replace(demand(), unfit=UNFIT)
+    bad = dataclasses.replace(demand(), failure=UNFIT)
     steps = plan.plan(scenes.observed(demand=bad, attachment=attachment()), NOW)
     assert steps == (actions.QueryOperation(side=outcomes.Side.ATTACH),)
 
@@ -184,8 +184,8 @@ def test_what_is_attached_for_the_claim_already_is_left_alone():
 def test_a_claim_with_admin_access_gets_the_failure_too():
     bad = claim(("FromClaim", {"attachTimeoutSeconds": 5}), admin=True)
     key, attached = names.DeviceKey(fabric="f", device="d"), attachment(uid="other")
-    body = adminaccess.applied(bad, "drawbar.dev", {key: attached}, "2026-01-02T00:00:00Z")
+    body = adminaccess.build_apply(bad, "drawbar.dev", {key: attached}, "2026-01-02T00:00:00Z")
     (condition,) = body["status"]["devices"][0]["conditions"]
     assert (condition["type"], condition["reason"]) == ("drawbar.dev/attach-failed", "InvalidParameters")
     good = claim(("FromClaim", {"deviceFiles": {"user": 5}}), admin=True)
-    assert adminaccess.applied(good, "drawbar.dev", {key: attached}, "2026-01-02T00:00:00Z") is None
+    assert adminaccess.build_apply(good, "drawbar.dev", {key: attached}, "2026-01-02T00:00:00Z") is None

@@ -16,7 +16,7 @@ from drawbar.driver.controller.fabrics import status
 from drawbar.fabric import contract, errors
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
-SEEN = claim_index.Seen(allocated=NOW)
+SEEN = claim_index.FirstSeen(allocated=NOW)
 DRIVER = "drawbar.dev"
 FREE, USED = contract.PortState.FREE, contract.PortState.USED
 
@@ -144,19 +144,19 @@ def test_an_allocation_and_its_failure_count_from_when_they_were_first_seen():
     failed = with_conditions(claim("a"), "attached", "attach-failed")
     for old, new in zip((None, first, attached, failed), (first, attached, failed, failed), strict=True):
         index.change(old, new)
-    assert index.seen(failed) == claim_index.Seen(allocated=moments[0], failed=moments[2])
+    assert index.find_first_seen(failed) == claim_index.FirstSeen(allocated=moments[0], failed=moments[2])
 
 
 def test_a_claim_that_was_ready_before_it_failed_may_be_in_use():
     index = claim_index.Index(DRIVER, lambda: NOW)
     index.change(None, with_conditions(claim("a"), "attached", "visible", "attach-failed"))
-    assert index.seen(claim("a")).failed is None
+    assert index.find_first_seen(claim("a")).failed is None
     other = claim_index.Index(DRIVER, lambda: NOW)
     failed = with_conditions(claim("a"), "attached", "attach-failed")
     other.change(None, failed)
     # What its node says after that changes nothing.
     other.change(failed, with_conditions(claim("a"), "attached", "visible", "attach-failed"))
-    assert other.seen(claim("a")).failed == NOW
+    assert other.find_first_seen(claim("a")).failed == NOW
 
 
 ATTACH = outcomes.Side.ATTACH
@@ -207,7 +207,7 @@ def test_a_new_attempt_has_a_new_id_and_a_longer_pause():
     error = errors.Aborted("busy")
     pauses = []
     for _ in range(12):
-        tracked.failed("u", ATTACH, error, 0.0)
+        tracked.note_failure("u", ATTACH, error, 0.0)
         pauses.append(tracked.view("u", ATTACH, 0.0).retry_after_seconds)
         tracked.next_attempt("u", ATTACH)
     assert tracked.request_id("u", ATTACH) == "u-a13"

@@ -39,7 +39,7 @@ def test_a_node_may_have_what_no_rule_forbids(rules, model, on_node, reason):
 def test_a_node_is_closed_to_what_it_may_have_no_more_of():
     rules = (A_AT_MOST_2, A_NOT_WITH_B)
     by_node = {"full": {"A": 2}, "mixed": {"B": 1}, "free": {"C": 5}}
-    assert policies.closed(rules, by_node) == {"full": {"A", "B"}, "mixed": {"A"}}
+    assert policies.find_closed_models(rules, by_node) == {"full": {"A", "B"}, "mixed": {"A"}}
 
 
 def test_the_least_number_of_a_model_stays():

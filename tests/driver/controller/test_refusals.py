@@ -77,7 +77,7 @@ def test_what_is_no_longer_to_be_written_is_dropped():
         ledger.refuse("a", "b", subject=subject)
     ledger.retain("node ", {"node n2"})
     assert ledger.message("a") == "claim default/c: claim default/c is refused; node n2: node n2 is refused"
-    ledger.settled("claim default/c")
+    ledger.drop("claim default/c")
     ledger.forget("b")
     assert ledger.message("a") == "node n2: node n2 is refused"
     assert ledger.message("b") == ""
@@ -97,7 +97,7 @@ def test_what_is_no_longer_to_be_written_is_dropped():
 )
 def test_a_change_of_labels_concerns_the_fabrics_that_want_it(label, fabrics):
     change = labels.Change(node="n", labels={label: None})
-    assert labels.concerned(change, {"a": [], "b": ["M1"]}) == fabrics
+    assert labels.select_fabrics(change, {"a": [], "b": ["M1"]}) == fabrics
 
 
 REFUSED = "ValidatingAdmissionPolicy 'x' denied request: expression resulted in error"

@@ -66,7 +66,7 @@ async def test_it_goes_on_while_nothing_changed_or_no_server_answers(connected):
 async def test_only_versions_that_pass_are_followed(connected, profile, expected, followed):
     async with apiserver.serving(profile=profile) as server, connected(server) as api:
         async with asyncio.TaskGroup() as tasks:
-            assert await watches.offered(api, tasks, containment.Containment()) == expected
+            assert await watches.discover_versions(api, tasks, containment.Containment()) == expected
             running = [task for task in asyncio.all_tasks() if task.get_name() == TASK]
             for task in running:
                 task.cancel()
@@ -85,7 +85,7 @@ async def test_only_versions_that_pass_are_followed(connected, profile, expected
     ],
 )
 def test_what_is_served_decides_which_negotiation_runs(resources, modern, versions):
-    served = watches.served(resources)
+    served = watches.find_served_versions(resources)
     assert (served.modern, served.versions) == (modern, versions)
     assert served.selects_fields is (V1ALPHA2 not in versions)
 
@@ -97,6 +97,6 @@ async def test_discovery_finds_the_classic_versions_of_a_release(tmp_path, profi
     async with apiserver.serving(profile=profile) as server:
         server.kubeconfig(tmp_path / "admin", "admin")
         async with client.connecting(config.from_kubeconfig(tmp_path / "admin")) as api:
-            resources = await discovery.settled(api, discovery.RESOURCE_GROUP)
-            assert watches.served(resources).versions == versions
+            resources = await discovery.await_resources(api, discovery.RESOURCE_GROUP)
+            assert watches.find_served_versions(resources).versions == versions
             assert await discovery.resources(api, "no.such.group") == {}

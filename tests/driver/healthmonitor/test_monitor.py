@@ -132,7 +132,7 @@ async def test_a_refused_write_ends_the_look_and_counts_against_the_rate(made):
         except errors.Denied:
             continue
     assert watcher.rules.refused == 5, "one per look, and no more than the rate allows"
-    assert b'failures_total{decision="Tainted",driver="drawbar.dev"} 5.0' in watcher.metrics.rendered()
+    assert b'failures_total{decision="Tainted",driver="drawbar.dev"} 5.0' in watcher.metrics.render()
     reported = {reason for _, reason, _ in watcher.recorder.messages}
     assert reported == {"DeviceWithheld"}, "what was not done is not reported as done"
 

@@ -112,7 +112,7 @@ class World:
         self.state = decided.state
         for decision in decided.decisions:
             name = tainting.rule_name(decision.key)
-            self.state = tainting.acted(self.state, decision, self.now)
+            self.state = tainting.note_action(self.state, decision, self.now)
             match decision:
                 case tainting.Taint():
                     assert name not in self.rules
@@ -139,7 +139,7 @@ class World:
 
     def restart(self):
         mine = tainting.own(self.rules.values(), DRIVER)
-        self.state = tainting.restored(mine, self.policies, self.now)
+        self.state = tainting.restore(mine, self.policies, self.now)
 
     @property
     def tainted(self):
@@ -677,14 +677,14 @@ def test_a_rule_whose_annotations_were_removed_is_restored_gets_an_end_and_is_li
     rule = world.rules[name]
     kept = {healthpolicies.POLICY_ANNOTATION: "p", healthpolicies.ACTED_ANNOTATION: "lately"}
     bare = msgspec.structs.replace(rule, metadata=msgspec.structs.replace(rule.metadata, annotations=kept))
-    state = tainting.restored(tainting.own([bare], DRIVER), world.policies, world.now)
+    state = tainting.restore(tainting.own([bare], DRIVER), world.policies, world.now)
     assert state.acted == {}
     decided = tainting.decide(state, world.policies, world.devices, [bare], world.now)
     assert said(decided.decisions) == [("Renew", "a-d0", "Repeated")]
     later = world.now + datetime.timedelta(days=1)
     decided = tainting.decide(state, world.policies, world.devices, [bare], later)
     assert said(decided.decisions) == [("Lift", "a-d0", "Clear")]
-    gone = tainting.restored(tainting.own([bare], DRIVER), {}, world.now)
+    gone = tainting.restore(tainting.own([bare], DRIVER), {}, world.now)
     assert gone == tainting.State()
 
 

@@ -25,7 +25,7 @@ async def test_a_key_added_while_it_is_handled_is_handled_again_afterwards_only(
     await work.take()
     work.add("a")
     assert len(work) == 0
-    work.done("a")
+    work.mark_done("a")
     assert await work.take() == "a"
 
 

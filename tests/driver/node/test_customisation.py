@@ -26,7 +26,7 @@ GIVEN = spec.ContainerEdits(
 def custom(first=0, **said):
     head = {"apiVersion": parameters.API_VERSION, "kind": parameters.KIND}
     decoded = parameters.decode(head | said, parameters.Source.CLASS)
-    return customisation.customised(GIVEN, decoded, first_interface=first)
+    return customisation.customise(GIVEN, decoded, first_interface=first)
 
 
 def test_nothing_said_changes_nothing():
@@ -66,7 +66,7 @@ def test_a_container_cannot_replace_what_the_daemon_has_loaded(tmp_path, said, p
     given = classes.by_name("fpga").edits(card, classes.Host.from_sysfs(tree.root))
     head = {"apiVersion": parameters.API_VERSION, "kind": parameters.KIND}
     decoded = parameters.decode(head | said, parameters.Source.CLASS)
-    edits = customisation.customised(given, decoded, first_interface=0)
+    edits = customisation.customise(given, decoded, first_interface=0)
     assert [node.path for node in edits.device_nodes] == paths
 
 
@@ -96,7 +96,7 @@ def network_card(tmp_path):
         )
         host = classes.Host.from_sysfs(tree.root)
         shown = card if has_interface else model.Card(functions=(replace(function, net_interfaces=()),))
-        return claimdevices.Found(
+        return claimdevices.PresentDevice(
             record=record, card=shown, device_class=DeviceClass.NIC, claim_uid="u", host=host
         )
 
@@ -114,7 +114,7 @@ def test_no_two_interfaces_of_a_claim_get_the_same_name(network_card):
     ]
     names = [
         [interface.name for interface in again.content().edits.net_devices]
-        for again in claimdevices.numbered(given)
+        for again in claimdevices.number_interfaces(given)
     ]
     plain = network_card("d").content().edits.net_devices[0].name
     assert names == [["data1"], ["data0"], ["ctl0"], [plain], ["data2"]]
@@ -122,16 +122,16 @@ def test_no_two_interfaces_of_a_claim_get_the_same_name(network_card):
 
 def test_shares_of_one_device_are_one_device(network_card):
     given = [network_card("a", "data", "s1"), network_card("a", "data", "s2"), network_card("b", "data")]
-    assert [card.record.first_interface for card in claimdevices.numbered(given)] == [0, 0, 1]
+    assert [card.record.first_interface for card in claimdevices.number_interfaces(given)] == [0, 0, 1]
 
 
 def test_a_device_without_interfaces_takes_no_number(network_card):
     given = [network_card("a", "data", has_interface=False), network_card("b", "data")]
-    assert [card.record.first_interface for card in claimdevices.numbered(given)] == [0, 0]
+    assert [card.record.first_interface for card in claimdevices.number_interfaces(given)] == [0, 0]
 
 
 def test_the_number_is_recorded(network_card):
-    _, second = claimdevices.numbered([network_card("a", "data"), network_card("b", "data")])
+    _, second = claimdevices.number_interfaces([network_card("a", "data"), network_card("b", "data")])
     claim = records.PreparedClaim(namespace="n", name="c", uid="u", state="started", devices=(second.record,))
     written = {"pool": "p", "device": "b", "cdiID": "x/y=b", "firstInterface": 1}
     expected = written | {"parameters": {"network": {"interfacePrefix": "data"}}}

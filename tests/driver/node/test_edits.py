@@ -55,4 +55,4 @@ def test_a_name_becomes_a_variable_that_every_shell_takes(card):
 
 def test_a_device_makes_a_valid_file(card):
     kind = edits.kind("drawbar.dev")
-    assert spec.Spec(kind=kind, devices=(made(card),)).qualified(made(card)) == "drawbar.dev/device=u1-nvme-0"
+    assert spec.Spec(kind=kind, devices=(made(card),)).qualify(made(card)) == "drawbar.dev/device=u1-nvme-0"

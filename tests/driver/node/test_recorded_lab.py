@@ -55,7 +55,7 @@ def test_the_kernels_events_are_enough_to_follow_it(before, after):
     model.replace(reader.read(before))
     wanted = set()
     for each in load_events(RECORDING):
-        wanted |= model.concerned(uevents.parse(each.datagram).devpath)
+        wanted |= model.find_concerned(uevents.parse(each.datagram).devpath)
     while wanted:
         _, wanted = model.take(reader.read_subjects(str(after), wanted, model.slot_names))
     assert model.snapshot() == reader.read(after)
@@ -109,5 +109,5 @@ def test_both_are_well(after):
 
 
 def test_persistent_memory_has_nothing_on_it_that_a_release_waits_for(after):
-    standing = cxl_memory.read_standing(classes.Host.from_sysfs(after), reader.read(after).card_of(MEMORY))
+    standing = cxl_memory.read_layout(classes.Host.from_sysfs(after), reader.read(after).card_of(MEMORY))
     assert (standing.memdev, standing.ram_bytes, standing.regions) == ("mem0", 0, ())

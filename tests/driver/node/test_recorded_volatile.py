@@ -33,7 +33,7 @@ def card(host):
 
 
 def test_a_dax_device_of_its_own_is_ready_and_given_to_a_container(dax):
-    standing = operations.read_standing(dax, card(dax))
+    standing = operations.read_layout(dax, card(dax))
     (region,) = standing.regions
     assert (standing.ram_bytes, region.size_bytes, region.mode, region.committed) == (SIZE, SIZE, "ram", True)
     assert region.dax == (plan.Dax(name="dax0.0", driver="device_dax"),)
@@ -47,7 +47,7 @@ def test_a_dax_device_of_its_own_is_ready_and_given_to_a_container(dax):
 
 
 def test_system_memory_is_ready_and_goes_offline_first(system_ram):
-    standing = operations.read_standing(system_ram, card(system_ram))
+    standing = operations.read_layout(system_ram, card(system_ram))
     (region,) = standing.regions
     assert region.dax == (plan.Dax(name="dax0.0", driver="kmem"),)
     assert [(block.name, block.zone) for block in region.blocks] == [
@@ -58,7 +58,7 @@ def test_system_memory_is_ready_and_goes_offline_first(system_ram):
     offline = plan.SetMemory(blocks=("memory118", "memory119"), state="offline")
     assert plan.towards_ready(standing) == offline
     assert plan.towards_rest(standing) == offline
-    assert plan.misplaced(standing) is None
+    assert plan.find_misplaced(standing) is None
 
 
 def test_a_card_without_a_region_gets_one_from_the_kernels_next_name(tmp_path):
@@ -73,7 +73,7 @@ def test_the_kernels_events_are_enough_to_follow_it(tmp_path, dax):
     model = live.Live()
     model.replace(reader.read(tmp_path / "before" / "sys"))
     for each in load_events(RECORDING):
-        wanted, done = model.concerned(uevents.parse(each.datagram).devpath), set()
+        wanted, done = model.find_concerned(uevents.parse(each.datagram).devpath), set()
         while wanted:
             names = model.slot_names
             _, further = model.take(reader.read_subjects(str(dax.sysfs), wanted, names))

@@ -381,8 +381,8 @@ def test_a_metric_that_fails_leaves_the_others_to_be_read():
 
     shown.watch("broken", "Fails.", broken)
     shown.watch("whole", "Works.", lambda: {"": 7.0})
-    shown.rendered()
-    text = shown.rendered().decode()
+    shown.render()
+    text = shown.render().decode()
     assert 'drawbar_x_whole{driver="drawbar.dev"} 7.0' in text
     assert 'drawbar_x_unexpected_errors_total{driver="drawbar.dev",worker="metrics"} ' in text
     assert 'drawbar_x_failing_work{driver="drawbar.dev",worker="metrics"} 1.0' in text

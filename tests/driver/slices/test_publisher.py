@@ -39,4 +39,4 @@ async def test_a_slice_kept_in_memory_gets_a_uid_and_ever_newer_versions():
     second = await store.replace(first)
     assert first.metadata.uid == second.metadata.uid != ""
     assert int(second.metadata.resource_version) > int(first.metadata.resource_version)
-    assert (await store.kept("drawbar.dev")).conditions
+    assert (await store.find_kept_fields("drawbar.dev")).conditions

@@ -326,7 +326,7 @@ class Storm(clusters.Cluster):
                 for result in claim.results(DRIVER)
                 if (claim.metadata.uid, moment, bindings.Key.from_result(result)) in ready
             }
-            body = bindings.applied(
+            body = bindings.build_apply(
                 claim,
                 DRIVER,
                 own=bindings.NODE_CONDITIONS,

@@ -18,7 +18,7 @@ NOW = datetime.datetime(2026, 10, 21, 7, 28, tzinfo=datetime.UTC)
 
 
 def unpacked(raw, encoding):
-    return decoding.unpacked(raw, {"Content-Encoding": encoding}, budget.Listing(budget.Limits(), "f"))
+    return decoding.unpack(raw, {"Content-Encoding": encoding}, budget.Listing(budget.Limits(), "f"))
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_a_secret_at_the_place_where_a_text_is_cut_is_taken_out(before):
 
 def test_only_the_first_messages_are_read():
     body = _body(*["Contoso.1.0.Detail"] * 50, "Base.1.18.ResourceInUse")
-    assert len(messages.extended(body)) == messages.MESSAGES
+    assert len(messages.find_extended(body)) == messages.MESSAGES
     assert _refusal(400, body).reason == "INVALID_ARGUMENT"
 
 

@@ -287,7 +287,7 @@ async def test_a_masked_value_is_the_same_wherever_it_stands(redfish_lab):
         "Time": "2026-11-23T07:02:06+00:00",
         "FirmwareRevision": "1.15.0",
     }
-    recorder.answered(
+    recorder.record_answer(
         "GET", url, None, status=200, headers={"Set-Cookie": "a=b"}, raw=msgspec.json.encode(body)
     )
     (exchange,) = recorder.transcript().exchanges
@@ -332,7 +332,7 @@ def test_what_comes_after_the_bound_is_left_out(monkeypatch):
     monkeypatch.setattr(transcripts, "EXCHANGES", 2)
     recorder = transcripts.Recorder(contract.AdapterConfig(name="f", endpoint="http://127.0.0.1"))
     for _ in range(3):
-        recorder.failed("GET", yarl.URL("http://127.0.0.1/redfish/v1"), None, "broken")
+        recorder.record_failure("GET", yarl.URL("http://127.0.0.1/redfish/v1"), None, "broken")
     transcript = recorder.transcript()
     assert not transcript.complete
     assert len(transcript.exchanges) == 2

@@ -8,7 +8,7 @@
 | `<driver>/node-failed`   | node daemon | it never appeared, is the wrong device, or would not initialise |
 
 Server-side apply removes what a manager applied before and leaves out now, so each apply carries all conditions of its
-writer on all devices of the claim (`applied`), and the claim's uid and resourceVersion: a write that was made from an
+writer on all devices of the claim (`build_apply`), and the claim's uid and resourceVersion: a write that was made from an
 outdated claim fails instead of marking a new allocation ready.
 
 Source: KEP-5007; server-side apply, "Field management".
@@ -88,7 +88,7 @@ def is_current(claim: claims.ResourceClaim, *, uid: str, allocation_timestamp: s
     )
 
 
-def applied(
+def build_apply(
     claim: claims.ResourceClaim,
     driver: str,
     *,

@@ -135,7 +135,7 @@ class Claim:
         return tuple(name for name in self.finalizers if name != self.finalizer)
 
     @property
-    def held(self) -> bool:
+    def has_finalizer(self) -> bool:
         """Return whether our finalizer is on the claim."""
         return self.finalizer in self.finalizers
 
@@ -319,7 +319,7 @@ def pod(document: PodDocument) -> Pod:
     )
 
 
-def answered(context_: Context, entries: dict[str, tuple[str, ...]]) -> dict[str, list[dict[str, object]]]:
+def set_entries(context_: Context, entries: dict[str, tuple[str, ...]]) -> dict[str, list[dict[str, object]]]:
     """Return the status of a context with some entries set; those of other drivers stay as they are."""
     merged = dict(context_.entries) | entries
     return {

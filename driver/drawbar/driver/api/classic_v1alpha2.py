@@ -104,7 +104,7 @@ def resource_class(document: ResourceClass) -> classic.Class:
     )
 
 
-def allocated(handle: handles.Handle, driver: str, *, shareable: bool) -> dict[str, Any]:
+def build_allocation(handle: handles.Handle, driver: str, *, shareable: bool) -> dict[str, Any]:
     """Return the allocation, as part of a claim's status.
 
     Raises:
@@ -119,7 +119,7 @@ def allocated(handle: handles.Handle, driver: str, *, shareable: bool) -> dict[s
     return {"driverName": driver, "allocation": allocation}
 
 
-def freed() -> dict[str, Any]:
+def build_deallocation() -> dict[str, Any]:
     """Return the part of a claim's status without an allocation, for a merge patch."""
     return {"driverName": None, "allocation": None, "deallocationRequested": None}
 

@@ -97,7 +97,7 @@ def device_class(document: DeviceClass, driver: str) -> classic.Class:
     )
 
 
-def allocated(
+def build_allocation(
     handle: handles.Handle,
     driver: str,
     nothing: tuple[tuple[str, str, str], ...] = (),
@@ -139,7 +139,7 @@ def allocated(
     return {"allocation": allocation}
 
 
-def freed() -> dict[str, Any]:
+def build_deallocation() -> dict[str, Any]:
     """Return the part of a claim's status without an allocation, for a merge patch."""
     return {"allocation": None, "deallocationRequested": None}
 

@@ -30,7 +30,7 @@ class Layer:
 
     source: parameters.Source
     requests: tuple[str, ...]
-    said: parameters.DeviceParameters
+    device_parameters: parameters.DeviceParameters
 
     def concerns(self, requests: Sequence[str]) -> bool:
         """Return whether the layer applies to a device of one of these requests, `request` or `request/alternative`."""
@@ -53,7 +53,7 @@ def has_own_bitstream(allocation: claims.Allocation | None, driver: str) -> bool
     )
 
 
-def checked(
+def try_by_device(
     allocation: claims.Allocation | None, driver: str
 ) -> tuple[dict[bindings.Key, parameters.DeviceParameters], attachments.Failure | None]:
     """Return the result of `by_device`; where it raises, none and the failure."""
@@ -81,19 +81,23 @@ def by_device(
         if result.driver == driver:
             requests.setdefault(bindings.Key.from_result(result), []).append(result.request)
     by_key = {
-        key: merged([layer for layer in layers if layer.concerns(names)]) for key, names in requests.items()
+        key: merge([layer for layer in layers if layer.concerns(names)]) for key, names in requests.items()
     }
     return {key: said for key, said in by_key.items() if said != parameters.NOTHING}
 
 
-def merged(layers: Sequence[Layer]) -> parameters.DeviceParameters:
+def merge(layers: Sequence[Layer]) -> parameters.DeviceParameters:
     """Return one device's parameters.
 
     Raises:
         parameters.Invalid: the claim sets what only its class may set.
     """
-    by_class = _merged([layer.said for layer in layers if layer.source is parameters.Source.CLASS])
-    by_claim = _merged([layer.said for layer in layers if layer.source is parameters.Source.CLAIM])
+    by_class = _merged(
+        [layer.device_parameters for layer in layers if layer.source is parameters.Source.CLASS]
+    )
+    by_claim = _merged(
+        [layer.device_parameters for layer in layers if layer.source is parameters.Source.CLAIM]
+    )
     merged = _merged([by_class, by_claim])
     problems = (
         *(f"opaque parameters of the claim: {problem}" for problem in _violations(by_class, by_claim)),
@@ -166,7 +170,7 @@ def _layers(allocation: claims.Allocation | None, driver: str) -> tuple[list[Lay
                 f"opaque parameters of {source.owner}{of}: {problem}" for problem in invalid.problems
             ]
         else:
-            layers.append(Layer(source=source, requests=entry.requests, said=said))
+            layers.append(Layer(source=source, requests=entry.requests, device_parameters=said))
     return layers, tuple(problems)
 
 

@@ -97,6 +97,6 @@ def expressions(selectors: tuple[Selector, ...]) -> tuple[str, ...]:
     return tuple(selector.cel.expression for selector in selectors if selector.cel is not None)
 
 
-def shown(expression: str) -> str:
+def shorten(expression: str) -> str:
     """Return an expression for a message, cut if it is long."""
     return repr(expression) if len(expression) <= SHOWN_CHARS else f"{expression[:SHOWN_CHARS]!r}..."

@@ -95,7 +95,7 @@ class Node(meta.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class OtherDevice:
     """A device that another driver offers.
 
     Attributes:
@@ -135,7 +135,7 @@ class Offered:
         )
 
 
-def devices(listed: Iterable[Slice]) -> Iterator[Offered]:
+def devices(listed: Iterable[Slice]) -> Iterator[OtherDevice]:
     """Yield the devices of each pool's newest generation."""
     every, newest = tuple(listed), dict[tuple[str, str], int]()
     for item in every:
@@ -159,7 +159,7 @@ def _written(match: re.Match[str]) -> str:
     return f"{domain:04x}:{match['bus']}:{match['device']}.{match['function'] or '0'}"
 
 
-def _offered(driver: str, pool: str, device: Device) -> Offered:
+def _offered(driver: str, pool: str, device: Device) -> OtherDevice:
     own: set[str] = set()
     parents: set[str] = set()
     numbers: set[str] = set()
@@ -175,7 +175,7 @@ def _offered(driver: str, pool: str, device: Device) -> Offered:
                 numbers.add(text)
     if not own and not parents:
         own = {_written(match) for match in _IN_NAME.finditer(device.name[:TEXT_CHARS].lower())}
-    return Offered(
+    return OtherDevice(
         driver=driver,
         pool=pool,
         name=device.name,

@@ -4,7 +4,10 @@ from drawbar.driver.api import attachments, bindings, claims, configurations, pa
 
 
 def of_device(
-    claim: claims.ResourceClaim, driver: str, where: bindings.Key, said: parameters.DeviceParameters
+    claim: claims.ResourceClaim,
+    driver: str,
+    where: bindings.Key,
+    device_parameters: parameters.DeviceParameters,
 ) -> attachments.ClaimReference:
     """Return the reference to the claim of a device.
 
@@ -12,7 +15,7 @@ def of_device(
         claim: that was given it.
         driver: the DRA driver's name.
         where: the device in the claim's allocation.
-        said: the device's parameters.
+        device_parameters: the device's parameters.
     """
     requests: dict[bindings.Key, set[str]] = {}
     allocation = claim.status.allocation
@@ -35,36 +38,37 @@ def of_device(
         uid=claim.metadata.uid,
         requests=tuple(sorted(requests.get(where, ()))),
         devices=len(requests) if plain else 0,
-        memory_mode=said.memory.mode or "",
-        memory_interleave=bool(said.memory.interleave),
-        memory_granularity=said.memory.granularity or 0,
-        initialise=_initialisation(said),
-        drain=hook(said.drain),
-        clean_up=hook(said.clean_up),
-        virtual_functions=said.virtual_functions,
+        memory_mode=device_parameters.memory.mode or "",
+        memory_interleave=bool(device_parameters.memory.interleave),
+        memory_granularity=device_parameters.memory.granularity or 0,
+        initialise=_initialisation(device_parameters),
+        drain=hook(device_parameters.drain),
+        clean_up=hook(device_parameters.clean_up),
+        virtual_functions=device_parameters.virtual_functions,
         minimum_versions=attachments.Versions(
-            driver=said.minimum_versions.driver or "", firmware=said.minimum_versions.firmware or ""
+            driver=device_parameters.minimum_versions.driver or "",
+            firmware=device_parameters.minimum_versions.firmware or "",
         ),
     )
 
 
-def hook(said: parameters.Hook) -> attachments.Hook | None:
+def hook(source: parameters.Hook) -> attachments.Hook | None:
     """Return the hook that the parameters name, with its deadline; None without one."""
-    if said.hook is None:
+    if source.hook is None:
         return None
-    seconds = said.timeout_seconds
+    seconds = source.timeout_seconds
     return attachments.Hook(
-        hook=said.hook, timeout_seconds=parameters.HOOK_SECONDS if seconds is None else seconds
+        hook=source.hook, timeout_seconds=parameters.HOOK_SECONDS if seconds is None else seconds
     )
 
 
-def _initialisation(said: parameters.DeviceParameters) -> attachments.Initialisation | None:
-    if said.initialise.hook is None and said.fpga.bitstream is None:
+def _initialisation(device_parameters: parameters.DeviceParameters) -> attachments.Initialisation | None:
+    if device_parameters.initialise.hook is None and device_parameters.fpga.bitstream is None:
         return None
-    seconds = said.initialise.timeout_seconds
+    seconds = device_parameters.initialise.timeout_seconds
     return attachments.Initialisation(
-        hook=said.initialise.hook or "",
+        hook=device_parameters.initialise.hook or "",
         timeout_seconds=parameters.HOOK_SECONDS if seconds is None else seconds,
-        bitstream=said.fpga.bitstream or "",
-        sha256=said.fpga.sha256 or "",
+        bitstream=device_parameters.fpga.bitstream or "",
+        sha256=device_parameters.fpga.sha256 or "",
     )

@@ -97,7 +97,7 @@ def _execute(daemon: Daemon[T], args: argparse.Namespace) -> int:
     loaded = loader.load(daemon.settings, args, problems=daemon.problems)
     if args.print_config:
         sys.stdout.write((loader.as_json if args.output == "json" else loader.as_yaml)(loaded.effective))
-        loaded.checked()
+        loaded.validate()
         return 0
     if daemon.probes is not None and args.check:
         return _check(daemon.probes, loaded.settings, args.check)
@@ -119,7 +119,7 @@ def _check(probes: Probes[T], options: T, what: str) -> int:
 
 
 def _serve(daemon: Daemon[T], loaded: loader.Loaded[T]) -> int:
-    options = loaded.checked()
+    options = loaded.validate()
     run = importlib.import_module(daemon.module).run
     logs.configure(options.log.format, options.log.level)
     for name in loaded.ignored:

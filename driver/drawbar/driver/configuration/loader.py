@@ -117,7 +117,7 @@ def _value(reading: _Reading, option: schema.Option, node: Any) -> None:
     try:
         value = _parsed_node(node, option.kind)
     except ValueError as error:
-        reading.complain(node, f"{option.key}: {error}; write {schema.described(option.kind)}")
+        reading.complain(node, f"{option.key}: {error}; write {schema.describe_type(option.kind)}")
         return
     reading.values[option.key] = FileValue(value=value, line=node.start_mark.line + 1)
 
@@ -181,7 +181,7 @@ class Loaded(Generic[T]):
     Attributes:
         settings: the dataclass that was asked for.
         effective: each setting with its source, in the order of the fields.
-        problems: a sentence for each value that is of the right type and still wrong; see `checked`.
+        problems: a sentence for each value that is of the right type and still wrong; see `validate`.
         ignored: variables that look like settings and are none.
     """
 
@@ -190,7 +190,7 @@ class Loaded(Generic[T]):
     problems: tuple[str, ...]
     ignored: tuple[str, ...]
 
-    def checked(self) -> T:
+    def validate(self) -> T:
         """The settings.
 
         Raises:

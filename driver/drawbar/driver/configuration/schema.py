@@ -8,7 +8,7 @@ whoever knows one of them knows all:
     variable  DRAWBAR_HEALTH_LINK_HOLD_DOWN     in capitals, without the unit
     flag      --health-interval SECONDS         the same in small letters; the unit is the word for the value
 
-Topics within topics have no flags: there are many of them, and the others would be lost in the help. `named` makes
+Topics within topics have no flags: there are many of them, and the others would be lost in the help. `name_setting` makes
 exceptions, for names that were there first. The help of an option is what the `Attributes:` section of its class says.
 
 A setting is a `str`, `int`, `float`, `bool`, `pathlib.Path`, an `enum.StrEnum`, any of these or None, or a tuple of any
@@ -70,11 +70,11 @@ def check_kind(kind: Any) -> None:
         raise TypeError(f"a setting cannot be of type {kind}")
 
 
-def described(kind: Any) -> str:
+def describe_type(kind: Any) -> str:
     """What a value of this type is, for a sentence."""
     kind = plain_kind(kind)
     if is_list(kind):
-        return f"a list, each of them {described(element_kind(kind))}"
+        return f"a list, each of them {describe_type(element_kind(kind))}"
     if _is_enum(kind):
         return f"one of {', '.join(kind)}"
     words = {
@@ -107,7 +107,7 @@ def parse(text: str, kind: Any) -> Any:
     try:
         return kind(text)
     except ValueError as error:
-        raise ValueError(f"{text!r} is not {described(kind)}") from error
+        raise ValueError(f"{text!r} is not {describe_type(kind)}") from error
 
 
 def builtin(value: Any) -> Any:
@@ -123,7 +123,7 @@ def _switch(text: str) -> bool:
     lowered = text.lower()
     if lowered in TRUE | FALSE:
         return lowered in TRUE
-    raise ValueError(f"{text!r} is not {described(bool)}")
+    raise ValueError(f"{text!r} is not {describe_type(bool)}")
 
 
 def _is_enum(kind: Any) -> bool:
@@ -185,7 +185,7 @@ class Option:
     topic: Topic
 
 
-def named(
+def name_setting(
     *, key: str = "", flag: str = "", metavar: str = "", variables: tuple[str, ...] = ()
 ) -> Mapping[str, Names]:
     """Metadata of a `dataclasses.field` whose setting has names of its own."""

@@ -16,7 +16,7 @@ from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names, outcomes
 
 
-def applied(
+def build_apply(
     claim: claims.ResourceClaim,
     driver: str,
     observed: Mapping[names.DeviceKey, attachments.DeviceAttachment | None],
@@ -33,7 +33,7 @@ def applied(
     node = claim.status.allocation.node if claim.status.allocation else None
     wanted = claim_index.observed_devices(claim, driver)
     elsewhere = [key for key in wanted if not _may_come(observed.get(key), node)]
-    _, unfit = configurations.checked(claim.status.allocation, driver)
+    _, unfit = configurations.try_by_device(claim.status.allocation, driver)
     refusal = unfit or _absent(elsewhere, observed)
     entries = []
     changed = False

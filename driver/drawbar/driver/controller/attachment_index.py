@@ -121,7 +121,7 @@ class Index:
         """Return whether the fabric has any attachment."""
         return ("fabric", fabric) in self._by
 
-    def attached(self, fabric: str) -> int:
+    def count_attached(self, fabric: str) -> int:
         """Return the number of the fabric's attached attachments."""
         return self._attached[fabric]
 

@@ -32,7 +32,7 @@ Clock = Callable[[], datetime.datetime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class FirstSeen:
     """The times when this process first saw the claim's allocation and its failure.
 
     `failed` is None if it did not fail, or if a pod may be using the claim because it had been ready.
@@ -55,7 +55,7 @@ class Demand:
         failure_reported: whether the claim's status already has the failure.
         visible_reported: whether the claim's status already has the device ready on its node.
         failed_at: the time when this process first saw the failure; None if a pod may be using the claim.
-        unfit: the reason why the claim's parameters are invalid, if they are.
+        failure: the reason why the claim's parameters are invalid, if they are.
         patience: the time from the allocation to the end of the attach; None if the DeviceClass sets none.
         share: the share, if the claim has a share of a device.
     """
@@ -70,7 +70,7 @@ class Demand:
     failure_reported: bool
     visible_reported: bool = False
     failed_at: datetime.datetime | None = None
-    unfit: attachments.Failure | None = None
+    failure: attachments.Failure | None = None
     patience: datetime.timedelta | None = None
     share: attachments.Share | None = None
 
@@ -203,10 +203,10 @@ class Index:
         )
         self._failed.see(key, state if failed else None, now)
 
-    def seen(self, claim: claims.ResourceClaim) -> Seen:
+    def find_first_seen(self, claim: claims.ResourceClaim) -> FirstSeen:
         """Return when the claim's allocation and its failure were first seen; for a claim outside the index, now."""
         key = claim.metadata.namespace, claim.metadata.name
-        return Seen(
+        return FirstSeen(
             allocated=self._allocated.since(key) or self._clock(),
             failed=self._failed.since(key),
         )
@@ -249,7 +249,7 @@ def demand(
     driver: str,
     key: names.DeviceKey,
     host_id: str | None,
-    seen: Seen,
+    seen: FirstSeen,
     *,
     origin: Callable[[str], contract.Device | None] = lambda _name: None,
 ) -> Demand | None:
@@ -268,14 +268,14 @@ def demand(
     if allocation is None or result is None or allocation.node is None:
         return None
     where = bindings.Key.from_result(result)
-    asked, unfit = configurations.checked(allocation, driver)
+    asked, unfit = configurations.try_by_device(allocation, driver)
     said = asked.get(where, parameters.NOTHING)
     seconds = said.attach_timeout_seconds
     share = None
     if result.share_id is not None:
         try:
             share = memory_chunk.of_result(result, result.share_id, origin(result.device))
-        except memory_chunk.Unfit as error:
+        except memory_chunk.CannotCarve as error:
             unfit = attachments.Failure(reason=reasons.INVALID_PARAMETERS, message=str(error))
     if allocation.allocation_timestamp is None:
         unfit = NO_TIMESTAMP
@@ -290,7 +290,7 @@ def demand(
         failure_reported=bindings.is_true(claim, driver, where, bindings.ATTACH_FAILED),
         visible_reported=bindings.is_true(claim, driver, where, bindings.VISIBLE),
         failed_at=seen.failed,
-        unfit=unfit,
+        failure=unfit,
         patience=None if seconds is None else datetime.timedelta(seconds=seconds),
         share=share,
     )

@@ -83,14 +83,14 @@ class Cluster:
     def composites(self, fabric: str) -> offer.Arrangement | None:
         """Return the arrangement of a Fabric that has or had composites, or None. Other parts are known by their attachments."""
         opened, published = self.sessions.get(fabric), self.pools.composites(fabric)
-        if opened is None or not opened.listed or not (table.groups(opened.spec) or published):
+        if opened is None or not opened.has_listing or not (table.groups(opened.spec) or published):
             self.arranged.pop(fabric, None)
             return None
         attached = [attachment for attachment in self.placed.in_fabric(fabric) if not attachment.held_by_hand]
         stock = offer.Stock(
             spec=opened.spec,
-            devices=self.pools.offered(fabric),
-            held=group.held(attached),
+            devices=self.pools.find_offered(fabric),
+            held=group.find_held_members(attached),
             given={*(attachment.spec.device for attachment in attached), *self.allocated.pools(fabric)},
             published=published,
             missing=opened.missing,

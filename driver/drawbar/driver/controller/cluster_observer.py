@@ -76,7 +76,9 @@ class ClusterObserver:
                 name,
                 functools.partial(self._begin_fabric, name, term),
                 extra=lambda: {"fabric": name},  # noqa: B023
-                report=functools.partial(self._cluster.recorder.unexpected, kinds.FABRIC, fabric.metadata),
+                report=functools.partial(
+                    self._cluster.recorder.record_unexpected, kinds.FABRIC, fabric.metadata
+                ),
             )
         self._changes.tell(
             change_kinds.TermChange(
@@ -110,7 +112,7 @@ class ClusterObserver:
         current = opened.get(name)
         if current is not None and (current is not before or current.spec != spec):
             # The Fabric sets when a node counts as gone.
-            current.hold(self._cluster.holdings(name))
+            current.update_holdings(self._cluster.holdings(name))
         if current is not None and current is not before:
             current.pairs.restore(fabric.status.incompatible, self._cluster.clock())
 
@@ -142,11 +144,11 @@ class ClusterObserver:
         release_seconds = cluster.placed.release_seconds(key.attachment, cluster.clock())
         cluster.placed.change(old, new, cluster.clock())
         if self._term is not None:
-            self._context.latency.changed(key, old, new)
+            self._context.latency.note_change(key, old, new)
         opened, fabric = cluster.sessions.get(key.fabric), cluster.fabrics.get(key.fabric)
         if opened is not None:
             held, node = opened.inventory.held, attachment.spec.node_name
-            opened.hold(
+            opened.update_holdings(
                 held.with_part(
                     holdings.Holding.from_attachment(new), cluster.absences.gone_at(node, (key.fabric,))
                 )
@@ -187,13 +189,13 @@ class ClusterObserver:
         if change.fails:
             # A share that its node cannot use does not count against the other shares.
             failed = change.key.device if new.holds(attachments.ATTACHED) else device
-            opened.faults.failed(failed, host, source, now)
+            opened.faults.count_failure(failed, host, source, now)
         elif change.is_refused and refusal is not None:
             date = self._cluster.time_of_day()
-            opened.pairs.refused((device, host), source, refusal.message, now=now, date=date)
+            opened.pairs.note_refusal((device, host), source, refusal.message, now=now, date=date)
         elif change.works:
-            opened.faults.succeeded(device, host)
-            opened.pairs.succeeded(device, host)
+            opened.faults.note_success(device, host)
+            opened.pairs.note_success(device, host)
 
     def _maintenance_changed(
         self, old: maintenances.Maintenance | None, new: maintenances.Maintenance | None
@@ -207,7 +209,7 @@ class ClusterObserver:
         had, has = self._cluster.allocated.change(old, new)
         given = tuple(had | has)
         if given and self._term is not None:
-            self._context.latency.claim_changed(given, old, new)
+            self._context.latency.note_claim_change(given, old, new)
         _, observed = self._cluster.observers.change(old, new)
         self._cluster.unattached.change(old, new)
         self._cluster.retries.change(old, new)
@@ -221,7 +223,7 @@ class ClusterObserver:
             opened = self._cluster.sessions.get(fabric)
             if opened is not None:
                 claimed = frozenset(self._cluster.allocated.pools(fabric))
-                opened.hold(replace(opened.inventory.held, claimed=claimed))
+                opened.update_holdings(replace(opened.inventory.held, claimed=claimed))
         regrouped = tuple(key for key in changed if facts.has_composites(self._cluster, key.fabric))
         self._changes.tell(
             change_kinds.ClaimChange(
@@ -276,7 +278,7 @@ class ClusterObserver:
             opened = self._cluster.sessions.get(fabric)
             if opened is not None:
                 gone_at = self._cluster.absences.gone_at(node, (fabric,))
-                opened.hold(opened.inventory.held.with_absence(node, gone_at))
+                opened.update_holdings(opened.inventory.held.with_absence(node, gone_at))
 
     def _daemon_changed(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """Take in a change of a node daemon's pod."""
@@ -285,12 +287,12 @@ class ClusterObserver:
 
     def _slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """Take in a change of a ResourceSlice."""
-        self._cluster.pools.changed(old, new)
+        self._cluster.pools.note_change(old, new)
         for each, stored in ((old, None), (new, new)):
             fabric = desired.fabric_of(each)
             opened = self._cluster.sessions.get(fabric) if fabric is not None else None
             if opened is not None and each is not None and each.spec.driver == self._cluster.driver:
-                opened.hold(opened.inventory.held.with_slice(each.metadata.name, stored))
+                opened.update_holdings(opened.inventory.held.with_slice(each.metadata.name, stored))
         self._changes.tell(change_kinds.SliceChange(old=old, new=new))
 
 

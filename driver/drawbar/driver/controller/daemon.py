@@ -86,7 +86,7 @@ async def run(options: settings.Settings, surroundings: Surroundings | None = No
             asyncio.TaskGroup() as tasks,
         ):
             counted = measured.client(api)
-            offered = await watches.offered(counted, tasks, measured.contained)
+            offered = await watches.discover_versions(counted, tasks, measured.contained)
             around = surroundings or Surroundings(evaluator=evaluator)
             await Controller(collect_basis(options, counted, around, measured, offered)).serve(tasks)
 
@@ -197,7 +197,7 @@ class Controller:
         if not options.leader_election:
             await contained.keep("leading", self._lead)
         candidate = elector.Elector(
-            self._cluster.api.hurried(),
+            self._cluster.api.skip_pacing(),
             namespace=options.lease_namespace,
             name=options.lease,
             identity=options.candidate,
@@ -320,7 +320,7 @@ def _context(basis: Basis, observed: cluster.Cluster, allocating: allocators.All
     def settled(uid: str, side: outcomes.Side, reason: str | None) -> None:
         key = observed.placed.device(uid)
         if key is not None:
-            measured.latency.settled(key, side, reason)
+            measured.latency.note_result(key, side, reason)
 
     return context.Context(
         cluster=observed,

@@ -99,7 +99,7 @@ def trouble(silent: Sequence[str]) -> str:
     )
 
 
-def named(message: str) -> tuple[str, ...]:
+def find_named_nodes(message: str) -> tuple[str, ...]:
     """Return the nodes that `trouble` names in a message; of very many, the first."""
     match = _NAMED.search(message)
     return tuple(match[1].split(", ")) if match is not None else ()

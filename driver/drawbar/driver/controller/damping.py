@@ -114,7 +114,7 @@ class Damper(Generic[K]):
         self._signals[key] = signal
         return signal.shown
 
-    def held(self, now: float) -> dict[K, float]:
+    def find_held_back(self, now: float) -> dict[K, float]:
         """Return the good things that are not shown so, with the seconds until they are."""
         due = {key: signal.due_seconds(now) for key, signal in self._signals.items()}
         return {key: seconds for key, seconds in due.items() if seconds is not None}

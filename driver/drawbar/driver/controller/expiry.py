@@ -66,7 +66,7 @@ def ends(
     return by_uid
 
 
-def expired(
+def find_expired(
     rules: Iterable[taintrules.DeviceTaintRule], ends: Mapping[str, End], now: datetime.datetime
 ) -> tuple[taintrules.DeviceTaintRule, ...]:
     """Return the expired rules, at most `RULES_MAX`; a rule comes before its batches, so that no further batch begins."""
@@ -115,7 +115,7 @@ class Expiry:
         now = self.cluster.clock()
         self._ends = ends(listing.items, self._ends, now, self.cluster.time_of_day())
         refused: list[errors.KubeError] = []
-        for rule in expired(listing.items, self._ends, now):
+        for rule in find_expired(listing.items, self._ends, now):
             try:
                 await self._end(self._kind, rule)
             except (errors.Denied, errors.Invalid) as error:

@@ -43,7 +43,7 @@ class FabricObserver:
             return
         self.jobs.labels.map(fabric)
         if session is not None:
-            session.is_mapped = session.listed
+            session.is_mapped = session.has_listing
 
     def operation_changed(self, fabric: str, operation: contract.Operation) -> None:
         """Take in the progress of this controller's operation."""

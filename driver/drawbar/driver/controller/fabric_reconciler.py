@@ -79,9 +79,9 @@ class FabricReconciler:
             namespace, _, claim_name = name.partition("/")
             claim = cluster.claims.get(claim_name, namespace)
             if claim is not None:
-                cluster.recorder.unexpected(kinds.CLAIM, claim.metadata, failure)
+                cluster.recorder.record_unexpected(kinds.CLAIM, claim.metadata, failure)
         elif (fabric := cluster.fabrics.get(name)) is not None:
-            cluster.recorder.unexpected(kinds.FABRIC, fabric.metadata, failure)
+            cluster.recorder.record_unexpected(kinds.FABRIC, fabric.metadata, failure)
 
     def _attempt(self, work: str, fabric: str) -> containment.Attempt:
         """Return the context of a Fabric's part in a job that all Fabrics share."""
@@ -131,9 +131,9 @@ class FabricReconciler:
             self._set_unpublished(fabric, str(error))
             raise
         except kube_errors.Conflict:
-            self._set_unpublished(fabric, self._cluster.pools.refused(fabric))
+            self._set_unpublished(fabric, self._cluster.pools.find_refused(fabric))
             raise
-        self._set_unpublished(fabric, self._cluster.pools.refused(fabric))
+        self._set_unpublished(fabric, self._cluster.pools.find_refused(fabric))
         self._report_withheld(fabric)
         self._cluster.maintenance.publish(fabric, scope)
         for name in self._cluster.maintenance.names(fabric):
@@ -228,17 +228,17 @@ class FabricReconciler:
         namespace, _, name = claim_name.partition("/")
         claim, subject = self._cluster.claims.get(name, namespace), f"claim {claim_name}"
         if claim is None:
-            self._cluster.refusals.settled(subject)
+            self._cluster.refusals.drop(subject)
             return
         observed = {
             key: self._cluster.attachments.get(key.attachment)
             for key in claim_index.observed_devices(claim, self._cluster.driver)
         }
-        body = adminaccess.applied(
+        body = adminaccess.build_apply(
             claim, self._cluster.driver, observed, meta.timestamp(self._cluster.time_of_day())
         )
         if body is None:
-            self._cluster.refusals.settled(subject)
+            self._cluster.refusals.drop(subject)
             return
         with self._cluster.refusals.attempt({key.fabric for key in observed}, subject):
             manager = drivers.manager(ADMIN_MANAGER, self._cluster.driver)
@@ -251,13 +251,13 @@ class FabricReconciler:
             return
         fabric, view = item.spec.fabric, self._cluster.sessions.get(item.spec.fabric)
         listed = None
-        if view is not None and view.listed:
+        if view is not None and view.has_listing:
             arranged = self._cluster.composites(fabric)
             devices = {label for device in view.devices for label in (device.id, names.label(device.id))}
             devices |= arranged.members.keys() if arranged is not None else set()
             if not self._cluster.maintenance.is_published(item):
                 return  # to be written after the next publication
-            listed = maintenance.Listed(devices=devices, nodes=view.nodes.host_of)
+            listed = maintenance.ListedNames(devices=devices, nodes=view.nodes.host_of)
         has_fabric = self._cluster.fabrics.get(fabric) is not None
         wanted = maintenance.status(item, listed, has_fabric=has_fabric, now=self._cluster.time_of_day())
         if wanted != item.status:

@@ -41,11 +41,11 @@ class FabricStatus:
                 contradicted=any(self._contradicted(name)),
                 refused=self._cluster.refusals.message(name),
                 incompatible=self._incompatible(fabric, view),
-                not_offered=len(self._cluster.pools.not_offered(name)),
+                not_offered=len(self._cluster.pools.find_not_offered(name)),
                 reach_groups=node_labels.summarise(view),
             ),
             dropped_fields=self._cluster.pools.dropped_fields,
-            attached=self._cluster.placed.attached(name),
+            attached=self._cluster.placed.count_attached(name),
             now=self._cluster.time_of_day(),
         )
         if wanted == fabric.status:
@@ -66,7 +66,7 @@ class FabricStatus:
         left_out = self._cluster.pools.left_out(fabric.metadata.name)
         sentences = []
         if view is not None:
-            blamed = node_labels.find_blamed(self._cluster, fabric)
+            blamed = node_labels.find_faulty_hosts(self._cluster, fabric)
             for host in sorted(self._suspects(fabric, view) - blamed.keys()):
                 failed = ", ".join(view.faults.devices_on(host))
                 sentences.append(
@@ -123,7 +123,7 @@ class FabricStatus:
             seconds = max(1.0, (min(ends) - now).total_seconds())
             self._jobs.add(Job.STATUS, fabric.metadata.name, after=seconds)
             self._jobs.add(Job.LABELS, after=seconds)
-        return view.pairs.reported(probation, now)
+        return view.pairs.build_report(probation, now)
 
     def _find_stranded(self, view: session.Session) -> tuple[str, ...]:
         def recorded(device: contract.Device) -> bool:
@@ -134,4 +134,4 @@ class FabricStatus:
         if not view.nodes.host_of:
             return ()
         mapped = set(view.nodes.host_of.values())
-        return marks.stranded(view.devices, view.mark, recorded=recorded, mapped=mapped)
+        return marks.describe_stranded(view.devices, view.mark, recorded=recorded, mapped=mapped)

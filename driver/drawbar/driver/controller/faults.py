@@ -122,7 +122,7 @@ class Ledger:
     _devices: dict[str, _Device] = field(default_factory=dict)
     _hosts: dict[str, _Host] = field(default_factory=dict)
 
-    def failed(self, device: str, host: str, source: Source, now: datetime.datetime) -> None:
+    def count_failure(self, device: str, host: str, source: Source, now: datetime.datetime) -> None:
         """Count a failed attach of the device to the host, if one of the two is to blame."""
         self._forget(now)
         earlier = self._devices.pop(device, None)
@@ -132,12 +132,14 @@ class Ledger:
         devices = (*(name for name in at.devices if name != device), device)[-DEVICES_MAX:]
         self._hosts[host] = replace(at, tally=at.tally.add(source, now), devices=devices, last=now)
 
-    def succeeded(self, device: str, host: str) -> None:
+    def note_success(self, device: str, host: str) -> None:
         """Note that the device is in use on the host: neither is at fault."""
         self._devices.pop(device, None)
         self._hosts.pop(host, None)
 
-    def blamed(self, probation: datetime.timedelta, now: datetime.datetime) -> dict[str, datetime.datetime]:
+    def find_faulty_hosts(
+        self, probation: datetime.timedelta, now: datetime.datetime
+    ) -> dict[str, datetime.datetime]:
         """Return the hosts at fault, each with the time until which it is avoided."""
         blamed = {}
         for name, host in self._hosts.items():

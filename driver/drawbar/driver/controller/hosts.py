@@ -93,10 +93,10 @@ def node_map(
     """
     view, pairs = _View(spec, hosts, nodes), _Pairs()
     problems = [*view.mistakes()]
-    for groups in (view.configured(), view.labelled_by_id(), view.trusted_names()):
+    for groups in (view.find_configured(), view.labelled_by_id(), view.trusted_names()):
         problems += pairs.match(groups)
     settled = pairs.taken
-    pairs.keep(view.unmoved(held or {}))
+    pairs.keep(view.find_unmoved(held or {}))
     by_label, before = view.labelled_by_machine(), pairs.taken
     problems += pairs.match(by_label)
     settled |= pairs.taken - before
@@ -261,7 +261,7 @@ class _View:
             elif not listed and entry.node in self.nodes:
                 yield f"{maps}, and the fabric lists no such host"
 
-    def configured(self) -> list[_Group]:
+    def find_configured(self) -> list[_Group]:
         """Return the pairs of `spec.hosts`; if one of the two does not exist, the other still gets no other partner."""
         return [
             _Group(
@@ -282,7 +282,7 @@ class _View:
         """Return the hosts with the name of a node, if no machine can write the names."""
         return self._by_name() if self._spec.trust_host_names else []
 
-    def unmoved(self, held: Mapping[str, str]) -> dict[str, str]:
+    def find_unmoved(self, held: Mapping[str, str]) -> dict[str, str]:
         """Return the earlier pairs whose node exists and has no restricted label for another host.
 
         The label names another host only if this host shows another identifier. A BMC may hide an identifier for a

@@ -21,7 +21,7 @@ class Change:
     labels: Mapping[str, str | None]
 
 
-def concerned(change: Change, fabrics: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+def select_fabrics(change: Change, fabrics: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
     """Return the Fabrics that the change is for, of those given with the models they limit; all for a left-over label."""
     concerned = tuple(
         fabric

@@ -61,7 +61,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedNames:
     """The names that entries of a Fabric's Maintenances may have.
 
     Attributes:
@@ -75,7 +75,7 @@ class Listed:
 
 def status(
     item: maintenances.Maintenance,
-    listed: Listed | None,
+    listed: ListedNames | None,
     *,
     has_fabric: bool,
     now: datetime.datetime,
@@ -101,7 +101,7 @@ def status(
 
 
 def judge(
-    spec: maintenances.MaintenanceSpec, listed: Listed | None, *, has_fabric: bool
+    spec: maintenances.MaintenanceSpec, listed: ListedNames | None, *, has_fabric: bool
 ) -> tuple[bool, str, str]:
     """Return whether an entry of the spec is in effect, with the reason and the message of the condition."""
     fabric = f"Fabric {spec.fabric}"
@@ -138,11 +138,11 @@ def judge(
     )
 
 
-def document(item: maintenances.Maintenance, wanted: maintenances.MaintenanceStatus) -> dict[str, Any]:
+def document(item: maintenances.Maintenance, desired: maintenances.MaintenanceStatus) -> dict[str, Any]:
     """Return the object for a server-side apply to the status."""
     return {
         "apiVersion": maintenances.API_VERSION,
         "kind": maintenances.KIND,
         "metadata": {"name": item.metadata.name, "uid": item.metadata.uid},
-        "status": {"conditions": [msgspec.to_builtins(condition) for condition in wanted.conditions]},
+        "status": {"conditions": [msgspec.to_builtins(condition) for condition in desired.conditions]},
     }

@@ -63,7 +63,7 @@ def began(operation: contract.Operation, own: str | None) -> bool:
     return connection is not None and connection.mark == own
 
 
-def stranded(
+def describe_stranded(
     devices: Iterable[contract.Device],
     own: str | None,
     *,

@@ -62,7 +62,7 @@ class NodeLabels:
             reached[view.name] = None
             with self._attempt("labels", view.name) as attempt:
                 reached[view.name] = self._judge_labels(view, value)
-                related[view.name] = self._relate(view) if view.listed else reach.NodeLabels()
+                related[view.name] = self._relate(view) if view.has_listing else reach.NodeLabels()
             if attempt.failure:
                 self._jobs.add(Job.LABELS, after=FAILED_SECONDS)
         there = {
@@ -83,7 +83,7 @@ class NodeLabels:
         for change in sorted(
             changes, key=lambda planned: self._cluster.refusals.is_refused(_NODE + planned.node)
         ):
-            by_fabric.setdefault(labels.concerned(change, limited), []).append(change)
+            by_fabric.setdefault(labels.select_fabrics(change, limited), []).append(change)
         refused: list[kube_errors.KubeError] = []
         async with asyncio.TaskGroup() as tasks:
             # A Fabric with many changes must not delay the others.
@@ -102,7 +102,7 @@ class NodeLabels:
         refused = view.pairs.ends(probation, self._cluster.clock())
         devices = {names.label(device.id): device for device in view.devices}
         composed = [
-            group.composed(name, listed)
+            group.compose(name, listed)
             for name, of_composite in members.items()
             if (listed := [devices[member] for member in of_composite if member in devices])
         ]
@@ -129,7 +129,7 @@ class NodeLabels:
         view.report("node labels", "; ".join(labels.foreign(mapped, view.name, models, value=value)))
         namesake = self._cluster.nodes.get(view.name) is not None
         view.report("its name", NAMESAKE.format(name=view.name) if namesake else "")
-        return self._steady(view, self._with_room(view)) if view.listed else None
+        return self._steady(view, self._with_room(view)) if view.has_listing else None
 
     async def _label_all(
         self, concerned: tuple[str, ...], changes: list[labels.Change], refused: list[kube_errors.KubeError]
@@ -180,7 +180,9 @@ class NodeLabels:
             if self._damper.look(key, good=good, now=now, work=work):
                 steady.add(node)
         held = {
-            node: seconds for (name, node), seconds in self._damper.held(now).items() if name == view.name
+            node: seconds
+            for (name, node), seconds in self._damper.find_held_back(now).items()
+            if name == view.name
         }
         if held:
             self._jobs.add(Job.LABELS, after=min(held.values()) + LOOK_AGAIN_SECONDS)
@@ -190,7 +192,7 @@ class NodeLabels:
     def map(self, fabric_name: str) -> None:
         """Map the fabric's hosts to nodes, and add the jobs that depend on a change of the map."""
         view = self._cluster.sessions.get(fabric_name)
-        if view is None or not view.listed:
+        if view is None or not view.has_listing:
             return
         fabric = self._cluster.fabrics.get(fabric_name)
         # Before this controller began, another one mapped the hosts; attached devices show that too.
@@ -212,14 +214,14 @@ class NodeLabels:
             name, rules = fabric.metadata.name, fabric.spec.policy.models
             if rules:
                 attached = policies.models_by_node(self._cluster.placed.in_fabric(name))
-                for node, models in policies.closed(rules, attached).items():
+                for node, models in policies.find_closed_models(rules, attached).items():
                     closed.setdefault(node, set()).update(names.closed_label(name, model) for model in models)
         return closed
 
     def _with_room(self, view: session.Session) -> frozenset[str]:
         """Return the nodes that can take one more device, without those at fault or in maintenance."""
         fabric = self._cluster.fabrics.get(view.name)
-        blamed = find_blamed(self._cluster, fabric) if fabric is not None else {}
+        blamed = find_faulty_hosts(self._cluster, fabric) if fabric is not None else {}
         for until in blamed.values():
             self._jobs.add(Job.LABELS, after=max(1.0, (until - self._cluster.clock()).total_seconds()))
         living = self._living(view).difference(self._cluster.maintenance.scope(view.name).nodes)
@@ -252,11 +254,11 @@ def summarise(view: session.Session) -> tuple[fabrics.ReachGroup, ...]:
     return reach.summarise(view.devices, view.hosts, view.nodes.remembered)
 
 
-def find_blamed(cluster: Cluster, fabric: fabrics.Fabric) -> dict[str, datetime.datetime]:
+def find_faulty_hosts(cluster: Cluster, fabric: fabrics.Fabric) -> dict[str, datetime.datetime]:
     """Return the hosts at fault, each with the time until which it is avoided."""
     view = cluster.sessions.get(fabric.metadata.name)
     probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
-    return view.faults.blamed(probation, cluster.clock()) if view is not None else {}
+    return view.faults.find_faulty_hosts(probation, cluster.clock()) if view is not None else {}
 
 
 def _about_node(name: str) -> dict[str, object]:

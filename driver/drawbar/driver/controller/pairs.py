@@ -58,7 +58,7 @@ class Pairs:
                 message=pair.message, at=now, reported_at=pair.refused_at
             )
 
-    def refused(
+    def note_refusal(
         self,
         pair: Pair,
         source: faults.Source,
@@ -86,7 +86,7 @@ class Pairs:
             tally=tally.add(source, now),
         )
 
-    def succeeded(self, device: str, host: str) -> None:
+    def note_success(self, device: str, host: str) -> None:
         """Note that the device is in use on the host."""
         self._refusals.pop((device, host), None)
 
@@ -109,7 +109,7 @@ class Pairs:
         """Return the pairs that are not tried now, each with the time of the next possible try."""
         return {pair: refusal.ends_at(probation) for pair, refusal in self.lasting(probation, now).items()}
 
-    def reported(
+    def build_report(
         self, probation: datetime.timedelta, now: datetime.datetime
     ) -> tuple[fabrics.IncompatiblePair, ...]:
         """Return the pairs for the Fabric's status, sorted; of too many, the last refused ones."""

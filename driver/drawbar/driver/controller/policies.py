@@ -19,7 +19,7 @@ def models_by_node(attached: Iterable[attachments.DeviceAttachment]) -> dict[str
     return models
 
 
-def restricted(rules: Iterable[fabrics.ModelRule]) -> frozenset[str]:
+def find_restricted_models(rules: Iterable[fabrics.ModelRule]) -> frozenset[str]:
     """Return the models in any rule; their devices are published in pools of their own."""
     return frozenset(model for rule in rules for model in (rule.model, *rule.not_with))
 
@@ -56,12 +56,14 @@ def forbids(
     return None
 
 
-def closed(
+def find_closed_models(
     rules: tuple[fabrics.ModelRule, ...], by_node: Mapping[str, Mapping[str, int]]
 ) -> dict[str, frozenset[str]]:
     """Return, by node name, the models that the node may have no more of."""
     closed_to = {
-        node: frozenset(model for model in restricted(rules) if forbids(rules, model, counts, node))
+        node: frozenset(
+            model for model in find_restricted_models(rules) if forbids(rules, model, counts, node)
+        )
         for node, counts in by_node.items()
     }
     return {node: models for node, models in closed_to.items() if models}

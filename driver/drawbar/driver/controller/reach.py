@@ -161,7 +161,7 @@ def _closed_labels(
     return {node: frozenset(labels) for node, labels in closed.items()}
 
 
-def unreached(
+def find_unreached(
     devices: Mapping[names.DeviceKey, frozenset[str]],
     hosts: Mapping[str, contract.Host],
     host_of: Mapping[str, str],

@@ -52,7 +52,7 @@ class Refusals:
         else:
             self._drop((fabric,), subject)
 
-    def settled(self, subject: str) -> None:
+    def drop(self, subject: str) -> None:
         """Drop the entries of a subject: there is nothing left to write."""
         self._drop(tuple(self._refused), subject)
 
@@ -60,7 +60,7 @@ class Refusals:
         """Drop the entries with the prefix that are not among the subjects: nothing is to be written for them."""
         for subject in {*itertools.chain(*self._refused.values())} - set(subjects):
             if subject.startswith(prefix):
-                self.settled(subject)
+                self.drop(subject)
 
     def is_refused(self, subject: str) -> bool:
         """Return whether the last attempt to write the subject was refused, for any Fabric."""

@@ -75,25 +75,25 @@ class Settings:
     """
 
     driver: str = field(
-        default=DRIVER, metadata=schema.named(key="driverName", flag="--driver-name", metavar="NAME")
+        default=DRIVER, metadata=schema.name_setting(key="driverName", flag="--driver-name", metavar="NAME")
     )
-    kubeconfig: str | None = field(default=None, metadata=schema.named(metavar="FILE"))
+    kubeconfig: str | None = field(default=None, metadata=schema.name_setting(metavar="FILE"))
     binding_timeout_seconds: float = BINDING_TIMEOUT_SECONDS
     leader_election: bool = True
     lease_namespace: str = field(
-        default=NAMESPACE, metadata=schema.named(metavar="NAME", variables=("POD_NAMESPACE",))
+        default=NAMESPACE, metadata=schema.name_setting(metavar="NAME", variables=("POD_NAMESPACE",))
     )
-    node_daemon_selector: str = field(default="", metadata=schema.named(metavar="LABELS"))
-    identity: str = field(default="", metadata=schema.named(metavar="NAME", variables=("POD_NAME",)))
+    node_daemon_selector: str = field(default="", metadata=schema.name_setting(metavar="LABELS"))
+    identity: str = field(default="", metadata=schema.name_setting(metavar="NAME", variables=("POD_NAME",)))
     writes_per_second: float = field(
         default=WRITES_PER_SECOND,
-        metadata=schema.named(key="apiWritesPerSecond", flag="--api-writes-per-second"),
+        metadata=schema.name_setting(key="apiWritesPerSecond", flag="--api-writes-per-second"),
     )
     writes_burst: int = field(
-        default=500, metadata=schema.named(key="apiWritesBurst", flag="--api-writes-burst")
+        default=500, metadata=schema.name_setting(key="apiWritesBurst", flag="--api-writes-burst")
     )
     immediate_allocation: bool = False
-    fabric_networks: tuple[str, ...] = field(default=(), metadata=schema.named(metavar="NETWORKS"))
+    fabric_networks: tuple[str, ...] = field(default=(), metadata=schema.name_setting(metavar="NETWORKS"))
     log: logs.Options = field(default_factory=logs.Options)
     http: Http = field(default_factory=Http)
 

@@ -52,7 +52,7 @@ class Served:
         return classic.Version.V1ALPHA2 not in self.versions
 
 
-def served(resources: Mapping[str, frozenset[str]]) -> Served:
+def find_served_versions(resources: Mapping[str, frozenset[str]]) -> Served:
     """Return the served versions of `resource.k8s.io`; a missing group counts as `v1`, since it may come."""
     versions = frozenset(
         version for version in classic.Version if CONTEXTS in resources.get(version.value, ())
@@ -60,9 +60,11 @@ def served(resources: Mapping[str, frozenset[str]]) -> Served:
     return Served(modern=kinds.CLAIM.version in resources or not versions, versions=versions)
 
 
-async def offered(api: client.Client, tasks: asyncio.TaskGroup, contained: containment.Containment) -> Served:
+async def discover_versions(
+    api: client.Client, tasks: asyncio.TaskGroup, contained: containment.Containment
+) -> Served:
     """Return the served versions; if an upgrade can change them, it ends the task group, see `until_upgraded`."""
-    current = served(await discovery.settled(api, discovery.RESOURCE_GROUP))
+    current = find_served_versions(await discovery.await_resources(api, discovery.RESOURCE_GROUP))
     if current.versions:
         contained.start(tasks, "served-versions", functools.partial(until_upgraded, api, current))
     return current
@@ -79,7 +81,7 @@ async def until_upgraded(
     while True:
         await asyncio.sleep(every_seconds * random.uniform(0.8, 1.2))  # noqa: S311 - spreads questions, guards nothing
         try:
-            now = served(await discovery.resources(api, discovery.RESOURCE_GROUP))
+            now = find_served_versions(await discovery.resources(api, discovery.RESOURCE_GROUP))
         except errors.KubeError as error:
             log.debug("cannot learn what the API server serves: %s", error)
             continue

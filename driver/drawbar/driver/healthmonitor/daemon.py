@@ -40,7 +40,7 @@ async def run(options: settings.Settings) -> None:
     counts = metrics.Metrics(options.driver)
     with counts.contained.callbacks():
         async with client.connecting(config.load(options.kubeconfig)) as connected:
-            api = connected.counted(counts.request_done)
+            api = connected.count_requests(counts.request_done)
             kind = await _rule_kind(api)
             watcher = _monitor(options, api, kind, counts)
             contained = counts.contained
@@ -120,13 +120,13 @@ async def _probes(
     if endpoint is None:
         yield
         return
-    pages = server.pages(readiness.Watchdog(), ready, counts.rendered, contained=counts.contained)
+    pages = server.pages(readiness.Watchdog(), ready, counts.render, contained=counts.contained)
     async with server.serving(endpoint, pages, contained=counts.contained):
         yield
 
 
 async def _rule_kind(api: client.Client) -> kinds.Kind:
-    kind = discovery.taint_rules(await discovery.settled(api, discovery.RESOURCE_GROUP))
+    kind = discovery.taint_rules(await discovery.await_resources(api, discovery.RESOURCE_GROUP))
     if kind is None:
         raise errors.DrawbarError(
             "the API server serves no DeviceTaintRules; use Kubernetes 1.37, or turn on the gate DRADeviceTaintRules with its API version"

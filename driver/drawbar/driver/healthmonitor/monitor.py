@@ -102,7 +102,9 @@ class Monitor:
         if (missing := self.missing()) is not None:
             raise receiver.NotReady(missing)
         now = self._now()
-        seen = tainting.observe(self.state, batch, tainting.served(self.policies), self._devices(), now)
+        seen = tainting.observe(
+            self.state, batch, tainting.select_served(self.policies), self._devices(), now
+        )
         self.state = seen.state
         for outcome, number in seen.outcomes.items():
             self.metrics.signals.labels(batch.source.value, outcome).inc(number)
@@ -112,8 +114,8 @@ class Monitor:
         """Look until cancelled."""
         for copy in self.mirrors:
             await copy.synced.wait()
-        self.state = tainting.restored(
-            tainting.own(self.rules, self.driver), tainting.served(self.policies), self._now()
+        self.state = tainting.restore(
+            tainting.own(self.rules, self.driver), tainting.select_served(self.policies), self._now()
         )
         self._started = True
         while True:
@@ -139,7 +141,7 @@ class Monitor:
         Raises:
             errors.KubeError: the API server does not answer, or refuses.
         """
-        policies, now = tainting.served(self.policies), self._now()
+        policies, now = tainting.select_served(self.policies), self._now()
         decided = tainting.decide(
             self.state, policies, self._devices(), tuple(self.rules), now, dry_run=self.dry_run
         )
@@ -151,7 +153,7 @@ class Monitor:
                 if self._withheld.get(decision.key) != decision.reason:
                     self._report(decision, policies)
                 continue
-            self.state = tainting.acted(self.state, decision, now)
+            self.state = tainting.note_action(self.state, decision, now)
             try:
                 await self._carry_out(decision, policies, now)
             except errors.KubeError:
@@ -163,7 +165,7 @@ class Monitor:
     def _now(self) -> datetime.datetime:
         """Return the time of day; if it was set, move the moments of the state with it, so that spans stay as they are."""
         date = self.time_of_day()
-        self.state = tainting.moved(self.state, self._step.measure(date, self.clock()))
+        self.state = tainting.shift(self.state, self._step.measure(date, self.clock()))
         return date
 
     def _devices(self) -> tainting.Inventory:

@@ -29,7 +29,9 @@ class Listen:
         port: 0 takes any that is free.
     """
 
-    address: str = field(default="127.0.0.1", metadata=schema.named(variables=("POD_IP",), metavar="IP"))
+    address: str = field(
+        default="127.0.0.1", metadata=schema.name_setting(variables=("POD_IP",), metavar="IP")
+    )
     port: int = PORT
 
 
@@ -45,7 +47,7 @@ class Tls:
 
     certificate: Path = TLS / "tls.crt"
     key: Path = TLS / "tls.key"
-    client_authority: Path | None = field(default=None, metadata=schema.named(metavar="FILE"))
+    client_authority: Path | None = field(default=None, metadata=schema.name_setting(metavar="FILE"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ class Command:
         timeout_seconds: how long a run may take.
     """
 
-    path: Path | None = field(default=None, metadata=schema.named(metavar="FILE"))
+    path: Path | None = field(default=None, metadata=schema.name_setting(metavar="FILE"))
     interval_seconds: float = 60.0
     timeout_seconds: float = 30.0
 
@@ -93,12 +95,12 @@ class Settings:
 
     driver: str = field(
         default=drivers.DEFAULT,
-        metadata=schema.named(key="driverName", flag="--driver-name", metavar="NAME"),
+        metadata=schema.name_setting(key="driverName", flag="--driver-name", metavar="NAME"),
     )
-    kubeconfig: str | None = field(default=None, metadata=schema.named(metavar="FILE"))
-    token_file: Path | None = field(default=None, metadata=schema.named(metavar="FILE"))
+    kubeconfig: str | None = field(default=None, metadata=schema.name_setting(metavar="FILE"))
+    token_file: Path | None = field(default=None, metadata=schema.name_setting(metavar="FILE"))
     dry_run: bool = False
-    identity: str = field(default="", metadata=schema.named(metavar="NAME", variables=("POD_NAME",)))
+    identity: str = field(default="", metadata=schema.name_setting(metavar="NAME", variables=("POD_NAME",)))
     listen: Listen = field(default_factory=Listen)
     tls: Tls = field(default_factory=Tls)
     command: Command = field(default_factory=Command)

@@ -1,7 +1,7 @@
 """Decisions about the taints of devices, from the reports on them; pure.
 
 `observe` folds signals into causes, one per policy and device; `decide` compares the causes with the rules that exist. Causes are
-in memory alone: after a start, `restored` makes them of the rules, which say who made them and until when they hold.
+in memory alone: after a start, `restore` makes them of the rules, which say who made them and until when they hold.
 
 Invariants: only devices that are published by the policy's driver, and in its Fabric, are tainted; no decision takes the devices
 of a pool, or of a class, that are free of taints below a policy's minimum healthy share; within the seconds of a policy's rate no
@@ -285,13 +285,13 @@ def own(rules: Iterable[taintrules.DeviceTaintRule], driver: str) -> dict[Key, t
     return {key: rule for key, rule in keyed if key is not None and key.device.driver == driver}
 
 
-def served(policies: Iterable[healthpolicies.HealthPolicy]) -> dict[str, healthpolicies.HealthPolicy]:
+def select_served(policies: Iterable[healthpolicies.HealthPolicy]) -> dict[str, healthpolicies.HealthPolicy]:
     """Return the policies that are served, by name: the first `POLICIES_MAX`."""
     ordered = sorted(policies, key=lambda policy: policy.metadata.name)
     return {policy.metadata.name: policy for policy in ordered[:POLICIES_MAX]}
 
 
-def restored(
+def restore(
     rules: Mapping[Key, taintrules.DeviceTaintRule], policies: Policies, now: datetime.datetime
 ) -> State:
     """Return what the rules of the monitor say of their causes: each still holds until it is reported clear, or expires."""
@@ -401,7 +401,7 @@ def _clear(
     causes[key] = replace(cause, firing=left, clear_since=None if left else now)
 
 
-def moved(state: State, by: datetime.timedelta) -> State:
+def shift(state: State, by: datetime.timedelta) -> State:
     """Return the state with all its moments later by `by`."""
     if not by:
         return state
@@ -448,7 +448,7 @@ def _window(policy: healthpolicies.HealthPolicy) -> datetime.timedelta:
     return datetime.timedelta(seconds=policy.spec.rate.seconds)
 
 
-def acted(state: State, decision: Decision, now: datetime.datetime) -> State:
+def note_action(state: State, decision: Decision, now: datetime.datetime) -> State:
     """Return the state after a decision was carried out, or was attempted, which counts as well."""
     if not isinstance(decision, Taint) and not (isinstance(decision, Change) and decision.is_harder):
         return state

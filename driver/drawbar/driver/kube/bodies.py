@@ -31,7 +31,7 @@ class TooLarge(Exception):
     """A body is larger than the limit."""
 
 
-async def whole(content: aiohttp.StreamReader) -> bytes:
+async def read_whole(content: aiohttp.StreamReader) -> bytes:
     """Return the whole body.
 
     Raises:

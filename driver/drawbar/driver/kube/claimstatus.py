@@ -26,7 +26,7 @@ async def apply(
     Args:
         api: client of the API server.
         claim: the claim from which `body` was made.
-        body: from `bindings.applied`.
+        body: from `bindings.build_apply`.
         manager: the field manager of the applied fields.
 
     Raises:

@@ -228,11 +228,11 @@ class Client:
         self._identity = identity or {}
         self._count = count
 
-    def hurried(self) -> "Client":
+    def skip_pacing(self) -> "Client":
         """Return the same client without pacing, for urgent writes such as the renewal of a lease."""
         return self._with(writes=None)
 
-    def counted(self, count: Count) -> "Client":
+    def count_requests(self, count: Count) -> "Client":
         """Return the same client, which reports each request to `count` when it ends."""
         return self._with(count=count)
 
@@ -343,7 +343,7 @@ class Client:
                 ) as response:
                     self._look_at_status(response)
                     if response.status != 200:
-                        raise _failure("WATCH", path, response, await bodies.whole(response.content))
+                        raise _failure("WATCH", path, response, await bodies.read_whole(response.content))
                     async for line in bodies.lines(response.content):
                         yield _event(line, kind, into, path)
             except bodies.TooLarge as error:
@@ -480,7 +480,7 @@ class Client:
                     ),
                 ) as response:
                     self._look_at_status(response)
-                    answer = await bodies.whole(response.content)
+                    answer = await bodies.read_whole(response.content)
                     if response.status >= 300:
                         raise _failure(method, path, response, answer)
                     return answer

@@ -179,7 +179,7 @@ class Recorder:
         )
         self._put(regarding, WARNING, reasons.OBJECT_UNREADABLE, message)
 
-    def unexpected(self, kind: kinds.Kind, metadata: meta.ObjectMeta, failure: str) -> None:
+    def record_unexpected(self, kind: kinds.Kind, metadata: meta.ObjectMeta, failure: str) -> None:
         """Record that Drawbar failed unexpectedly over an object; one without a namespace has its Events in `default`."""
         regarding = _reference(kind, metadata.name, metadata.uid, metadata.namespace)
         self._put(regarding, WARNING, reasons.UNEXPECTED_ERROR, failure)

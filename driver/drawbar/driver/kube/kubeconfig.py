@@ -99,11 +99,15 @@ class _Login(kube_config.KubeConfigLoader):  # type: ignore[misc] # the package 
         self._token_path: Path | None = None
         self._header: str | None = None
         self._renewal = self._ends = float("inf")
-        self._place = kubeconfig_files.typed(self._current_context["context"].value, kubeconfig_files.Context)
-        self._server = kubeconfig_files.typed(self._cluster.value, kubeconfig_files.Cluster)
+        self._place = kubeconfig_files.convert(
+            self._current_context["context"].value, kubeconfig_files.Context
+        )
+        self._server = kubeconfig_files.convert(self._cluster.value, kubeconfig_files.Cluster)
         if self._place.user and self._user is None:
             raise errors.ConfigError(f"there is no user named {self._place.user!r} in users")
-        self._account = kubeconfig_files.typed(self._user.value if self._user else {}, kubeconfig_files.User)
+        self._account = kubeconfig_files.convert(
+            self._user.value if self._user else {}, kubeconfig_files.User
+        )
         self._url = self._address()
         self._tls = _Tls(ssl.PROTOCOL_TLS_CLIENT) if self._url.startswith("https:") else None
         # Copies, so that no file is changed by them.

@@ -97,7 +97,7 @@ class Files(kube_config.KubeConfigMerger):  # type: ignore[misc] # the package i
     def load_config(self, path: str) -> None:
         """Read a file and add the entries whose names are new."""
         content = _parse(Path(path))
-        typed(content, _File)
+        convert(content, _File)
         self.config_files[path] = content
         if self.config_merged is None:
             self.config_merged: Any = kube_config.ConfigNode(
@@ -162,7 +162,7 @@ def _drop_empty(value: Any) -> None:
         _drop_empty(part)
 
 
-def typed(content: object, into: type[T]) -> T:
+def convert(content: object, into: type[T]) -> T:
     """Return the content as that type; the error names a place and no value."""
     try:
         return msgspec.convert(content, into)

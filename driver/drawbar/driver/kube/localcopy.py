@@ -168,7 +168,7 @@ class LocalCopy(Generic[T]):
 
     def _report(self, metadata: meta.ObjectMeta, failure: str) -> None:
         if self._recorder is not None:
-            self._recorder.unexpected(self.kind, metadata, failure)
+            self._recorder.record_unexpected(self.kind, metadata, failure)
 
     def _tell_unreadable(
         self, key: Key, old: exclusions.Unreadable | None, new: exclusions.Unreadable | None

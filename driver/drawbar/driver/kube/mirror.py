@@ -184,7 +184,7 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
             lived = loop.time() - watching_since if watching_since is not None else 0.0
             if lived >= backoff.HEALTHY_SECONDS:
                 self._logged = ""
-            await asyncio.sleep(self._backoff.ended(lived, asked))
+            await asyncio.sleep(self._backoff.compute_pause(lived, asked))
 
     async def _list(self) -> str:
         asked_at = asyncio.get_running_loop().time()

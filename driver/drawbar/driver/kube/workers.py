@@ -70,7 +70,7 @@ class WorkQueue(Generic[K]):
         """Have the key reconciled after its back-off, or after the pause that the API server asked for; return the pause in seconds."""
         if key not in self._failures:
             self._failures[key] = backoff.Backoff(PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
-        pause = self._failures[key].ended(0.0, asked_seconds)
+        pause = self._failures[key].compute_pause(0.0, asked_seconds)
         self.add_after(key, pause)
         return pause
 
@@ -130,13 +130,13 @@ class WorkQueue(Generic[K]):
                 if attempt.failure:
                     self.retry(key)
             finally:
-                self.done(key)
+                self.mark_done(key)
             if self._ready:
                 # A reconcile without a wait does not yield, and other tasks would wait for all ready keys.
                 await asyncio.sleep(0)
 
     async def take(self) -> K:
-        """Wait for the next key and return it; call `done` with it afterwards in any case."""
+        """Wait for the next key and return it; call `mark_done` with it afterwards in any case."""
         while not self._ready:
             self._wake.clear()
             await self._wake.wait()
@@ -145,7 +145,7 @@ class WorkQueue(Generic[K]):
         self._busy.add(key)
         return key
 
-    def done(self, key: K) -> None:
+    def mark_done(self, key: K) -> None:
         """Note that the key is no longer being handled."""
         self._busy.discard(key)
         if key in self._again:

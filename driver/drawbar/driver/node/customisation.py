@@ -16,51 +16,56 @@ _LOADERS = "/dev/dfl-fme."
 """The prefix of the management engines' device files of DFL cards."""
 
 
-def customised(
-    given: spec.ContainerEdits, said: parameters.DeviceParameters, *, first_interface: int
+def customise(
+    edits: spec.ContainerEdits, device_parameters: parameters.DeviceParameters, *, first_interface: int
 ) -> spec.ContainerEdits:
     """Return the container edits with the parameters applied.
 
     Args:
-        given: the edits of the device's class.
-        said: the device's parameters.
+        edits: the edits of the device's class.
+        device_parameters: the device's parameters.
         first_interface: the number of the device's first network interface, if the parameters number them.
     """
-    if said == parameters.NOTHING:
-        return given
+    if device_parameters == parameters.NOTHING:
+        return edits
     return msgspec.structs.replace(
-        given,
-        env=(*given.env, *(f"{name}={value}" for name, value in sorted(said.environment.items()))),
-        device_nodes=tuple(
-            _file(node, said.device_files)
-            for node in given.device_nodes
-            if not (_is_loaded_here(said) and node.path.startswith(_LOADERS))
+        edits,
+        env=(
+            *edits.env,
+            *(f"{name}={value}" for name, value in sorted(device_parameters.environment.items())),
         ),
-        net_devices=_interfaces(given.net_devices, said.network.interface_prefix, first_interface),
+        device_nodes=tuple(
+            _file(node, device_parameters.device_files)
+            for node in edits.device_nodes
+            if not (_is_loaded_here(device_parameters) and node.path.startswith(_LOADERS))
+        ),
+        net_devices=_interfaces(
+            edits.net_devices, device_parameters.network.interface_prefix, first_interface
+        ),
     )
 
 
-def _is_loaded_here(said: parameters.DeviceParameters) -> bool:
+def _is_loaded_here(device_parameters: parameters.DeviceParameters) -> bool:
     """Return whether the daemon itself loads a bitstream, in place of a hook."""
-    return said.fpga.bitstream is not None and said.initialise.hook is None
+    return device_parameters.fpga.bitstream is not None and device_parameters.initialise.hook is None
 
 
-def _file(node: spec.DeviceNode, said: parameters.DeviceFiles) -> spec.DeviceNode:
+def _file(node: spec.DeviceNode, file_parameters: parameters.DeviceFiles) -> spec.DeviceNode:
     return msgspec.structs.replace(
         node,
-        permissions=READ_ONLY if said.read_only else node.permissions,
-        uid=node.uid if said.user is None else said.user,
-        gid=node.gid if said.group is None else said.group,
-        file_mode=node.file_mode if said.mode is None else int(said.mode, 8),
+        permissions=READ_ONLY if file_parameters.read_only else node.permissions,
+        uid=node.uid if file_parameters.user is None else file_parameters.user,
+        gid=node.gid if file_parameters.group is None else file_parameters.group,
+        file_mode=node.file_mode if file_parameters.mode is None else int(file_parameters.mode, 8),
     )
 
 
 def _interfaces(
-    given: tuple[spec.NetDevice, ...], prefix: str | None, first: int
+    net_devices: tuple[spec.NetDevice, ...], prefix: str | None, first: int
 ) -> tuple[spec.NetDevice, ...]:
     if prefix is None:
-        return given
+        return net_devices
     return tuple(
         msgspec.structs.replace(interface, name=f"{prefix}{number}")
-        for number, interface in enumerate(given, start=first)
+        for number, interface in enumerate(net_devices, start=first)
     )

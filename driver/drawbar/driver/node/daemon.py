@@ -140,7 +140,7 @@ class _Node:
         self._cleaner = parts.cleaner(made, treated, hooked, self._local)
         self._networks = parts.reporting_networks(made)
         self._context = parts.surroundings(made, treated, hooked, self._sharing)
-        self._demanded = parts.demanded(made, self._context, self._cleaner, self._local, self._publisher)
+        self._demanded = parts.build_demands(made, self._context, self._cleaner, self._local, self._publisher)
         finder = parts.finder(made, self._context, self._cleaner, self._local, self._demanded)
         self._preparer = parts.preparation(made, finder, self._networks, self._cleaner, self._demanded)
         self._sweeper = sweeping.Sweeper(self._preparer, finder, made.reader, made.contained)
@@ -160,16 +160,16 @@ class _Node:
         self._arrivals.subscribe(self._hardware_changed)
         self._changes.connect(
             watching.Reconciler(watches.ATTACHMENTS, self._queue.add),
-            watching.Reconciler(watches.HEALTH, self._verdicts.changed),
-            watching.Reconciler(watches.WAITING_CLAIMS, lambda _: self._preparer.changed()),
-            watching.Reconciler(watches.LOCAL_POOL, lambda _: self._publisher.changed()),
+            watching.Reconciler(watches.HEALTH, self._verdicts.request_reading),
+            watching.Reconciler(watches.WAITING_CLAIMS, lambda _: self._preparer.wake()),
+            watching.Reconciler(watches.LOCAL_POOL, lambda _: self._publisher.request_survey()),
             watching.Reconciler(watches.CLEANING, self._clean),
-            watching.Reconciler(watches.DEMANDS, lambda _: self._demanded.changed()),
+            watching.Reconciler(watches.DEMANDS, lambda _: self._demanded.requeue_all()),
         )
 
     def _clean(self, key: str | tuple[str, str]) -> None:
         if isinstance(key, str):
-            self._cleaner.changed()
+            self._cleaner.look()
         else:
             self._cleaner.start_cleaning(*key)
 
@@ -241,7 +241,7 @@ class _Node:
     async def _act(self) -> None:
         """Wait until no other instance acts, then act on the node's devices until cancelled."""
         measured, lock = self._measured, self._options.acting_lock
-        async with locks.Lock(lock).held(None, on_wait=_wait_for_another):
+        async with locks.Lock(lock).hold(None, on_wait=_wait_for_another):
             measured.acting.reached = True
             log.info("acting on the devices of this node", extra={"node": self._options.node_name})
             # Hooks have the outer group: a worker may begin one while the inner group ends.
@@ -272,7 +272,7 @@ class _Node:
         """Emit an Event on an attachment and its claim."""
         attachment = self._own.get(name)
         if attachment is not None:
-            self._recorder.unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
+            self._recorder.record_unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
             self._recorder.warning(attachment.spec.claim, reason=reasons.UNEXPECTED_ERROR, message=failure)
 
     async def _follow_neighbours(self) -> None:
@@ -326,8 +326,8 @@ class _Node:
             watches.AttachmentChange(name=attachment.metadata.name, own=is_own, card=is_of_card)
         )
         if is_own:
-            self._measured.meter.changed(old, new)
-            self._watched.changed(old, new)
+            self._measured.meter.note_change(old, new)
+            self._watched.note_change(old, new)
 
     def _unreadable_changed(
         self, _old: exclusions.Unreadable | None, new: exclusions.Unreadable | None

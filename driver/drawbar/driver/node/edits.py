@@ -28,7 +28,7 @@ def device(
     card: model.Card,
     claim_uid: str,
     host: classes.Host,
-    said: parameters.DeviceParameters,
+    device_parameters: parameters.DeviceParameters,
     first_interface: int,
     mounts: tuple[spec.Mount, ...] = (),
     companions: tuple[model.Card, ...] = (),
@@ -45,13 +45,13 @@ def device(
         card: all functions of the device, as the kernel shows them now.
         claim_uid: the claim's UID.
         host: the host of the device files that a class shares.
-        said: the device's parameters.
+        device_parameters: the device's parameters.
         first_interface: the number of the device's first network interface, if the parameters number them.
         mounts: further mounts of the containers.
         companions: the other members of the device's composite, which the same containers get.
     """
     given = classes.by_name(device_class).for_composite(companions).edits(card, host)
-    given = customisation.customised(given, said, first_interface=first_interface)
+    given = customisation.customise(given, device_parameters, first_interface=first_interface)
     variables = environment(name, serial, card)
     return spec.Device(
         name=f"{claim_uid}-{name}",

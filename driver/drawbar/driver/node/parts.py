@@ -99,7 +99,7 @@ def neighbouring(basis: Basis) -> neighbours.Neighbours:
         basis.api,
         driver=options.driver,
         node_name=options.node_name,
-        wanted=options.local_pool,
+        selection=options.local_pool,
         host=basis.host,
         directory=options.data_dir,
         recorder=basis.recorder,
@@ -120,12 +120,12 @@ def residents(
     return pool.LocalPool(
         driver=options.driver,
         node_name=options.node_name,
-        wanted=options.local_pool,
+        selection=options.local_pool,
         surroundings=pool.Surroundings(
             inventory=lambda: basis.arrivals.inventory,
             attached=lambda: basis.attached,
             held=basis.holders.list_devices,
-            interfaces=netdevs.held,
+            interfaces=netdevs.find_used,
             host=basis.host,
             boot_id=basis.boot_id,
             unclean=basis.works.taint,
@@ -205,7 +205,7 @@ def surroundings(
         clock=clocks.steady,
         time_of_day=clocks.time_of_day,
         holder=basis.holders.find,
-        judged=basis.verdicts,
+        node_verdicts=basis.verdicts,
         hooks=hooked,
         sharing=sharing,
         offers=options.local_pool.lends,
@@ -215,7 +215,7 @@ def surroundings(
     )
 
 
-def demanded(
+def build_demands(
     basis: Basis,
     around: context.Context,
     cleans: cleaning.Cleaner,
@@ -263,7 +263,7 @@ def finder(
         local=own_devices,
         refusal=cleans.refusal,
         standing=demands.attachment,
-        occupied=netdevs.held,
+        occupied=netdevs.find_used,
     )
 
 
@@ -289,7 +289,7 @@ def preparation(
         released=released,
         prepared=reported.report,
         leave=cleans.mark_for_cleaning,
-        seen=demands.claim_read,
+        seen=demands.take_claim,
         recorder=basis.recorder,
         waits=options.prepare,
         described=metadata.Files(options.data_dir, options.driver, enabled=options.device_metadata),
@@ -303,7 +303,7 @@ def exclusive(
     return exclusiveness.Exclusiveness(
         reporter=around.reporter,
         card=around.last_card,
-        offered=neighbours_seen.offered,
+        offered=neighbours_seen.find_offered,
         quiet_seconds=basis.options.local_pool.quiet_seconds,
         clock=asyncio.get_running_loop().time,
     )

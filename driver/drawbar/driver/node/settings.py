@@ -99,19 +99,19 @@ class Settings:
         health: when a device is ill, and what follows.
     """
 
-    node_name: str = field(default="", metadata=schema.named(metavar="NAME", variables=("NODE_NAME",)))
+    node_name: str = field(default="", metadata=schema.name_setting(metavar="NAME", variables=("NODE_NAME",)))
     driver: str = field(
-        default=DRIVER, metadata=schema.named(key="driverName", flag="--driver-name", metavar="NAME")
+        default=DRIVER, metadata=schema.name_setting(key="driverName", flag="--driver-name", metavar="NAME")
     )
     instance: str = field(
         default="",
-        metadata=schema.named(key="podUID", flag="--pod-uid", metavar="UID", variables=("POD_UID",)),
+        metadata=schema.name_setting(key="podUID", flag="--pod-uid", metavar="UID", variables=("POD_UID",)),
     )
-    kubeconfig: str | None = field(default=None, metadata=schema.named(metavar="FILE"))
+    kubeconfig: str | None = field(default=None, metadata=schema.name_setting(metavar="FILE"))
     kubelet_dir: Path = Path("/var/lib/kubelet")
     cdi_dir: Path = Path("/var/run/cdi")
     sysfs: Path = Path("/sys")
-    uevents: str = field(default="kernel", metadata=schema.named(metavar="SOURCE"))
+    uevents: str = field(default="kernel", metadata=schema.name_setting(metavar="SOURCE"))
     visible_timeout_seconds: float = 60.0
     device_metadata: bool = False
     log: logs.Options = field(default_factory=logs.Options)

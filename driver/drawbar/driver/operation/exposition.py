@@ -125,7 +125,7 @@ class Exposition:
         """Add numbers with several labels, read at each scrape; `read` returns them by the labels' values."""
         self._add(name, text, read, labels, counter=False)
 
-    def rendered(self) -> bytes:
+    def render(self) -> bytes:
         """Everything in Prometheus' text format."""
         return prometheus.generate_latest(_Shown(self._registry, self._driver))
 

@@ -149,7 +149,7 @@ def missing(sent: slices.Device, stored: slices.Device) -> tuple[str, ...]:
     return tuple(name for name, is_missing in fields.items() if is_missing)
 
 
-def lost(sent: slices.SliceSpec, stored: slices.SliceSpec) -> frozenset[str]:
+def find_lost_fields(sent: slices.SliceSpec, stored: slices.SliceSpec) -> frozenset[str]:
     """Return the fields of devices, and the details of their taints, that did not come back as they were sent."""
     kept = {device.name: device for device in stored.devices}
     names = {
@@ -171,7 +171,7 @@ def lost(sent: slices.SliceSpec, stored: slices.SliceSpec) -> frozenset[str]:
     return frozenset(names).union(*(DETAILS - kept_details(*pair) for pair in pairs))
 
 
-def dated(
+def date_taints(
     taints: Iterable[slices.Taint], before: Iterable[slices.Taint], now: datetime.datetime
 ) -> tuple[slices.Taint, ...]:
     """Return the taints with the time since when they stand: tolerations count from it.

@@ -42,18 +42,18 @@ class Store:
     def __init__(self, api: client.Client) -> None:
         self._api = api
 
-    async def kept(self, driver: str) -> encoding.Kept:
+    async def find_kept_fields(self, driver: str) -> encoding.Kept:
         """Return what is kept of a slice."""
         return await probe(self._api, driver)
 
-    async def create(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
+    async def create(self, desired: slices.ResourceSlice) -> slices.ResourceSlice:
         """Store a new slice; return it as it is stored."""
-        return await self._api.create(kinds.SLICE, slices.document(wanted), into=slices.ResourceSlice)
+        return await self._api.create(kinds.SLICE, slices.document(desired), into=slices.ResourceSlice)
 
-    async def replace(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
-        """Replace a slice if its version is still that of `wanted`; return the stored slice."""
+    async def replace(self, desired: slices.ResourceSlice) -> slices.ResourceSlice:
+        """Replace a slice if its version is still that of `desired`; return the stored slice."""
         return await self._api.replace(
-            kinds.SLICE, wanted.metadata.name, slices.document(wanted), into=slices.ResourceSlice
+            kinds.SLICE, desired.metadata.name, slices.document(desired), into=slices.ResourceSlice
         )
 
     async def delete(self, stored: slices.ResourceSlice) -> None:
@@ -70,29 +70,29 @@ class Memory(Store):
     def __init__(self) -> None:
         self._versions = itertools.count(1)
 
-    async def kept(self, driver: str) -> encoding.Kept:
+    async def find_kept_fields(self, driver: str) -> encoding.Kept:
         """Return that everything is kept."""
         del driver
         return encoding.Kept(
             dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS, shares=True
         )
 
-    async def create(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
+    async def create(self, desired: slices.ResourceSlice) -> slices.ResourceSlice:
         """Give the slice a uid of its own and a version."""
-        return self._stored(wanted, uid=f"memory-{next(self._versions)}")
+        return self._stored(desired, uid=f"memory-{next(self._versions)}")
 
-    async def replace(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
+    async def replace(self, desired: slices.ResourceSlice) -> slices.ResourceSlice:
         """Give the slice a new version."""
-        return self._stored(wanted, uid=wanted.metadata.uid)
+        return self._stored(desired, uid=desired.metadata.uid)
 
     async def delete(self, stored: slices.ResourceSlice) -> None:
         """Do nothing: the publisher's own copy is the only one."""
 
-    def _stored(self, wanted: slices.ResourceSlice, *, uid: str) -> slices.ResourceSlice:
+    def _stored(self, desired: slices.ResourceSlice, *, uid: str) -> slices.ResourceSlice:
         metadata = msgspec.structs.replace(
-            wanted.metadata, uid=uid, resource_version=str(next(self._versions))
+            desired.metadata, uid=uid, resource_version=str(next(self._versions))
         )
-        return msgspec.structs.replace(wanted, metadata=metadata)
+        return msgspec.structs.replace(desired, metadata=metadata)
 
 
 class Publisher:
@@ -164,7 +164,7 @@ async def probe_node(
         binding_failure_conditions=bindings.failure_conditions(driver) if held_back else (),
     )
     spec = _spec(driver, pool=f"{node_name}/probe", node_name=node_name, devices=(device,))
-    return encoding.lost(spec, await _dry_run(api, spec))
+    return encoding.find_lost_fields(spec, await _dry_run(api, spec))
 
 
 _SHARED = slices.Device(

@@ -106,7 +106,7 @@ class Retries:
         pauses = former.pauses if former is not None else self._backoff()
         failures = former.failures + 1 if former is not None else 1
         is_stale = isinstance(error, errors.Conflict | errors.NotFound) and failures <= STALE_MAX
-        due = self._clock() if is_stale else self._clock() + pauses.failed()
+        due = self._clock() if is_stale else self._clock() + pauses.count_failure()
         self._refused[name] = _Refused(write=write, error=error, due=due, failures=failures, pauses=pauses)
         self._put_off(write, published)
         if is_stale:

@@ -26,7 +26,9 @@ class Listen:
         port: 0 takes any that is free.
     """
 
-    address: str = field(default="127.0.0.1", metadata=schema.named(variables=("POD_IP",), metavar="IP"))
+    address: str = field(
+        default="127.0.0.1", metadata=schema.name_setting(variables=("POD_IP",), metavar="IP")
+    )
     port: int = PORT
 
 
@@ -56,7 +58,7 @@ class Settings:
 
     driver: str = field(
         default=drivers.DEFAULT,
-        metadata=schema.named(key="driverName", flag="--driver-name", metavar="NAME"),
+        metadata=schema.name_setting(key="driverName", flag="--driver-name", metavar="NAME"),
     )
     listen: Listen = field(default_factory=Listen)
     tls: Tls = field(default_factory=Tls)

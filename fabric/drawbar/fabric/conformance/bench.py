@@ -41,7 +41,9 @@ def expect(condition: bool, message: str) -> None:
 
 
 @contextmanager
-def refused(*codes: errors.Code, reason: str | None = None, host_id: str | None = None) -> Iterator[None]:
+def expect_refusal(
+    *codes: errors.Code, reason: str | None = None, host_id: str | None = None
+) -> Iterator[None]:
     """Expect the block to be refused with one of the codes, and with the reason and host if they are given."""
     expected = " or ".join(codes)
     try:
@@ -172,7 +174,7 @@ class Bench:
         """Attach and return the finished operation, which must succeed and name its device."""
         self.require_whole_device()
         operation = self._succeeded(
-            await self.finished(await self.adapter.attach(request or self.attach_request()))
+            await self.await_end(await self.adapter.attach(request or self.attach_request()))
         )
         if operation.device is None:
             fail("the finished operation names no device")
@@ -187,10 +189,10 @@ class Bench:
     async def detach(self, request: contract.DetachRequest | None = None) -> contract.Operation:
         """Detach and return the finished operation, which must succeed."""
         return self._succeeded(
-            await self.finished(await self.adapter.detach(request or self.detach_request()))
+            await self.await_end(await self.adapter.detach(request or self.detach_request()))
         )
 
-    async def finished(self, operation: contract.Operation) -> contract.Operation:
+    async def await_end(self, operation: contract.Operation) -> contract.Operation:
         """Wait for the end of the operation and return it; the suite's deadline bounds the wait."""
         while not operation.done:
             pause = operation.retry_after_seconds or POLL_SECONDS_MIN
@@ -241,7 +243,7 @@ class Bench:
 
     async def create(self, request: contract.CreateSliceRequest) -> contract.Device:
         """Make a slice and return it as named by the operation."""
-        operation = await self.ended(await self.adapter.create_slice(request))
+        operation = await self.await_success(await self.adapter.create_slice(request))
         if operation.device is None:
             fail("the finished operation names no slice")
         self._slices.add(operation.device.id)
@@ -250,11 +252,11 @@ class Bench:
     async def delete(self, slice_id: str) -> None:
         """Give a slice back."""
         request = contract.DeleteSliceRequest(request_id=self.request_id(), device_id=slice_id)
-        await self.ended(await self.adapter.delete_slice(request))
+        await self.await_success(await self.adapter.delete_slice(request))
 
-    async def ended(self, operation: contract.Operation) -> contract.Operation:
+    async def await_success(self, operation: contract.Operation) -> contract.Operation:
         """Wait for the end of the operation and return it; it must succeed."""
-        return self._succeeded(await self.finished(operation))
+        return self._succeeded(await self.await_end(operation))
 
     async def _free_slices(self) -> None:
         for device in (await self.adapter.devices()).devices:
@@ -270,7 +272,7 @@ class Bench:
                     host_id=device.connection.host_id,
                     host_prepared=True,
                 )
-                await self.ended(await self.adapter.detach(detach))
+                await self.await_success(await self.adapter.detach(detach))
             await self.delete(device.id)
 
     async def free_device(self) -> None:
@@ -279,7 +281,7 @@ class Bench:
         for operation in await self.adapter.operations():
             is_own, device = operation.request_id.startswith(self._prefix), operation.device
             if is_own or (device is not None and device.id in self._used):
-                device = (await self.finished(operation)).device
+                device = (await self.await_end(operation)).device
                 if device is not None and device.slice_of is None and self._may_touch(device.id):
                     self._used.add(device.id)
         for device_id in sorted(self._used):

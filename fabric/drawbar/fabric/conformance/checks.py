@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from drawbar.fabric import contract, errors, recognition, witnesses
-from drawbar.fabric.conformance.bench import Bench, CheckSkipped, CheckWarned, expect, fail, refused
+from drawbar.fabric.conformance.bench import Bench, CheckSkipped, CheckWarned, expect, expect_refusal, fail
 
 # The most devices named in one sentence.
 _NAMED_MAX = 8
@@ -86,7 +86,7 @@ async def _(bench: Bench) -> None:
 async def _(bench: Bench) -> None:
     has_slot = any(port.slot_hint is not None for host in await bench.adapter.hosts() for port in host.ports)
     devices = (await bench.adapter.devices()).devices
-    carved = contract.carved(devices)
+    carved = contract.find_carved(devices)
     alone = [
         device.id
         for device in devices
@@ -128,8 +128,8 @@ async def _(bench: Bench) -> None:
 async def _(bench: Bench) -> None:
     bench.require_whole_device()
     request = bench.attach_request(bench.unreached_host_id)
-    with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.INCOMPATIBLE):
-        failure = (await bench.finished(await bench.adapter.attach(request))).failure()
+    with expect_refusal(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.INCOMPATIBLE):
+        failure = (await bench.await_end(await bench.adapter.attach(request))).failure()
         if failure is not None:
             raise failure
     expect(await bench.attached_host() is None, "the refused attach attached the device")
@@ -159,7 +159,7 @@ async def _(bench: Bench) -> None:
     bench.require_exact_device()
     other = bench.other_host_id
     await bench.attach()
-    with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
+    with expect_refusal(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
         await bench.adapter.attach(bench.attach_request(other))
     expect(await bench.attached_host() == bench.host_id, "the device has moved all the same")
 
@@ -171,7 +171,7 @@ async def _(bench: Bench) -> None:
 
     async def attach(request: contract.AttachRequest) -> contract.Operation | None:
         try:
-            return await bench.finished(await bench.adapter.attach(request))
+            return await bench.await_end(await bench.adapter.attach(request))
         except (errors.Aborted, errors.FailedPrecondition):
             return None
 
@@ -205,7 +205,7 @@ async def _(bench: Bench) -> None:
 @check("a detach that the host is not prepared for is refused")
 async def _(bench: Bench) -> None:
     await bench.attach()
-    with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.NOT_PREPARED):
+    with expect_refusal(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.NOT_PREPARED):
         await bench.adapter.detach(bench.detach_request(host_prepared=False))
     expect(await bench.attached_host() == bench.host_id, "the device was taken all the same")
 
@@ -215,7 +215,7 @@ async def _(bench: Bench) -> None:
     await bench.attach()
     request = replace(bench.detach_request(host_prepared=False), force=True)
     if not bench.capabilities.force_detach:
-        with refused(errors.Code.UNIMPLEMENTED):
+        with expect_refusal(errors.Code.UNIMPLEMENTED):
             await bench.adapter.detach(request)
         return
     await bench.detach(request)
@@ -228,7 +228,7 @@ async def _(bench: Bench) -> None:
     request = bench.attach_request()
     first, second = await bench.adapter.attach(request), await bench.adapter.attach(request)
     expect(first.id == second.id, "the second call began another operation")
-    await bench.finished(second)
+    await bench.await_end(second)
     third = await bench.adapter.attach(request)
     expect(third.id == first.id, "after its end the request begins another operation")
     expect(third.done, "after its end the operation is not done")
@@ -239,7 +239,7 @@ async def _(bench: Bench) -> None:
     request = bench.attach_request()
     await bench.attach(request)
     await bench.detach()
-    again = await bench.finished(await bench.adapter.attach(request))
+    again = await bench.await_end(await bench.adapter.attach(request))
     expect(again.device is None or again.device.id == bench.device_id, "it names another device now")
     expect(await bench.attached_host() is None, "the old request attached the device again")
 
@@ -248,7 +248,7 @@ async def _(bench: Bench) -> None:
 async def _(bench: Bench) -> None:
     request = bench.attach_request()
     await bench.attach(request)
-    with refused(errors.Code.ALREADY_EXISTS):
+    with expect_refusal(errors.Code.ALREADY_EXISTS):
         await bench.adapter.attach(replace(request, expected_etag="another"))
 
 
@@ -266,9 +266,9 @@ async def _(bench: Bench) -> None:
 
 @check("an unknown operation is not found")
 async def _(bench: Bench) -> None:
-    with refused(errors.Code.NOT_FOUND):
+    with expect_refusal(errors.Code.NOT_FOUND):
         await bench.adapter.operation(request_id=bench.request_id())
-    with refused(errors.Code.NOT_FOUND):
+    with expect_refusal(errors.Code.NOT_FOUND):
         await bench.adapter.operation(operation_id=bench.request_id())
 
 
@@ -276,22 +276,22 @@ async def _(bench: Bench) -> None:
 async def _(bench: Bench) -> None:
     await bench.require_whole_listing()
     exact = bench.capabilities.exact_device
-    with refused(errors.Code.NOT_FOUND if exact else errors.Code.UNIMPLEMENTED):
+    with expect_refusal(errors.Code.NOT_FOUND if exact else errors.Code.UNIMPLEMENTED):
         named = replace(bench.attach_request(), device_id="no-such-device", model=None)
         await bench.adapter.attach(named)
-    with refused(errors.Code.NOT_FOUND):
+    with expect_refusal(errors.Code.NOT_FOUND):
         await bench.adapter.attach(bench.attach_request("no-such-host"))
-    with refused(errors.Code.NOT_FOUND):
+    with expect_refusal(errors.Code.NOT_FOUND):
         await bench.adapter.detach(replace(bench.detach_request(), device_id="no-such-device"))
 
 
 @check("a request without an id, or without a device, is invalid")
 async def _(bench: Bench) -> None:
-    with refused(errors.Code.INVALID_ARGUMENT):
+    with expect_refusal(errors.Code.INVALID_ARGUMENT):
         await bench.adapter.attach(replace(bench.attach_request(), request_id=""))
-    with refused(errors.Code.INVALID_ARGUMENT):
+    with expect_refusal(errors.Code.INVALID_ARGUMENT):
         await bench.adapter.attach(replace(bench.attach_request(), device_id=None, model=None))
-    with refused(errors.Code.INVALID_ARGUMENT):
+    with expect_refusal(errors.Code.INVALID_ARGUMENT):
         await bench.adapter.attach(bench.attach_request(request_id="x" * (contract.STRING_BYTES + 1)))
 
 
@@ -303,7 +303,7 @@ async def _(bench: Bench) -> None:
         raise CheckSkipped("the fabric has no etags")
     await bench.attach()
     await bench.detach()
-    with refused(errors.Code.ABORTED, reason=errors.Reason.STALE_ETAG):
+    with expect_refusal(errors.Code.ABORTED, reason=errors.Reason.STALE_ETAG):
         await bench.adapter.attach(replace(bench.attach_request(), expected_etag=etag))
 
 
@@ -342,7 +342,7 @@ async def _(bench: Bench) -> None:
             if device.model == bench.model and device.connection is None
         ]
         if not free:
-            with refused(errors.Code.RESOURCE_EXHAUSTED, reason=errors.Reason.NO_DEVICE):
+            with expect_refusal(errors.Code.RESOURCE_EXHAUSTED, reason=errors.Reason.NO_DEVICE):
                 await bench.adapter.attach(await _by_model(bench, host_id))
             return
         await bench.attach(await _by_model(bench, host_id))
@@ -351,7 +351,7 @@ async def _(bench: Bench) -> None:
 
 @check("a model that no device has is not found")
 async def _(bench: Bench) -> None:
-    with refused(errors.Code.NOT_FOUND):
+    with expect_refusal(errors.Code.NOT_FOUND):
         await bench.adapter.attach(replace(await _by_model(bench), model="no-such-model"))
 
 
@@ -377,7 +377,9 @@ async def _(bench: Bench) -> None:
     expect(await bench.mark() == "conformance/a", "the connection does not show its mark")
     if bench.capabilities.exact_device:
         await bench.attach(replace(bench.attach_request(), mark="conformance/a"))
-        with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
+        with expect_refusal(
+            errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id
+        ):
             await bench.adapter.attach(replace(bench.attach_request(), mark="conformance/b"))
         expect(await bench.mark() == "conformance/a", "the mark was changed by a refused request")
     await bench.detach()
@@ -393,7 +395,7 @@ async def _(bench: Bench) -> None:
     await bench.attach(replace(bench.attach_request(), mark=mark))
     expect(await bench.mark() == mark, "the mark was cut or changed")
     await bench.detach()
-    with refused(errors.Code.INVALID_ARGUMENT):
+    with expect_refusal(errors.Code.INVALID_ARGUMENT):
         await bench.adapter.attach(replace(bench.attach_request(), mark=mark + "x"))
 
 
@@ -431,7 +433,7 @@ async def _(bench: Bench) -> None:
     cancelled = await bench.adapter.cancel(operation.id)
     expect(cancelled.succeeded, "the finished operation is no longer a success")
     expect(await bench.attached_host() == bench.host_id, "the device was detached")
-    with refused(errors.Code.NOT_FOUND):
+    with expect_refusal(errors.Code.NOT_FOUND):
         await bench.adapter.cancel(bench.request_id())
 
 
@@ -462,8 +464,8 @@ async def _(bench: Bench) -> None:
     expect(other.id != made.id, "the slice of another request is the same")
     assert origin.carving is not None
     twice = replace(request, memory_bytes=2 * origin.carving.step_bytes)
-    with refused(errors.Code.ALREADY_EXISTS):
-        await bench.ended(await bench.adapter.create_slice(twice))
+    with expect_refusal(errors.Code.ALREADY_EXISTS):
+        await bench.await_success(await bench.adapter.create_slice(twice))
 
 
 @check("a slice is attached and detached as a device, and neither deleted meanwhile nor its origin attached")
@@ -472,14 +474,14 @@ async def _(bench: Bench) -> None:
     bench.require_exact_device()
     made = await bench.create(bench.create_request(origin))
     attach = replace(bench.attach_request(), device_id=made.id)
-    await bench.ended(await bench.adapter.attach(attach))
-    with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
+    await bench.await_success(await bench.adapter.attach(attach))
+    with expect_refusal(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
         await bench.delete(made.id)
     whole = replace(bench.attach_request(), device_id=origin.id)
-    with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.CARVED):
+    with expect_refusal(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.CARVED):
         await bench.adapter.attach(whole)
     detach = replace(bench.detach_request(), device_id=made.id)
-    await bench.ended(await bench.adapter.detach(detach))
+    await bench.await_success(await bench.adapter.detach(detach))
     listed = (await bench.adapter.devices()).device(made.id)
     expect(listed is not None and listed.connection is None, "the slice is not listed as free")
 
@@ -490,13 +492,17 @@ async def _(bench: Bench) -> None:
     bench.require_exact_device()
     if origin.carving is not None and origin.carving.is_pool:
         raise CheckSkipped("a pool of memory is attached in slices alone")
-    await bench.ended(await bench.adapter.attach(replace(bench.attach_request(), device_id=origin.id)))
+    await bench.await_success(
+        await bench.adapter.attach(replace(bench.attach_request(), device_id=origin.id))
+    )
     try:
-        with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
+        with expect_refusal(
+            errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id
+        ):
             await bench.create(bench.create_request(origin))
     finally:
         detach = replace(bench.detach_request(), device_id=origin.id)
-        await bench.ended(await bench.adapter.detach(detach))
+        await bench.await_success(await bench.adapter.detach(detach))
 
 
 @check("a deleted slice gives its memory back, and deleting it again succeeds")
@@ -517,13 +523,13 @@ async def _(bench: Bench) -> None:
     assert origin.carving is not None
     free, step = origin.carving.free_bytes, origin.carving.step_bytes
     request = bench.create_request(origin)
-    with refused(errors.Code.RESOURCE_EXHAUSTED, reason=errors.Reason.NO_CAPACITY):
+    with expect_refusal(errors.Code.RESOURCE_EXHAUSTED, reason=errors.Reason.NO_CAPACITY):
         await bench.create(replace(request, memory_bytes=(free // step + 1) * step))
     if step > 1:
         odd = replace(bench.create_request(origin), memory_bytes=step + 1)
-        with refused(errors.Code.INVALID_ARGUMENT):
+        with expect_refusal(errors.Code.INVALID_ARGUMENT):
             await bench.create(odd)
-    with refused(errors.Code.NOT_FOUND):
+    with expect_refusal(errors.Code.NOT_FOUND):
         await bench.create(replace(bench.create_request(origin), device_id="no-such-device"))
 
 
@@ -532,8 +538,8 @@ async def _(bench: Bench) -> None:
     device = await bench.device()
     request = contract.CreateSliceRequest(request_id=bench.request_id(), device_id=device.id, memory_bytes=1)
     if not bench.capabilities.slices:
-        with refused(errors.Code.UNIMPLEMENTED):
+        with expect_refusal(errors.Code.UNIMPLEMENTED):
             await bench.adapter.create_slice(request)
     elif device.carving is None:
-        with refused(errors.Code.INVALID_ARGUMENT):
+        with expect_refusal(errors.Code.INVALID_ARGUMENT):
             await bench.create(request)

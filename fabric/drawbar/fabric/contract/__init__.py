@@ -28,7 +28,7 @@ from drawbar.fabric.contract.inventory import (
     PortState,
     Slice,
     bound_sentences,
-    carved,
+    find_carved,
 )
 from drawbar.fabric.contract.networks import Networks
 from drawbar.fabric.contract.operations import (
@@ -55,7 +55,7 @@ __all__ = [
     "FabricAdapter",
     "COMPUTE_CAPABILITY",
     "SWITCH",
-    "carved",
+    "find_carved",
     "DeviceClass",
     "OFFERED_CLASSES",
     "Health",

@@ -1,7 +1,7 @@
 """The login of an adapter at its fabric manager, and the check of that manager's certificate.
 
 Never put a `Credentials`, or a part of it, into a log, a message or an error. `repr` shows only the names of its
-parts, and `redacted` removes the secret parts from foreign text.
+parts, and `redact` removes the secret parts from foreign text.
 """
 
 from dataclasses import dataclass, fields
@@ -32,14 +32,14 @@ class Credentials:
     key: str = ""
 
     def __repr__(self) -> str:
-        return f"Credentials({', '.join(self.given) or 'none'})"
+        return f"Credentials({', '.join(self.present_parts) or 'none'})"
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def present_parts(self) -> tuple[str, ...]:
         """Return the names of the parts that are set."""
         return tuple(part.name for part in fields(self) if getattr(self, part.name))
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return foreign text without the secret parts."""
         lines = [line for line in self.key.splitlines() if len(line) >= KEY_LINE_CHARS]
         for secret in (self.key, self.password, self.token, *lines):

@@ -225,7 +225,7 @@ def bound_sentences(sentences: Iterable[str]) -> tuple[str, ...]:
     return tuple(errors.cut(sentence, SENTENCE_BYTES) for sentence in (*kept, *more))
 
 
-def carved(devices: Iterable[Device]) -> frozenset[str]:
+def find_carved(devices: Iterable[Device]) -> frozenset[str]:
     """Return the ids of the devices that are not attached themselves: they have slices, or exist only to be carved."""
     listed = tuple(devices)
     origins = {device.slice_of.origin_id for device in listed if device.slice_of is not None}

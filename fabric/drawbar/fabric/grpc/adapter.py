@@ -294,7 +294,7 @@ class GrpcAdapter(contract.FabricAdapter):
         try:
             return await self._once(method, message, changes_fabric=changes_fabric)
         except errors.Unauthenticated as error:
-            if error.reason != errors.Reason.NOT_CONFIGURED or not self._config.credentials.given:
+            if error.reason != errors.Reason.NOT_CONFIGURED or not self._config.credentials.present_parts:
                 raise
         await self._configure()
         return await self._once(method, message, changes_fabric=changes_fabric)

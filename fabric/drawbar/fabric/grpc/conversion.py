@@ -97,7 +97,9 @@ def _kept(values: dict[str, Any]) -> dict[str, Any]:
 def configure_message(credentials: contract.Credentials, tls: contract.Tls) -> pb.ConfigureRequest:
     """Write credentials and settings of TLS; equal to an empty message where nothing is given."""
     return pb.ConfigureRequest(
-        credentials=pb.Credentials(**_copied(credentials, *credentials.given)) if credentials.given else None,
+        credentials=pb.Credentials(**_copied(credentials, *credentials.present_parts))
+        if credentials.present_parts
+        else None,
         tls=pb.Tls(insecure=not tls.verify, server_name=tls.server_name) if tls != contract.Tls() else None,
     )
 

@@ -120,21 +120,21 @@ def from_rpc(
     return errors.BY_CODE[code](said or f"{peer} answered {code} without a message")
 
 
-def _tls_trouble(said: str) -> tuple[str, str] | None:
+def _tls_trouble(text: str) -> tuple[str, str] | None:
     """Return the reason and the fault of a TLS connection, or None if TLS is not the cause."""
-    if "CERTIFICATE_VERIFY_FAILED" in said:
-        cause = said.rpartition("CERTIFICATE_VERIFY_FAILED: ")[2].removesuffix(": OK")
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        cause = text.rpartition("CERTIFICATE_VERIFY_FAILED: ")[2].removesuffix(": OK")
         sentence = f"has a certificate that is not trusted ({errors.cut(cause, 80)}); put the authority that signed it into ca.crt, or renew it"
         return "CERTIFICATE_REFUSED", sentence
-    if "Hostname Verification Check failed" in said:
+    if "Hostname Verification Check failed" in text:
         return (
             "CERTIFICATE_REFUSED",
             "has a certificate for another name; set tls.serverName to the name in it",
         )
-    if "handshake failed" in said:
+    if "handshake failed" in text:
         return "TLS_REFUSED", "speaks no TLS that this adapter can use; look at the endpoint"
     # The library does not show the alert by which a server refuses a certificate (RFC 8446, section 6.2).
-    if said.startswith("failed to connect") and said.endswith("Socket closed"):
+    if text.startswith("failed to connect") and text.endswith("Socket closed"):
         sentence = (
             "ended the connection before its first answer; where it refuses this adapter's certificate, put one into tls.crt "
             "that it trusts and that has not expired"

@@ -58,7 +58,7 @@ class QemuAdapter(contract.FabricAdapter):
             f'the parameter "{name}" is unknown; the qemu adapter has none'
             for name in sorted(config.parameters)
         ]
-        if config.credentials.given:
+        if config.credentials.present_parts:
             problems.append(
                 "the qemu adapter takes no credentials, the file system guards the sockets; leave them out"
             )

@@ -131,7 +131,7 @@ class Fleet:
             # Taken before the look, so that an event during it, or during the request, ends the wait.
             events = self._events
             there = await self._is_there(request.host_id, device_id, before=progress.deadline)
-            progress = replace(progress, refused=progress.asked is not None and source.refused(name))
+            progress = replace(progress, refused=progress.asked is not None and source.has_refused(name))
             match plan.detach(device_id, progress, clock(), there=there):
                 case plan.Done():
                     await self.clear(device_id)
@@ -145,7 +145,7 @@ class Fleet:
                 case plan.Wait():
                     pass
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pauses.failed()):
+                async with asyncio.timeout(pauses.count_failure()):
                     await events.wait()
 
     async def tidy(self) -> None:

@@ -183,7 +183,7 @@ class Machine:
         async with self.lock:
             return await self.do(action)
 
-    def refused(self, qemu_id: str) -> bool:
+    def has_refused(self, qemu_id: str) -> bool:
         """Return whether the guest has refused to release the device since the last request."""
         return qemu_id in self._refused
 

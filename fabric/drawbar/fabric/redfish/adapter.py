@@ -842,7 +842,7 @@ class RedfishAdapter(contract.FabricAdapter):
             # As early as what changes during this reading is to be shown by the end of the next one; by turns, as the budget says.
             due = began + max(poll.seconds - (0.0 if poll.turns else took), 2 * took)
             if is_exceeded:
-                await asyncio.sleep(pauses.failed())
+                await asyncio.sleep(pauses.count_failure())
             else:
                 pauses.reset()
 
@@ -869,9 +869,9 @@ class RedfishAdapter(contract.FabricAdapter):
                 _logger.debug("no events of the Redfish service", extra={"error": error.message})
                 if budget.is_exceeded(error):
                     self._service.history.exceed("events", error.message)
-                    await asyncio.sleep(flood_pauses.failed())
+                    await asyncio.sleep(flood_pauses.count_failure())
                     continue
-            await asyncio.sleep(pauses.failed())
+            await asyncio.sleep(pauses.count_failure())
 
     def _check_limits(self) -> None:
         if self._service.excess:

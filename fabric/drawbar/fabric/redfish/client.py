@@ -274,7 +274,7 @@ class Client:
                 raise messages.failure(entries, what=what, redacted=self._redacted)
             asked = decoding.retry_after_seconds(answer.headers.get("Retry-After"))
             pause = (
-                pauses.failed()
+                pauses.count_failure()
                 if asked is None
                 else min(max(asked, TASK_PAUSE_SECONDS_MIN), TASK_PAUSE_SECONDS_MAX)
             )
@@ -318,7 +318,7 @@ class Client:
             else:
                 if task.text("TaskState") in ENDED_STATES:
                     return
-            await asyncio.sleep(pauses.failed())
+            await asyncio.sleep(pauses.count_failure())
 
     # --- events ---
 
@@ -533,10 +533,10 @@ class Client:
         except (errors.FabricError, asyncio.CancelledError) as error:
             if self._recorder is not None:
                 is_stall = isinstance(error, errors.DeadlineExceeded | asyncio.CancelledError)
-                self._recorder.failed(method, url, content, "stall" if is_stall else "broken")
+                self._recorder.record_failure(method, url, content, "stall" if is_stall else "broken")
             raise
         if self._recorder is not None:
-            self._recorder.answered(method, url, content, status=status, headers=received, raw=raw)
+            self._recorder.record_answer(method, url, content, status=status, headers=received, raw=raw)
         self._extend()
         if status in _BUSY:
             self._pace.note_busy()
@@ -567,7 +567,7 @@ class Client:
         If the body of a refusal breaks off, return an empty one: its status suffices.
         """
         try:
-            return decoding.unpacked(await _read(response, listing), response.headers, listing)
+            return decoding.unpack(await _read(response, listing), response.headers, listing)
         except (aiohttp.ClientPayloadError, decoding.Damaged):
             if response.status < 400:
                 raise
@@ -671,7 +671,7 @@ class Client:
         for secret in (*self._tokens, basic if credentials.password else ""):
             if secret:
                 text = text.replace(secret, FILLER)
-        return credentials.redacted(text)
+        return credentials.redact(text)
 
 
 def _task_pauses() -> backoff.Backoff:

@@ -152,9 +152,9 @@ class Composition:
         del port_id
         system, block = self._read.systems.get(request.host_id), self._read.blocks.get(device_id)
         if system is None:
-            raise methods.gone("host", request.host_id)
+            raise methods.build_gone_error("host", request.host_id)
         if block is None:
-            raise methods.gone("device", device_id)
+            raise methods.build_gone_error("device", device_id)
         blocks = (*system.links("Links", "ResourceBlocks"), block.uri)
         return self._changed(system, block, blocks, "#ComputerSystem.AddResourceBlock")
 

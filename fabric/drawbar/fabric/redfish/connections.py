@@ -63,7 +63,7 @@ class Connections(zones.Zones):
         """
         domain = self._domains.get(request.device_id)
         if domain is None:
-            raise methods.gone("device", request.device_id)
+            raise methods.build_gone_error("device", request.device_id)
         return carving.create(domain, request, self._profile.note_place)
 
     def delete_slice(self, request: contract.DeleteSliceRequest) -> methods.Call | None:

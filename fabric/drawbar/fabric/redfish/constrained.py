@@ -65,10 +65,10 @@ class Constrained(composition.Composition):
         del port_id
         system, device = self._read.systems.get(request.host_id), self._read.devices.get(device_id)
         if system is None:
-            raise methods.gone("host", request.host_id)
+            raise methods.build_gone_error("host", request.host_id)
         body = self._request(device) if device is not None else None
         if body is None:
-            raise methods.gone("device", device_id)
+            raise methods.build_gone_error("device", device_id)
         return methods.Call(method="PATCH", uri=system.uri, body=body, etag=system.etag, is_shared=True)
 
     def _request(self, device: contract.Device) -> Json | None:

@@ -28,7 +28,7 @@ class Damaged(ValueError):
     """A compressed answer that cannot be unpacked."""
 
 
-def unpacked(raw: bytes | bytearray, headers: Mapping[str, str], listing: budget.Listing) -> bytes:
+def unpack(raw: bytes | bytearray, headers: Mapping[str, str], listing: budget.Listing) -> bytes:
     """Return the body without its `Content-Encoding`; what it unpacks to counts in the listing.
 
     Raises:

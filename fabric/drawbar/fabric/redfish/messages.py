@@ -88,7 +88,7 @@ _BY_STATUS: Mapping[int, _Error] = MappingProxyType(
 )
 
 
-def extended(body: documents.Json) -> tuple[documents.Json, ...]:
+def find_extended(body: documents.Json) -> tuple[documents.Json, ...]:
     """Return the most specific messages in an error's body."""
     inner = documents.objects(body, "error", EXTENDED) or documents.objects(body, EXTENDED)
     return inner[:MESSAGES]
@@ -115,7 +115,7 @@ def refusal(
         remedy: a clause with the remedy, if the refusal has none.
         challenge: the header WWW-Authenticate.
     """
-    entries = extended(body)
+    entries = find_extended(body)
     keys = [documents.text(entry, "MessageId").rpartition(".")[2] for entry in entries]
     # A request that is wrong in a way that is not known here stays wrong.
     unlisted = errors.FailedPrecondition if status < 500 else errors.Unavailable

@@ -129,7 +129,7 @@ def set_array(document: documents.Document, change: restoring.Change) -> Call:
     )
 
 
-def gone(kind: str, name: str) -> errors.Aborted:
+def build_gone_error(kind: str, name: str) -> errors.Aborted:
     """Return the error of a device or host that was removed while an operation for it began."""
     return errors.Aborted(f"the {kind} {name} was removed from the fabric meanwhile; read the fabric again")
 

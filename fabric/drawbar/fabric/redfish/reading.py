@@ -166,7 +166,7 @@ class Reader:
         Raises:
             FabricError: the collection, or the service, cannot be read.
         """
-        return await self.resolved((await self._listed(uri, 1))[-most:])
+        return await self.resolve((await self._listed(uri, 1))[-most:])
 
     async def _listed(self, uri: str, levels: int) -> tuple[Document, ...]:
         """Read a collection, and return its members as they stand in it: links, or resources where the service expands."""
@@ -207,7 +207,7 @@ class Reader:
                 self._note(uri, sentence, error.message)
         return tuple(listed)
 
-    async def resolved(self, listed: tuple[Document, ...]) -> tuple[Document, ...]:
+    async def resolve(self, listed: tuple[Document, ...]) -> tuple[Document, ...]:
         """Return the resources, those read that are links only; one that is gone or cannot be shown is left out and noted.
 
         Raises:
@@ -216,7 +216,7 @@ class Reader:
         return await self._resolved(listed, self._get_again)
 
     async def details(self, uris: Iterable[str]) -> tuple[Document, ...]:
-        """Return resources that seldom change, as they are remembered where that will do; else as `resolved` does.
+        """Return resources that seldom change, as they are remembered where that will do; else as `resolve` does.
 
         Raises:
             FabricError: the service cannot be read for now.

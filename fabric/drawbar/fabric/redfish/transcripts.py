@@ -84,7 +84,7 @@ class Recorder:
         self._left_bytes = BYTES
         self._complete = True
 
-    def answered(
+    def record_answer(
         self,
         method: str,
         url: yarl.URL,
@@ -109,7 +109,7 @@ class Recorder:
             len(raw) + len(request or b""),
         )
 
-    def failed(self, method: str, url: yarl.URL, request: bytes | None, failure: Failure) -> None:
+    def record_failure(self, method: str, url: yarl.URL, request: bytes | None, failure: Failure) -> None:
         """Keep a request without an answer."""
         body = _content(request or b"")[0]
         self._keep(

@@ -286,7 +286,7 @@ class Zones:
         """Return the request of an attach; see `methods.Method`."""
         target = self._read.targets.get(device_id)
         if target is None:
-            raise methods.gone("device", device_id)
+            raise methods.build_gone_error("device", device_id)
         initiator = self._initiator(request.host_id, port_id.partition("/")[0], target.uri)
         note = notes.Note.from_request(request)
         if self._profile.zone_style is profiles.ZoneStyle.PORT:
@@ -474,7 +474,7 @@ class Zones:
     def _initiator(self, host_id: str, initiator_id: str, target: str) -> str:
         """Return the initiator of the host by that id, or the first one in a fabric of the target."""
         if host_id not in self._read.initiators:
-            raise methods.gone("host", host_id)
+            raise methods.build_gone_error("host", host_id)
         for uri in self._read.initiators[host_id]:
             is_same_fabric = any(
                 uri in fabric.endpoints and self._reaches(fabric, target)

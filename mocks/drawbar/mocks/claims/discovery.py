@@ -10,7 +10,7 @@ async def dialect(api: client.Client) -> dialects.Dialect:
     The request is repeated with growing pauses while the API server does not answer. One that denies the request is
     assumed to be recent.
     """
-    served = await discovery.settled(api, discovery.RESOURCE_GROUP)
+    served = await discovery.await_resources(api, discovery.RESOURCE_GROUP)
     if served.get(dialects.MODERN.version):
         return dialects.MODERN
     for candidate in dialects.CLASSIC:

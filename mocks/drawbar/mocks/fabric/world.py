@@ -232,7 +232,7 @@ class World:
             )
         if not self.stock.reaches(device, host_id):
             raise judgement.unreachable(device.id, host_id)
-        if device.id in contract.carved(self.stock.devices()):
+        if device.id in contract.find_carved(self.stock.devices()):
             raise errors.FailedPrecondition(
                 f"device {device.id} is attached in slices alone; attach one of these",
                 reason=errors.Reason.CARVED,
@@ -291,7 +291,7 @@ class World:
         models = [device for device in models if self.stock.reaches(device, request.host_id)]
         if not models:
             raise judgement.unreachable(f"of the model {request.model}", request.host_id)
-        kept = contract.carved(self.stock.devices()) | self._in_flight.keys()
+        kept = contract.find_carved(self.stock.devices()) | self._in_flight.keys()
         for device in reversed(models) if self._chooses == "last" else models:
             if device.connection is None and device.id not in kept:
                 return device

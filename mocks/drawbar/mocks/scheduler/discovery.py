@@ -86,7 +86,7 @@ async def _answered(ask: Callable[[], Awaitable[T]], what: str) -> T:
             return await ask()
         except errors.KubeError as error:
             log.warning("cannot ask for %s, trying again: %s", what, error)
-        await asyncio.sleep(pauses.failed())
+        await asyncio.sleep(pauses.count_failure())
 
 
 async def _is_older(api: client.Client, minor: int) -> bool:

@@ -102,7 +102,7 @@ class Scheduler:
                     try:
                         await self._cycle(key, group)
                     finally:
-                        self._queue.done(key)
+                        self._queue.mark_done(key)
         finally:
             self._queue.close()
 

@@ -105,7 +105,7 @@ class World:
                         # A daemon that ended raises its reason.
                         if daemon.done():
                             daemon.result()
-                    await asyncio.sleep(pause.failed())
+                    await asyncio.sleep(pause.count_failure())
                 return value
         except TimeoutError as error:
             raise TimeoutError(

@@ -336,7 +336,7 @@ def test_the_nodes_that_the_controller_names_are_read_from_its_words():
     for count in (0, 1, 3, 10, 17):
         silent_nodes = [f"n{number}.example.com" for number in range(count)]
         sentence = f"first; {daemons.trouble(silent_nodes)}; last"
-        assert daemons.named(sentence) == tuple(silent_nodes[: daemons.NAMED_MAX])
+        assert daemons.find_named_nodes(sentence) == tuple(silent_nodes[: daemons.NAMED_MAX])
 
 
 HOSTS = (fabrics.HostMapping(host="h", node="n9"),)

@@ -30,4 +30,4 @@ def test_the_file_of_the_page_is_read(tmp_path, monkeypatch):
     (tmp_path / "password").write_text("secret\n")
     source = sources.from_file(tmp_path / "fabric.yaml")
     assert source.spec.parameters == {"pollSeconds": "10"}
-    assert source.credentials.given == ("username", "password")
+    assert source.credentials.present_parts == ("username", "password")

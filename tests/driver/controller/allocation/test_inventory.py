@@ -78,7 +78,7 @@ class Cluster:
     def in_fabric(self, fabric):
         return ()
 
-    def not_offered(self, fabric):
+    def find_not_offered(self, fabric):
         return self.beyond
 
     def composites(self, fabric):
@@ -90,7 +90,7 @@ class Cluster:
 
 def opened_with(count):
     opened = Session(port())
-    opened.listed = True
+    opened.has_listing = True
     opened.devices = tuple(
         contract.Device(id=f"d-{number:02}", enclosure="e", model="M", device_class=contract.DeviceClass.GPU)
         for number in range(count)
@@ -101,7 +101,7 @@ def opened_with(count):
 def test_a_pool_has_room_for_one_less_where_a_device_was_given_out_of_it():
     opened = opened_with(slice_plan.DEVICES_MAX + 1)
     for placed, later in ((coming(), "d-64"), (coming("d-64"), "d-63")):
-        reserved = inventory.reserved(Cluster(opened, placed), frozenset())
+        reserved = inventory.find_reserved(Cluster(opened, placed), frozenset())
         assert [key.device for key, device in reserved.devices.items() if device.pool == "fab/e/1"] == [later]
 
 
@@ -113,7 +113,7 @@ def opened_on(*, device_groups=(), host_groups=(), refused=()):
     opened.hosts = (replace(opened.hosts[0], reach_groups=frozenset(host_groups)),)
     source = faults.Source(namespace="x", uid="x")
     for device in refused:
-        opened.pairs.refused((device, "h"), source, "no", now=NOW, date=NOW)
+        opened.pairs.note_refusal((device, "h"), source, "no", now=NOW, date=NOW)
     return opened
 
 
@@ -138,15 +138,15 @@ def test_a_node_is_given_nothing_that_its_host_does_not_reach(how, impossible):
 
 def test_a_silent_fabric_gives_nothing_to_any_node_at_once():
     opened = opened_with(1)
-    assert inventory.reserved(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {"n": "h"}
+    assert inventory.find_reserved(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {"n": "h"}
     opened.manager.silent_since = 1.0
-    assert inventory.reserved(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {}
+    assert inventory.find_reserved(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {}
 
 
 def test_a_device_beyond_the_offer_is_given_to_no_claim_at_once():
     cluster = Cluster(opened_with(2), coming())
     cluster.beyond = frozenset({"d-00"})
-    devices = inventory.reserved(cluster, frozenset()).devices
+    devices = inventory.find_reserved(cluster, frozenset()).devices
     assert {key.device: device.free for key, device in devices.items()} == {"d-00": False, "d-01": True}
 
 

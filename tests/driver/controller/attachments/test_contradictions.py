@@ -205,7 +205,7 @@ def test_the_date_stays_while_the_manager_shows_the_same(shown, date):
 
 def recorded(action):
     """Return an attachment with the status that this report writes."""
-    body = statements.contradicted(attachment(ATTACHED, SEEN), action, NOW)
+    body = statements.build_contradicted(attachment(ATTACHED, SEEN), action, NOW)
     status = msgspec.convert(body["status"], attachments.AttachmentStatus)
     return msgspec.structs.replace(
         attachment(),
@@ -217,7 +217,7 @@ def recorded(action):
 def test_the_record_goes_with_the_condition_that_has_its_reason(side):
     (first,) = plan.plan(plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, demand=USED), NOW)
     refusal = actions.RecordRefusal(side=side, reason=reasons.FABRIC_BUSY, words="busy", message="busy")
-    body = statements.refused(recorded(first), refusal, NOW)
+    body = statements.build_refused(recorded(first), refusal, NOW)
     assert ("contradiction" in body["status"]) == (side is outcomes.Side.DETACH)
 
 

@@ -31,7 +31,7 @@ FAILURE = attachments.Failure(reason="FabricError", message="the link did not co
 NO_DEVICE = attachments.Failure(reason=reasons.DEVICE_GONE, message="no such device")
 REFUSED = attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message="not in one fabric")
 SOON = NOW + datetime.timedelta(seconds=7)
-UNFIT = demand(unfit=attachments.Failure(reason="InvalidParameters", message="x"))
+UNFIT = demand(failure=attachments.Failure(reason="InvalidParameters", message="x"))
 PENDING = attachments.Failure(
     reason=reasons.OPERATION_PENDING, message="operation o1 is in flight", retryable=True
 )

@@ -212,7 +212,7 @@ class Machine(RuleBasedStateMachine):
                 if request_id in self.fabric.operations:
                     self.known.settle(uid, side, self.fabric.view(request_id), 0.0)
                 else:
-                    self.known.never_asked(uid, side)
+                    self.known.note_no_call(uid, side)
             case actions.CallFabric(side=side):
                 assert side is outcomes.Side.ATTACH or self.attachment.holds(attachments.RELEASED)
                 self._call(uid, side, answered)
@@ -270,12 +270,12 @@ class Machine(RuleBasedStateMachine):
         try:
             operation = self.fabric.call(side, request_id, self.attachment.spec.host_id)
         except (errors.Refused, errors.Aborted) as error:
-            self.known.failed(uid, side, error, 0.0)
+            self.known.note_failure(uid, side, error, 0.0)
             return
         if answered:
             self.known.settle(uid, side, operation, 0.0)
         else:
-            self.known.ask_again(uid, side)
+            self.known.note_uncertain_call(uid, side)
 
     def _create(self, demand):
         if self.attachment is not None or not self._is_current(demand):
@@ -292,7 +292,7 @@ class Machine(RuleBasedStateMachine):
             allocation_timestamp=demand.allocation_timestamp,
         )
         for side in outcomes.Side:
-            self.known.never_asked(self.attachment.metadata.uid, side)
+            self.known.note_no_call(self.attachment.metadata.uid, side)
 
     def _is_current(self, demand):
         return self.demand is not None and self.demand.allocation_timestamp == demand.allocation_timestamp

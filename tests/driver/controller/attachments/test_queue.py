@@ -102,11 +102,11 @@ def test_cards_of_one_model_could_be_mistaken(first, second, could_be):
 def test_a_call_is_begun_from_the_request_until_it_is_refused():
     listed, attach = calls.Calls(), outcomes.Side.ATTACH
     assert listed.is_begun("u", attach) is None
-    listed.never_asked("u", attach)
+    listed.note_no_call("u", attach)
     assert listed.is_begun("u", attach) is False
-    listed.asked("u", attach, NOW)
+    listed.note_call("u", attach, NOW)
     assert listed.is_begun("u", attach) is True
-    listed.never_asked("u", attach)
+    listed.note_no_call("u", attach)
     assert listed.is_begun("u", attach) is False
 
 
@@ -119,11 +119,11 @@ def device(name, serial="", **what):
 def test_a_number_that_two_devices_have_identifies_neither():
     first, second = device("a", "9f210f69a42db048"), device("b", "9f210f69a42db048")
     listed = numbers.Numbers.from_devices([first, second])
-    made = identities.identify(first, shared=listed.shared(first))
+    made = identities.identify(first, shared=listed.find_shared(first))
     assert [each.shared for each in made.identifiers] == [True]
     assert made.sole_arrival
     listed.remove(second)
-    assert not identities.identify(first, shared=listed.shared(first)).sole_arrival
+    assert not identities.identify(first, shared=listed.find_shared(first)).sole_arrival
 
 
 def test_a_serial_number_that_two_devices_have_is_shared_too():
@@ -131,7 +131,7 @@ def test_a_serial_number_that_two_devices_have_is_shared_too():
         contract.Device(id=name, device_class=DeviceClass.NVME, serial="S1 ") for name in ("a", "b")
     )
     listed = numbers.Numbers.from_devices([first, second])
-    made = identities.identify(first, shared=listed.shared(first))
+    made = identities.identify(first, shared=listed.find_shared(first))
     assert (made.serial, [(each.kind, each.shared) for each in made.identifiers]) == ("", [("serial", True)])
 
 

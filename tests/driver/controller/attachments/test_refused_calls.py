@@ -69,14 +69,14 @@ def test_the_refusal_of_a_detach_is_a_condition_of_its_own():
         observed(attachment=FREE, host_id="h1", attach=call("succeeded"), detach=refused()), NOW
     )
     assert steps[0] == record(DETACH)
-    body = statements.refused(attachment(ATTACHED, deleting=True), record(DETACH), NOW)
+    body = statements.build_refused(attachment(ATTACHED, deleting=True), record(DETACH), NOW)
     shown = {condition["type"]: condition["status"] for condition in body["status"]["conditions"]}
     assert shown == {"Attached": "True", "Detached": "False"}
     assert "refusal" not in body["status"]
 
 
 def test_the_words_against_an_attach_are_recorded_for_the_next_process():
-    body = statements.refused(attachment(), record(ATTACH), NOW)
+    body = statements.build_refused(attachment(), record(ATTACH), NOW)
     assert body["status"]["refusal"] == BUSY.message
 
 
@@ -126,11 +126,11 @@ def test_the_reason_is_the_kind_of_the_refusal(error, is_reached, reason):
 def test_a_service_whose_words_change_at_each_try_costs_few_writes():
     known, current, now, writes = calls.Calls(), attachment(), 0.0, []
     for number in range(60):
-        known.refused("a1", ATTACH, errors.Unavailable(f"request {number} failed"))
+        known.note_refusal("a1", ATTACH, errors.Unavailable(f"request {number} failed"))
         view = known.view("a1", ATTACH, now)
         for action in plan.refusal_steps(current, ATTACH, view):
             writes.append(now)
-            known.refusal_reported("a1", ATTACH, now)
+            known.note_refusal_report("a1", ATTACH, now)
             current = attachment(said(action.message))
         now += 10.0
     assert len(writes) <= 1 + now / calls.REPORT_SECONDS
@@ -139,7 +139,7 @@ def test_a_service_whose_words_change_at_each_try_costs_few_writes():
 
 def test_a_success_forgets_the_refusal_and_a_new_attempt_keeps_it():
     known = calls.Calls()
-    known.failed("a1", ATTACH, errors.Aborted("busy"), 0.0)
+    known.note_failure("a1", ATTACH, errors.Aborted("busy"), 0.0)
     known.next_attempt("a1", ATTACH)
     assert known.view("a1", ATTACH, 1.0).refused.message == "busy"
     done = contract.Operation(

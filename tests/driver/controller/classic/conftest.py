@@ -142,7 +142,7 @@ class State:
         return observation.Round(
             driver=DRIVER,
             claims=dict(self.claims),
-            wanted=dict(self.wanted),
+            requests=dict(self.wanted),
             contexts=dict(self.contexts),
             pods=dict(self.pods),
             nodes=dict(self.nodes),

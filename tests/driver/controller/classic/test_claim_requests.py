@@ -54,7 +54,7 @@ def sources(*classes, **data):
 
 def wanted(claim, sources_):
     assert claim_requests.is_ours(claim, sources_)
-    return claim_requests.wanted(claim, sources_)
+    return claim_requests.read_requests(claim, sources_)
 
 
 # v1alpha2.
@@ -289,8 +289,8 @@ HANDLE = handles.Handle(
 
 def test_an_allocation_is_read_as_it_was_written_in_both_versions():
     for module, written in (
-        (classic_v1alpha2, classic_v1alpha2.allocated(HANDLE, DRIVER, shareable=True)),
-        (classic_v1alpha3, classic_v1alpha3.allocated(HANDLE, DRIVER)),
+        (classic_v1alpha2, classic_v1alpha2.build_allocation(HANDLE, DRIVER, shareable=True)),
+        (classic_v1alpha3, classic_v1alpha3.build_allocation(HANDLE, DRIVER)),
     ):
         document = {"metadata": {"name": "c"}, "status": written}
         claim = module.claim(msgspec.convert(document, module.ResourceClaim), DRIVER)
@@ -298,7 +298,7 @@ def test_an_allocation_is_read_as_it_was_written_in_both_versions():
         assert (allocation.driver, allocation.handle, allocation.node) == (DRIVER, HANDLE, "n1")
         freed = {
             "metadata": {"name": "c"},
-            "status": {k: v for k, v in module.freed().items() if v is not None},
+            "status": {k: v for k, v in module.build_deallocation().items() if v is not None},
         }
         assert module.claim(msgspec.convert(freed, module.ResourceClaim), DRIVER).allocation is None
 
@@ -364,11 +364,11 @@ def test_the_entries_of_other_drivers_stay_as_they_are():
         resource_version="1",
         entries={"theirs": ("n1",), "ours": ("n1",)},
     )
-    assert classic.answered(context, {"ours": ()}) == {
+    assert classic.set_entries(context, {"ours": ()}) == {
         "resourceClaims": [{"name": "theirs", "unsuitableNodes": ["n1"]}, {"name": "ours"}]
     }
 
 
 def test_parameters_may_be_narrowed_only():
     with pytest.raises(claim_requests.InvalidParameters, match="gives M alone"):
-        claim_requests.Parameters(model="M").narrowed(claim_requests.Parameters(model="N"))
+        claim_requests.Parameters(model="M").narrow(claim_requests.Parameters(model="N"))

@@ -28,8 +28,8 @@ def watching(request):
 
     def allocated(handle, driver):
         if module is classic_v1alpha2:
-            return module.allocated(handle, driver, shareable=False)
-        return module.allocated(handle, driver)
+            return module.build_allocation(handle, driver, shareable=False)
+        return module.build_allocation(handle, driver)
 
     def report(name, resource_version, driver, *devices, gone=False):
         handle = handles.Handle(

@@ -147,7 +147,7 @@ async def test_what_is_missing_while_a_part_cannot_be_read_counts_as_it_was():
 async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
     manager, listener = Manager(), Recording()
     async with sessions.running(manager, listener) as opened:
-        opened.hold(attached(d0=SHOWS, d1=SILENT))
+        opened.update_holdings(attached(d0=SHOWS, d1=SILENT))
         manager.devices_now = manager.devices_now[2:]
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(19)
@@ -157,7 +157,7 @@ async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
         await asyncio.sleep(600)
         assert (listener.gone, opened.missing) == (["d1"], {"d0"})
         assert len(manager.listed) < 16, "what its node shows is listed again once a minute"
-        opened.hold(attached(d0=LOST))
+        opened.update_holdings(attached(d0=LOST))
         assert (listener.gone, opened.missing) == (["d1", "d0"], frozenset())
 
 
@@ -165,7 +165,7 @@ async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
 async def test_an_event_takes_a_device_that_no_claim_has_at_once_and_no_other():
     manager, listener = Manager(), Recording()
     async with sessions.running(manager, listener) as opened:
-        opened.hold(attached(d0=SILENT))
+        opened.update_holdings(attached(d0=SILENT))
         manager.devices_now = manager.devices_now[2:]
         for name in ("d0", "d1"):
             manager.events.put_nowait(contract.DeviceGone(version="9", device_id=name))
@@ -262,11 +262,11 @@ async def test_a_first_listing_without_a_host_is_not_taken_over_where_devices_we
     manager, held = Manager(), attached(d0=SHOWS) if used == "attached" else published("d0")
     manager.hosts_now = ()
     async with sessions.running(manager, held=held) as opened:
-        assert (opened.listed, opened.hosts, opened.connection.connected) == (False, (), True)
+        assert (opened.has_listing, opened.hosts, opened.connection.connected) == (False, (), True)
         assert opened.troubles == {inventory.MISSING_HOSTS: inventory.NO_HOSTS}
         manager.hosts_now = Manager().hosts_now
         await asyncio.sleep(11)
-        assert (opened.listed, sorted(ids(opened)), opened.troubles) == (True, ["h0", "h1"], {})
+        assert (opened.has_listing, sorted(ids(opened)), opened.troubles) == (True, ["h0", "h1"], {})
 
 
 @virtualtime.in_virtual_time
@@ -274,7 +274,7 @@ async def test_a_fabric_without_hosts_is_accepted_at_once_if_nothing_was_in_use_
     manager = Manager()
     manager.hosts_now = ()
     async with sessions.running(manager) as opened:
-        assert opened.listed
+        assert opened.has_listing
     async with sessions.running(manager, held=published("d0")) as opened:
         await asyncio.sleep(25)
-        assert (opened.listed, opened.hosts, opened.troubles) == (True, (), {})
+        assert (opened.has_listing, opened.hosts, opened.troubles) == (True, (), {})

@@ -49,14 +49,14 @@ def test_the_devices_that_share_a_number_are_named(case):
     listed = numbers.Numbers.from_devices(devices)
     assert {kind.value: ids for (kind, _), ids in listed.holders().items()} == expected
     for each in devices:
-        shared = {kind.value for kind, _ in listed.shared(each)}
+        shared = {kind.value for kind, _ in listed.find_shared(each)}
         assert shared == {kind for kind, ids in expected.items() if each.id in ids}
 
 
 def test_what_is_removed_shares_nothing():
     first, second = device("a", DSN, serial="S1"), device("b", DSN, serial="S1")
     listed = numbers.Numbers.from_devices([first, second])
-    assert numbers.without(first, listed.shared(first)) == device("a")
+    assert numbers.without(first, listed.find_shared(first)) == device("a")
     listed.remove(second)
     assert listed.holders() == {}
-    assert numbers.without(first, listed.shared(first)) == first
+    assert numbers.without(first, listed.find_shared(first)) == first

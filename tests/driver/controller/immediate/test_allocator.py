@@ -47,7 +47,7 @@ def gpu(name):
 class Session:
     """A fabric manager that answers, with one host for the node."""
 
-    name, listed = "fab", True
+    name, has_listing = "fab", True
 
     def __init__(self, *offered):
         self.manager = types.SimpleNamespace(silent_since=None)
@@ -86,12 +86,12 @@ class Pools:
         self.changed, self.asked = (lambda old, new: None), 0
         self.beyond = frozenset()
 
-    def not_offered(self, fabric):
+    def find_not_offered(self, fabric):
         return self.beyond
 
     def show(self, *listed):
         old = self.published[0] if self.published else None
-        shown = tuple(devices.published(DRIVER, "fab", device, ()) for device in listed)
+        shown = tuple(devices.build_device(DRIVER, "fab", device, ()) for device in listed)
         pool = slices.Pool(name="fab/enc", generation=1, resource_slice_count=1)
         spec = slices.SliceSpec(driver=DRIVER, pool=pool, devices=shown)
         metadata = meta.ObjectMeta(name="s", labels={desired.FABRIC_LABEL: "fab"})
@@ -263,7 +263,7 @@ async def test_a_device_that_the_scheduler_was_shown_is_left_alone_until_it_is_w
         await until(state, lambda observed: observed[1] == [("c", "NoReservedDevice")])
         withdrawn = loop.time()
         world.pools.show()
-        world.waiting.look_again()
+        world.waiting.requeue_all()
         await until(state, lambda observed: observed[0] == {"c": ["g-0"]})
         assert loop.time() - withdrawn >= settle
 
@@ -334,7 +334,7 @@ async def test_those_who_wait_read_their_classes_once_however_often_they_look(un
 
         await until(state, lambda counts: counts[0] == 3)
         first = world.pools.asked
-        world.waiting.look_again()
+        world.waiting.requeue_all()
         # The first one looked twice, since the selector was evaluated in between.
         await until(state, lambda counts: counts[1] >= first + 3 * first // 4)
         assert world.read_classes == ["gpu.drawbar.dev"]
@@ -391,7 +391,7 @@ async def test_nothing_is_given_while_the_api_server_drops_binding_conditions(un
         await until(state, lambda observed: observed[0] == [("c", "BindingConditionsDropped")])
         assert world.writes == []
         world.pools.keeps_conditions = True
-        world.waiting.look_again()
+        world.waiting.requeue_all()
         await until(state, lambda observed: observed[1] == {"c": ["g-0"]})
 
 
@@ -419,7 +419,7 @@ async def test_a_claim_whose_node_is_gone_gets_a_device_on_another(until):
         del world.nodes["node-1"]
         world.nodes["node-2"] = core.Node(metadata=meta.ObjectMeta(name="node-2"))
         world.session.nodes = hosts.NodeMap(host_of={"node-2": "h"})
-        world.waiting.look_again()
+        world.waiting.requeue_all()
         await until(node, lambda name: name == "node-2")
         assert [reason for _, reason in world.events] == [
             "ImmediatelyAllocated",
@@ -528,4 +528,4 @@ async def test_a_claim_with_selectors_without_end_is_refused_and_not_kept(until)
         world.ask("c")
         messages = await until(lambda: asyncio.sleep(0, list(world.messages)), bool)
     assert "its selectors have more than" in messages[0]
-    assert world.waiting.memories["default", "c"].asked.spec == demands.ClaimSpec()
+    assert world.waiting.memories["default", "c"].demanding.spec == demands.ClaimSpec()

@@ -46,7 +46,7 @@ def device(name, kind="gpu", model="H100", *, fabric="fab", free=True):
     listed = contract.Device(
         id=name, enclosure="enc", device_class=contract.DeviceClass(kind), model=model, serial=f"SN-{name}"
     )
-    shown = devices.published(DRIVER, fabric, listed, ())
+    shown = devices.build_device(DRIVER, fabric, listed, ())
     return matching.Device(key=key(name, fabric), pool=f"{fabric}/enc", shown=shown, free=free)
 
 

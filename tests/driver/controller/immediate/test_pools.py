@@ -108,7 +108,7 @@ def test_where_a_device_was_given_there_is_room_for_one_less():
 def test_a_reservation_is_by_id_or_by_model():
     wanted = fabrics.Reservation(devices=("d-0", "GPU/1"), models=("M2",))
     listing = [listed("d-0"), listed("d-1"), listed("GPU/1"), listed("d-3", "M2")]
-    names = desired.reserved(wanted, listing)
+    names = desired.find_reserved(wanted, listing)
     assert len(names) == 3
     assert {"d-0", "d-3"} < names
     assert "d-1" not in names

@@ -38,9 +38,13 @@ def test_a_lease_of_another_is_taken_only_when_it_has_run_out_by_our_own_clock(l
 
 
 def test_taking_over_counts_a_transition_and_renewing_does_not():
-    taken = deadlines.taken(lease("other"), meta.ObjectMeta(), identity="me", duration_seconds=15, stamp="t1")
+    taken = deadlines.build_held_lease(
+        lease("other"), meta.ObjectMeta(), identity="me", duration_seconds=15, stamp="t1"
+    )
     assert (taken.spec.lease_transitions, taken.spec.acquire_time) == (4, "t1")
-    renewed = deadlines.taken(taken, taken.metadata, identity="me", duration_seconds=15, stamp="t2")
+    renewed = deadlines.build_held_lease(
+        taken, taken.metadata, identity="me", duration_seconds=15, stamp="t2"
+    )
     assert (renewed.spec.lease_transitions, renewed.spec.acquire_time) == (4, "t1")
     assert renewed.spec.renew_time == "t2"
 

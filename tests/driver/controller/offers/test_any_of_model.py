@@ -161,12 +161,12 @@ def test_names_of_places_are_dns_labels_that_tell_models_apart(model):
 
 def test_the_device_that_an_answer_named_goes_before_the_recorded_one():
     devices = [device("a"), device("b")]
-    memory = any_of_model.named(any_of_model.Memory(), hold("m-1"), "a")
+    memory = any_of_model.remember_device(any_of_model.Memory(), hold("m-1"), "a")
     assert arrange(devices, hold("m-1"), memory=memory).occupants == {"m-1": "a"}
-    memory = any_of_model.named(memory, hold("m-2", uid="u2"), "a")
+    memory = any_of_model.remember_device(memory, hold("m-2", uid="u2"), "a")
     arranged = arrange(devices, hold("m-1"), hold("m-2", uid="u2"), memory=memory)
     assert arranged.occupants == {"m-2": "a"}
-    memory = any_of_model.unnamed(memory, hold("m-2", uid="u2"))
+    memory = any_of_model.forget_device(memory, hold("m-2", uid="u2"))
     assert arrange(devices, hold("m-2", uid="u2"), memory=memory).occupants == {}
     assert arrange(devices, memory=arranged.memory).memory.named == {}
 

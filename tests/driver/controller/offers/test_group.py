@@ -96,7 +96,7 @@ def test_ids_are_members_by_their_dra_names():
 
 
 def test_a_composite_has_what_its_members_agree_in_and_their_summed_memory():
-    whole = group.composed(
+    whole = group.compose(
         "duo",
         [
             device("a", memory_bytes=3, serial="1", vendor="V", health=contract.Health.OK),
@@ -429,16 +429,16 @@ def test_a_device_that_takes_the_name_of_a_composite_as_its_id_has_another_name(
 
 def test_the_members_of_composites_are_read_from_their_slices_but_not_from_those_of_nodes():
     members = tuple(f"g{number}" for number in range(group.MOST_MEMBERS))
-    duo = pool_devices.published("drawbar.dev", "f", device("duo"), members=members)
-    plain = pool_devices.published("drawbar.dev", "f", device("a"))
+    duo = pool_devices.build_device("drawbar.dev", "f", device("duo"), members=members)
+    plain = pool_devices.build_device("drawbar.dev", "f", device("a"))
     pool = slices.Pool(name="f", generation=1, resource_slice_count=1)
     content = slices.SliceSpec(driver="drawbar.dev", pool=pool, devices=(plain, duo))
     of_fabric = slices.ResourceSlice(metadata=meta.ObjectMeta(name="f"), spec=content)
     of_node = slices.ResourceSlice(
         metadata=of_fabric.metadata, spec=msgspec.structs.replace(content, node_name="node-1")
     )
-    assert group.published([of_fabric]) == {"duo": members}
-    assert group.published([of_node]) == {}
+    assert group.find_published_members([of_fabric]) == {"duo": members}
+    assert group.find_published_members([of_node]) == {}
 
 
 def test_a_composite_with_all_that_can_be_published_is_within_the_limit_of_the_api():
@@ -458,7 +458,7 @@ def test_a_composite_with_all_that_can_be_published_is_within_the_limit_of_the_a
         max_link_width=1,
     )
     members = tuple(map(str, range(group.MOST_MEMBERS)))
-    made = pool_devices.published("drawbar.dev", "f", every, members=members)
+    made = pool_devices.build_device("drawbar.dev", "f", every, members=members)
     assert len(made.attributes) + len(made.capacity) <= 32
 
 

@@ -78,7 +78,7 @@ async def test_a_session_is_given_what_the_cluster_holds_whenever_that_changes(c
             return await until(held, lambda value: value == view.holdings("fab"))
 
         held = await given()
-        assert (held.parts, held.claimed, "disk-0" in held.offered()) == ({}, frozenset(), True)
+        assert (held.parts, held.claimed, "disk-0" in held.list_published()) == ({}, frozenset(), True)
         await cluster.allocate("disk-0")
         await cluster.attached("disk-0")
         held = await given()

@@ -135,5 +135,5 @@ def test_the_share_of_a_claim_is_what_the_scheduler_took_of_the_pool():
     ],
 )
 def test_what_cannot_be_carved_is_refused_with_a_sentence(consumed, words):
-    with pytest.raises(memory_chunk.Unfit, match=words):
+    with pytest.raises(memory_chunk.CannotCarve, match=words):
         memory_chunk.of_result(result(consumed_capacity=consumed), ONE, POOL)

@@ -34,7 +34,7 @@ class Counted:
         ).rstrip(",")
         line = f"{metrics.PREFIX}{name}{{{wanted}}} "
         samples = [
-            sample for sample in self.metrics.rendered().decode().splitlines() if sample.startswith(line)
+            sample for sample in self.metrics.render().decode().splitlines() if sample.startswith(line)
         ]
         return float(samples[0].removeprefix(line)) if samples else None
 
@@ -67,22 +67,22 @@ GIVEN = claims.ResourceClaim(
 
 
 def go_there(latencies):
-    latencies.claim_changed([KEY], UNUSED, GIVEN)
-    latencies.changed(KEY, None, NEW)
-    latencies.asked(KEY, ATTACH)
-    latencies.settled(KEY, ATTACH, None)
-    latencies.claim_reported(KEY)
-    latencies.changed(KEY, NEW, TOLD)
-    latencies.changed(KEY, TOLD, READY)
+    latencies.note_claim_change([KEY], UNUSED, GIVEN)
+    latencies.note_change(KEY, None, NEW)
+    latencies.note_call(KEY, ATTACH)
+    latencies.note_result(KEY, ATTACH, None)
+    latencies.note_claim_report(KEY)
+    latencies.note_change(KEY, NEW, TOLD)
+    latencies.note_change(KEY, TOLD, READY)
 
 
 def come_back(latencies):
-    latencies.claim_changed([KEY], GIVEN, UNUSED)
-    latencies.changed(KEY, READY, LEAVING)
-    latencies.changed(KEY, LEAVING, RELEASED)
-    latencies.asked(KEY, DETACH)
-    latencies.settled(KEY, DETACH, None)
-    latencies.changed(KEY, RELEASED, None)
+    latencies.note_claim_change([KEY], GIVEN, UNUSED)
+    latencies.note_change(KEY, READY, LEAVING)
+    latencies.note_change(KEY, LEAVING, RELEASED)
+    latencies.note_call(KEY, DETACH)
+    latencies.note_result(KEY, DETACH, None)
+    latencies.note_change(KEY, RELEASED, None)
 
 
 def test_every_step_of_an_attach_and_a_detach_is_timed_once(counted):
@@ -104,14 +104,14 @@ def test_nothing_is_remembered_of_what_is_over(counted):
 def test_the_next_claim_may_come_while_the_device_is_on_its_way_back(counted):
     latencies = counted.latency
     go_there(latencies)
-    latencies.claim_changed([KEY], GIVEN, UNUSED)
-    latencies.changed(KEY, READY, LEAVING)
-    latencies.claim_changed([KEY], UNUSED, GIVEN)
-    latencies.changed(KEY, LEAVING, RELEASED)
-    latencies.asked(KEY, DETACH)
-    latencies.settled(KEY, DETACH, None)
-    latencies.changed(KEY, RELEASED, None)
-    latencies.changed(KEY, None, NEW)
+    latencies.note_claim_change([KEY], GIVEN, UNUSED)
+    latencies.note_change(KEY, READY, LEAVING)
+    latencies.note_claim_change([KEY], UNUSED, GIVEN)
+    latencies.note_change(KEY, LEAVING, RELEASED)
+    latencies.note_call(KEY, DETACH)
+    latencies.note_result(KEY, DETACH, None)
+    latencies.note_change(KEY, RELEASED, None)
+    latencies.note_change(KEY, None, NEW)
     assert counted.steps() == {
         **dict.fromkeys((*metrics.STEPS_THERE, *metrics.STEPS_BACK), 1.0),
         "create": 2.0,
@@ -120,9 +120,9 @@ def test_the_next_claim_may_come_while_the_device_is_on_its_way_back(counted):
 
 def test_a_device_that_is_handed_on_counts_as_reused_and_no_step_of_an_attach(counted):
     latencies = counted.latency
-    latencies.claim_changed([KEY], UNUSED, GIVEN)
-    latencies.changed(KEY, READY, READY)
-    latencies.claim_reported(KEY)
+    latencies.note_claim_change([KEY], UNUSED, GIVEN)
+    latencies.note_change(KEY, READY, READY)
+    latencies.note_claim_report(KEY)
     assert counted.value("attaches_total", result="Reused") == 1
     assert counted.value("attach_duration_seconds_count", way="Reused") == 1
     assert counted.steps() == {}
@@ -130,13 +130,13 @@ def test_a_device_that_is_handed_on_counts_as_reused_and_no_step_of_an_attach(co
 
 def test_the_attach_for_a_classic_claim_is_timed_as_any_other_and_ends_with_the_allocation(counted):
     latencies = counted.latency
-    latencies.begun(KEY)
-    latencies.changed(KEY, None, NEW)
-    latencies.asked(KEY, ATTACH)
-    latencies.settled(KEY, ATTACH, None)
-    latencies.changed(KEY, NEW, TOLD)
-    latencies.changed(KEY, TOLD, READY)
-    latencies.allocated(KEY)
+    latencies.begin_classic(KEY)
+    latencies.note_change(KEY, None, NEW)
+    latencies.note_call(KEY, ATTACH)
+    latencies.note_result(KEY, ATTACH, None)
+    latencies.note_change(KEY, NEW, TOLD)
+    latencies.note_change(KEY, TOLD, READY)
+    latencies.note_allocation(KEY)
     assert counted.steps() == dict.fromkeys(metrics.STEPS_THERE, 1.0)
     assert counted.value("attach_duration_seconds_count", way="Attached") == 1
     assert counted.value("attaches_total", result="Attached") == 1
@@ -145,38 +145,38 @@ def test_the_attach_for_a_classic_claim_is_timed_as_any_other_and_ends_with_the_
 
 
 def test_a_classic_claim_that_is_allocated_without_its_attach_being_seen_is_counted(counted):
-    counted.latency.allocated(KEY)
+    counted.latency.note_allocation(KEY)
     assert counted.value("attaches_total", result="Attached") == 1
     assert counted.steps() == {}
 
 
 def test_an_attempt_for_a_classic_claim_that_is_given_up_is_no_attach(counted):
     latencies = counted.latency
-    latencies.begun(KEY)
-    latencies.changed(KEY, None, NEW)
-    latencies.changed(KEY, NEW, attachment(deleting=True))
+    latencies.begin_classic(KEY)
+    latencies.note_change(KEY, None, NEW)
+    latencies.note_change(KEY, NEW, attachment(deleting=True))
     assert latencies._there.measured == {}
     assert counted.value("attaches_total", result="Attached") == 0
 
 
 def test_a_call_that_is_repeated_is_timed_from_the_first(counted):
     latencies = counted.latency
-    latencies.claim_changed([KEY], UNUSED, GIVEN)
-    latencies.changed(KEY, None, NEW)
-    latencies.asked(KEY, ATTACH)
-    latencies.settled(KEY, ATTACH, "NoFreePort")
-    latencies.asked(KEY, ATTACH)
-    latencies.settled(KEY, ATTACH, None)
+    latencies.note_claim_change([KEY], UNUSED, GIVEN)
+    latencies.note_change(KEY, None, NEW)
+    latencies.note_call(KEY, ATTACH)
+    latencies.note_result(KEY, ATTACH, "NoFreePort")
+    latencies.note_call(KEY, ATTACH)
+    latencies.note_result(KEY, ATTACH, None)
     assert counted.value("failed_operations_total", operation="attach", reason="NoFreePort") == 1
     assert counted.value("step_duration_seconds_sum", step="connect") == 2.0
 
 
 def test_what_began_before_this_process_is_counted_and_not_timed(counted):
     latencies = counted.latency
-    latencies.asked(KEY, ATTACH)
-    latencies.claim_reported(KEY)
-    latencies.changed(KEY, LEAVING, RELEASED)
-    latencies.changed(KEY, RELEASED, None)
+    latencies.note_call(KEY, ATTACH)
+    latencies.note_claim_report(KEY)
+    latencies.note_change(KEY, LEAVING, RELEASED)
+    latencies.note_change(KEY, RELEASED, None)
     assert counted.steps() == {}
     assert counted.value("attaches_total", result="Attached") == 1
     assert counted.value("detaches_total", result="Released") == 1
@@ -184,11 +184,11 @@ def test_what_began_before_this_process_is_counted_and_not_timed(counted):
 
 def test_a_new_term_begins_with_nothing_under_way(counted):
     latencies = counted.latency
-    latencies.claim_changed([KEY], UNUSED, GIVEN)
-    latencies.changed(KEY, READY, LEAVING)
+    latencies.note_claim_change([KEY], UNUSED, GIVEN)
+    latencies.note_change(KEY, READY, LEAVING)
     latencies.clear()
-    latencies.changed(KEY, None, NEW)
-    latencies.changed(KEY, LEAVING, RELEASED)
+    latencies.note_change(KEY, None, NEW)
+    latencies.note_change(KEY, LEAVING, RELEASED)
     assert counted.steps() == {}
 
 
@@ -197,19 +197,19 @@ def test_one_who_waited_before_is_waited_for_and_not_timed(counted):
     latencies.resume([KEY])
     assert latencies.waiting(0.0) == (KEY,)
     assert latencies.waiting(1000.0) == ()
-    latencies.changed(KEY, None, NEW)
-    latencies.asked(KEY, ATTACH)
-    latencies.settled(KEY, ATTACH, None)
+    latencies.note_change(KEY, None, NEW)
+    latencies.note_call(KEY, ATTACH)
+    latencies.note_result(KEY, ATTACH, None)
     assert latencies.waiting(0.0) == ()
-    latencies.claim_reported(KEY)
+    latencies.note_claim_report(KEY)
     assert counted.steps() == {"ask": 1.0, "connect": 1.0, "tell": 1.0}
     assert counted.value("attach_duration_seconds_count", way="Attached") == 0
 
 
 def test_a_failure_is_counted_by_its_reason_and_one_of_no_list_as_other(counted):
     for reason in ("FabricError", "DeviceNotFound", "made\nup"):
-        counted.latency.claim_changed([KEY], UNUSED, GIVEN)
-        counted.latency.failed(KEY, reason)
+        counted.latency.note_claim_change([KEY], UNUSED, GIVEN)
+        counted.latency.note_failure(KEY, reason)
     counts = {result: counted.value("attaches_total", result=result) for result in outcomes.FAILURES}
     assert {result for result, number in counts.items() if number} == {"FabricError", "DeviceNotFound"}
     assert counted.value("attaches_total", result="Other") == 1
@@ -228,7 +228,7 @@ FORCED = attachments.DeviceAttachment(
     ids=["released", "forced", "node gone"],
 )
 def test_a_detach_is_counted_by_what_allowed_it(counted, last, result):
-    counted.latency.changed(KEY, last, None)
+    counted.latency.note_change(KEY, last, None)
     assert counted.value("detaches_total", result=result) == 1
 
 
@@ -281,7 +281,7 @@ async def test_a_call_to_a_fabric_is_timed_and_counted_by_its_end(counted, error
     labels = {"fabric": "fab", "call": "capabilities"}
     assert counted.value("fabric_call_duration_seconds_sum", **labels) == 1.0
     counted.metrics.forget_fabric("fab")
-    assert "fab" not in counted.metrics.rendered().decode().replace("fabric", "")
+    assert "fab" not in counted.metrics.render().decode().replace("fabric", "")
 
 
 def published(*devices):

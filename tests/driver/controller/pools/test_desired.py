@@ -182,7 +182,7 @@ def test_a_failure_outlasts_probation_while_it_is_not_over():
 
 
 def test_attributes_that_do_not_fit_are_left_out_whole():
-    shown = devices.published(DRIVER, "f", device("a", model="x" * 65, vendor="y" * 64), ())
+    shown = devices.build_device(DRIVER, "f", device("a", model="x" * 65, vendor="y" * 64), ())
     assert "model" not in shown.attributes
     assert shown.attributes["vendor"].string == "y" * 64
 
@@ -299,7 +299,7 @@ BC = names.composite("pair", ("b", "c"))
 
 def members_of(action):
     """By the name of each composite the members that its slice names."""
-    return group.published([action.slice])
+    return group.find_published_members([action.slice])
 
 
 def test_a_rule_is_published_as_composites_that_name_their_members():

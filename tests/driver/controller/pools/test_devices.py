@@ -44,7 +44,7 @@ OTHERS = {
 
 def attributes_of(**fields):
     listed = contract.Device(id="d", device_class=contract.DeviceClass.GPU, **fields)
-    return devices.published("drawbar.dev", "f", listed, ()).attributes
+    return devices.build_device("drawbar.dev", "f", listed, ()).attributes
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def given_by_adapter(count, domain="example.com"):
 def test_attributes_of_the_adapter_stand_in_its_domain_and_leave_the_driver_its_own():
     kept = (*given_by_adapter(1), *given_by_adapter(1, "gpu.example.com"))
     listed = contract.Device(id="d", device_class=contract.DeviceClass.GPU, attributes=kept)
-    ours = devices.published("drawbar.dev", "f", listed).attributes
+    ours = devices.build_device("drawbar.dev", "f", listed).attributes
     assert ours.keys() - {"class", "fabric", "deviceID"} == {"example.com/a00", "gpu.example.com/a00"}
     # A name without a domain is in that of the driver, so this would be a second one.
-    theirs = devices.published("gpu.example.com", "f", listed).attributes
+    theirs = devices.build_device("gpu.example.com", "f", listed).attributes
     assert theirs.keys() - {"class", "fabric", "deviceID"} == {"example.com/a00"}
 
 
@@ -176,11 +176,11 @@ def test_a_device_never_has_more_than_the_api_server_takes():
         max_link_width=1,
         attributes=kept,
     )
-    alone = devices.published("drawbar.dev", "f", full)
+    alone = devices.build_device("drawbar.dev", "f", full)
     assert len(alone.attributes) + len(alone.capacity) <= 32
     assert {each.name for each in kept} <= alone.attributes.keys()
     members = tuple(f"m{number}" for number in range(group.MOST_MEMBERS))
-    together = devices.published("drawbar.dev", "f", full, name="all", members=members)
+    together = devices.build_device("drawbar.dev", "f", full, name="all", members=members)
     assert len(together.attributes) + len(together.capacity) == 32
     assert "member15" in together.attributes
 
@@ -189,4 +189,4 @@ def test_a_composite_has_the_attributes_in_which_all_members_agree():
     first, second = given_by_adapter(3), given_by_adapter(2)
     device = contract.Device(id="a", device_class=contract.DeviceClass.GPU, attributes=first)
     other = contract.Device(id="b", device_class=contract.DeviceClass.GPU, attributes=second)
-    assert group.composed("pair", [device, other]).attributes == second
+    assert group.compose("pair", [device, other]).attributes == second

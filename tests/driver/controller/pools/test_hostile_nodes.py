@@ -126,7 +126,7 @@ def test_whatever_a_node_writes_can_be_told_the_claim(attachment):
         now="2026-01-01T00:00:00Z",
     )
     assert list(condition_rules.validate([msgspec.to_builtins(failed)], "c")) == []
-    recorded = statements.failed(attachment, attachments.OperationRecord(request_id="r"), problem, NOW)
+    recorded = statements.build_failed(attachment, attachments.OperationRecord(request_id="r"), problem, NOW)
     assert len(recorded["status"]["error"]["message"]) <= meta.MESSAGE_CHARS
 
 

@@ -19,7 +19,7 @@ QUIET = 300.0
 
 
 def offer(address=ADDRESS, name="gpu-0"):
-    return otherslices.Offered(
+    return otherslices.OtherDevice(
         driver="gpu.nvidia.com", pool="node-1", name=name, addresses=frozenset({address})
     )
 

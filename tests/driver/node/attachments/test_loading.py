@@ -355,7 +355,7 @@ def test_a_daemon_that_comes_back_runs_a_hook_only_for_a_device_that_is_not_in_u
     context = types.SimpleNamespace(
         boot_id=boot,
         hooks=None,
-        reporter=types.SimpleNamespace(hook_begun=lambda *_: None),
+        reporter=types.SimpleNamespace(report_hook=lambda *_: None),
     )
     attachment = claimed(conditions)
     context.memory = lambda _: Memory(uid="")

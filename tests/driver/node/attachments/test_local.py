@@ -182,7 +182,7 @@ def world(tmp_path):
 
 async def test_a_device_is_made_ready_once_for_a_claim_and_not_again_by_the_next_daemon(world):
     async with world.acting() as made:
-        made.claim_read(claim(**HOOK))
+        made.take_claim(claim(**HOOK))
         await world.until(lambda: not world.state())
         mark = world.marks.get(DEVICE)
         assert (mark.uid, mark.allocation_timestamp, mark.boot_id) == ("uid-c1", "T1", "boot-1")
@@ -190,7 +190,7 @@ async def test_a_device_is_made_ready_once_for_a_claim_and_not_again_by_the_next
     async with world.acting() as made:
         assert world.state() == ""
         assert world.state(at="T2") == reasons.DEVICE_NOT_READY
-        made.claim_read(claim(**HOOK))
+        made.take_claim(claim(**HOOK))
         await world.until(lambda: len(made._queue) == 0)
         assert world.state() == ""
     assert world.runs == [DEVICE]
@@ -198,12 +198,12 @@ async def test_a_device_is_made_ready_once_for_a_claim_and_not_again_by_the_next
 
 async def test_after_a_reboot_it_is_made_ready_again(world):
     async with world.acting() as made:
-        made.claim_read(claim(**HOOK))
+        made.take_claim(claim(**HOOK))
         await world.until(lambda: not world.state())
     world.boot_id = "boot-2"
     async with world.acting() as made:
         assert world.state() == reasons.DEVICE_NOT_READY
-        made.claim_read(claim(**HOOK))
+        made.take_claim(claim(**HOOK))
         await world.until(lambda: not world.state())
     assert world.runs == [DEVICE, DEVICE]
 
@@ -225,19 +225,19 @@ async def test_a_device_that_is_left_half_done_has_a_mark_and_the_cleaner_looks_
 async def test_a_device_that_is_not_clean_is_not_made_ready_before(world):
     world.cleaner.refused = "its last user's data are being removed"
     async with world.acting() as made:
-        made.claim_read(claim(**HOOK))
+        made.take_claim(claim(**HOOK))
         await world.until(lambda: looks_again(made))
         assert world.runs == []
         assert world.marks.get(DEVICE) is None
         world.cleaner.refused = ""
-        made.changed()
+        made.requeue_all()
         await world.until(lambda: not world.state())
 
 
 async def test_a_device_that_another_claim_has_is_left_alone(world):
     world.holder = "uid-other"
     async with world.acting() as made:
-        made.claim_read(claim(**HOOK))
+        made.take_claim(claim(**HOOK))
         await world.until(lambda: looks_again(made))
         assert world.runs == []
         assert world.marks.get(DEVICE) is None
@@ -245,10 +245,10 @@ async def test_a_device_that_another_claim_has_is_left_alone(world):
 
 async def test_an_instance_that_does_not_act_makes_nothing_ready_and_answers_by_the_mark(world):
     async with world.acting() as made:
-        made.claim_read(claim(**HOOK))
+        made.take_claim(claim(**HOOK))
         await world.until(lambda: not world.state())
     passive = await world.made()
-    passive.claim_read(claim("c2", **HOOK))
+    passive.take_claim(claim("c2", **HOOK))
     assert world.state() == ""
     assert world.state("c2") == reasons.DEVICE_NOT_READY
     assert passive._works == {}
@@ -257,14 +257,14 @@ async def test_an_instance_that_does_not_act_makes_nothing_ready_and_answers_by_
 async def test_a_failure_is_tried_again_for_a_pod_on_the_node_once_some_time_has_passed(world):
     world.hook(FAILS)
     async with world.acting() as made:
-        made.claim_read(claim(**HOOK))
+        made.take_claim(claim(**HOOK))
         await world.until(lambda: world.state() == reasons.DEVICE_FAILED)
-        made.claim_read(claim(**HOOK))
+        made.take_claim(claim(**HOOK))
         await world.until(lambda: looks_again(made))
         assert len(world.runs) == 1
         world.hook(COUNTS)
         world.passes(local.AGAIN_SECONDS + 1)
-        made.claim_read(claim(**HOOK))
+        made.take_claim(claim(**HOOK))
         await world.until(lambda: not world.state())
     assert len(world.runs) == 2
 
@@ -272,7 +272,7 @@ async def test_a_failure_is_tried_again_for_a_pod_on_the_node_once_some_time_has
 async def test_a_hook_of_the_class_that_fails_keeps_others_away_for_a_minute(world):
     world.hook(FAILS)
     async with world.acting() as made:
-        made.claim_read(claim(**HOOK))
+        made.take_claim(claim(**HOOK))
         await world.until(lambda: made._probations.taint(DEVICE) is not None)
         taint = made._probations.taint(DEVICE)
         assert (taint.key, taint.value, taint.effect) == ("attach-failed", "HookFailed", "NoSchedule")
@@ -300,10 +300,10 @@ async def test_a_device_that_fails_again_is_kept_away_for_longer_and_a_day_at_mo
 async def test_a_device_that_becomes_ready_is_blamed_no_more(world):
     world.hook(FAILS)
     async with world.acting() as made:
-        made.claim_read(claim(**HOOK))
+        made.take_claim(claim(**HOOK))
         await world.until(lambda: made._probations.taint(DEVICE) is not None)
         world.hook(COUNTS)
-        made.claim_read(claim("c2", at="T2", **HOOK))
+        made.take_claim(claim("c2", at="T2", **HOOK))
         world.marks.remove(DEVICE)
         await world.until(lambda: not world.state("c2", "T2"))
         assert made._probations.taint(DEVICE) is None
@@ -335,7 +335,7 @@ async def test_a_claim_learns_of_a_failure_when_no_other_claim_can_get_the_devic
     world.published = (slices.ResourceSlice(metadata=meta.ObjectMeta(name="s"), spec=spec),)
     world.hook(FAILS)
     async with world.acting() as made:
-        made.claim_read(claim(**HOOK))
+        made.take_claim(claim(**HOOK))
         await world.until(lambda: made._probations.taint(DEVICE) is not None)
         work = made._works[DEVICE]
         assert made._is_kept_away(work) is is_away
@@ -346,7 +346,7 @@ async def test_a_claim_learns_of_a_failure_when_no_other_claim_can_get_the_devic
 async def test_virtual_functions_are_refused_where_the_node_offers_them_in_place_of_their_card(world):
     world.offers_functions = True
     async with world.acting() as made:
-        made.claim_read(claim(virtualFunctions={"groups": [{"count": 2}]}))
+        made.take_claim(claim(virtualFunctions={"groups": [{"count": 2}]}))
         await world.until(lambda: world.state() == reasons.DEVICE_FAILED)
         value = made.attachment(NODE, DEVICE, "uid-c1", "T1")
         (visible,) = [held for held in value.status.conditions if held.type == "Visible"]

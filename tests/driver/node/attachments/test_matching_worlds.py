@@ -143,7 +143,8 @@ class Node:
     def __init__(self, devices):
         listed = numbers.Numbers.from_devices(piece.device for piece in devices)
         self.identities = {
-            piece: identities.identify(piece.device, shared=listed.shared(piece.device)) for piece in devices
+            piece: identities.identify(piece.device, shared=listed.find_shared(piece.device))
+            for piece in devices
         }
         self.present, self.records, self.baselines = [], {}, {}
 

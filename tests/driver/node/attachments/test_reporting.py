@@ -36,14 +36,14 @@ def attachment(phase):
     ],
 )
 def test_a_phase_of_the_controllers_is_not_applied_by_the_node(phase, given, applied):
-    body = reporting.applied(attachment(phase), phase=given)
+    body = reporting.build_apply(attachment(phase), phase=given)
     assert body["status"].get("phase") == applied
 
 
 def test_nothing_of_the_controllers_is_applied_by_the_node():
     fresh = meta.transition((), "Visible", status=True, reason="R", message="", now=meta.timestamp(NOW))
     attached = attachment("Attached")
-    body = reporting.applied(attached, fresh=fresh, node=attachments.NodeReport(), phase=reporting.READY)
+    body = reporting.build_apply(attached, fresh=fresh, node=attachments.NodeReport(), phase=reporting.READY)
     assert body["status"].keys() == {"conditions", "node", "phase"}
 
 
@@ -64,10 +64,10 @@ def test_nothing_of_the_controllers_is_applied_by_the_node():
 def test_who_used_a_device_stays_on_record_until_it_is_clean(spec, former, user):
     seen = scenes.attachment(node=former, **spec)
     card = model.Card(functions=(cards.function(),))
-    report = reporting.report(seen, reporting.Recognised(card=card), "boot", used=True)
+    report = reporting.report(seen, reporting.RecognisedDevice(card=card), "boot", used=True)
     assert report.claim_uid == user
     assert scenes.attachment(node=report, **spec).is_used
-    assert reporting.report(seen, reporting.Recognised(card=card), "boot", used=False).claim_uid == ""
+    assert reporting.report(seen, reporting.RecognisedDevice(card=card), "boot", used=False).claim_uid == ""
 
 
 def test_the_hooks_that_are_to_drain_and_clean_a_device_stay_on_record_until_it_is_clean():
@@ -75,11 +75,11 @@ def test_the_hooks_that_are_to_drain_and_clean_a_device_stay_on_record_until_it_
     claim = attachments.ClaimReference(namespace="n", name="c", uid="claim-1", drain=drain, clean_up=blank)
     card = model.Card(functions=(cards.function(),))
     used = reporting.report(
-        scenes.attachment(claim=claim), reporting.Recognised(card=card), "boot", used=True
+        scenes.attachment(claim=claim), reporting.RecognisedDevice(card=card), "boot", used=True
     )
     assert (used.drain, used.clean_up) == (drain, blank)
     idle = scenes.attachment(claim=None, idle_since="2026-01-01T00:00:00Z", node=used)
-    kept = reporting.report(idle, reporting.Recognised(card=card), "boot", used=True)
+    kept = reporting.report(idle, reporting.RecognisedDevice(card=card), "boot", used=True)
     assert (kept.drain, kept.clean_up) == (drain, blank), "though its claim is gone"
-    cleaned = reporting.report(idle, reporting.Recognised(card=card), "boot", used=False)
+    cleaned = reporting.report(idle, reporting.RecognisedDevice(card=card), "boot", used=False)
     assert (cleaned.drain, cleaned.clean_up) == (None, None)

@@ -38,7 +38,7 @@ def answers(monkeypatch):
 
 
 def load(tree, content, *, is_wanted=True):
-    engine = dfl.settled(tree.root, card_of(tree), lambda: is_wanted)
+    engine = dfl.await_engine(tree.root, card_of(tree), lambda: is_wanted)
     view = memoryview(bytearray(content))
     dfl.load(Host.from_sysfs(tree.root), engine, view, "b.gbs", is_wanted=lambda: is_wanted)
 
@@ -148,10 +148,10 @@ def test_drivers_that_bind_after_the_cards_own_are_waited_for(tree, monkeypatch)
             identity.write_text("0\n")
         return True
 
-    assert dfl.settled(tree.root, card_of(tree), is_wanted).is_complete
+    assert dfl.await_engine(tree.root, card_of(tree), is_wanted).is_complete
     assert len(looks) == 3
     identity.unlink()
-    assert not dfl.settled(tree.root, card_of(tree), lambda: False).is_complete, "no longer wanted"
+    assert not dfl.await_engine(tree.root, card_of(tree), lambda: False).is_complete, "no longer wanted"
 
 
 def test_what_is_not_wanted_any_more_is_not_loaded(tree, answers):

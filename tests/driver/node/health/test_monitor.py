@@ -141,12 +141,12 @@ async def test_an_event_makes_a_device_be_looked_at_before_its_time(tmp_path, un
         world.watch()
         await world.verdict(healthy)
         world.tree.surprise_remove(1)
-        world.monitor.changed({"0000:7f:00.0"})
+        world.monitor.request_reading({"0000:7f:00.0"})
         assert not world.monitor._queue._timers[KEY].when() < asyncio.get_running_loop().time() + 60
-        world.monitor.changed({"0000:01:00.0"})
+        world.monitor.request_reading({"0000:01:00.0"})
         await world.verdict(has("device-lost"))
         world.tree.attach(1, DISK)
-        world.monitor.changed({"0000:7f:00.0"})
+        world.monitor.request_reading({"0000:7f:00.0"})
         await until(world.addresses, bool)
 
 
@@ -283,26 +283,26 @@ def test_a_device_is_watched_from_visible_until_it_is_given_back(tmp_path):
     world = World(tmp_path)
     _, devices = attached_devices(world)
     waiting, seen = attachment(visible=False), attachment()
-    devices.changed(None, waiting)
+    devices.note_change(None, waiting)
     assert world.monitor.all() == {}
-    devices.changed(waiting, seen)
+    devices.note_change(waiting, seen)
     assert KEY in world.monitor.all()
-    devices.changed(seen, waiting)
+    devices.note_change(seen, waiting)
     assert KEY in world.monitor.all(), "one that vanished is not forgotten"
-    devices.changed(waiting, attachment(visible=False, deleting=True))
+    devices.note_change(waiting, attachment(visible=False, deleting=True))
     assert world.monitor.all() == {}
-    devices.changed(attachment(visible=False, deleting=True), None)
-    devices.changed(None, seen)
-    devices.changed(seen, None)
+    devices.note_change(attachment(visible=False, deleting=True), None)
+    devices.note_change(None, seen)
+    devices.note_change(seen, None)
     assert world.monitor.all() == {}
 
 
 def test_another_attachment_of_the_same_name_begins_anew(tmp_path):
     world = World(tmp_path)
     _, devices = attached_devices(world)
-    devices.changed(None, attachment())
+    devices.note_change(None, attachment())
     before = world.monitor._watched[KEY]
-    devices.changed(attachment(), attachment(uid="u2"))
+    devices.note_change(attachment(), attachment(uid="u2"))
     assert world.monitor._watched[KEY] is not before
 
 
@@ -310,7 +310,7 @@ async def test_a_change_of_health_is_an_event_on_the_claim_once(tmp_path):
     async with running(tmp_path) as world:
         recorder, devices = attached_devices(world)
         world.tree.attach(1, DISK)
-        devices.changed(None, attachment())
+        devices.note_change(None, attachment())
         await world.verdict(healthy)
         assert recorder.events == []
         world.tree.surprise_remove(1)
@@ -323,7 +323,7 @@ async def test_a_change_of_health_is_an_event_on_the_claim_once(tmp_path):
         assert last[1:3] == ("Normal", reasons.DEVICE_HEALTHY)
         world.tree.surprise_remove(1)
         await world.verdict(has("device-lost"))
-        devices.changed(attachment(), None)
+        devices.note_change(attachment(), None)
         assert len(recorder.events) == 3
 
 
@@ -332,7 +332,7 @@ async def test_of_two_instances_the_one_that_acts_sends_the_events(tmp_path):
         acting = False
         recorder, devices = attached_devices(world, lambda: acting)
         world.tree.attach(1, DISK)
-        devices.changed(None, attachment())
+        devices.note_change(None, attachment())
         await world.verdict(healthy)
         world.tree.surprise_remove(1)
         await world.verdict(has("device-lost"))

@@ -46,12 +46,12 @@ async def test_the_kernel_lists_its_interfaces_also_in_a_thread_of_a_running_loo
 def test_an_interface_is_in_use_by_its_address_its_master_or_what_stands_on_it(changes, use):
     netdev = dataclasses.replace(IDLE, **changes)
     assert netdev.use == use
-    assert netdevs.judged(["eth0"], {"eth0": netdev}) == ({} if use is None else {"eth0": use})
+    assert netdevs.select_used(["eth0"], {"eth0": netdev}) == ({} if use is None else {"eth0": use})
 
 
 def test_an_interface_that_this_namespace_does_not_have_is_held():
-    assert set(netdevs.judged(["eth0", "eth1"], {"eth0": IDLE})) == {"eth1"}
-    assert "no-such-interface" in (netdevs.held(["no-such-interface"]) or {})
+    assert set(netdevs.select_used(["eth0", "eth1"], {"eth0": IDLE})) == {"eth1"}
+    assert "no-such-interface" in (netdevs.find_used(["no-such-interface"]) or {})
 
 
 PAIR = """

@@ -96,7 +96,7 @@ def test_the_event_of_a_partition_has_the_gpus_read_again(tmp_path):
     current = live.Live()
     current.replace(reader.read(gpus.tree.root))
     gpus.partition(0)
-    todo = current.concerned("/devices/platform/amdgpu_xcp.0/drm/renderD168")
+    todo = current.find_concerned("/devices/platform/amdgpu_xcp.0/drm/renderD168")
     for _ in range(2):
         observed = reader.read_subjects(str(gpus.tree.root), todo, current.slot_names)
         changes, todo = current.take(observed)

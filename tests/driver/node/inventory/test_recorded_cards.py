@@ -82,7 +82,7 @@ def test_virtual_functions_above_7_that_come_later_join_their_card(root, tmp_pat
     current.replace(reader.read(tmp_path / "before" / "sys"))
     assert len(current.snapshot().card_of(FUNCTIONS[0]).functions) == 1
     for address in FUNCTIONS[1:]:
-        wanted |= current.concerned(f"/{now.by_address(address).path}")
+        wanted |= current.find_concerned(f"/{now.by_address(address).path}")
     while wanted:
         _, wanted = current.take(reader.read_subjects(str(root), wanted, current.slot_names))
     assert current.snapshot() == now

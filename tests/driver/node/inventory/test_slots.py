@@ -151,7 +151,7 @@ def test_a_slot_of_ports_is_known_by_the_events_of_its_port_and_of_its_card(tmp_
     current = live.Live()
     current.replace(reader.read(tree.root))
     for below in ("", "/0000:82:00.0", "/0000:82:00.0/drm/card1"):
-        concerned = current.concerned(f"/devices/{ROOT}/0000:80:03.2{below}")
+        concerned = current.find_concerned(f"/devices/{ROOT}/0000:80:03.2{below}")
         slots = {subject.name for subject in concerned if subject.kind is reader.Kind.SLOT}
         assert slots == {"2"}
 

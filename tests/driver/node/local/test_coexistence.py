@@ -32,11 +32,11 @@ def virtual():
 
 def device(driver="gpu.nvidia.com", **fields):
     texts = {name: frozenset(value) for name, value in fields.items()}
-    return otherslices.Offered(driver=driver, pool="node-1", name="gpu-0", **texts)
+    return otherslices.OtherDevice(driver=driver, pool="node-1", name="gpu-0", **texts)
 
 
 def sign(resident_, *offered, resources=(), configured=(), openers=None, incomplete=""):
-    seen = coexistence.Seen(offered=offered, resources=frozenset(resources), incomplete=incomplete)
+    seen = coexistence.Components(offered=offered, resources=frozenset(resources), incomplete=incomplete)
     return coexistence.find_sign(resident_, seen, configured, openers)
 
 
@@ -104,7 +104,7 @@ def test_the_administrators_rows_decide_and_unknown_resources_are_named():
     rows = (deviceplugins.parse("x.io/y=gpu"), deviceplugins.parse("nvidia.com/gpu=none"))
     assert sign(WHOLE, resources=["x.io/y"], configured=rows) is not None
     assert sign(WHOLE, resources=["nvidia.com/gpu"], configured=rows) is None
-    seen = coexistence.Seen(resources=frozenset({"x.io/y", "z.io/z", "amd.com/gpu"}))
+    seen = coexistence.Components(resources=frozenset({"x.io/y", "z.io/z", "amd.com/gpu"}))
     assert coexistence.unknown_resources(seen, rows) == ("z.io/z",)
 
 

@@ -90,12 +90,12 @@ def test_the_node_has_nothing_to_do_for_others(given):
 
 def test_a_claim_that_asks_nothing_of_a_device_with_binding_conditions_waits_for_the_condition_alone():
     (demand,) = asked(binding_conditions=(VISIBLE,))
-    assert (demand.needs_work, demand.is_awaited, demand.unfit) == (False, True, None)
+    assert (demand.needs_work, demand.is_awaited, demand.failure) == (False, True, None)
 
 
 def test_parameters_that_cannot_be_obeyed_are_a_failure_of_the_claim():
     (demand,) = asked(config("FromClaim", initialise={"hook": "x"}), binding_conditions=(VISIBLE,))
-    assert demand.unfit.reason == "InvalidParameters"
+    assert demand.failure.reason == "InvalidParameters"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_mark_of_a_device_that_is_about_to_be_made_ready_names_what_is_done_af
             virtualFunctions={"groups": [{"count": 1}]}, cleanUp={"hook": "wipes"}, drain={"hook": "drains"}
         )
     )
-    mark = demands.begun(demand)
+    mark = demands.build_mark(demand)
     assert (mark.uid, mark.allocation_timestamp, mark.boot_id) == ("u1", "T1", "")
     assert (mark.clean_up.hook, mark.drain.hook, mark.makes_functions) == ("wipes", "drains", True)
     assert msgspec.json.decode(msgspec.json.encode(mark), type=demands.Mark) == mark
@@ -199,7 +199,7 @@ def test_a_mark_is_of_an_allocation_by_claim_and_time_where_both_are_known(mark,
 def test_a_hook_that_treats_a_device_gets_it_by_its_mark():
     card = card_with("S7")
     mark = demands.Mark(pool=NODE, device=DEVICE, namespace="default", name="c", uid="u1")
-    value = demands.marked(mark, card)
+    value = demands.build_attachment(mark, card)
     assert (value.spec.device, value.spec.claim.name, value.identity.serial) == (DEVICE, "c", "S7")
 
 

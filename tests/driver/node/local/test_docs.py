@@ -29,7 +29,7 @@ def load(path, text):
 
 def test_the_example_is_a_configuration(tmp_path):
     (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    chosen = load(tmp_path / "c.yaml", example).checked().local_pool
+    chosen = load(tmp_path / "c.yaml", example).validate().local_pool
     assert chosen.classes == ("gpu", "fpga", "nvme")
     assert chosen.has_slot("rear-3")
     assert not chosen.has_slot("front-3")

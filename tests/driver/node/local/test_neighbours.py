@@ -126,12 +126,12 @@ async def test_a_device_plugin_of_the_vendor_keeps_its_cards(tmp_path, until, re
 async def test_a_device_plugin_that_registers_later_is_noticed_and_the_node_is_read_seldom(tmp_path):
     async with world(tmp_path) as cluster:
         clock, reads = waiting.Clock(), []
-        api = cluster.api.counted(lambda verb, resource, _result: reads.append((verb, resource)))
+        api = cluster.api.count_requests(lambda verb, resource, _result: reads.append((verb, resource)))
         beside = neighbours.Neighbours(
             api,
             driver=nodes.DRIVER,
             node_name=NODE,
-            wanted=residents.Selection(quiet_seconds=QUIET_SECONDS),
+            selection=residents.Selection(quiet_seconds=QUIET_SECONDS),
             host=users.Host.from_sysfs(tmp_path / "sys"),
             directory=tmp_path,
             recorder=events.Recorder(api, controller="c", instance="i"),

@@ -233,9 +233,9 @@ def test_what_an_api_server_dropped_is_found():
         wanted, spec=msgspec.structs.replace(wanted.spec, devices=(slices.Device(name="gpu-a"),))
     )
     none = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, devices=()))
-    assert encoding.lost(wanted.spec, wanted.spec) == frozenset()
-    assert encoding.lost(wanted.spec, bare.spec) == {"attributes", "capacity", "taints"}
-    assert encoding.lost(wanted.spec, none.spec) == {"devices"}
+    assert encoding.find_lost_fields(wanted.spec, wanted.spec) == frozenset()
+    assert encoding.find_lost_fields(wanted.spec, bare.spec) == {"attributes", "capacity", "taints"}
+    assert encoding.find_lost_fields(wanted.spec, none.spec) == {"devices"}
 
 
 def test_binding_conditions_are_left_out_where_the_api_server_drops_them():

@@ -58,7 +58,7 @@ class World:
         self.pool = pool.LocalPool(
             driver="drawbar.dev",
             node_name=NODE,
-            wanted=residents.Selection(**{"slots": ("*",), "classes": ("gpu", "cxl-memory")} | wanted),
+            selection=residents.Selection(**{"slots": ("*",), "classes": ("gpu", "cxl-memory")} | wanted),
             surroundings=pool.Surroundings(
                 inventory=lambda: self.inventory,
                 attached=lambda: self.attached,

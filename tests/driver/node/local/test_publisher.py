@@ -113,14 +113,14 @@ class Cluster(clusters.Cluster):
         done = self.surveys
 
         async def surveys():
-            self.publisher.changed()
+            self.publisher.request_survey()
             return self.surveys
 
         await waiting.until(surveys, lambda count: count > done + number)
 
     def offer(self, *offers):
         self.offers = list(offers)
-        self.publisher.changed()
+        self.publisher.request_survey()
 
     async def devices(self):
         return {
@@ -319,19 +319,19 @@ async def test_binding_conditions_that_are_dropped_are_left_out_and_asked_for_ag
 
 def test_two_writers_who_disagree_do_not_chase_each_other():
     pace = publisher.Pace(jitter=random.Random(1))
-    pace.disturbed(0.0)
+    pace.note_disturbance(0.0)
     assert pace.disturbed_pause(0.0) == 0.0
     pauses = []
     now = 0.0
     for _ in range(8):
         now += 1.0 + (pauses[-1] if pauses else 0.0)
-        pace.disturbed(now)
+        pace.note_disturbance(now)
         pauses.append(pace.disturbed_pause(now))
     assert pauses[0] > 0
     assert pauses[-1] > 10
     assert max(pauses) <= publisher.DISTURBED_MAX_SECONDS
     assert pace.disturbed_pause(now + publisher.CALM_SECONDS + 1) == 0.0
-    pace.disturbed(now + publisher.CALM_SECONDS + 1)
+    pace.note_disturbance(now + publisher.CALM_SECONDS + 1)
     assert pace.disturbed_pause(now + publisher.CALM_SECONDS + 1) == 0.0
 
 
@@ -340,7 +340,7 @@ def test_a_writer_that_disagrees_ten_times_a_second_is_answered_after_growing_pa
     now = last = 0.0
     answers = 0
     while now < 60:
-        pace.disturbed(now)
+        pace.note_disturbance(now)
         if now - last >= pace.disturbed_pause(now):
             answers, last = answers + 1, now
         now += 0.1
@@ -350,17 +350,17 @@ def test_a_writer_that_disagrees_ten_times_a_second_is_answered_after_growing_pa
 def test_the_slices_of_one_wipe_count_once():
     pace = publisher.Pace(jitter=random.Random(1))
     for moment in (0.0, 0.1, 0.2):
-        pace.disturbed(moment)
+        pace.note_disturbance(moment)
     assert pace.disturbed_pause(0.2) == 0.0
 
 
 def test_the_pause_after_failures_grows_to_a_bound_and_begins_anew_after_a_success():
     pace = publisher.Pace(jitter=random.Random(1))
-    pauses = [pace.failed() for _ in range(30)]
+    pauses = [pace.note_failure() for _ in range(30)]
     assert pauses[0] <= publisher.FAILED_FIRST_SECONDS
     assert publisher.FAILED_MAX_SECONDS / 2 <= pauses[-1] <= publisher.FAILED_MAX_SECONDS
-    pace.succeeded()
-    assert pace.failed() <= publisher.FAILED_FIRST_SECONDS
+    pace.note_success()
+    assert pace.note_failure() <= publisher.FAILED_FIRST_SECONDS
 
 
 @pytest.mark.parametrize("kind", ["create", "replace"])

@@ -40,7 +40,7 @@ def sample(measured, name, **labels):
         f'{key}="{value}",' for key, value in sorted({"driver": DRIVER, **labels}.items())
     ).rstrip(",")
     line = f"{instrumentation.PREFIX}{name}{{{wanted}}} "
-    rows = [row for row in measured.rendered().decode().splitlines() if row.startswith(line)]
+    rows = [row for row in measured.render().decode().splitlines() if row.startswith(line)]
     return float(rows[0].removeprefix(line)) if rows else None
 
 
@@ -185,20 +185,20 @@ FAILED = attachment((attachments.VISIBLE, "False", "DeviceNotFound"))
 def test_a_device_that_became_visible_is_timed_once(measured, clock):
     meter = instrumentation.AttachmentMeter(measured, lambda address: 0.02, clock)
     for old, new in ((None, PENDING), (PENDING, READY), (READY, READY), (None, READY), (READY, None)):
-        meter.changed(old, new)
+        meter.note_change(old, new)
     assert sample(measured, "visible_duration_seconds_count") == 1
     assert sample(measured, "visible_duration_seconds_sum") == 0.02
 
 
 def test_a_device_without_an_event_is_not_timed(measured, clock):
-    instrumentation.AttachmentMeter(measured, lambda address: None, clock).changed(PENDING, READY)
+    instrumentation.AttachmentMeter(measured, lambda address: None, clock).note_change(PENDING, READY)
     assert sample(measured, "visible_duration_seconds_count") == 0
 
 
 def test_a_failure_is_counted_once_by_its_reason(measured, clock):
     meter = instrumentation.AttachmentMeter(measured, lambda address: None, clock)
     for old, new in ((PENDING, FAILED), (FAILED, FAILED), (None, FAILED)):
-        meter.changed(old, new)
+        meter.note_change(old, new)
     assert sample(measured, "attach_failures_total", reason="DeviceNotFound") == 1
 
 
@@ -206,18 +206,18 @@ def test_a_release_is_timed_from_the_wish_to_its_end(measured, clock):
     meter = instrumentation.AttachmentMeter(measured, lambda address: None, clock)
     wished = attachment((attachments.RELEASED, "False", "OpenFiles"), deleting=True)
     done = attachment((attachments.RELEASED, "True", "NotInUse"), deleting=True)
-    meter.changed(READY, wished)
+    meter.note_change(READY, wished)
     clock.now += 3.0
     for old, new in ((wished, wished), (wished, done), (done, done), (done, None)):
-        meter.changed(old, new)
+        meter.note_change(old, new)
     assert sample(measured, "release_duration_seconds_sum") == 3.0
     assert sample(measured, "release_duration_seconds_count") == 1
 
 
 def test_what_is_gone_is_not_remembered(measured, clock):
     meter = instrumentation.AttachmentMeter(measured, lambda address: None, clock)
-    meter.changed(None, attachment(deleting=True))
-    meter.changed(attachment(deleting=True), None)
+    meter.note_change(None, attachment(deleting=True))
+    meter.note_change(attachment(deleting=True), None)
     assert meter._releasing == {}
 
 
@@ -225,7 +225,7 @@ def test_attachments_are_counted_by_phase_and_by_what_blocks_them():
     blocked = attachment((attachments.RELEASED, "False", "OpenFiles"), deleting=True, phase="Releasing")
     attached = [PENDING, attachment(phase="Ready"), attachment(phase="Ready"), blocked]
     assert instrumentation.phases(attached) == {"Pending": 1, "Ready": 2, "Releasing": 1}
-    assert instrumentation.blocked(attached) == {"OpenFiles": 1}
+    assert instrumentation.count_blocked(attached) == {"OpenFiles": 1}
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ async def test_requests_are_counted_by_how_they_end(measured, tmp_path):
     async with apiserver.serving() as server:
         connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "admin"))
         async with client.connecting(connection) as api:
-            counting = api.counted(measured.request_done)
+            counting = api.count_requests(measured.request_done)
             assert counting.server == api.server
             await counting.create(
                 kinds.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}, into=dict
@@ -271,7 +271,7 @@ async def test_requests_are_counted_by_how_they_end(measured, tmp_path):
     }
     assert set(count.values()) == {1.0}
     assert sample(measured, "slice_writes_total", result="Invalid") == 1
-    assert 'verb="WATCH"' in measured.rendered().decode()
+    assert 'verb="WATCH"' in measured.render().decode()
 
 
 def test_two_daemons_in_one_process_count_for_themselves():
@@ -282,7 +282,7 @@ def test_two_daemons_in_one_process_count_for_themselves():
 
 
 def test_the_process_and_the_build_are_exposed(measured):
-    text = measured.rendered().decode()
+    text = measured.render().decode()
     assert re.search(r'process_resident_memory_bytes\{driver="drawbar.dev"\} [1-9]', text)
     assert re.search(
         r'drawbar_node_build_info\{driver="drawbar.dev",python="3\.\d+\.\d+",version="[^"]+"\} 1\.0', text
@@ -293,7 +293,7 @@ def test_the_process_and_the_build_are_exposed(measured):
 def test_every_series_names_the_driver_those_of_the_process_too(measured):
     measured.uevents.labels("add").inc()
     measured.claim_seconds.labels("prepare").observe(0.1)
-    series = [line for line in measured.rendered().decode().splitlines() if not line.startswith("#")]
+    series = [line for line in measured.render().decode().splitlines() if not line.startswith("#")]
     assert len(series) > 20
     assert [line for line in series if f'driver="{DRIVER}"' not in line] == []
 

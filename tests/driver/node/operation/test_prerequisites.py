@@ -39,7 +39,7 @@ ALL = host.Facts(
 
 
 def judged(on_host=True, in_pod=True, **changes):
-    return host.judged(dataclasses.replace(ALL, **changes), on_host=on_host, in_pod=in_pod)
+    return host.find_missing(dataclasses.replace(ALL, **changes), on_host=on_host, in_pod=in_pod)
 
 
 def test_a_pod_with_everything_has_nothing_to_complain_of():

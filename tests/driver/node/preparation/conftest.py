@@ -187,9 +187,9 @@ class Classic:
         """Return the part of the status; `v1alpha3` has the handle among its configuration, before `config`."""
         handle = self.handle(*devices, **more)
         if self.version == "v1alpha2":
-            return classic_v1alpha2.allocated(handle, DRIVER, shareable=False)
+            return classic_v1alpha2.build_allocation(handle, DRIVER, shareable=False)
         nothing = tuple((request, NODE, "none") for request in handle.without)
-        return classic_v1alpha3.allocated(handle, DRIVER, nothing, config)
+        return classic_v1alpha3.build_allocation(handle, DRIVER, nothing, config)
 
     async def claim(self, api, name="c1", status=None, requests=("disk",)):
         """Create a claim, and return its name for the kubelet. The requests are of `v1alpha3` alone."""

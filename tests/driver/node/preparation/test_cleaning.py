@@ -281,7 +281,7 @@ async def test_a_device_that_is_away_is_cleaned_when_it_comes_back(world):
         await world.until(lambda: world.works.taint(DISK) is not None)
         assert set(world.marks()) == {DISK}
         world.tree.attach(1, SSD)
-        world.cleaner.changed()
+        world.cleaner.look()
         await world.until(lambda: not world.marks())
 
 

@@ -30,9 +30,9 @@ async def test_a_lock_is_waited_for_as_long_as_it_takes_and_is_free_once_its_hol
             holder.kill()
 
         lock = locks.Lock(path)
-        async with asyncio.timeout(120), lock.held(None, on_wait=wait):
+        async with asyncio.timeout(120), lock.hold(None, on_wait=wait):
             assert waits == [path]
-        async with lock.held(None, on_wait=lambda: waits.append(path)):
+        async with lock.hold(None, on_wait=lambda: waits.append(path)):
             assert waits == [path], "free, so no process is waited for"
     finally:
         if holder.returncode is None:

@@ -35,7 +35,7 @@ def claim(*results, name="c1", annotations=None):
 
 
 def described(*devices, **values):
-    return [metadata.Described(record=record, values=values) for record in devices]
+    return [metadata.DescribedDevice(record=record, values=values) for record in devices]
 
 
 def test_a_file_names_claim_request_and_devices_with_their_attributes():
@@ -81,7 +81,7 @@ def test_a_file_names_claim_request_and_devices_with_their_attributes():
 )
 def test_the_first_device_of_a_request_brings_its_file(tmp_path, annotations, place):
     files = metadata.Files(tmp_path, DRIVER, enabled=True)
-    first, second = metadata.mounted(
+    first, second = metadata.mount(
         [device(), device("d2", requests=("disk", "other"))], claim(annotations=annotations), files
     )
     assert [(mount.host_path, mount.container_path) for mount in (*first.mounts, *second.mounts)] == [

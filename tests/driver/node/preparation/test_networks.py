@@ -50,7 +50,7 @@ def reported(body):
 
 
 def test_each_device_with_an_interface_has_it_under_its_name_in_the_pod():
-    body = networks.applied(
+    body = networks.build_apply(
         claim((DRIVER, "d1", None), (DRIVER, "d2", "s"), (DRIVER, "d3", None), ("b", "d4", None)),
         DRIVER,
         record(
@@ -75,7 +75,7 @@ def test_a_composite_has_the_first_interface_of_its_members():
         device("m2", composite="pair"),
         device("m3", interface="eth9", composite="pair"),
     )
-    body = networks.applied(claim((DRIVER, "pair", None)), DRIVER, record(*members))
+    body = networks.build_apply(claim((DRIVER, "pair", None)), DRIVER, record(*members))
     assert reported(body) == {
         ("pair", None): {"interfaceName": "eth1", "hardwareAddress": "02:00:00:00:00:01"}
     }
@@ -92,7 +92,7 @@ def test_a_composite_has_the_first_interface_of_its_members():
     ids=["another claim", "another device", "no interface", "not allocated"],
 )
 def test_nothing_is_reported_about(current, prepared):
-    assert networks.applied(current, DRIVER, prepared) is None
+    assert networks.build_apply(current, DRIVER, prepared) is None
 
 
 @contextlib.asynccontextmanager

@@ -61,11 +61,11 @@ async def test_the_kubelet_is_answered_as_soon_as_the_device_is_ready(world, cas
     world.attached = [unready(world, name.uid, case)]
     task = asyncio.Task(world.preparer.prepare(name))
     await waiting.eventually(lambda: name.uid in world.preparer.holders._underway)
-    world.preparer.changed()
+    world.preparer.wake()
     await asyncio.sleep(0)
     assert world.preparer.holders.find("p", "d1") is None, "so its node goes on with it"
     world.attached = [world.detailed("d1", name.uid)]
-    world.preparer.changed()
+    world.preparer.wake()
     (prepared,) = await task
     assert prepared.device == "d1"
 

@@ -41,7 +41,7 @@ async def test_a_device_that_comes_late_is_waited_for(world):
     name = await late(world)
     (task,) = await waiting(world, name)
     await world.plug("d1")
-    world.preparer.changed()
+    world.preparer.wake()
     (prepared,) = await task
     assert prepared.device == "d1"
 
@@ -70,7 +70,7 @@ async def test_a_device_whose_driver_comes_late_is_waited_for(world):
     await asyncio.to_thread(world.tree.detach, slot)
     await asyncio.to_thread(world.tree.attach, slot, ready)
     await world.arrivals.read()
-    world.preparer.changed()
+    world.preparer.wake()
     await task
     (file,) = world.cdi_dir.glob("*.json")
     assert json.loads(file.read_text())["devices"][0]["containerEdits"]["deviceNodes"]
@@ -81,7 +81,7 @@ async def test_an_attachment_that_comes_late_is_waited_for(world):
     await world.restarted(waits=world.LONG)
     (task,) = await waiting(world, name)
     world.attached = [world.attachment("d1", name.uid)]
-    world.preparer.changed()
+    world.preparer.wake()
     (prepared,) = await task
     assert prepared.device == "d1"
 
@@ -90,11 +90,11 @@ async def test_what_changes_without_bringing_the_device_is_waited_through(world)
     name = await late(world)
     (task,) = await waiting(world, name)
     for _ in range(3):
-        world.preparer.changed()
+        world.preparer.wake()
         await asyncio.sleep(0)
     assert not task.done()
     await world.plug("d1")
-    world.preparer.changed()
+    world.preparer.wake()
     assert await task
 
 
@@ -108,7 +108,7 @@ async def test_a_wait_ends_at_once_when_the_device_is_taken_away(world):
     name = await late(world)
     (task,) = await waiting(world, name)
     world.attached = [world.detailed("d1", name.uid, deleting=True)]
-    world.preparer.changed()
+    world.preparer.wake()
     with pytest.raises(errors.PrepareError, match="is being detached"):
         await task
 
@@ -119,7 +119,7 @@ async def test_a_device_counts_as_held_from_when_it_is_ready_and_no_longer_than_
     assert world.preparer.holders.list_devices() == frozenset(), "so its node goes on with it"
     with world.locked():
         await world.plug("d1")
-        world.preparer.changed()
+        world.preparer.wake()
         await scenes.eventually(lambda: world.preparer.holders.find("p", "d1"))
         assert world.preparer.holders.find("p", "d1") == name.uid
         assert world.preparer.holders.find("p", "d2") is None

@@ -62,7 +62,7 @@ def assert_alike(first, other):
         looks = [observation.look(host, order, treatment.Progress()) for host in hosts]
         assert looks[0] == looks[1]
         if card.memdevs:
-            assert operations.read_standing(hosts[0], card) == operations.read_standing(hosts[1], card)
+            assert operations.read_layout(hosts[0], card) == operations.read_layout(hosts[1], card)
 
 
 @pytest.mark.parametrize("name", ["switch-node", "fpga-node", "cxl-node", "empty-node"])

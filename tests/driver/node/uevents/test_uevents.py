@@ -223,7 +223,7 @@ async def test_events_that_the_kernel_had_to_drop_are_an_overflow_and_later_ones
     pending = sources.Backlog(4096)
     marker = uuid.uuid4().hex
     async with asyncio.timeout(120):
-        with sources.subscribed(pending, receive_buffer_bytes=2048):
+        with sources.subscribe(pending, receive_buffer_bytes=2048):
             for number in range(64):
                 ask_kernel_for_event(str(number))
             events = pending.events()

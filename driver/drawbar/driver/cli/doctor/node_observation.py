@@ -66,7 +66,9 @@ async def observe(
 def _local(options: settings.Settings, problems: tuple[str, ...], root: Path | None) -> host_plan.Host:
     registry = options.kubelet_dir / "plugins_registry"
     facts = host.facts((registry, options.data_dir, options.cdi_dir), options.sysfs)
-    verdict = host.judged(facts, on_host=options.uevents == uevents.KERNEL, in_pod=bool(options.instance))
+    verdict = host.find_missing(
+        facts, on_host=options.uevents == uevents.KERNEL, in_pod=bool(options.instance)
+    )
     knocked, too_long = _sockets(options)
     return host_plan.Host(
         node_name=options.node_name,

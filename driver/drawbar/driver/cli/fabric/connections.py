@@ -69,7 +69,7 @@ async def connected(
                 inner = await (connect or adapter_class.connect)(config)
         except fabric_errors.InvalidConfiguration as error:
             raise fabric_errors.InvalidConfiguration(
-                [given.redacted(problem) for problem in error.problems]
+                [given.redact(problem) for problem in error.problems]
             ) from None
         except fabric_errors.FabricError as error:
             redacting_adapter.clean(error, given)

@@ -93,7 +93,7 @@ def require_free(devices: Collection[contract.Device], model: str) -> None:
         raise errors.UsageError(
             f"there is no device of the model {model}; `drawbar fabric devices` lists the models"
         )
-    carved = contract.carved(devices)
+    carved = contract.find_carved(devices)
     if not any(
         device.connection is None and device.slice_of is None and device.id not in carved for device in alike
     ):

@@ -69,7 +69,7 @@ async def attach(
     unclean = device.id in source.cluster.fabric.status.unclean
     identity = identities.identify(
         device,
-        shared=numbers.Numbers.from_devices(listed.devices).shared(device),
+        shared=numbers.Numbers.from_devices(listed.devices).find_shared(device),
         host=next((host for host in hosts if host.id == host_id), None),
     )
     body = statements.held_by_hand(

@@ -112,7 +112,7 @@ def _devices(hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, .
 
 def _recognition(hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, ...]) -> Iterator[str]:
     forecasts = prospects.forecasts(devices, hosts)
-    carved = contract.carved(devices)
+    carved = contract.find_carved(devices)
     by_kinds: dict[str, list[str]] = {}
     for device in devices:
         if device.id not in carved and forecasts[device.id].means is recognition.Means.SOLE_ARRIVAL:

@@ -39,7 +39,9 @@ def forecasts(
     listed = numbers.Numbers.from_devices(devices)
     has_slot = any(port.slot_hint is not None for host in hosts for port in host.ports)
     return {
-        device.id: recognition.forecast(numbers.without(device, listed.shared(device)), has_slot=has_slot)
+        device.id: recognition.forecast(
+            numbers.without(device, listed.find_shared(device)), has_slot=has_slot
+        )
         for device in devices
     }
 

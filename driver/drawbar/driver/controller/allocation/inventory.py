@@ -15,11 +15,11 @@ from drawbar.driver.controller.pools import desired, devices
 from drawbar.fabric import contract
 
 
-def listed(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
+def find_listed(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
     """Yield the Fabrics whose devices were listed at least once, with their sessions."""
     for opened in cluster.sessions:
         fabric = cluster.fabrics.get(opened.name)
-        if fabric is not None and not fabric.deleting and opened.listed:
+        if fabric is not None and not fabric.deleting and opened.has_listing:
             yield fabric, opened
 
 
@@ -28,7 +28,7 @@ def fabric_of(cluster: Cluster, fabric: fabrics.Fabric, opened: session.Session)
     policy, placed, now = fabric.spec.policy, cluster.placed, cluster.clock()
     closed_nodes = cluster.maintenance.scope(opened.name).nodes
     probation = datetime.timedelta(seconds=policy.probation_seconds)
-    blamed = opened.faults.blamed(probation, now)
+    blamed = opened.faults.find_faulty_hosts(probation, now)
     host_of = {
         node: host
         for node, host in opened.nodes.host_of.items()
@@ -70,11 +70,11 @@ def _impossible(
         for name, device in devices.items()
     }
     groups |= {
-        names.DeviceKey(fabric=opened.name, device=name): group.composed(name, listed).reach_groups
+        names.DeviceKey(fabric=opened.name, device=name): group.compose(name, listed).reach_groups
         for name, of_composite in members.items()
         if (listed := [devices[member] for member in of_composite if member in devices])
     }
-    unreached = reach.unreached(groups, hosts, host_of)
+    unreached = reach.find_unreached(groups, hosts, host_of)
     by_host: dict[str, set[names.DeviceKey]] = {}
     for name, refusing in reach.refusing_hosts(refused, members).items():
         for host in refusing:
@@ -100,25 +100,25 @@ def _free_ports(host: contract.Host | None, coming: int) -> int | None:
 
 def _reserving(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
     """Yield the Fabrics with a reservation whose managers have answered."""
-    for fabric, opened in listed(cluster):
+    for fabric, opened in find_listed(cluster):
         reservation = fabric.spec.policy.immediate
         if reservation.devices or reservation.models:
             yield fabric, opened
 
 
-def shown_reserved(cluster: Cluster) -> frozenset[names.DeviceKey]:
+def find_published_reserved(cluster: Cluster) -> frozenset[names.DeviceKey]:
     """Return the reserved devices that are still published: the scheduler has given them, or they will be withdrawn."""
     return frozenset(
         names.DeviceKey(fabric=opened.name, device=device.name)
         for fabric, opened in _reserving(cluster)
-        for keys in (desired.reserved(fabric.spec.policy.immediate, opened.devices),)
+        for keys in (desired.find_reserved(fabric.spec.policy.immediate, opened.devices),)
         for published in cluster.pools.in_fabric(opened.name)
         for device in published.spec.devices
         if device.name in keys
     )
 
 
-def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Inventory:
+def find_reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Inventory:
     """Return the reserved devices of all Fabrics.
 
     Args:
@@ -137,20 +137,20 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
             {names.label(device.id): device for device in opened.devices},
             cluster.pools.in_fabric(opened.name),
             devices.Rules(
-                restricted=policies.restricted(fabric.spec.policy.models),
-                given=desired.given(cluster.placed.in_fabric(opened.name)),
+                restricted=policies.find_restricted_models(fabric.spec.policy.models),
+                given=desired.find_claim_pools(cluster.placed.in_fabric(opened.name)),
             ),
         )
         probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
         resting = opened.faults.resting(probation, now)
-        carved, beyond = memory_chunk.carved(opened.devices), cluster.pools.not_offered(opened.name)
+        carved, beyond = memory_chunk.find_carved(opened.devices), cluster.pools.find_not_offered(opened.name)
         for device in opened.devices:
             key = names.DeviceKey(fabric=opened.name, device=names.label(device.id))
             if fabric.spec.policy.immediate.holds(device.id, device.model):
                 reserved_devices[key] = matching.Device(
                     key=key,
                     pool=places[key.device],
-                    shown=devices.published(cluster.driver, opened.name, device, ()),
+                    shown=devices.build_device(cluster.driver, opened.name, device, ()),
                     free=key not in offered
                     and key.device not in resting
                     and key.device not in carved

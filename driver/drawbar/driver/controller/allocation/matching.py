@@ -162,7 +162,7 @@ class Stock:
         """Return the fabric's id of the node's host."""
         return self._inventory.fabrics[fabric].hosts[node]
 
-    def accepted(self, request: Request) -> frozenset[names.DeviceKey]:
+    def find_matching(self, request: Request) -> frozenset[names.DeviceKey]:
         """Return the devices that were free when the round began and meet the request."""
         if request not in self._accepted:
             devices = self._inventory.devices.values()
@@ -206,7 +206,7 @@ class Stock:
         """Return whether the fabric's rules allow one more device of the model on the node."""
         return policies.forbids(self._inventory.fabrics[fabric].rules, model, on_node, node) is None
 
-    def refused(self, node: str) -> frozenset[names.DeviceKey]:
+    def find_unsuitable(self, node: str) -> frozenset[names.DeviceKey]:
         """Return the devices that cannot go to the node."""
         fabrics_of = self._inventory.fabrics.values()
         return frozenset[names.DeviceKey]().union(*(fabric.refused.get(node, ()) for fabric in fabrics_of))
@@ -245,7 +245,7 @@ class Search:
         self._devices = sum(request.count for request in requests)
         self._kinds: dict[_Kind, list[names.DeviceKey]] = {}
         self._results: dict[object, dict[_Kind, list[int]] | None] = {}
-        accepted = [stock.accepted(request) & stock.left for request in requests]
+        accepted = [stock.find_matching(request) & stock.left for request in requests]
         self.hopeless = any(
             len(keys) < request.count for request, keys in zip(requests, accepted, strict=True)
         )
@@ -271,7 +271,7 @@ class Search:
             return None
         room = self._stock.room(node, self._devices)
         has_rules = any(self._stock.has_rules(fabric) for fabric, _ in room)
-        refused = self._stock.refused(node)
+        refused = self._stock.find_unsuitable(node)
         kinds = {kind: [key for key in keys if key not in refused] for kind, keys in self._kinds.items()}
         alike = (room, node if has_rules else "", refused)
         if alike not in self._results:

@@ -111,7 +111,7 @@ class Calls:
         """Return the id of the current attempt."""
         return f"{uid}-{side.value}{self._get(uid, side).attempt}"
 
-    def asked(self, uid: str, side: outcomes.Side, now: datetime.datetime) -> None:
+    def note_call(self, uid: str, side: outcomes.Side, now: datetime.datetime) -> None:
         """Note that the current attempt is sent now."""
         self._change(uid, side, asked_at=meta.timestamp(now))
 
@@ -122,7 +122,7 @@ class Calls:
             request_id=self.request_id(uid, side), attempt=call.attempt, started_at=call.asked_at
         )
 
-    def never_asked(self, uid: str, side: outcomes.Side) -> None:
+    def note_no_call(self, uid: str, side: outcomes.Side) -> None:
         """Note that the fabric has no such call: it was never made, or the fabric has answered so."""
         self._put(uid, side, CallState.UNKNOWN)
         self._change(uid, side, asked_at="")
@@ -139,7 +139,7 @@ class Calls:
         """Take in the fabric's report; a watched fabric also reports the effect on the device by its watch."""
         error, state = operation.failure(), self._get(uid, side).state
         if error is not None:
-            self.failed(uid, side, error, now)
+            self.note_failure(uid, side, error, now)
         elif operation.done and state is not CallState.SUCCEEDED:
             self.settled(uid, side, None)
             self._change(uid, side, refused=None, reported=None)
@@ -150,7 +150,7 @@ class Calls:
             pause = operation.retry_after_seconds or ASK_AGAIN_SECONDS
             self._put(uid, side, CallState.RUNNING, due=now + pause, since=now)
 
-    def failed(self, uid: str, side: outcomes.Side, error: errors.FabricError, now: float) -> None:
+    def note_failure(self, uid: str, side: outcomes.Side, error: errors.FabricError, now: float) -> None:
         """Take in that the fabric refused, or the operation failed."""
         call, reported = self._get(uid, side), failure(error)
         if call.state is not CallState.FAILED:
@@ -159,7 +159,7 @@ class Calls:
         self._put(uid, side, CallState.FAILED, failure=reported, due=now + pause)
         self._change(uid, side, refused=refusal(error))
 
-    def refused(
+    def note_refusal(
         self, uid: str, side: outcomes.Side, error: errors.FabricError, *, is_reached: bool = True
     ) -> None:
         """Note a refusal after which the queue repeats the same attempt, with its back-off.
@@ -172,11 +172,11 @@ class Calls:
         """
         self._change(uid, side, refused=refusal(error, is_reached=is_reached))
 
-    def refusal_reported(self, uid: str, side: outcomes.Side, now: float) -> None:
+    def note_refusal_report(self, uid: str, side: outcomes.Side, now: float) -> None:
         """Note that the latest refusal was written to the attachment."""
         self._change(uid, side, reported=now)
 
-    def renewed(self, uid: str) -> None:
+    def note_reattach(self, uid: str) -> None:
         """Note that the device is attached again, since the fabric manager no longer shows its connection."""
         side = outcomes.Side.ATTACH
         self._change(uid, side, renewals=self._get(uid, side).renewals + 1)
@@ -191,7 +191,7 @@ class Calls:
             renewals=call.renewals,
         )
 
-    def ask_again(self, uid: str, side: outcomes.Side) -> None:
+    def note_uncertain_call(self, uid: str, side: outcomes.Side) -> None:
         """Note that it is not known whether the last call arrived."""
         self._put(uid, side, CallState.UNASKED)
 

@@ -60,7 +60,7 @@ def ahead_of(context: Context, attachment: attachments.DeviceAttachment) -> str:
     Only a device that is recognised by its arrival waits. Of two such devices, one always begins first, since this is
     checked again right before the call to the fabric.
     """
-    if not identities.is_due_alone(attachment):
+    if not identities.is_awaiting_arrival(attachment):
         return ""
     rivals = (
         other.metadata.name

@@ -77,7 +77,7 @@ class Contradictions:
             self._seen.pop(key, None)
             if self._damper.look(key, good=True, now=now):
                 return None
-            return Contradiction(is_over=True, look_seconds=self._damper.held(now).get(key, 0.0))
+            return Contradiction(is_over=True, look_seconds=self._damper.find_held_back(now).get(key, 0.0))
         state = (call, shown)
         sighting = self._seen.get(key)
         if sighting is None or sighting.state != state:

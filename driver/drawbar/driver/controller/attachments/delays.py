@@ -153,7 +153,7 @@ class Delays:
 
     def _demand(self, key: names.DeviceKey, claim: claims.ResourceClaim) -> claim_index.Demand | None:
         cluster = self.context.cluster
-        return claim_index.demand(claim, cluster.driver, key, None, cluster.allocated.seen(claim))
+        return claim_index.demand(claim, cluster.driver, key, None, cluster.allocated.find_first_seen(claim))
 
     def _claim(self, key: names.DeviceKey) -> claims.ResourceClaim | None:
         """Return the oldest claim for the device that is neither attached nor failed."""

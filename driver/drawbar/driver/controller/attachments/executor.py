@@ -52,9 +52,9 @@ def _report_unexpected(observed: cluster.Cluster, key: names.DeviceKey, failure:
     """Emit an Event on the attachment of a device, and on its claims."""
     attachment = observed.attachments.get(key.attachment)
     if attachment is not None:
-        observed.recorder.unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
+        observed.recorder.record_unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
     for claim in observed.allocated.with_device(key):
-        observed.recorder.unexpected(kinds.CLAIM, claim.metadata, failure)
+        observed.recorder.record_unexpected(kinds.CLAIM, claim.metadata, failure)
 
 
 async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
@@ -89,9 +89,9 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
         raise
     except kube_errors.KubeError:
         # A refusal of the API server may last for long, and other devices wait for the fabric.
-        work.fabric.give_place()
+        work.fabric.release_turn()
         raise
-    work.fabric.give_place()
+    work.fabric.release_turn()
     return again
 
 
@@ -123,7 +123,7 @@ class _Executor:
             case actions.KeepIdle():
                 await self._writes.keep_idle(now)
             case actions.ReportAttached(demand=demand):
-                await self.reports.say_attached(demand, now)
+                await self.reports.report_attached(demand, now)
             case actions.RecordAttached() | actions.RecordFailure():
                 await self.reports.record_outcome(action, now)
             case actions.RecordQueued() | actions.RecordRefusal() | actions.RecordContradiction():
@@ -132,7 +132,7 @@ class _Executor:
                 # The pool's plan sees the recorded failure; this only waits for its write.
                 await self._writes.taint()
             case actions.ReportFailed(demand=demand, failure=failure):
-                await self.reports.say_failed(demand, failure, now)
+                await self.reports.report_failure(demand, failure, now)
             case actions.Delete(abandoned=abandoned):
                 await self._part.cluster.attachments.delete(self._part.existing)
                 self.reports.report_release(abandoned)

@@ -66,7 +66,7 @@ class FabricActions:
                 assert_never(action)
         return 0.0
 
-    def give_place(self) -> None:
+    def release_turn(self) -> None:
         """End this device's turn at the fabric, unless an operation of the device runs or waits for it."""
         uid = self._part.attachment.metadata.uid if self._part.attachment else ""
         if (
@@ -95,7 +95,7 @@ class FabricActions:
         except fabric_errors.NotFound:
             # The call was never made, or is finished and forgotten: the device itself shows which.
             await self._part.opened.read()
-            self._part.context.calls.never_asked(uid, side)
+            self._part.context.calls.note_no_call(uid, side)
             return
         # If the operation may have ended long ago, the device may have changed since, so the fabric is read.
         self._settle(side, operation, seen if under_way else None)
@@ -114,8 +114,8 @@ class FabricActions:
     async def _call(self, side: outcomes.Side) -> None:
         spec, adapter, seen = self._part.existing.spec, self._part.opened.adapter(), self._part.device
         request_id = self._part.request_id(side)
-        self._part.context.latency.asked(self._part.key, side)
-        self._part.context.calls.asked(
+        self._part.context.latency.note_call(self._part.key, side)
+        self._part.context.calls.note_call(
             self._part.existing.metadata.uid, side, self._part.cluster.time_of_day()
         )
         try:
@@ -141,14 +141,14 @@ class FabricActions:
                 )
         except (fabric_errors.Refused, fabric_errors.Aborted, fabric_errors.Misconfigured) as error:
             log.warning("the fabric refused: %s", error, extra=self._part.extras())
-            self._part.context.calls.failed(
+            self._part.context.calls.note_failure(
                 self._part.existing.metadata.uid, side, error, asyncio.get_running_loop().time()
             )
         except fabric_errors.FabricError as error:
             # A call that never arrived need not be asked for: after an outage that would be one reading of the whole
             # fabric per waiting device.
             if error.side_effects_unknown:
-                self._part.context.calls.ask_again(self._part.existing.metadata.uid, side)
+                self._part.context.calls.note_uncertain_call(self._part.existing.metadata.uid, side)
             raise
         else:
             self._part.opened.report(self._part.key.device)
@@ -192,7 +192,7 @@ class FabricActions:
     async def give_back_chunk(self) -> None:
         """Delete the memory chunk of a detached share; if that fails, the chunk is an orphan once its record is gone."""
         made = (
-            self._part.session.inventory.parts.occupant(self._part.key.device)
+            self._part.session.inventory.parts.find_device(self._part.key.device)
             if self._part.session is not None
             else None
         )

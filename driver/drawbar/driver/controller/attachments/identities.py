@@ -62,7 +62,7 @@ def pci_id(device: contract.Device) -> str:
     return f"{device.pci_vendor_id:04x}:{device.pci_device_id:04x}"
 
 
-def is_due_alone(attachment: attachments.DeviceAttachment) -> bool:
+def is_awaiting_arrival(attachment: attachments.DeviceAttachment) -> bool:
     """Return whether the device still has to be recognised by its arrival on its node."""
     node = attachment.status.node
     is_recognised = node is not None and node.recognised_by is not None
@@ -80,7 +80,7 @@ def could_be_mistaken(attachment: attachments.DeviceAttachment, other: attachmen
 
 def is_acknowledged(attachment: attachments.DeviceAttachment) -> bool:
     """Return whether the node has listed its cards, or need not."""
-    return not is_due_alone(attachment) or attachment.status.baseline is not None
+    return not is_awaiting_arrival(attachment) or attachment.status.baseline is not None
 
 
 def awaits_recognition(attachment: attachments.DeviceAttachment, *, begun: bool | None) -> bool:
@@ -90,7 +90,7 @@ def awaits_recognition(attachment: attachments.DeviceAttachment, *, begun: bool 
         attachment: the device's attachment.
         begun: whether the fabric was asked to attach the device; None if not known.
     """
-    if not is_due_alone(attachment):
+    if not is_awaiting_arrival(attachment):
         return False
     return begun is not False or meta.is_true(attachment.status.conditions, attachments.ATTACHED)
 

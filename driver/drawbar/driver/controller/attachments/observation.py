@@ -48,7 +48,7 @@ class _Demands:
         seen_at = self.context.cluster.placed.held_since(self.key.attachment) or self.context.cluster.clock()
         return self.context.other_demand(self.key, self.attachment, host_of, seen_at)
 
-    def rivals(self, demand: claim_index.Demand | None) -> tuple[claim_index.Demand, ...]:
+    def find_competing(self, demand: claim_index.Demand | None) -> tuple[claim_index.Demand, ...]:
         """Return the demands of other claims for the device; an intentionally shared device has share ids and no rivals."""
         given = self.context.cluster.allocated.with_device(self.realisation.offer)
         if demand is None or len(given) < 2:
@@ -65,7 +65,7 @@ class _Demands:
     def _demand_of(self, claim: claims.ResourceClaim) -> claim_index.Demand | None:
         node = claim.status.allocation.node if claim.status.allocation else None
         host_id = self.session.nodes.host_of.get(node) if self.session and node else None
-        seen = self.context.cluster.allocated.seen(claim)
+        seen = self.context.cluster.allocated.find_first_seen(claim)
         demand = claim_index.demand(
             claim,
             self.context.cluster.driver,
@@ -87,12 +87,12 @@ class _Demands:
         members = (given,) if len(parts) == 1 else tuple(part.device for part in parts)
         devices = {name: self._find_listed(name) for name in members}
         problem = group.interleaving_problem(given, devices)
-        if demand.unfit is not None or problem is None:
+        if demand.failure is not None or problem is None:
             return demand
         unfit = attachments.Failure(
             reason=reasons.INVALID_PARAMETERS, message=f"opaque parameters: {problem}"
         )
-        return replace(demand, unfit=unfit)
+        return replace(demand, failure=unfit)
 
     def _find_listed(self, name: str) -> contract.Device | None:
         return self.session.device(name) if self.session is not None else None
@@ -238,7 +238,7 @@ class _Observation:
             keep=self._keep(),
             forbidden=self._forbidden(demand),
             attaches_at=self._demands.attaches_at(demand),
-            rivals=self._demands.rivals(demand),
+            competing_demands=self._demands.find_competing(demand),
             owner=owner,
             node=session.nodes.node_of(connection.host_id) if session and connection and is_lost else None,
             is_whole=self._is_whole(),
@@ -369,7 +369,7 @@ class _Observation:
 
     def _present(self) -> bool | None:
         """Return whether the fabric has the device, or None while that is not known."""
-        if self.session is None or not self.session.listed:
+        if self.session is None or not self.session.has_listing:
             return None
         unlisted = self.device is None and self._key.device in self.session.missing
         return None if unlisted else self.device is not None

@@ -115,7 +115,7 @@ class ObservedPart:
             )
             recorded = attachment.status.device if attachment is not None else None
             seen = (
-                opened.inventory.parts.occupant(key.device)
+                opened.inventory.parts.find_device(key.device)
                 if opened is not None and attachment is not None
                 else None
             )
@@ -129,7 +129,7 @@ class ObservedPart:
         connection = self.device.connection if self.device else None
         port = f", port {connection.port_id}" if connection and connection.port_id else ""
         occupant = (
-            self.session.inventory.parts.occupant(self.key.device) if self.session is not None else None
+            self.session.inventory.parts.find_device(self.key.device) if self.session is not None else None
         )
         device = f" as device {occupant.id}" if occupant is not None else ""
         return f"connected to host {self.existing.spec.host_id} of fabric {self.key.fabric}{port}{device}"

@@ -122,7 +122,7 @@ class Observed:
         ready_patience: the time from there to giving up an attached device that its node does not report ready.
         binding_timeout: how long a failed allocation may stay until its attach is rolled back.
         idle_at: the time when the attachment was first seen to be idle.
-        rivals: other claims that were given the device of the demand's claim.
+        competing_demands: other claims that were given the device of the demand's claim.
         is_whole: whether all other members of the device's composite are attached; always true for a single device.
         misfit: the reason why an operator's attachment does not fit the Fabric; None if it does.
         orphaned_at: for a memory chunk of ours without an attachment, the time when this process first saw it; else
@@ -151,7 +151,7 @@ class Observed:
     keep: datetime.timedelta | None = datetime.timedelta()
     forbidden: attachments.Failure | None = None
     attaches_at: datetime.datetime | None = None
-    rivals: tuple[claim_index.Demand, ...] = ()
+    competing_demands: tuple[claim_index.Demand, ...] = ()
     owner: marks.Owner = marks.Owner.UNTOLD
     node: str | None = None
     is_whole: bool = True
@@ -176,7 +176,7 @@ class Observed:
         """Return the seconds until the attach for the demand may begin; 0.0 if it may."""
         return max(0.0, _seconds(self.attaches_at - now)) if self.attaches_at is not None else 0.0
 
-    def connected(self, host_id: str) -> bool:
+    def is_connected(self, host_id: str) -> bool:
         """Return whether the device is on that host, and not by another owner."""
         return self.host_id == host_id and not self.foreign
 
@@ -186,9 +186,9 @@ def plan(observed: Observed, now: datetime.datetime) -> Steps:
     demand, attachment = observed.demand, observed.attachment
     # Nothing is attached for a claim with invalid parameters.
     is_served = attachment is not None and _is_for(attachment, demand)
-    if demand is not None and demand.unfit is not None and not demand.failure_reported and not is_served:
-        return _after_pause(observed, now) or (actions.ReportFailed(demand=demand, failure=demand.unfit),)
-    refusals, seconds = _refuse_rivals(demand, observed.rivals, now)
+    if demand is not None and demand.failure is not None and not demand.failure_reported and not is_served:
+        return _after_pause(observed, now) or (actions.ReportFailed(demand=demand, failure=demand.failure),)
+    refusals, seconds = _refuse_rivals(demand, observed.competing_demands, now)
     return _look_within((*refusals, *_next_steps(observed, now)), seconds)
 
 
@@ -254,7 +254,7 @@ def _change_hands(
     """Return the steps for a device whose claim no longer has it: hand it on, keep it idle, or detach it."""
     spec, demand = attachment.spec, observed.demand
     usable = (
-        observed.connected(spec.host_id)
+        observed.is_connected(spec.host_id)
         and attachment.holds(attachments.ATTACHED)
         and outcomes.problem(attachment) is None
         and observed.node_gone_at is None
@@ -396,7 +396,7 @@ def _bring_about(
         return (actions.RecordAttached(),)
     attached = attachment.holds(attachments.ATTACHED)
     settled = observed.attach.state in (CallState.SUCCEEDED, CallState.UNKNOWN)
-    if observed.connected(attachment.spec.host_id) and (settled or attached):
+    if observed.is_connected(attachment.spec.host_id) and (settled or attached):
         return _report_attached(observed, attachment, now)
     if contradiction is not None and not contradiction.is_over:
         return _contradict(observed, attachment, contradiction, now)
@@ -435,7 +435,7 @@ def _problem(observed: Observed, attachment: attachments.DeviceAttachment) -> at
     """Return why the attachment fails; if the fabric connects nothing, the node finds nothing."""
     failure, shown = outcomes.problem(attachment), observed.contradiction
     if failure is not None and shown is not None and shown.is_confirmed:
-        is_shown = observed.connected(attachment.spec.host_id)
+        is_shown = observed.is_connected(attachment.spec.host_id)
         if _is_blind(attachment, failure) and not is_shown:
             return _not_shown(attachment, shown)
     return failure
@@ -451,7 +451,7 @@ def _is_to_be_confirmed(
 ) -> bool:
     """Return whether the next listing may show that the fabric manager, not the host, is the cause of the failure."""
     shown = observed.contradiction
-    if shown is None or shown.is_over or shown.is_confirmed or observed.connected(attachment.spec.host_id):
+    if shown is None or shown.is_over or shown.is_confirmed or observed.is_connected(attachment.spec.host_id):
         return False
     return _is_blind(attachment, failure) and shown.age_seconds < CONFIRM_SECONDS
 
@@ -464,7 +464,7 @@ def _is_seen(observed: Observed, attachment: attachments.DeviceAttachment) -> bo
 
 def _not_shown(
     attachment: attachments.DeviceAttachment,
-    shown: contradictions.Contradiction,
+    contradiction: contradictions.Contradiction,
     more: str = "",
     *,
     since: str = "",
@@ -472,11 +472,11 @@ def _not_shown(
     """Return a contradiction as a failure: another client has the device, or it is free."""
     spec = attachment.spec
     begin = f"{FORGOTTEN}: since {since} it" if since else f"{FORGOTTEN}: it"
-    if shown.host_id is None:
+    if contradiction.host_id is None:
         message = f"{begin} lists {spec.device_id} as free, not at host {spec.host_id}{more}"
         return attachments.Failure(reason=reasons.CONNECTION_NOT_SHOWN, message=message)
     message = (
-        f"{begin} lists {spec.device_id} at host {shown.host_id}, not at host {spec.host_id} by this cluster, so "
+        f"{begin} lists {spec.device_id} at host {contradiction.host_id}, not at host {spec.host_id} by this cluster, so "
         f"another client of the manager moved it{more}"
     )
     return attachments.Failure(reason=reasons.DEVICE_IN_USE, message=message)
@@ -485,55 +485,57 @@ def _not_shown(
 def _contradict(
     observed: Observed,
     attachment: attachments.DeviceAttachment,
-    shown: contradictions.Contradiction,
+    contradiction: contradictions.Contradiction,
     now: datetime.datetime,
 ) -> Steps:
     """Return the steps after a contradiction: confirm it; then attach the device again, fail its claim, or report it.
 
     Nothing is done to a device that its node has seen, or that another client has.
     """
-    if not shown.is_confirmed:
-        if shown.look_seconds <= 0:
+    if not contradiction.is_confirmed:
+        if contradiction.look_seconds <= 0:
             return (actions.ReadFabric(), actions.RequeueAfter(seconds=READ_AGAIN_SECONDS))
-        return _look_within(_until_ready(observed, attachment, now), shown.look_seconds)
-    reason = reasons.CONNECTION_NOT_SHOWN if shown.host_id is None else reasons.CONNECTED_ELSEWHERE
+        return _look_within(_until_ready(observed, attachment, now), contradiction.look_seconds)
+    reason = reasons.CONNECTION_NOT_SHOWN if contradiction.host_id is None else reasons.CONNECTED_ELSEWHERE
     if _is_seen(observed, attachment):
-        record = _record_contradiction(attachment, shown)
-        message = _seen_message(attachment, shown, record)
+        record = _record_contradiction(attachment, contradiction)
+        message = _seen_message(attachment, contradiction, record)
         reported = _report_contradiction(attachment, reason, message, record=record)
         return (*reported, *_until_ready(observed, attachment, now))
     # A fabric that chooses the device may give another one.
     is_renewed = (
-        shown.host_id is None and observed.attach.renewals < RENEWALS and attachment.status.device is None
+        contradiction.host_id is None
+        and observed.attach.renewals < RENEWALS
+        and attachment.status.device is None
     )
     left = observed.seconds_left(now)
     if is_renewed and (left is None or left > 0):
         more = f"; attached anew, {observed.attach.renewals + 1} of {RENEWALS} times"
-        message = _not_shown(attachment, shown, more).message
+        message = _not_shown(attachment, contradiction, more).message
         report = actions.RecordContradiction(reason=reason, message=message, is_attached=False, renews=True)
         return (report, actions.Retry(side=outcomes.Side.ATTACH))
     times = (
         f", {observed.attach.renewals} times after it was attached anew" if observed.attach.renewals else ""
     )
     if observed.demand is not None:
-        return (actions.RecordFailure(failure=_not_shown(attachment, shown, times)),)
+        return (actions.RecordFailure(failure=_not_shown(attachment, contradiction, times)),)
     more = f"{times}; look at the fabric manager, then {_release_hint(attachment.spec)}"
-    return _report_contradiction(attachment, reason, _not_shown(attachment, shown, more).message)
+    return _report_contradiction(attachment, reason, _not_shown(attachment, contradiction, more).message)
 
 
 def _record_contradiction(
-    attachment: attachments.DeviceAttachment, shown: contradictions.Contradiction
+    attachment: attachments.DeviceAttachment, contradiction: contradictions.Contradiction
 ) -> attachments.ContradictionRecord:
     """Return the record of a contradiction; the existing one while the manager shows the same."""
-    recorded, host_id = attachment.status.contradiction, shown.host_id or ""
+    recorded, host_id = attachment.status.contradiction, contradiction.host_id or ""
     if recorded is not None and recorded.host_id == host_id:
         return recorded
-    return attachments.ContradictionRecord(since=shown.since, host_id=host_id)
+    return attachments.ContradictionRecord(since=contradiction.since, host_id=host_id)
 
 
 def _seen_message(
     attachment: attachments.DeviceAttachment,
-    shown: contradictions.Contradiction,
+    contradiction: contradictions.Contradiction,
     record: attachments.ContradictionRecord,
 ) -> str:
     """Return the report on a device that its node has seen."""
@@ -542,7 +544,7 @@ def _seen_message(
         f"; node {spec.node_name} has seen the device, so nothing is changed under it; connect it to host {spec.host_id} again at "
         f"the fabric manager, or {_release_hint(spec)}"
     )
-    return _not_shown(attachment, shown, more, since=record.since).message
+    return _not_shown(attachment, contradiction, more, since=record.since).message
 
 
 def _release_hint(spec: attachments.AttachmentSpec) -> str:
@@ -704,7 +706,7 @@ def _give_up(
 def _release(observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> Steps:
     """Return the detach once the node has released the device; a failed detach is repeated until the fabric reports it free."""
     is_ours = attachments.FINALIZER in attachment.metadata.finalizers
-    if not is_ours and not observed.connected(attachment.spec.host_id):
+    if not is_ours and not observed.is_connected(attachment.spec.host_id):
         return (actions.ReportKept(),)
     if not (attachment.holds(attachments.RELEASED) or attachment.forced):
         if observed.node_gone_at is None:
@@ -719,7 +721,7 @@ def _release(observed: Observed, attachment: attachments.DeviceAttachment, now: 
 def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> Steps:
     attach, call, host_id = observed.attach, observed.detach, attachment.spec.host_id
     # An unfinished attach goes first: it would undo the detach.
-    if attach.state is CallState.UNASKED and not observed.connected(host_id):
+    if attach.state is CallState.UNASKED and not observed.is_connected(host_id):
         return (actions.QueryOperation(side=outcomes.Side.ATTACH),)
     if attach.state is CallState.RUNNING:
         return _cancel(outcomes.Side.ATTACH, attach)
@@ -766,7 +768,7 @@ def _retry(side: outcomes.Side, call: Call) -> Steps:
 
 
 def _refuse_rivals(
-    demand: claim_index.Demand | None, rivals: Iterable[claim_index.Demand], now: datetime.datetime
+    demand: claim_index.Demand | None, competing: Iterable[claim_index.Demand], now: datetime.datetime
 ) -> tuple[Steps, float | None]:
     """Return the failures of other claims for a device that was given to several by mistake; it stays with the first.
 
@@ -776,7 +778,7 @@ def _refuse_rivals(
     if demand is None:
         return (), None
     message = f"the device was given to claim {demand.claim.namespace}/{demand.claim.name} already"
-    left = [(rival, OVERLAP_SECONDS - _seconds(now - rival.seen_at)) for rival in rivals]
+    left = [(rival, OVERLAP_SECONDS - _seconds(now - rival.seen_at)) for rival in competing]
     refused = (_fail(rival, reasons.DEVICE_IN_USE, message) for rival, seconds in left if seconds <= 0)
     return tuple(itertools.chain(*refused)), min((sec for _, sec in left if sec > 0), default=None)
 

@@ -29,7 +29,7 @@ class Reports:
         if side is None or attachment is None or self._part.session is None:
             return
         known, uid = self._part.context.calls, attachment.metadata.uid
-        known.refused(uid, side, error, is_reached=self._part.session.connection.connected)
+        known.note_refusal(uid, side, error, is_reached=self._part.session.connection.connected)
         call = known.view(uid, side, asyncio.get_running_loop().time())
         for action in plan.refusal_steps(attachment, side, call):
             if isinstance(action, actions.RecordRefusal):
@@ -47,7 +47,7 @@ class Reports:
         match action:
             case actions.RecordQueued(ahead=ahead):
                 message = plan.queued_message(self._part.existing, ahead)
-                await self._part.record(statements.queued(self._part.existing, message, now))
+                await self._part.record(statements.build_queued(self._part.existing, message, now))
             case actions.RecordRefusal():
                 await self._record_refusal(action, now)
             case actions.RecordContradiction():
@@ -56,18 +56,18 @@ class Reports:
                 assert_never(action)
 
     async def _record_refusal(self, action: actions.RecordRefusal, now: datetime.datetime) -> None:
-        await self._part.record(statements.refused(self._part.existing, action, now))
+        await self._part.record(statements.build_refused(self._part.existing, action, now))
         moment = asyncio.get_running_loop().time()
-        self._part.context.calls.refusal_reported(self._part.existing.metadata.uid, action.side, moment)
+        self._part.context.calls.note_refusal_report(self._part.existing.metadata.uid, action.side, moment)
 
     async def _record_contradiction(
         self, action: actions.RecordContradiction, now: datetime.datetime
     ) -> None:
         existing = self._part.existing
         said = outcomes.contradiction(existing)
-        await self._part.record(statements.contradicted(existing, action, now))
+        await self._part.record(statements.build_contradicted(existing, action, now))
         if action.renews:
-            self._part.context.calls.renewed(existing.metadata.uid)
+            self._part.context.calls.note_reattach(existing.metadata.uid)
         if action.renews or said is None or said.reason != action.reason:
             log.warning("%s", action.message, extra=self._part.extras())
             self._part.cluster.recorder.attachment_warning(
@@ -116,12 +116,12 @@ class Reports:
                 self._part.existing, reason=reasons.FOREIGN_FINALIZER, message=message
             )
 
-    async def say_attached(self, demand: claim_index.Demand, now: datetime.datetime) -> None:
+    async def report_attached(self, demand: claim_index.Demand, now: datetime.datetime) -> None:
         """Report on the claim that the part is attached."""
         claim = self._part.claim(demand)
         if claim is None:
             return
-        body = statements.claim_attached(
+        body = statements.build_claim_attached(
             claim,
             self._part.cluster.driver,
             self._part.realisation.offer,
@@ -131,10 +131,10 @@ class Reports:
         )
         if body is not None:
             await self._part.cluster.apply_to_claim(claim, body)
-            self._part.context.latency.claim_reported(self._part.key)
+            self._part.context.latency.note_claim_report(self._part.key)
             self._part.emit(claim, warning=False, reason=reasons.DEVICE_ATTACHED, message=self._part.where())
 
-    async def say_failed(
+    async def report_failure(
         self, demand: claim_index.Demand, failure: attachments.Failure, now: datetime.datetime
     ) -> None:
         """Write the failure on all affected claims; the demand's own claim is last, and its condition confirms the others."""
@@ -144,7 +144,7 @@ class Reports:
         refused: list[kube_errors.KubeError] = []
         for claim in self._part.cluster.allocated.failed_with(own):
             occupants = self._part.occupants(claim)
-            body = statements.claim_failed(
+            body = statements.build_claim_failed(
                 claim, self._part.cluster.driver, failure, now, occupants=occupants
             )
             if body is None:
@@ -157,7 +157,7 @@ class Reports:
         log.warning(
             "attach failed: %s", failure.message, extra=self._part.extras() | {"reason": failure.reason}
         )
-        self._part.context.latency.failed(self._part.key, failure.reason)
+        self._part.context.latency.note_failure(self._part.key, failure.reason)
         self._part.emit(own, warning=True, reason=failure.reason, message=failure.message)
         if refused:
             raise refused[0]
@@ -181,11 +181,13 @@ class Reports:
         if isinstance(outcome, actions.RecordFailure):
             if await self._part.is_outdated(outcome.failure):
                 return
-            await self._part.record(statements.failed(self._part.existing, operation, outcome.failure, now))
+            await self._part.record(
+                statements.build_failed(self._part.existing, operation, outcome.failure, now)
+            )
             return
         connection = self._part.device.connection if self._part.device else None
-        occupant = self._part.opened.inventory.parts.occupant(self._part.key.device)
-        body = statements.attached(
+        occupant = self._part.opened.inventory.parts.find_device(self._part.key.device)
+        body = statements.build_attached(
             self._part.existing, operation, connection, self._part.where(), now, occupant=occupant
         )
         await self._part.record(body)

@@ -58,7 +58,7 @@ def intent(
     )
 
 
-def restored(
+def build_restored(
     fabric: fabrics.FabricSpec,
     key: names.DeviceKey,
     device: contract.Device,
@@ -124,7 +124,7 @@ def _intent(
     }
 
 
-def attached(
+def build_attached(
     attachment: attachments.DeviceAttachment,
     operation: attachments.OperationRecord,
     connection: contract.Connection | None,
@@ -150,13 +150,15 @@ def attached(
     return _status(attachment, status, resource_version=attachment.metadata.resource_version)
 
 
-def queued(attachment: attachments.DeviceAttachment, message: str, now: datetime.datetime) -> dict[str, Any]:
+def build_queued(
+    attachment: attachments.DeviceAttachment, message: str, now: datetime.datetime
+) -> dict[str, Any]:
     """Return the attachment's status while another attachment of its node goes first."""
     condition = _condition(attachment, status=False, reason=reasons.ATTACH_QUEUED, message=message, now=now)
     return _status(attachment, {"conditions": [condition]})
 
 
-def refused(
+def build_refused(
     attachment: attachments.DeviceAttachment, action: actions.RecordRefusal, now: datetime.datetime
 ) -> dict[str, Any]:
     """Return the attachment's status while the fabric refuses its attach, or its detach, which is repeated."""
@@ -179,7 +181,7 @@ def refused(
     return _keep_status(attachment, {attachments.DETACHED: condition})
 
 
-def contradicted(
+def build_contradicted(
     attachment: attachments.DeviceAttachment, action: actions.RecordContradiction, now: datetime.datetime
 ) -> dict[str, Any]:
     """Return the attachment's status while the fabric manager does not show its connection."""
@@ -220,7 +222,7 @@ def _keep_status(
     return _status(attachment, status | changes, resource_version=version)
 
 
-def failed(
+def build_failed(
     attachment: attachments.DeviceAttachment,
     operation: attachments.OperationRecord,
     failure: attachments.Failure,
@@ -265,7 +267,7 @@ def device_record(occupant: contract.Device | None) -> attachments.DeviceRecord 
 Occupants = Mapping[names.DeviceKey, attachments.DeviceRecord]
 
 
-def claim_attached(
+def build_claim_attached(
     claim: claims.ResourceClaim,
     driver: str,
     key: names.DeviceKey,
@@ -297,7 +299,7 @@ def claim_attached(
     )
 
 
-def claim_failed(
+def build_claim_failed(
     claim: claims.ResourceClaim,
     driver: str,
     failure: attachments.Failure,
@@ -321,18 +323,18 @@ def claim_failed(
 def _claim(
     claim: claims.ResourceClaim,
     driver: str,
-    said: Mapping[names.DeviceKey, bindings.Statement],
+    statements: Mapping[names.DeviceKey, bindings.Statement],
     now: datetime.datetime,
     occupants: Occupants | None,
 ) -> dict[str, Any] | None:
     given = {
         key: bindings.Key.from_result(result) for key, result in claim_index.devices(claim, driver).items()
     }
-    return bindings.applied(
+    return bindings.build_apply(
         claim,
         driver,
         own=bindings.CONTROLLER_CONDITIONS,
-        statements={given[key]: statement for key, statement in said.items() if key in given},
+        statements={given[key]: statement for key, statement in statements.items() if key in given},
         data={
             given[key]: {
                 "deviceID": device.id,

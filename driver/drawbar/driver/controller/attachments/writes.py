@@ -65,7 +65,7 @@ class Writes:
         self._warn_of_hook(demand)
 
     def _identify(self, device: contract.Device, host_id: str) -> attachments.Identity:
-        shared = self._part.opened.inventory.numbers.shared(device)
+        shared = self._part.opened.inventory.numbers.find_shared(device)
         return identities.identify(device, shared=shared, host=self._part.opened.inventory.host(host_id))
 
     def _warn_of_hook(self, demand: claim_index.Demand) -> None:
@@ -88,7 +88,9 @@ class Writes:
             return
         identity = self._identify(seen, where.host_id)
         stored = await self._store(
-            statements.restored(self._part.opened.spec, self._part.key, seen, where, now, identity=identity)
+            statements.build_restored(
+                self._part.opened.spec, self._part.key, seen, where, now, identity=identity
+            )
         )
         statements.emit_taken_back(
             self._part.cluster.recorder, stored, "it is detached once its node lets go of it"
@@ -100,7 +102,7 @@ class Writes:
         stored = await self._part.cluster.attachments.create(body)
         # The attachment was made just now, so the fabric was not called for it.
         for side in outcomes.Side:
-            self._part.context.calls.never_asked(stored.metadata.uid, side)
+            self._part.context.calls.note_no_call(stored.metadata.uid, side)
         return stored
 
     async def adopt(self) -> None:

@@ -52,7 +52,7 @@ class InvalidParameters(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ClaimRequests:
     """All requests of one claim.
 
     Attributes:
@@ -97,10 +97,10 @@ def is_ours(claim: classic.Claim, sources: Sources) -> bool:
     if claim.version is classic.Version.V1ALPHA3:
         return claim.controller == sources.driver
     device_class = sources.classes.get((claim.version, claim.class_name))
-    return device_class.driver == sources.driver if device_class is not None else claim.held
+    return device_class.driver == sources.driver if device_class is not None else claim.has_finalizer
 
 
-def wanted(claim: classic.Claim, sources: Sources) -> Wanted:
+def read_requests(claim: classic.Claim, sources: Sources) -> ClaimRequests:
     """Return the requests of one of our claims; with a problem if they are unknown or impossible."""
     try:
         if claim.version is classic.Version.V1ALPHA3:
@@ -108,18 +108,18 @@ def wanted(claim: classic.Claim, sources: Sources) -> Wanted:
         else:
             result = _by_parameters(claim, sources)
     except InvalidParameters as error:
-        return Wanted(problem=str(error))
+        return ClaimRequests(problem=str(error))
     return replace(result, problem=_problem(result, sources))
 
 
-def _problem(result: Wanted, sources: Sources) -> str:
+def _problem(result: ClaimRequests, sources: Sources) -> str:
     if result.devices > COUNT_MAX:
         return f"it asks for {result.devices} devices, and {COUNT_MAX} are the most in one claim"
     for request in result.requests:
         for expression in request.selectors:
             fault = sources.fault(expression)
             if fault is not None:
-                return f"the selector {demands.shown(expression)} cannot be read: {fault}"
+                return f"the selector {demands.shorten(expression)} cannot be read: {fault}"
     return ""
 
 
@@ -145,7 +145,7 @@ class Parameters:
     shareable: bool | None = None
     tolerations: tuple[matching.Toleration, ...] = ()
 
-    def narrowed(self, claim: "Parameters") -> "Parameters":
+    def narrow(self, claim: "Parameters") -> "Parameters":
         """Return a class's parameters with those of a claim, which may add to them but not contradict them.
 
         Raises:
@@ -182,7 +182,7 @@ class Parameters:
         )
 
 
-def _by_parameters(claim: classic.Claim, sources: Sources) -> Wanted:
+def _by_parameters(claim: classic.Claim, sources: Sources) -> ClaimRequests:
     device_class = _class(claim.class_name, claim, sources)
     if device_class.parameters:
         asked = _referenced(device_class.parameters, sources)
@@ -191,8 +191,8 @@ def _by_parameters(claim: classic.Claim, sources: Sources) -> Wanted:
         first = device_class.name.partition(".")[0]
         asked = Parameters(device_class=first if first in CLASSES else matching.ANY)
     if claim.parameters is not None:
-        asked = asked.narrowed(_referenced(claim.parameters, sources))
-    return Wanted(
+        asked = asked.narrow(_referenced(claim.parameters, sources))
+    return ClaimRequests(
         requests=(asked.request(handles.WHOLE_CLAIM),),
         shareable=bool(asked.shareable),
         suitable_nodes=(device_class.suitable_nodes,) if device_class.suitable_nodes is not None else (),
@@ -281,7 +281,7 @@ class _AllocationParameters(msgspec.Struct, frozen=True, rename="camel", forbid_
     tolerations: tuple[matching.Toleration, ...] = ()
 
 
-def _by_requests(claim: classic.Claim, sources: Sources) -> Wanted:
+def _by_requests(claim: classic.Claim, sources: Sources) -> ClaimRequests:
     if claim.unsupported:
         raise InvalidParameters(
             f"{', and '.join(claim.unsupported)}: a driver's controller cannot do that here; leave it out"
@@ -300,7 +300,7 @@ def _by_requests(claim: classic.Claim, sources: Sources) -> Wanted:
         )
         if device_class.suitable_nodes is not None:
             nodes.append(device_class.suitable_nodes)
-    return Wanted(
+    return ClaimRequests(
         requests=tuple(asked),
         suitable_nodes=tuple(nodes),
         config=_node_config(claim, classes, sources.driver),
@@ -324,7 +324,7 @@ def _allocation_parameters(config: tuple[classic.Opaque, ...], request: str) -> 
             raise InvalidParameters(f"the {kind} cannot be read: {error}") from error
         if content.api_version != version:
             raise InvalidParameters(f"{kind} of {content.api_version} is not known: write {version}")
-        result = result.narrowed(Parameters(optional=content.optional, tolerations=content.tolerations))
+        result = result.narrow(Parameters(optional=content.optional, tolerations=content.tolerations))
     return result
 
 
@@ -358,7 +358,7 @@ def _node_config(
         for request in claim.requests
     )
     allocation = claims.Allocation(devices=claims.DeviceAllocation(results=results, config=config))
-    _, unfit = configurations.checked(allocation, driver)
+    _, unfit = configurations.try_by_device(allocation, driver)
     if unfit is not None:
         raise InvalidParameters(unfit.message)
     return config

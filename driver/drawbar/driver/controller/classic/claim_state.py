@@ -68,22 +68,22 @@ class Attempt:
         """Return the number of attachments that were not made, because of a crash or an error."""
         return _planned(self.held) - len(self.held)
 
-    def taken(self, request: matching.Request) -> int:
+    def count_taken(self, request: matching.Request) -> int:
         """Return the number of devices that the request already has."""
         return sum(request_of(attachment) == request.name for attachment in self.held)
 
-    def lacking(self, wanted: claim_requests.Wanted) -> tuple[matching.Request, ...]:
+    def lacking(self, requests: claim_requests.ClaimRequests) -> tuple[matching.Request, ...]:
         """Return the missing devices as requests."""
         lacking = []
         left = self.missing
-        for request in sorted(wanted.requests, key=lambda request: request.optional):
-            short = min(left, request.count - self.taken(request))
+        for request in sorted(requests.requests, key=lambda request: request.optional):
+            short = min(left, request.count - self.count_taken(request))
             if short > 0:
                 lacking.append(dataclasses.replace(request, count=short))
                 left -= short
         return tuple(lacking)
 
-    def handle(self, wanted: claim_requests.Wanted) -> handles.Handle:
+    def handle(self, requests: claim_requests.ClaimRequests) -> handles.Handle:
         """Return the allocation at the end of the attempt."""
         return handles.Handle(
             node=self.node,
@@ -99,7 +99,9 @@ class Attempt:
                 for attachment in self.held
             ),
             without=tuple(
-                request.name for request in wanted.requests if request.optional and not self.taken(request)
+                request.name
+                for request in requests.requests
+                if request.optional and not self.count_taken(request)
             ),
         )
 
@@ -164,7 +166,7 @@ def begin(
     if failure is None:
         return Attempt(claim=claim, state=State.UNDERWAY, held=held), _protect(claim)
     if failure.reason != reasons.NOBODY_WAITS:
-        past.failed(
+        past.count_failure(
             claim.uid,
             held[0].spec.node_name,
             held[0].spec.allocation_timestamp or held[0].metadata.uid,
@@ -176,7 +178,7 @@ def begin(
 
 def _protect(claim: classic.Claim) -> list[actions.ForClaim]:
     """Return the step to add the finalizer; the API server takes no new finalizers during a deletion."""
-    return [] if claim.held or claim.deleting else [actions.Protect(claim=claim)]
+    return [] if claim.has_finalizer or claim.deleting else [actions.Protect(claim=claim)]
 
 
 def release(
@@ -201,7 +203,7 @@ def _give_up(claim: classic.Claim, held: _Held) -> tuple[Attempt, list[actions.F
     steps: list[actions.ForClaim] = []
     if claim.allocation is not None or claim.deallocation_requested:
         steps.append(actions.Free(claim=claim))
-    if claim.held:
+    if claim.has_finalizer:
         steps.append(actions.Unprotect(claim=claim))
     return attempt, steps
 

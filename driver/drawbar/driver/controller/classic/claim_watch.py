@@ -89,7 +89,7 @@ class ClaimWatch:
         self._classes: dict[tuple[classic.Version, str], classic.Class] = {}
         self._data: dict[classic.Name, Mapping[str, str]] = {}
         # By UID: the claim's version and requests; cleared when a class or parameters change.
-        self._wanted: dict[str, tuple[str, claim_requests.Wanted]] = {}
+        self._wanted: dict[str, tuple[str, claim_requests.ClaimRequests]] = {}
         self.mirrors: dict[str, mirror.Mirror[Any]] = {}
         self.claim_mirrors: dict[classic.Version, mirror.Mirror[Any]] = {}
         self.context_mirrors: dict[classic.Version, mirror.Mirror[Any]] = {}
@@ -138,20 +138,22 @@ class ClaimWatch:
                 return claim
         return None
 
-    def wanted(self, claims: Mapping[classic.Name, classic.Claim]) -> dict[str, claim_requests.Wanted]:
+    def find_requests(
+        self, claims: Mapping[classic.Name, classic.Claim]
+    ) -> dict[str, claim_requests.ClaimRequests]:
         """Return the requests of the claims, by UID."""
         sources = self._sources()
-        fresh: dict[str, tuple[str, claim_requests.Wanted]] = {}
+        fresh: dict[str, tuple[str, claim_requests.ClaimRequests]] = {}
         for claim in claims.values():
             entry = self._wanted.get(claim.uid)
             if entry is None or entry[0] != claim.resource_version:
-                entry = claim.resource_version, claim_requests.wanted(claim, sources)
+                entry = claim.resource_version, claim_requests.read_requests(claim, sources)
             fresh[claim.uid] = entry
         self._wanted = fresh
         return {uid: wanted for uid, (_, wanted) in fresh.items()}
 
-    def forget_wanted(self) -> None:
-        """Have `wanted` read all claims again: an expression became faulty or valid."""
+    def forget_requests(self) -> None:
+        """Have `find_requests` read all claims again: an expression became faulty or valid."""
         self._wanted = {}
 
     def holders(self, device: names.DeviceKey) -> tuple[classic.Claim, ...]:

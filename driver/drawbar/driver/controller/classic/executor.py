@@ -116,7 +116,10 @@ class _Subject:
             case actions.Free(claim=claim):
                 is_old = claim.version is classic.Version.V1ALPHA2
                 await self._patch(
-                    claim, status=classic_v1alpha2.freed() if is_old else classic_v1alpha3.freed()
+                    claim,
+                    status=classic_v1alpha2.build_deallocation()
+                    if is_old
+                    else classic_v1alpha3.build_deallocation(),
                 )
                 self._report(claim, reasons.DEALLOCATED, "its devices were given back")
                 log.info("claim deallocated", extra=_extras(claim))
@@ -171,20 +174,22 @@ class _Subject:
         fabric = context.cluster.fabrics.get(key.fabric)
         unclean = fabric is not None and device.id in fabric.status.unclean
         identity = identities.identify(
-            device, shared=session.inventory.numbers.shared(device), host=session.inventory.host(step.host_id)
+            device,
+            shared=session.inventory.numbers.find_shared(device),
+            host=session.inventory.host(step.host_id),
         )
         body = attachment_statements.intent(
             session.spec, key, device, wanted, identity=identity, unclean=unclean
         )
-        context.latency.begun(key)
+        context.latency.begin_classic(key)
         try:
             stored = await context.cluster.attachments.create(body)
         except kube_errors.KubeError:
-            context.latency.never_begun(key)
+            context.latency.drop_classic(key)
             raise
         # The attachment was made just now, so no call to the fabric was made for it.
         for side in outcomes.Side:
-            context.calls.never_asked(stored.metadata.uid, side)
+            context.calls.note_no_call(stored.metadata.uid, side)
         extra = {"attachment": key.attachment, "node": step.node, "claim": step.claim.name.name}
         log.info("attachment created", extra=extra)
 
@@ -192,7 +197,7 @@ class _Subject:
         attachment = step.attachment
         if step.reason:
             key = names.DeviceKey(fabric=attachment.spec.fabric, device=attachment.spec.device)
-            self._context.latency.failed(key, step.reason)
+            self._context.latency.note_failure(key, step.reason)
             self._report(step.claim, step.reason, f"{attachment.spec.device}: {step.message}", warning=True)
         await self._context.cluster.attachments.delete(attachment)
         log.info("release asked for", extra={"attachment": attachment.metadata.name, "reason": step.reason})
@@ -200,13 +205,15 @@ class _Subject:
     async def _allocate(self, step: actions.Allocate) -> None:
         claim, handle = step.claim, step.handle
         if claim.version is classic.Version.V1ALPHA2:
-            status = classic_v1alpha2.allocated(
+            status = classic_v1alpha2.build_allocation(
                 handle, self._context.cluster.driver, shareable=step.shareable
             )
         else:
             # A kubelet asks only the drivers of devices.
             nothing = nodepools.null_devices(handle.without, handle.node)
-            status = classic_v1alpha3.allocated(handle, self._context.cluster.driver, nothing, step.config)
+            status = classic_v1alpha3.build_allocation(
+                handle, self._context.cluster.driver, nothing, step.config
+            )
         consumers = list(claim.reserved_for)
         if step.pod is not None and all(consumer.uid != step.pod.uid for consumer in consumers):
             consumers.append(step.pod)
@@ -214,7 +221,7 @@ class _Subject:
             status["reservedFor"] = msgspec.to_builtins(consumers)
         await self._patch(claim, status=status)
         for device in handle.devices:
-            self._context.latency.allocated(names.DeviceKey(fabric=device.fabric, device=device.device))
+            self._context.latency.note_allocation(names.DeviceKey(fabric=device.fabric, device=device.device))
         given = ", ".join(
             f"{given_device.device} of fabric {given_device.fabric}" for given_device in handle.devices
         )
@@ -227,7 +234,7 @@ class _Subject:
         context = step.context
         body = {
             "metadata": {"uid": context.uid, "resourceVersion": context.resource_version},
-            "status": classic.answered(context, dict(step.entries)),
+            "status": classic.set_entries(context, dict(step.entries)),
         }
         document = classic.PodSchedulingContext(metadata=_metadata(context.name, context.uid))
         mirror = self._watch.context_mirrors[context.version]

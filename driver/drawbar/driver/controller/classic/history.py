@@ -89,7 +89,7 @@ class History:
             now=now,
         )
 
-    def pruned(self, requesters: Collection[str], claims: Collection[str]) -> "History":
+    def prune(self, requesters: Collection[str], claims: Collection[str]) -> "History":
         """Return the history for the next round, of the existing requesters and claims."""
         return History(
             turns={uid: turn for uid, turn in self.turns.items() if uid in requesters},
@@ -114,24 +114,24 @@ class History:
             turn = self.turns[uid] = Turn(lapses=turn.lapses + 1)
         return turn.lapses
 
-    def offered(self, uid: str) -> None:
+    def begin_turn(self, uid: str) -> None:
         """Begin the requester's turn, which ends when it is served or after `TURN`."""
         turn = self.turns.get(uid, Turn())
         since = turn.since or self.now
         self.turns[uid] = replace(turn, since=since)
         self.wake(since + TURN)
 
-    def not_offered(self, uid: str) -> None:
+    def end_turn(self, uid: str) -> None:
         """End the turn, since there is nothing for the requester now."""
         if uid in self.turns:
             self.turns[uid] = replace(self.turns[uid], since=None)
 
-    def served(self, uid: str) -> None:
+    def forget(self, uid: str) -> None:
         """Forget the requester's turns and refusals."""
         self.turns.pop(uid, None)
         self.refusals.pop(uid, None)
 
-    def failed(self, claim: str, node: str, attempt: str, *, by_device: bool) -> None:
+    def count_failure(self, claim: str, node: str, attempt: str, *, by_device: bool) -> None:
         """Count a failed attempt, once.
 
         Args:
@@ -148,7 +148,7 @@ class History:
         pause = _pause(late - 1) if late > 0 else datetime.timedelta()
         self.setbacks[claim] = Setback(node=node, failures=failures, until=self.now + pause, attempt=attempt)
 
-    def avoided(self, claim: str) -> str | None:
+    def find_avoided_node(self, claim: str) -> str | None:
         """Return the node on which the claim failed too recently, or None."""
         setback = self.setbacks.get(claim)
         if setback is None or self.now >= setback.until:
@@ -164,7 +164,7 @@ class History:
         self.wake(refusal.until)
         return False
 
-    def refused(self, uid: str) -> None:
+    def count_refusal(self, uid: str) -> None:
         """Count the answer that no node is suitable."""
         refusal = self.refusals.get(uid)
         answers = refusal.answers + 1 if refusal is not None else 1

@@ -74,19 +74,19 @@ class _Choice:
     """The suitable nodes for a requester, with their devices.
 
     Attributes:
-        asked: with the UIDs of their claims, the requests that all these nodes can meet; without optional ones that
+        requests: with the UIDs of their claims, the requests that all these nodes can meet; without optional ones that
             none can.
-        suitable: by node name, the devices for each of `asked`, in the order of the candidates.
+        suitable: by node name, the devices for each of `requests`, in the order of the candidates.
     """
 
-    asked: tuple[tuple[str, matching.Request], ...]
+    requests: tuple[tuple[str, matching.Request], ...]
     suitable: Mapping[str, matching.Given]
 
     def share(self, claim: str, node: str) -> _Share:
         """Return the devices of one claim on a node."""
         return tuple(
             (request.name, keys)
-            for (uid, request), keys in zip(self.asked, self.suitable[node], strict=True)
+            for (uid, request), keys in zip(self.requests, self.suitable[node], strict=True)
             if uid == claim
         )
 
@@ -128,12 +128,12 @@ class _Round:
             self._serve(requester)
         for uid, attempt in self._attempts.items():
             # A claim without attachments or new steps needs no finalizer.
-            if attempt.state is State.IDLE and uid not in self._begun and attempt.claim.held:
+            if attempt.state is State.IDLE and uid not in self._begun and attempt.claim.has_finalizer:
                 self._steps.append(actions.Unprotect(claim=attempt.claim))
         refresh = self._past.now + REFRESH
         return Decision(
             actions=tuple(self._steps),
-            history=self._past.pruned(
+            history=self._past.prune(
                 {requester.uid for requester in self._requesters},
                 {claim.uid for claim in self._observed.claims.values()},
             ),
@@ -154,7 +154,7 @@ class _Round:
                 if allocation.node and allocation.node == context.selected_node:
                     allocated_at = allocation.handle.allocated_at if allocation.handle is not None else ""
                     attempt = f"taken back {allocated_at}"
-                    self._past.failed(claim.uid, allocation.node, attempt, by_device=False)
+                    self._past.count_failure(claim.uid, allocation.node, attempt, by_device=False)
 
     def _begin_claims(self) -> None:
         held: dict[str, list[attachments.DeviceAttachment]] = {}
@@ -177,14 +177,17 @@ class _Round:
             if self._state(waiting) is State.UNDERWAY and waiting.claim.uid not in self._begun:
                 self._continue(requester, waiting)
         idle = tuple(waiting for waiting in requester.waiting if self._state(waiting) is State.IDLE)
-        problems = [waiting for waiting in idle if waiting.wanted.problem]
+        problems = [waiting for waiting in idle if waiting.requests.problem]
         if problems:
             for waiting in problems:
                 self._complain(
-                    waiting.claim, reasons.CANNOT_SERVE_CLAIM, waiting.wanted.problem, waiting.wanted.problem
+                    waiting.claim,
+                    reasons.CANNOT_SERVE_CLAIM,
+                    waiting.requests.problem,
+                    waiting.requests.problem,
                 )
             self._answer(requester, idle, requester.nodes)
-            self._past.not_offered(requester.uid)
+            self._past.end_turn(requester.uid)
             return
         is_blocked = any(self._state(waiting) is State.LEAVING for waiting in requester.waiting)
         if not idle or is_blocked or any(waiting.claim.uid in self._begun for waiting in idle):
@@ -206,18 +209,18 @@ class _Round:
         """Complete an attempt after a crash, and end it in an allocation once all is ready."""
         attempt = self._attempts[waiting.claim.uid]
         self._begun.add(waiting.claim.uid)
-        if waiting.wanted.problem:
-            self._past.complains(waiting.claim.uid, waiting.wanted.problem)
-            self._break_off(attempt, reasons.CANNOT_SERVE_CLAIM, waiting.wanted.problem)
+        if waiting.requests.problem:
+            self._past.complains(waiting.claim.uid, waiting.requests.problem)
+            self._break_off(attempt, reasons.CANNOT_SERVE_CLAIM, waiting.requests.problem)
         elif attempt.ready:
-            handle = attempt.handle(waiting.wanted)
+            handle = attempt.handle(waiting.requests)
             problem = claim_state.too_large(handle)
             if problem:
                 self._break_off(attempt, reasons.ALLOCATION_TOO_LARGE, problem)
             else:
                 self._allocate(requester, waiting, handle)
         elif attempt.missing:
-            lacking = attempt.lacking(waiting.wanted)
+            lacking = attempt.lacking(waiting.requests)
             given = matching.Search(self._stock, lacking).on(attempt.node)
             if given is None or sum(map(len, given)) != attempt.missing:
                 message = f"node {attempt.node} has no device left for all that the claim asks for"
@@ -229,7 +232,7 @@ class _Round:
 
     def _break_off(self, attempt: claim_state.Attempt, reason: str, message: str) -> None:
         """End an incomplete attempt, which is of no use to its claim, and release its devices for others."""
-        self._past.failed(attempt.claim.uid, attempt.node, attempt.began, by_device=False)
+        self._past.count_failure(attempt.claim.uid, attempt.node, attempt.began, by_device=False)
         self._steps += claim_state.release(attempt.claim, attempt.held, reason=reason, message=message)
 
     def _allocate(
@@ -237,18 +240,18 @@ class _Round:
     ) -> None:
         # If several pods wait for one claim, the claim is for the pod that goes to the claim's node.
         users = self._users.get(waiting.claim.uid, [requester])
-        requester = next((user for user in users if user.selected == handle.node), requester)
+        requester = next((user for user in users if user.selected_node == handle.node), requester)
         pod = requester.pod
         consumer = None
         if pod is not None and len(waiting.claim.reserved_for) < classic.CONSUMERS_MAX:
             consumer = claims.Consumer(resource="pods", name=pod.name.name, uid=pod.uid)
-        self._past.served(requester.uid)
+        self._past.forget(requester.uid)
         self._steps.append(
             actions.Allocate(
                 claim=waiting.claim,
                 handle=handle,
-                shareable=waiting.wanted.shareable,
-                config=waiting.wanted.config,
+                shareable=waiting.requests.shareable,
+                config=waiting.requests.config,
                 pod=consumer,
             )
         )
@@ -259,18 +262,18 @@ class _Round:
         """Begin on the selected node, or keep devices for the requester until one is selected."""
         once = tuple({waiting.claim.uid: waiting for waiting in idle}.values())
         choice = self._with_room(once, self._choose(once, lambda: self._usable(requester, once)))
-        target = requester.selected if requester.context is not None else next(iter(choice.suitable), "")
-        if requester.context is None and not choice.asked:
+        target = requester.selected_node if requester.context is not None else next(iter(choice.suitable), "")
+        if requester.context is None and not choice.requests:
             self._begin(requester, once, "", choice)
         elif target in choice.suitable:
-            self._past.not_offered(requester.uid)
+            self._past.end_turn(requester.uid)
             self._begin(requester, once, target, choice)
         elif choice.suitable:
             given = next(iter(choice.suitable.values()))
             self._stock.keep(tuple(key for keys in given for key in keys))
-            self._past.offered(requester.uid)
+            self._past.begin_turn(requester.uid)
         else:
-            self._past.not_offered(requester.uid)
+            self._past.end_turn(requester.uid)
         # Most waiting requesters cannot have anything on any node.
         unsuitable = requester.nodes
         if choice.suitable:
@@ -286,7 +289,7 @@ class _Round:
             for waiting in requester.waiting
             if self._state(waiting) is State.UNDERWAY
         }
-        avoided = {self._past.avoided(waiting.claim.uid) for waiting in once}
+        avoided = {self._past.find_avoided_node(waiting.claim.uid) for waiting in once}
         return tuple(
             name for name in requester.nodes if name in self._alive and name not in avoided and pins <= {name}
         )
@@ -306,24 +309,26 @@ class _Round:
             search = matching.Search(self._stock, tuple(request for _, request in asked))
             nodes = () if search.hopeless else candidates()
             return _Choice(
-                asked=asked,
+                requests=asked,
                 suitable={node: given for node in nodes if (given := search.on(node)) is not None},
             )
 
-        everything = [(waiting.claim.uid, request) for waiting in once for request in waiting.wanted.requests]
+        everything = [
+            (waiting.claim.uid, request) for waiting in once for request in waiting.requests.requests
+        ]
         choice = judged(everything)
         optional = [asked for asked in everything if asked[1].optional]
         if choice.suitable or not optional:
             return choice
         choice = judged(asked for asked in everything if not asked[1].optional)
         for optional_request in optional if choice.suitable else ():
-            better = judged((*choice.asked, optional_request))
+            better = judged((*choice.requests, optional_request))
             choice = better if better.suitable else choice
         return choice
 
     def _with_room(self, once: tuple[observation.Waiting, ...], choice: _Choice) -> _Choice:
         """Return the choice without nodes whose allocation is too large for the API; if no node is left, inform the users once."""
-        large = [waiting for waiting in once if waiting.wanted.devices > SURELY_FIT]
+        large = [waiting for waiting in once if waiting.requests.devices > SURELY_FIT]
         refused: dict[str, str] = {}
         suitable = {}
         for node, given in choice.suitable.items():
@@ -361,7 +366,7 @@ class _Round:
                 for request, keys in share.items()
                 for key in keys
             ),
-            without=tuple(request.name for request in waiting.wanted.requests if request.name not in share),
+            without=tuple(request.name for request in waiting.requests.requests if request.name not in share),
         )
 
     def _begin(
@@ -372,15 +377,15 @@ class _Round:
         choice: _Choice,
     ) -> None:
         for waiting in once:
-            share = choice.share(waiting.claim.uid, node) if choice.asked else ()
+            share = choice.share(waiting.claim.uid, node) if choice.requests else ()
             self._begun.add(waiting.claim.uid)
-            if not waiting.claim.held:
+            if not waiting.claim.has_finalizer:
                 self._steps.append(actions.Protect(claim=waiting.claim))
             if share:
                 devices = sum(len(keys) for _, keys in share)
                 self._attach(waiting.claim, share, node, self._began, devices)
             else:
-                without = tuple(request.name for request in waiting.wanted.requests)
+                without = tuple(request.name for request in waiting.requests.requests)
                 handle = handles.Handle(node=node, allocated_at=self._began, without=without)
                 self._allocate(requester, waiting, handle)
 
@@ -436,7 +441,7 @@ class _Round:
             is_missing = any(name not in context.entries for name, _ in changed)
             if not self._past.may_refuse(requester.uid) and not is_missing:
                 return
-            self._past.refused(requester.uid)
+            self._past.count_refusal(requester.uid)
         if changed:
             self._steps.append(actions.Answer(context=context, entries=changed))
 

@@ -19,7 +19,7 @@ class Round:
 
     Attributes:
         claims: this driver's claims, by name.
-        wanted: the requests of each claim, by UID.
+        requests: the requests of each claim, by UID.
         contexts: the contexts by UID.
         pods: the existing pods, with the waiting ones.
         nodes: the nodes by name.
@@ -34,7 +34,7 @@ class Round:
 
     driver: str
     claims: Mapping[classic.Name, classic.Claim]
-    wanted: Mapping[str, claim_requests.Wanted]
+    requests: Mapping[str, claim_requests.ClaimRequests]
     contexts: Mapping[str, classic.Context]
     pods: Mapping[classic.Name, classic.Pod]
     nodes: Mapping[str, core.Node]
@@ -57,7 +57,7 @@ class Waiting:
 
     entry: str
     claim: classic.Claim
-    wanted: claim_requests.Wanted
+    requests: claim_requests.ClaimRequests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Requester:
     pod: classic.Pod | None = None
 
     @property
-    def selected(self) -> str:
+    def selected_node(self) -> str:
         """Return the node that the scheduler selected; empty while there is none."""
         return self.context.selected_node if self.context is not None else ""
 
@@ -106,7 +106,7 @@ def requesters(observed: Round) -> Iterator[Requester]:
             )
     for claim in observed.claims.values():
         if claim.immediate and claim.allocation is None and not claim.deleting:
-            wanted = observed.wanted[claim.uid]
+            wanted = observed.requests[claim.uid]
             suitable = (
                 name
                 for name, node in observed.nodes.items()
@@ -115,7 +115,7 @@ def requesters(observed: Round) -> Iterator[Requester]:
             yield Requester(
                 uid=claim.uid,
                 created=claim.created,
-                waiting=(Waiting(entry="", claim=claim, wanted=wanted),),
+                waiting=(Waiting(entry="", claim=claim, requests=wanted),),
                 nodes=tuple(sorted(suitable)),
             )
 
@@ -127,7 +127,7 @@ def _waiting(pod: classic.Pod, observed: Round) -> Iterator[Waiting]:
         if claim is None or claim.allocation is not None or claim.deleting or claim.immediate:
             continue
         if entry not in pod.from_template or pod.uid in claim.owner_uids:
-            yield Waiting(entry=entry, claim=claim, wanted=observed.wanted[claim.uid])
+            yield Waiting(entry=entry, claim=claim, requests=observed.requests[claim.uid])
 
 
 def _candidates(context: classic.Context, waiting: tuple[Waiting, ...]) -> tuple[str, ...]:

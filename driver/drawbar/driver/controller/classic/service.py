@@ -152,7 +152,7 @@ class Rounds:
             decision = await self._decide(now)
             self._history = decision.history
             if not await self._executor.carry_out(decision.actions):
-                await asyncio.sleep(pauses.failed())
+                await asyncio.sleep(pauses.count_failure())
                 continue
             pauses.reset()
             try:
@@ -167,7 +167,7 @@ class Rounds:
         left = EVALUATION_SECONDS
         while True:
             self._judge.begin()
-            observed = self.observed()
+            observed = self.observe()
             decision = negotiation.plan(observed, self._history, now)
             payers = _payers(observed, self._judge.pending)
             pauses = {
@@ -188,7 +188,7 @@ class Rounds:
                     self._budget.use(namespace, seconds / len(payers[expression]))
             left -= max(sum(used.values()), EVALUATION_SECONDS_MIN)
             if changed:
-                self._watch.forget_wanted()
+                self._watch.forget_requests()
 
     def _postpone(
         self,
@@ -208,7 +208,7 @@ class Rounds:
         waiting = {
             claim.uid: claim
             for claim in observed.claims.values()
-            if not deferred.keys().isdisjoint(_selectors(observed.wanted[claim.uid]))
+            if not deferred.keys().isdisjoint(_selectors(observed.requests[claim.uid]))
         }
         complaints = tuple(
             actions.Complain(
@@ -227,7 +227,7 @@ class Rounds:
             look_again=min((decision.look_again, *again)),
         )
 
-    def observed(self) -> observation.Round:
+    def observe(self) -> observation.Round:
         """Return the observed state for a plan."""
         context, claims = self._context, self._watch.claims()
         gone_at, seen = {}, {}
@@ -242,7 +242,7 @@ class Rounds:
         return observation.Round(
             driver=context.cluster.driver,
             claims=claims,
-            wanted=self._watch.wanted(claims),
+            requests=self._watch.find_requests(claims),
             contexts=dict(self._watch.contexts),
             pods=dict(self._watch.pods),
             nodes={node.metadata.name: node for node in context.cluster.nodes},
@@ -260,7 +260,7 @@ def _inventory(cluster: Cluster) -> matching.Inventory:
     """Return all Fabrics that were listed at least once, with their published devices."""
     reached: dict[str, matching.Fabric] = {}
     devices: dict[names.DeviceKey, matching.Device] = {}
-    for fabric, opened in inventory.listed(cluster):
+    for fabric, opened in inventory.find_listed(cluster):
         reached[opened.name] = inventory.fabric_of(cluster, fabric, opened)
         for published in cluster.pools.in_fabric(opened.name):
             for shown in published.spec.devices:
@@ -280,10 +280,10 @@ def _payers(observed: observation.Round, expressions: Set[str]) -> dict[str, set
     """Return, by expression, the namespaces of the claims that use it."""
     payers: dict[str, set[str]] = {}
     for claim in observed.claims.values() if expressions else ():
-        for expression in expressions & _selectors(observed.wanted[claim.uid]):
+        for expression in expressions & _selectors(observed.requests[claim.uid]):
             payers.setdefault(expression, set()).add(claim.name.namespace)
     return payers
 
 
-def _selectors(wanted: claim_requests.Wanted) -> frozenset[str]:
-    return frozenset(expression for request in wanted.requests for expression in request.selectors)
+def _selectors(requests: claim_requests.ClaimRequests) -> frozenset[str]:
+    return frozenset(expression for request in requests.requests for expression in request.selectors)

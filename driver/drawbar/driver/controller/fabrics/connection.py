@@ -113,7 +113,7 @@ class ManagerConnection:
 
     def end_operation(self, key: names.DeviceKey) -> None:
         """Note that the manager is not busy with this device, or no longer; the next operation may begin."""
-        self._news.tell_turns(self.turns.give(key))
+        self._news.report_turns(self.turns.give(key))
 
     async def read(self) -> None:
         """List the fabric; concurrent callers share a listing.
@@ -144,7 +144,7 @@ class ManagerConnection:
                 if isinstance(given, credentials.Unusable):
                     self.set_state(connected=False, reason=given.reason, message=given.message)
                 else:
-                    log.info("credentials read", extra={"fabric": self._name, "parts": given.given})
+                    log.info("credentials read", extra={"fabric": self._name, "parts": given.present_parts})
                     serving = tasks.create_task(self._serve(given), name=f"fabric-{self._name}-serving")
 
     async def _serve(self, given: contract.Credentials) -> None:
@@ -164,7 +164,7 @@ class ManagerConnection:
             adapter_class.validate(config)
         except errors.InvalidConfiguration as error:
             # Only a change of the object, or of the Secret, can help, and that begins another session or connection.
-            self.set_state(connected=False, reason=_reason(error), message=given.redacted(error.message))
+            self.set_state(connected=False, reason=_reason(error), message=given.redact(error.message))
             return
         except Exception as error:  # noqa: BLE001 -- foreign code; only another version of it can help
             failure = redacting_adapter.defect(error, given, fabric=self._name, name=self.spec.adapter)
@@ -179,7 +179,7 @@ class ManagerConnection:
                 if budget.is_exceeded(error):
                     await asyncio.sleep(self._exceed(LISTING, error))
                 else:
-                    await asyncio.sleep((refused if _lasts(error) else down).failed())
+                    await asyncio.sleep((refused if _lasts(error) else down).count_failure())
             else:
                 down.reset()
                 refused.reset()
@@ -240,7 +240,7 @@ class ManagerConnection:
 
     async def _follow(self, adapter: contract.FabricAdapter) -> None:
         can = await adapter.capabilities()
-        self._news.tell_turns(self.turns.allow(can))
+        self._news.report_turns(self.turns.allow(can))
         self._inventory.parts.adapter = None
         realising_class = table.choose(can, self.mark)
         if realising_class is not None:
@@ -279,7 +279,7 @@ class ManagerConnection:
                 self._watch_from = _monotonic() + self._exceed(WATCH, error)
                 continue
             # A manager that ends its watches at once is not listed without a pause: that would only add to its trouble.
-            await asyncio.sleep(pauses.ended(_monotonic() - began))
+            await asyncio.sleep(pauses.compute_pause(_monotonic() - began))
 
     def _set_connected(self) -> None:
         doubt = "" if self.spec.tls.verify else "; its certificate is not verified (spec.tls.verify)"
@@ -292,7 +292,7 @@ class ManagerConnection:
         log.warning("fabric: %s", error.message, extra={"fabric": self._name, "reason": error.reason})
         self.exceeded += 1
         self._news.report(subject, error.message)
-        return self._limit_pauses[subject].failed()
+        return self._limit_pauses[subject].count_failure()
 
     def _check_watch(self, event: contract.WatchEvent, began: float) -> None:
         """Report limits that the manager passes during its watch; a watch that works is within its own limit again."""

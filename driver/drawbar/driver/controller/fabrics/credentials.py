@@ -134,7 +134,7 @@ class Vault:
                     last = failed
                     yield failed
                 log.info("cannot follow a Secret, trying again: %s", error, extra={"secret": name})
-            await asyncio.sleep(pauses.ended(loop.time() - began, pause))
+            await asyncio.sleep(pauses.compute_pause(loop.time() - began, pause))
 
     async def _versions(self, name: str) -> AsyncIterator[core.Secret | Unusable | None]:
         """Yield the Secret of one list and watch, to the end of the watch; None while there is none."""

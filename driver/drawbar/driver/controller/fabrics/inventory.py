@@ -172,10 +172,10 @@ class Inventory:
         undecided = self._lost.undecided or self._hosts.lost.undecided
         return losses.APART_SECONDS if undecided else MISSING_EVERY_SECONDS
 
-    def hold(self, held: holdings.Holdings) -> None:
+    def update_holdings(self, held: holdings.Holdings) -> None:
         """Take in the cluster's present holdings: a missing device may be lost by them, and a part become free."""
         before, self.held = self.held, held
-        self.parts.hold(held, arranges=self.listed)
+        self.parts.update_holdings(held, arranges=self.listed)
         if held.parts is before.parts:
             return
         for name in self.missing:
@@ -194,7 +194,7 @@ class Inventory:
             listed_hosts = await adapter.hosts()
             if self.parts.are_chosen:
                 # With all reports made meanwhile.
-                listed = replace(listed, devices=self.parts.shown)
+                listed = replace(listed, devices=self.parts.visible_parts)
                 self._reported.clear()
             is_complete = self._learn_all(listed, listed_hosts) and not listed.unread
             complete = began if is_complete else self.listings.complete
@@ -261,7 +261,7 @@ class Inventory:
         hosts_by_id |= {host_id: self._hosts.by_id[host_id] for host_id in self._hosts.reported}
         self.version = listing.version
         self._news.report(UNREAD, _unread(listing))
-        in_use = first and bool(self.held.parts or self.held.offered())
+        in_use = first and bool(self.held.parts or self.held.list_published())
         if not self._hosts.judge(hosts_by_id, first=first, in_use=in_use, partial=partial):
             return False
         listed = self._unambiguous(listing)
@@ -276,7 +276,7 @@ class Inventory:
     def _unambiguous(self, listing: contract.Inventory) -> dict[str, contract.Device]:
         """Return, by name, the listed devices with a name of their own; report the others."""
         held = {name: device.id for name, device in self._devices.items()}
-        reserved = self.parts.reserved(listing.devices)
+        reserved = self.parts.find_reserved_ids(listing.devices)
         ids = (device.id for device in listing.devices if self.parts.exist or device.id not in reserved)
         shown, namesakes = names.unambiguous(ids, held)
         refused = (*namesakes, *((device_id, "a share") for device_id in reserved))
@@ -307,7 +307,7 @@ class Inventory:
         is_whole = not first and expected.keys() <= listed.keys()
         reports = {} if is_whole else self.held.reports(self._clock())
         # Before its first listing, a session expects the attached and the published devices.
-        expected |= dict.fromkeys((*reports, *self.held.offered()) if first else ())
+        expected |= dict.fromkeys((*reports, *self.held.list_published()) if first else ())
         absent = [name for name in expected if name not in listed and name not in self._reported]
         withdrawn = self.parts.withdrawn(tuple(expected)).intersection(absent) - reports.keys()
         absent = [name for name in absent if name not in withdrawn]

@@ -97,7 +97,7 @@ class News:
         key = ("operation", operation.id)
         self._tell(key, self._listener.operation_changed, self._fabric, operation)
 
-    def tell_turns(self, keys: tuple[names.DeviceKey, ...]) -> None:
+    def report_turns(self, keys: tuple[names.DeviceKey, ...]) -> None:
         """Report that the fabric is free for the operations of these devices."""
         for key in keys:
             self._tell(("turn", key), self._listener.turn_came, key)

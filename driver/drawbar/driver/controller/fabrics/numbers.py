@@ -51,7 +51,7 @@ class Numbers:
             if not left:
                 del self._devices[key]
 
-    def shared(self, device: contract.Device) -> frozenset[Key]:
+    def find_shared(self, device: contract.Device) -> frozenset[Key]:
         """Return the identifiers that another device also has."""
         origin = device.slice_of.origin_id if device.slice_of is not None else None
         return frozenset(key for key in _keys(device) if self._has_another(key, device.id, origin))

@@ -36,11 +36,11 @@ class Parts:
         return self.adapter is not None and not self.adapter.chooses
 
     @property
-    def shown(self) -> tuple[contract.Device, ...]:
+    def visible_parts(self) -> tuple[contract.Device, ...]:
         """Return all parts, and the devices that are not shown as parts."""
-        return self.adapter.shown if self.adapter is not None else ()
+        return self.adapter.visible_places if self.adapter is not None else ()
 
-    def occupant(self, name: str) -> contract.Device | None:
+    def find_device(self, name: str) -> contract.Device | None:
         """Return the device behind a part, which the fabric chose or carved, or None if there is none."""
         return self.adapter.occupants.get(name) if self.adapter is not None else None
 
@@ -48,7 +48,7 @@ class Parts:
         """Return a memory chunk without an attachment, as the device that its attachment makes of it, or None if impossible."""
         if self.adapter is None or not self.are_carved:
             return None
-        made = memory_chunk.made_for(name, self.adapter.listed)
+        made = memory_chunk.made_for(name, self.adapter.listed_devices)
         if made is not None:
             return memory_chunk.as_share(made, name)
         return memory_chunk.unmade(name, memory_bytes, origin) if origin is not None else None
@@ -56,23 +56,25 @@ class Parts:
     def made_bytes(self, device: contract.Device, mark: str | None) -> int:
         """Return the bytes of a device's memory in chunks with this mark."""
         return (
-            memory_chunk.made_bytes(device.id, mark, self.adapter.listed) if self.adapter is not None else 0
+            memory_chunk.made_bytes(device.id, mark, self.adapter.listed_devices)
+            if self.adapter is not None
+            else 0
         )
 
     def withdrawn(self, expected: Collection[str]) -> frozenset[str]:
         """Return those of the expected parts that are gone, not only missing from a listing."""
         return self.adapter.withdrawn(expected) if self.adapter is not None else frozenset()
 
-    def reserved(self, listed: Iterable[contract.Device]) -> tuple[str, ...]:
+    def find_reserved_ids(self, listed: Iterable[contract.Device]) -> tuple[str, ...]:
         """Return the ids of the manager's devices that look like names of chunks; they are not shown."""
         if self.adapter is not None:
             return self.adapter.reserved
         return tuple(device.id for device in listed if names.is_share(device.id))
 
-    def hold(self, held: holdings.Holdings, *, arranges: bool) -> None:
+    def update_holdings(self, held: holdings.Holdings, *, arranges: bool) -> None:
         """Take in the cluster's present holdings."""
         if self.adapter is not None:
-            self.adapter.hold(held, arranges=arranges)
+            self.adapter.update_holdings(held, arranges=arranges)
 
     def disconnect(self) -> None:
         """Forget the parts that stand for any device of a model."""

@@ -77,14 +77,14 @@ class RedactingAdapter(wrapping.WrappingAdapter):
         inventory = await super().devices()
         return replace(
             inventory,
-            unread=contract.bound_sentences(map(self._credentials.redacted, inventory.unread)),
-            oddities=contract.bound_sentences(map(self._credentials.redacted, inventory.oddities)),
+            unread=contract.bound_sentences(map(self._credentials.redact, inventory.unread)),
+            oddities=contract.bound_sentences(map(self._credentials.redact, inventory.oddities)),
         )
 
     def _shown(self, operation: contract.Operation) -> contract.Operation:
         if operation.error is None:
             return operation
-        redacted = self._credentials.redacted
+        redacted = self._credentials.redact
         cleaned = replace(
             operation.error,
             message=redacted(operation.error.message),
@@ -95,9 +95,9 @@ class RedactingAdapter(wrapping.WrappingAdapter):
 
 def clean(error: errors.FabricError, credentials: contract.Credentials) -> None:
     """Remove the secrets from an error's words."""
-    error.message = credentials.redacted(error.message)
+    error.message = credentials.redact(error.message)
     error.args = (error.message,)
-    error.vendor = {key: credentials.redacted(value) for key, value in error.vendor.items()}
+    error.vendor = {key: credentials.redact(value) for key, value in error.vendor.items()}
 
 
 def defect(
@@ -107,7 +107,7 @@ def defect(
 
     Whether the call had an effect is unknown: it may have failed before it asked the manager, or over the answer.
     """
-    text = credentials.redacted("".join(traceback.format_exception(error)))
+    text = credentials.redact("".join(traceback.format_exception(error)))
     log.error("the fabric adapter failed", extra={"fabric": fabric, "traceback": text})
     message = f"the adapter {name} failed with {type(error).__name__}; tell its vendor"
     return errors.Unavailable(message, reason=DEFECT, side_effects_unknown=True)

@@ -95,7 +95,7 @@ class Session:
         return self._news.troubles
 
     @property
-    def listed(self) -> bool:
+    def has_listing(self) -> bool:
         """Return whether a listing was taken in since the session began."""
         return self.inventory.listed
 
@@ -124,7 +124,7 @@ class Session:
         wanted, devices = self.spec.policy.immediate, self.inventory.devices
         return status.View(
             connection=self.connection,
-            nodes=self.nodes if self.listed else None,
+            nodes=self.nodes if self.has_listing else None,
             devices=len(devices),
             hosts=len(self.hosts),
             unpublished=self.unpublished,
@@ -167,9 +167,9 @@ class Session:
         finally:
             self._news.close()
 
-    def hold(self, held: holdings.Holdings) -> None:
-        """Take in the cluster's holdings, as in `Inventory.hold`."""
-        self.inventory.hold(held)
+    def update_holdings(self, held: holdings.Holdings) -> None:
+        """Take in the cluster's holdings, as in `Inventory.update_holdings`."""
+        self.inventory.update_holdings(held)
 
     def change(self, spec: fabrics.FabricSpec, *, given_up: bool = False) -> None:
         """Take in a change of the Fabric other than the access to its manager; have all devices reconciled."""

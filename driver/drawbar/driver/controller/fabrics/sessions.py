@@ -86,7 +86,7 @@ class Sessions:
 
     def _report_unexpected(self, metadata: meta.ObjectMeta, failure: str) -> None:
         if self._recorder is not None:
-            self._recorder.unexpected(kinds.FABRIC, metadata, failure)
+            self._recorder.record_unexpected(kinds.FABRIC, metadata, failure)
 
     def drop(self, name: str) -> None:
         """End a session, if there is one."""

@@ -117,22 +117,22 @@ def status(
     )
 
 
-def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, Any]:
+def document(fabric: fabrics.Fabric, desired: fabrics.FabricStatus) -> dict[str, Any]:
     """Return the object for a server-side apply to the status, without `unclean`, which is written at a detach."""
     return {
         "apiVersion": fabrics.API_VERSION,
         "kind": fabrics.KIND,
         "metadata": {"name": fabric.metadata.name, "uid": fabric.metadata.uid},
         "status": {
-            "conditions": [msgspec.to_builtins(condition) for condition in wanted.conditions],
-            "devices": wanted.devices,
-            "attached": wanted.attached,
-            "hosts": wanted.hosts,
-            "notOffered": wanted.not_offered,
-            "incompatible": [msgspec.to_builtins(pair) for pair in wanted.incompatible],
-            "reachGroups": [msgspec.to_builtins(group) for group in wanted.reach_groups],
-            "mappedEndpoint": wanted.mapped_endpoint,
-            "mappedHosts": msgspec.to_builtins(wanted.mapped_hosts),
+            "conditions": [msgspec.to_builtins(condition) for condition in desired.conditions],
+            "devices": desired.devices,
+            "attached": desired.attached,
+            "hosts": desired.hosts,
+            "notOffered": desired.not_offered,
+            "incompatible": [msgspec.to_builtins(pair) for pair in desired.incompatible],
+            "reachGroups": [msgspec.to_builtins(group) for group in desired.reach_groups],
+            "mappedEndpoint": desired.mapped_endpoint,
+            "mappedHosts": msgspec.to_builtins(desired.mapped_hosts),
         },
     }
 

@@ -52,15 +52,15 @@ class _Memory:
 
     Attributes:
         reported: reason and message of its last Event.
-        asked: the claim with its spec, as last read.
-        too_long: whether its selectors are too long, and are not kept in `asked`.
+        demanding: the claim with its spec, as last read.
+        too_long: whether its selectors are too long, and are not kept in `demanding`.
         counted: the last failed allocation; if its clearing was refused as stale, it is not counted again.
         not_before: the time of the next try, on the loop's clock.
     """
 
     uid: str
     reported: tuple[str, str] = ("", "")
-    asked: demands.Claim | None = None
+    demanding: demands.Claim | None = None
     too_long: bool = False
     failures: int = 0
     counted: claims.Allocation | None = None
@@ -98,7 +98,7 @@ class Waiting:
         """Note that a device is no longer shown to the scheduler."""
         self.withdrawn = self.settling() | {device: asyncio.get_running_loop().time()}
 
-    def look_again(self) -> None:
+    def requeue_all(self) -> None:
         """Have all claims processed again, since devices or nodes changed."""
         for name in self.memories:
             self.queue.add_after(name, GATHER_SECONDS)
@@ -147,16 +147,16 @@ class Allocator:
     def _report_unexpected(self, name: Name, failure: str) -> None:
         claim = self.cluster.claims.get(name[1], name[0])
         if claim is not None:
-            self.cluster.recorder.unexpected(kinds.CLAIM, claim.metadata, failure)
+            self.cluster.recorder.record_unexpected(kinds.CLAIM, claim.metadata, failure)
 
     async def _round(self, name: Name) -> float | None:
         """Process one claim; return the seconds until the next look, if time can change anything, or None."""
         claim, memory = self.cluster.claims.get(name[1], name[0]), self.waiting.memories.get(name)
         if claim is None or memory is None or claim.metadata.deletion_timestamp is not None:
-            self.cluster.refusals.settled(_subject(name))
+            self.cluster.refusals.drop(_subject(name))
             return None
         if claim.status.allocation is not None:
-            memory.asked = None
+            memory.demanding = None
             return await self._review(claim, claim.status.allocation, memory)
         if not self.enabled:
             message = "the claim asks for immediate allocation, which is off (immediateAllocation of the controller)"
@@ -188,8 +188,8 @@ class Allocator:
     async def _allocate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
         while True:
             self.waiting.withdrawn = self.waiting.settling()
-            offered = inventory.shown_reserved(self.cluster) | self.waiting.withdrawn.keys()
-            reserved = inventory.reserved(self.cluster, offered)
+            offered = inventory.find_published_reserved(self.cluster) | self.waiting.withdrawn.keys()
+            reserved = inventory.find_reserved(self.cluster, offered)
             again = self.waiting.settle_seconds if offered else LOOK_AGAIN_SECONDS
             if not any(device.free for device in reserved.devices.values()):
                 message = "no free device is reserved for immediate allocation (policy.immediate of a Fabric); waiting"
@@ -214,21 +214,21 @@ class Allocator:
                 return pause
 
     async def _decide(
-        self, asked: demands.Claim, memory: _Memory, reserved: matching.Inventory
+        self, demanding: demands.Claim, memory: _Memory, reserved: matching.Inventory
     ) -> decisions.Allocate | decisions.Wait:
         observed = decisions.OpenClaim(
             driver=self.cluster.driver,
-            claim=asked,
-            classes=await self._read_classes(asked),
+            claim=demanding,
+            classes=await self._read_classes(demanding),
             inventory=reserved,
-            nodes=_candidates(self.cluster, asked, memory.nodes, reserved),
+            nodes=_candidates(self.cluster, demanding, memory.nodes, reserved),
             avoided=memory.devices,
         )
         self._judge.begin()
         decided = decisions.plan(observed, self._judge.meets, self.cluster.time_of_day())
         if isinstance(decided, decisions.Wait) and self._judge.faults:
             expression, reason = next(iter(self._judge.faults.items()))
-            text = f"{decided.message}; a selector fails: {reason}; it is {demands.shown(expression)}"
+            text = f"{decided.message}; a selector fails: {reason}; it is {demands.shorten(expression)}"
             return decisions.Wait(reason=decided.reason, message=text)
         return decided
 
@@ -290,22 +290,22 @@ class Allocator:
 
     async def _read(self, claim: claims.ResourceClaim, memory: _Memory) -> demands.Claim | None:
         """Return the claim with its requests, which never change, or None if it is another claim by now."""
-        if memory.asked is None:
+        if memory.demanding is None:
             stored = await self.cluster.api.read(
                 kinds.CLAIM, claim.metadata.name, namespace=claim.metadata.namespace, into=demands.Claim
             )
             if stored.metadata.uid != claim.metadata.uid:
                 return None
-            memory.asked = msgspec.structs.replace(stored, metadata=claim.metadata)
+            memory.demanding = msgspec.structs.replace(stored, metadata=claim.metadata)
             memory.too_long = _selectors_chars(stored) > SELECTORS_CHARS_MAX
             if memory.too_long:
-                memory.asked = msgspec.structs.replace(memory.asked, spec=demands.ClaimSpec())
-        return msgspec.structs.replace(memory.asked, metadata=claim.metadata)
+                memory.demanding = msgspec.structs.replace(memory.demanding, spec=demands.ClaimSpec())
+        return msgspec.structs.replace(memory.demanding, metadata=claim.metadata)
 
-    async def _read_classes(self, asked: demands.Claim) -> dict[str, demands.DeviceClass]:
+    async def _read_classes(self, demanding: demands.Claim) -> dict[str, demands.DeviceClass]:
         """Return the existing classes that the claim names, read within `CLASS_SECONDS`."""
         classes, now = {}, asyncio.get_running_loop().time()
-        for name in sorted(decisions.class_names(asked.spec.devices)):
+        for name in sorted(decisions.class_names(demanding.spec.devices)):
             device_class, at = self._classes.get(name, (None, -CLASS_SECONDS))
             if now - at >= CLASS_SECONDS:
                 try:

@@ -83,7 +83,7 @@ _Ways = tuple[tuple[str, demands.Way], ...]
 def plan(observed: OpenClaim, judge: matching.Judge, now: datetime.datetime) -> Allocate | Wait:
     """Return the allocation for a claim without one, or why none is possible now."""
     wanted = observed.claim.spec.devices
-    problem = unsupported(wanted)
+    problem = find_unsupported(wanted)
     if problem is not None:
         return problem
     missing = sorted(class_names(wanted) - observed.classes.keys())
@@ -138,12 +138,12 @@ def review(claim: claims.ResourceClaim, driver: str, *, node_gone: bool) -> Take
     return TakeBack(reason=problem[0], message=problem[1], node=node, devices=devices)
 
 
-def unsupported(wanted: demands.Devices) -> Wait | None:
+def find_unsupported(demand: demands.Devices) -> Wait | None:
     """Return the wait for a feature that only the scheduler supports, or None without one."""
-    problem = "it asks for no device" if not wanted.requests else ""
-    if wanted.constraints:
+    problem = "it asks for no device" if not demand.requests else ""
+    if demand.constraints:
         problem = "it has constraints"
-    for request in wanted.requests:
+    for request in demand.requests:
         for name, way in request.ways():
             if way.allocation_mode != "ExactCount":
                 problem = f"request {name} has the allocationMode {way.allocation_mode}"
@@ -159,9 +159,9 @@ def unsupported(wanted: demands.Devices) -> Wait | None:
     )
 
 
-def class_names(wanted: demands.Devices) -> frozenset[str]:
+def class_names(demand: demands.Devices) -> frozenset[str]:
     """Return the DeviceClasses that the claim names."""
-    return frozenset(way.device_class_name for request in wanted.requests for _, way in request.ways())
+    return frozenset(way.device_class_name for request in demand.requests for _, way in request.ways())
 
 
 def _requests(ways: _Ways, classes: Mapping[str, demands.DeviceClass]) -> tuple[matching.Request, ...]:
@@ -195,7 +195,7 @@ def _allocate(
         node_selector=claims.one_node(node),
         allocation_timestamp=meta.timestamp(now),
     )
-    _, unfit = configurations.checked(allocation, observed.driver)
+    _, unfit = configurations.try_by_device(allocation, observed.driver)
     if unfit is not None:
         return Wait(reason=unfit.reason, message=f"the claim is not allocated at once: {unfit.message}")
     return Allocate(allocation=allocation, node=node, devices=tuple(key for keys in given for key in keys))

@@ -14,7 +14,7 @@ from drawbar.driver.watching import watch
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ImmediateRequest:
     """A claim that asks for immediate allocation; without a `uid`, a claim that is gone or no longer asks."""
 
     namespace: str
@@ -34,18 +34,20 @@ class LookAgain:
     """A change of devices or nodes; every waiting claim may get a device."""
 
 
-Key = Asked | Withdrawn | LookAgain
+Key = ImmediateRequest | Withdrawn | LookAgain
 
 
 def _is_immediate(claim: claims.ResourceClaim | None) -> bool:
     return claim is not None and demands.is_immediate(claim.metadata)
 
 
-def _asking_claims(change: change_kinds.ClaimChange) -> list[Asked]:
+def _asking_claims(change: change_kinds.ClaimChange) -> list[ImmediateRequest]:
     claim = change.new or change.old
     assert claim is not None
     metadata = claim.metadata
-    return [Asked(metadata.namespace, metadata.name, metadata.uid if _is_immediate(change.new) else "")]
+    return [
+        ImmediateRequest(metadata.namespace, metadata.name, metadata.uid if _is_immediate(change.new) else "")
+    ]
 
 
 def _withdrawn(change: change_kinds.SliceChange) -> Iterator[Withdrawn]:
@@ -91,13 +93,13 @@ class ImmediateAllocation(interface.Allocation):
     def wake(self, key: Key) -> None:
         """Take in a change, even while another controller leads."""
         match key:
-            case Asked(namespace=namespace, name=name, uid=uid):
+            case ImmediateRequest(namespace=namespace, name=name, uid=uid):
                 self.waiting.ask((namespace, name), uid)
             case Withdrawn(device=device):
                 if self.enabled:
                     self.waiting.withdraw(device)
             case LookAgain():
-                self.waiting.look_again()
+                self.waiting.requeue_all()
             case _:
                 assert_never(key)
 

@@ -60,7 +60,7 @@ def plan(observed: Candidacy, now: float) -> Action:
     return Take() if now >= ends else Wait(seconds=ends - now)
 
 
-def taken(
+def build_held_lease(
     lease: core.Lease | None,
     metadata: meta.ObjectMeta,
     *,
@@ -84,7 +84,7 @@ def taken(
     )
 
 
-def released(lease: core.Lease, stamp: str) -> core.Lease:
+def build_released_lease(lease: core.Lease, stamp: str) -> core.Lease:
     """Return the lease given back, so that the next holder need not wait for its end."""
     return core.Lease(
         metadata=lease.metadata,

@@ -166,7 +166,7 @@ class Elector:
 
     async def _write(self, lease: core.Lease | None) -> core.Lease:
         metadata = lease.metadata if lease is not None else meta.ObjectMeta(name=self._name)
-        wanted = deadlines.taken(
+        wanted = deadlines.build_held_lease(
             lease,
             metadata,
             identity=self._identity,
@@ -179,15 +179,15 @@ class Elector:
             )
         return await self._replace(wanted)
 
-    async def _replace(self, wanted: core.Lease) -> core.Lease:
+    async def _replace(self, desired: core.Lease) -> core.Lease:
         return await self._api.replace(
-            kinds.LEASE, self._name, _document(wanted), namespace=self._namespace, into=core.Lease
+            kinds.LEASE, self._name, _document(desired), namespace=self._namespace, into=core.Lease
         )
 
     async def _release(self, held: core.Lease) -> None:
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                await self._replace(deadlines.released(held, _stamp()))
+                await self._replace(deadlines.build_released_lease(held, _stamp()))
         except (errors.KubeError, TimeoutError) as error:
             log.info("the lease was not given back, it runs out: %s", error, extra={"lease": self._name})
 

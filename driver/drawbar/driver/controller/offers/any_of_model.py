@@ -73,7 +73,7 @@ def arrange(
     """
     memory = _refresh_memory(devices, held, memory)
     occupants = _occupants(devices, held, memory)
-    carved = contract.carved(devices.values())
+    carved = contract.find_carved(devices.values())
     whole = [device for device in devices.values() if device.slice_of is None and device.id not in carved]
     alike: dict[str, list[contract.Device]] = {}
     for device in whole:
@@ -116,13 +116,13 @@ def is_needed(can: contract.Capabilities, mark: str | None = None) -> bool:
     return can.select_by_model and not can.exact_device
 
 
-def named(memory: Memory, hold: Holding, device_id: str) -> Memory:
+def remember_device(memory: Memory, hold: Holding, device_id: str) -> Memory:
     """Return the memory with the device that an operation named; an earlier attachment loses it."""
     elsewhere = {uid: other for uid, other in memory.named.items() if other != device_id}
     return replace(memory, named=elsewhere | {hold.uid: device_id})
 
 
-def unnamed(memory: Memory, hold: Holding) -> Memory:
+def forget_device(memory: Memory, hold: Holding) -> Memory:
     """Return the memory without the device of an operation that failed."""
     return replace(memory, named={uid: other for uid, other in memory.named.items() if uid != hold.uid})
 

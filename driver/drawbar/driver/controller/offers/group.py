@@ -65,7 +65,7 @@ _Place = tuple[str, str, tuple[str, ...]]
 """An enclosure, a switch and reachability groups."""
 
 
-def held(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, _Members]:
+def find_held_members(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, _Members]:
     """Return, by name, the members of the composites with DeviceAttachments."""
     return {
         attachment.spec.composite.name: attachment.spec.composite.devices
@@ -74,7 +74,7 @@ def held(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, _Members
     }
 
 
-def published(listed: Iterable[slices.ResourceSlice]) -> dict[str, _Members]:
+def find_published_members(listed: Iterable[slices.ResourceSlice]) -> dict[str, _Members]:
     """Return, by name, the members of the composites in slices of a fabric."""
     composites = {}
     for published_slice in listed:
@@ -86,7 +86,7 @@ def published(listed: Iterable[slices.ResourceSlice]) -> dict[str, _Members]:
     return composites
 
 
-def is_wanted(spec: fabrics.FabricSpec) -> bool:
+def has_composites(spec: fabrics.FabricSpec) -> bool:
     """Return whether a Fabric names composites, or has rules for them."""
     return bool(spec.composites or spec.composite_rules)
 
@@ -98,7 +98,7 @@ def offer(stock: Stock, taken: Collection[str]) -> Arrangement:
     return replace(
         arranged,
         offers={
-            name: Offer(name=name, device=composed(name, present), parts=members)
+            name: Offer(name=name, device=compose(name, present), parts=members)
             for name, members in arranged.members.items()
             if (present := [stock.by_name[member] for member in members if member in stock.by_name])
         },
@@ -139,7 +139,7 @@ class _Room:
         self.owners = {device: name for name, members in self.members.items() for device in members}
         self.withheld = set(self.owners)
         self.alone = set(self.given) - self.owners.keys()
-        self.carved = {names.label(device_id) for device_id in contract.carved(self.listed.values())}
+        self.carved = {names.label(device_id) for device_id in contract.find_carved(self.listed.values())}
 
     def arrangement(self) -> Arrangement:
         return Arrangement(
@@ -351,7 +351,7 @@ def _common_reach(members: Iterable[contract.Device]) -> frozenset[str]:
     return frozenset.intersection(*groups) if groups else frozenset()
 
 
-def composed(name: str, members: Sequence[contract.Device]) -> contract.Device:
+def compose(name: str, members: Sequence[contract.Device]) -> contract.Device:
     """Return a composite as one device: its members' common properties, common reach, total memory and worst health.
 
     Args:

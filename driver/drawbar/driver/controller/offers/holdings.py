@@ -118,7 +118,7 @@ class Holdings:
             name: NodeReport.SILENT if part.node in gone else part.report for name, part in self.parts.items()
         }
 
-    def offered(self) -> frozenset[str]:
+    def list_published(self) -> frozenset[str]:
         """Return the names of all published devices."""
         return frozenset().union(*self.published.values())
 
@@ -156,7 +156,7 @@ class Holdings:
 
 def names_in(published: slices.ResourceSlice) -> frozenset[str]:
     """Return the names of the devices in a ResourceSlice, with members in place of composites."""
-    members = group.published((published,))
+    members = group.find_published_members((published,))
     return frozenset(
         name for device in published.spec.devices for name in members.get(device.name, (device.name,))
     )

@@ -30,7 +30,7 @@ _ATTEMPT = re.compile(r".*-a([0-9]{1,9})")
 _DELETION = re.compile(r"(.+)-x[0-9]{1,19}")
 
 
-class Unfit(ValueError):
+class CannotCarve(ValueError):
     """A share that cannot be carved from its device; one sentence."""
 
 
@@ -172,7 +172,7 @@ def offer(stock: Stock, taken: Collection[str]) -> Offers:
         for name, device in stock.by_name.items()
         if name not in taken and device.id in stock.made and room_bytes(device, stock.made[device.id])
     }
-    whole = carved(stock.devices).difference(stock.kept_whole)
+    whole = find_carved(stock.devices).difference(stock.kept_whole)
     # A pool of memory is not offered as a whole even while its chunks are held.
     whole |= {name for name, device in stock.by_name.items() if is_pool(device)}
     return Offers(offers=pools, withheld=whole - pools.keys())
@@ -183,13 +183,13 @@ def is_pool(device: contract.Device) -> bool:
     return device.carving is not None and device.carving.is_pool
 
 
-def carved(devices: Iterable[contract.Device]) -> frozenset[str]:
+def find_carved(devices: Iterable[contract.Device]) -> frozenset[str]:
     """Return the names of the devices that no claim gets as a whole: carved devices, and chunks that a cluster made."""
     listed = tuple(devices)
     marked = (
         device.id for device in listed if device.slice_of is not None and device.slice_of.mark is not None
     )
-    return frozenset(map(names.label, (*contract.carved(listed), *marked)))
+    return frozenset(map(names.label, (*contract.find_carved(listed), *marked)))
 
 
 def room_bytes(device: contract.Device, made_bytes: int) -> int:
@@ -219,17 +219,17 @@ def of_result(
     """
     taken = result.consumed_capacity.get(MEMORY)
     if taken is None:
-        raise Unfit(
+        raise CannotCarve(
             f"the allocation of share {share_id} of device {result.device} names no {MEMORY} in consumedCapacity; "
             "ask for it in the claim's request: capacity.requests.memory"
         )
     try:
         memory_bytes = quantities.parse(taken)
     except ValueError as error:
-        raise Unfit(f"share {share_id} of device {result.device}: {error}") from error
+        raise CannotCarve(f"share {share_id} of device {result.device}: {error}") from error
     step = step_bytes(origin.carving) if origin is not None and origin.carving is not None else 1
     if not isinstance(memory_bytes, int) or memory_bytes <= 0 or memory_bytes % step:
-        raise Unfit(
+        raise CannotCarve(
             f"share {share_id} of device {result.device} takes {taken} of memory, and the device is carved in "
             f"steps of {quantities.format_bytes(step)}"
         )

@@ -25,7 +25,7 @@ class Kind:
 
 
 KINDS = (
-    Kind(arrange=group.offer, groups=group.is_wanted),
+    Kind(arrange=group.offer, groups=group.has_composites),
     Kind(arrange=memory_chunk.offer),
     # This includes any device of a model: a manager that chooses the device shows a part for each.
     Kind(arrange=exact.offer),

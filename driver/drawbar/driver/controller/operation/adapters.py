@@ -34,7 +34,7 @@ class Calls:
         self._ended: dict[tuple[str, str], prometheus.Counter] = {}
 
     @contextlib.asynccontextmanager
-    async def timed(self, call: str) -> AsyncIterator[None]:
+    async def time_call(self, call: str) -> AsyncIterator[None]:
         """Time and count the call within the context; a watch counts when it ends, and has no duration."""
         began = self.clock()
         failure: BaseException | None = None
@@ -46,7 +46,7 @@ class Calls:
         finally:
             if call != "watch":
                 self.took(call, self.clock() - began)
-            self.ended(call, code(failure))
+            self.count_call(call, code(failure))
 
     def took(self, call: str, seconds: float) -> None:
         """Count the duration of a call with any outcome."""
@@ -57,7 +57,7 @@ class Calls:
             histogram = self._seconds[call] = self._metrics.call_seconds.labels(self._fabric, call)
         histogram.observe(seconds)
 
-    def ended(self, call: str, how: str) -> None:
+    def count_call(self, call: str, how: str) -> None:
         """Count a call by its outcome."""
         counter = self._ended.get((call, how))
         if counter is None:
@@ -79,7 +79,7 @@ class TimedAdapter(wrapping.WrappingAdapter):
         self._calls = calls
 
     def _around(self, call: str) -> AbstractAsyncContextManager[None]:
-        return contextlib.nullcontext() if call == "close" else self._calls.timed(call)
+        return contextlib.nullcontext() if call == "close" else self._calls.time_call(call)
 
 
 class TimedClass:
@@ -103,6 +103,6 @@ class TimedClass:
         """Connect as in `contract.FabricAdapter`, and return the timed adapter."""
         self._metrics.connected.add(config.name)
         calls = Calls(self._metrics, config.name, self._clock)
-        async with calls.timed("connect"):
+        async with calls.time_call("connect"):
             adapter = await self._inner.connect(config)
         return TimedAdapter(adapter, calls)

@@ -34,7 +34,7 @@ class Instrumentation:
 
     def client(self, api: client.Client) -> client.Client:
         """Return a client that counts its requests."""
-        return api.counted(self.metrics.request_done)
+        return api.count_requests(self.metrics.request_done)
 
     def adapters(self, adapter_of: redacting_adapter.AdapterOf) -> redacting_adapter.AdapterOf:
         """Return the adapters' classes with timed calls to the fabric managers."""
@@ -80,9 +80,7 @@ class Instrumentation:
         if endpoint is None:
             yield
             return
-        answers = server.pages(
-            self.watchdog, self.readiness, self.metrics.rendered, self._role, self.contained
-        )
+        answers = server.pages(self.watchdog, self.readiness, self.metrics.render, self._role, self.contained)
         async with server.serving(endpoint, answers, contained=self.contained):
             yield
 

@@ -115,7 +115,7 @@ class Latency:
             if measurement.last < There.CONNECTED and measurement.began <= since
         )
 
-    def claim_changed(
+    def note_claim_change(
         self,
         keys: Iterable[names.DeviceKey],
         old: claims.ResourceClaim | None,
@@ -130,18 +130,18 @@ class Latency:
             else:
                 self._there.measured.pop(key, None)
 
-    def asked(self, key: names.DeviceKey, side: outcomes.Side) -> None:
+    def note_call(self, key: names.DeviceKey, side: outcomes.Side) -> None:
         """Note that the fabric is called now."""
         self._reach(key, side, There.ASKED, Back.ASKED)
 
-    def settled(self, key: names.DeviceKey, side: outcomes.Side, reason: str | None) -> None:
+    def note_result(self, key: names.DeviceKey, side: outcomes.Side, reason: str | None) -> None:
         """Note that a call to the fabric succeeded, or failed for that reason."""
         if reason is None:
             self._reach(key, side, There.CONNECTED, Back.DISCONNECTED)
         else:
             self._metrics.failed_operations.labels(metrics.SIDES[side], outcomes.failure(reason)).inc()
 
-    def claim_reported(self, key: names.DeviceKey) -> None:
+    def note_claim_report(self, key: names.DeviceKey) -> None:
         """Note that the claim's status reports the attach."""
         now = self._clock()
         measurement = self._there.measured.get(key)
@@ -159,28 +159,28 @@ class Latency:
             if way is outcomes.REUSED:
                 del self._there.measured[key]
 
-    def begun(self, key: names.DeviceKey) -> None:
+    def begin_classic(self, key: names.DeviceKey) -> None:
         """Begin for a device that is being attached for a classic claim."""
         self._there.begin(key, self._clock())
         self._there.measured[key].classic = True
 
-    def never_begun(self, key: names.DeviceKey) -> None:
+    def drop_classic(self, key: names.DeviceKey) -> None:
         """Drop an attempt for a classic claim whose DeviceAttachment could not be created."""
         self._there.measured.pop(key, None)
 
-    def allocated(self, key: names.DeviceKey) -> None:
+    def note_allocation(self, key: names.DeviceKey) -> None:
         """Note that a classic claim was allocated the device; count an attach that this process did not see now."""
         measurement = self._there.measured.get(key)
         if measurement is None or measurement.last < There.TOLD:
-            self.claim_reported(key)
+            self.note_claim_report(key)
         self._there.measured.pop(key, None)
 
-    def failed(self, key: names.DeviceKey, reason: str) -> None:
+    def note_failure(self, key: names.DeviceKey, reason: str) -> None:
         """Note that the claim's status reports the failure."""
         self._metrics.attaches[outcomes.failure(reason)].inc()
         self._there.measured.pop(key, None)
 
-    def changed(
+    def note_change(
         self,
         key: names.DeviceKey,
         old: attachments.DeviceAttachment | None,
@@ -213,7 +213,7 @@ class Latency:
         if new is None or new.deleting:
             del self._there.measured[key]
         elif measurement.last < There.TOLD and new.holds(attachments.ATTACHED):
-            self.claim_reported(key)
+            self.note_claim_report(key)
 
     def _reach(self, key: names.DeviceKey, side: outcomes.Side, there: There, back: Back) -> None:
         if side is outcomes.Side.ATTACH:

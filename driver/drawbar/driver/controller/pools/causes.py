@@ -260,7 +260,7 @@ def make_taints(
     if failure_taint is not None and end is not None and now < end:
         # The failure's taint stays as it was until it is lifted: the attachment with the details is gone.
         wanted.append(failure_taint)
-    return tuple(sorted(encoding.dated(wanted, old, date), key=encoding.rank))
+    return tuple(sorted(encoding.date_taints(wanted, old, date), key=encoding.rank))
 
 
 def probation_end(

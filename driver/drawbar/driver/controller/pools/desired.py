@@ -301,11 +301,11 @@ def _candidates(observed: FabricState) -> tuple[_Candidate, ...]:
     places = _homes(observed, arranged, kept)
     members_of = {**arranged.unlisted, **arranged.members}
     kept_whole = {device.name for _, device in published} & observed.attached_by_us.keys()
-    withheld = reserved(observed.policy.immediate, observed.devices) - kept_whole
+    withheld = find_reserved(observed.policy.immediate, observed.devices) - kept_whole
     candidates = {
         name: _Candidate(
             pool=places[name],
-            device=devices.offered(observed.driver, observed.fabric, offer),
+            device=devices.build_offer(observed.driver, observed.fabric, offer),
             causes=_all_causes(observed, name, offer.device, members_of, by_name),
         )
         for name, offer in sorted(arranged.offers.items(), key=lambda item: item[1].device.id)
@@ -329,7 +329,7 @@ def _arrange(observed: FabricState, published: Collection[str]) -> Arrangement:
             devices=observed.devices or (),
             held=observed.composites,
             given=observed.attached_by_us.keys() | observed.facts.claimed.keys(),
-            published=group.published(observed.published),
+            published=group.find_published_members(observed.published),
             missing=observed.facts.missing,
             chooses=observed.facts.chooses,
             maintenance=observed.facts.maintenance,
@@ -354,7 +354,7 @@ def _kept_names(observed: FabricState, arranged: Arrangement) -> frozenset[str]:
 def _homes(observed: FabricState, arranged: Arrangement, kept: frozenset[str]) -> dict[str, str]:
     """Return the pool of each offer by its name."""
     rules = devices.Rules(
-        restricted=policies.restricted(observed.policy.models),
+        restricted=policies.find_restricted_models(observed.policy.models),
         held=observed.attached_by_us,
         unlisted=kept,
         claimed=observed.facts.claimed,
@@ -442,7 +442,7 @@ def _next_look(
     return (LookAgain(at=min(future)),) if future else ()
 
 
-def given(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, str]:
+def find_claim_pools(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, str]:
     """Return, by device name, the pool that its claim names; a device attached by hand has none."""
     return {
         attachment.spec.allocated: attachment.spec.pool
@@ -451,9 +451,11 @@ def given(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, str]:
     }
 
 
-def reserved(wanted: fabrics.Reservation, listed: Iterable[contract.Device]) -> frozenset[str]:
+def find_reserved(reservation: fabrics.Reservation, listed: Iterable[contract.Device]) -> frozenset[str]:
     """Return the names of the devices that are reserved for immediate allocation."""
-    return frozenset(names.label(device.id) for device in listed if wanted.holds(device.id, device.model))
+    return frozenset(
+        names.label(device.id) for device in listed if reservation.holds(device.id, device.model)
+    )
 
 
 def observe(
@@ -501,8 +503,8 @@ def observe(
             for attachment in ours
             for name in (attachment.spec.device, attachment.spec.allocated)
         },
-        composites=group.held(ours),
-        given=given(by_device.values()),
+        composites=group.find_held_members(ours),
+        given=find_claim_pools(by_device.values()),
         reported={name: (causes.NotReleased(),) for name in overdue} | reported,
         published=published,
         kept=kept,

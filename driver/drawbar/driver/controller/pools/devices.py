@@ -32,7 +32,7 @@ POOL_CLASS = "cxl-memory-pool"
 _VERSION_NUMBERS = 3
 
 
-def published(
+def build_device(
     driver: str,
     fabric: str,
     device: contract.Device,
@@ -66,14 +66,18 @@ def published(
     )
 
 
-def offered(driver: str, fabric: str, offer: Offer, taints: tuple[slices.Taint, ...] = ()) -> slices.Device:
+def build_offer(
+    driver: str, fabric: str, offer: Offer, taints: tuple[slices.Taint, ...] = ()
+) -> slices.Device:
     """Return an offer in its published form."""
     members = offer.parts if offer.parts != (offer.name,) else ()
-    device = published(driver, fabric, offer.device, taints, name=offer.name, members=members)
-    return device if offer.made_bytes is None else shared(device, offer.device, offer.made_bytes)
+    device = build_device(driver, fabric, offer.device, taints, name=offer.name, members=members)
+    return device if offer.made_bytes is None else build_shared_pool(device, offer.device, offer.made_bytes)
 
 
-def shared(published_device: slices.Device, device: contract.Device, made_bytes: int) -> slices.Device:
+def build_shared_pool(
+    published_device: slices.Device, device: contract.Device, made_bytes: int
+) -> slices.Device:
     """Return a pool of memory in its published form; each claim takes a chunk of it.
 
     It has a class of its own, so that no claim for a whole device gets it. Source: `resource.k8s.io/v1`

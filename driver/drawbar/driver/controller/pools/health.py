@@ -35,9 +35,9 @@ class Health:
             return silent_seconds
         return max(silent_seconds, grace_seconds, LOOK_AGAIN_SECONDS)
 
-    def held(self, now: float) -> float | None:
+    def compute_delay(self, now: float) -> float | None:
         """Return the seconds until a recovery is shown, or None if none is held back."""
-        held = self._damper.held(now).values()
+        held = self._damper.find_held_back(now).values()
         return max(LOOK_AGAIN_SECONDS, min(held)) if held else None
 
     def _of_device(self, device: contract.Device, now: float) -> contract.Device:

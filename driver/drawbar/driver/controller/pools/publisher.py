@@ -101,7 +101,7 @@ class Publisher:
         """Return the pools beyond the limit of slices when the fabric was last published, or None."""
         return self._withheld.get(fabric)
 
-    def refused(self, fabric: str) -> str:
+    def find_refused(self, fabric: str) -> str:
         """Return the refused slices of the fabric with the reasons; empty if there are none."""
         return self._retries[fabric].message() if fabric in self._retries else ""
 
@@ -138,7 +138,7 @@ class Publisher:
                     case _:
                         assert_never(action)
             self._left_out[fabric] = left_out
-            held = self._health[fabric].held(_monotonic()) if fabric in self._health else None
+            held = self._health[fabric].compute_delay(_monotonic()) if fabric in self._health else None
             left = await self._write(fabric, writes)
             return min((moment for moment in (*again, held, left) if moment is not None), default=None)
 
@@ -196,8 +196,8 @@ class Publisher:
             steady, seconds = self._health.setdefault(name, health.Health()), _monotonic()
             report = desired.Facts(
                 fabric=fabric,
-                devices=steady.of_devices(self.offered(name), seconds) if view.listed else None,
-                not_offered=self.not_offered(name),
+                devices=steady.of_devices(self.find_offered(name), seconds) if view.has_listing else None,
+                not_offered=self.find_not_offered(name),
                 silent_seconds=steady.of_manager(
                     view.silent_seconds, fabric.spec.policy.unreachable_grace_seconds, seconds
                 ),
@@ -212,7 +212,7 @@ class Publisher:
                 claimed=self._sources.allocated.pools(name),
                 made={
                     device.id: view.inventory.parts.made_bytes(device, view.mark)
-                    for device in (self.offered(name) if view.inventory.parts.are_carved else ())
+                    for device in (self.find_offered(name) if view.inventory.parts.are_carved else ())
                     if device.carving is not None and device.carving.is_pool
                 },
             )
@@ -232,14 +232,14 @@ class Publisher:
         now = self._clock()
         if self._kept is not None and self._probed_at is not None and now - self._probed_at < PROBE_EVERY:
             return self._kept
-        kept = await self._store.kept(self._driver)
+        kept = await self._store.find_kept_fields(self._driver)
         if kept != self._kept:
             extra = {"taints": kept.form, "dropped": ",".join(kept.dropped)}
             log.log(logging.WARNING if kept.dropped else logging.INFO, "probed", extra=extra)
         self._kept, self._probed_at = kept, now
         return kept
 
-    def changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
+    def note_change(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """Take in a change of a published slice."""
         for published_slice in (old, new):
             fabric = desired.fabric_of(published_slice)
@@ -249,7 +249,7 @@ class Publisher:
             of_fabric = self._composites.setdefault(fabric, {})
             if published_slice is new:
                 by_name[name] = published_slice
-                of_fabric[name] = group.published([published_slice])
+                of_fabric[name] = group.find_published_members([published_slice])
             else:
                 by_name.pop(name, None)
             if published_slice is not new or not of_fabric[name]:
@@ -265,7 +265,7 @@ class Publisher:
         """Return the fabric's published slices."""
         return tuple(self._slices.get(fabric, {}).values())
 
-    def not_offered(self, fabric: str) -> frozenset[str]:
+    def find_not_offered(self, fabric: str) -> frozenset[str]:
         """Return the names of the listed devices outside of the Fabric's offer, even those with a claim."""
         view = self._sources.sessions.get(fabric)
         if view is None or view.spec.offer.is_everything:
@@ -279,9 +279,9 @@ class Publisher:
             missing=view.missing,
         )
 
-    def offered(self, fabric: str) -> tuple[contract.Device, ...]:
+    def find_offered(self, fabric: str) -> tuple[contract.Device, ...]:
         """Return the listed devices that may be published: those in the offer, and those with a claim."""
-        view, beyond = self._sources.sessions.get(fabric), self.not_offered(fabric)
+        view, beyond = self._sources.sessions.get(fabric), self.find_not_offered(fabric)
         if view is None or not beyond:
             return view.devices if view is not None else ()
         withdrawn = beyond - self._held_by_claims(fabric)
@@ -315,9 +315,9 @@ class Publisher:
         found = encoding.taints_of(self.in_fabric(fabric), device)
         return found is None or any(taint.key in keys for taint in found)
 
-    def _compare(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> None:
+    def _compare(self, desired: slices.ResourceSlice, stored: slices.ResourceSlice) -> None:
         """Raise a conflict, and probe again later, if the API server dropped a field that it kept before."""
-        lost = encoding.lost(wanted.spec, stored.spec) - {*self.dropped_fields, *_ADOPTED}
+        lost = encoding.find_lost_fields(desired.spec, stored.spec) - {*self.dropped_fields, *_ADOPTED}
         if lost:
             self._kept = None
             raise kube_errors.Conflict(

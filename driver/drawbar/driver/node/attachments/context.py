@@ -121,7 +121,7 @@ class Context:
         time_of_day: the clock of timestamps in objects.
         holder: returns the UID of the claim that holds a device or is about to get it, by pool and name.
         hooks: runs the programs that make devices ready, and loads bitstreams.
-        judged: the health of the devices; None if it is not monitored.
+        node_verdicts: the health of the devices; None if it is not monitored.
         links: sets up virtual functions through a network interface, as `netdevs.set_up_functions`; it blocks.
         sharing: returns the use of the virtual functions of an attachment's device.
         offers: returns whether this node offers the virtual functions of a class of lent devices.
@@ -144,7 +144,7 @@ class Context:
     time_of_day: clocks.Clock
     holder: Callable[[str, str], str | None]
     hooks: hooks.Runner
-    judged: verdicts.Verdicts | None = None
+    node_verdicts: verdicts.Verdicts | None = None
     links: Links = netdevs.set_up_functions
     sharing: Callable[[attachments.DeviceAttachment], Sharing] = unshared
     offers: Callable[[str], bool] = lambda _: False

@@ -24,7 +24,7 @@ class Exclusiveness:
         *,
         reporter: reporting.Reporter,
         card: Callable[[attachments.DeviceAttachment], model.Card | None],
-        offered: Callable[[], Iterable[otherslices.Offered]],
+        offered: Callable[[], Iterable[otherslices.OtherDevice]],
         quiet_seconds: float,
         clock: Callable[[], float],
     ) -> None:
@@ -75,7 +75,7 @@ class Exclusiveness:
         """Forget an attachment after its removal."""
         self._last.pop(name, None)
 
-    def _find_offer(self, attachment: attachments.DeviceAttachment) -> otherslices.Offered | None:
+    def _find_offer(self, attachment: attachments.DeviceAttachment) -> otherslices.OtherDevice | None:
         if attachment.deleting or not attachment.holds(attachments.VISIBLE):
             return None
         card = self._card(attachment)
@@ -90,7 +90,7 @@ def count(listed: Iterable[attachments.DeviceAttachment]) -> int:
     return sum(condition is not None and not condition.is_true for condition in conditions)
 
 
-def _message(attachment: attachments.DeviceAttachment, offer: otherslices.Offered) -> str:
+def _message(attachment: attachments.DeviceAttachment, offer: otherslices.OtherDevice) -> str:
     node = attachment.status.node
     where = f" ({node.pci_address})" if node is not None else ""
     return (

@@ -88,27 +88,27 @@ class _Acting:
             case actions.ReportVisible(card=card):
                 await reporter.visible(attachment, self._recognise(card), now)
             case actions.ReportFailed(reason=reason, message=message):
-                await reporter.failed(attachment, reason, message, now)
+                await reporter.report_failure(attachment, reason, message, now)
             case actions.ReportToClaim(reason=reason, message=message):
                 await reporter.report_to_claim(attachment, reason, message, now)
                 self._memory.claim_notified = True
             case actions.ListCards():
                 self._memory.baseline = self._context.ledger.baseline()
-                await reporter.listed(attachment)
+                await reporter.report_remembered(attachment)
             case actions.ReportClean(card=card):
                 await reporter.clean(attachment, self._recognise(card))
             case actions.RecordPlace(card=card):
-                await reporter.place(attachment, self._recognise(card))
+                await reporter.record_place(attachment, self._recognise(card))
             case actions.ReportHealth(verdict=verdict):
                 await reporter.health(attachment, verdict)
             case actions.ReportBlocked(reason=reason, message=message):
-                await reporter.blocked(attachment, reason, message, now)
+                await reporter.report_obstacle(attachment, reason, message, now)
             case actions.ReportReleased():
-                await reporter.released(attachment, now)
+                await reporter.report_release(attachment, now)
             case _:
                 assert_never(action)
 
-    def _recognise(self, card: model.Card) -> reporting.Recognised:
+    def _recognise(self, card: model.Card) -> reporting.RecognisedDevice:
         return reporting.recognise(self._attachment, card, self._memory.match)
 
     async def _power(self, slot: str, now: datetime.datetime) -> _Effect:

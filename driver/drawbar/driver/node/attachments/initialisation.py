@@ -73,7 +73,7 @@ class Initialisation:
         """Return the member that an interleaved device waits for, in a clause; empty without one."""
         if not self._attachment.spec.memory.interleave:
             return ""
-        return plan.awaited(self._attachment, self._context.members(self._attachment)) or ""
+        return plan.find_awaited(self._attachment, self._context.members(self._attachment)) or ""
 
     async def _find_too_old(self, card: model.Card) -> str | None:
         claim = self._attachment.spec.claim
@@ -158,7 +158,7 @@ class Initialisation:
             memory.end_hook()
             memory.hook_for = self._attachment.user
             memory.hook = loading.begin(context.hooks, attachment, asked, card)
-            context.reporter.hook_begun(attachment, asked)
+            context.reporter.report_hook(attachment, asked)
         if memory.hook is None or not memory.hook.done():
             return f"its hook {asked.hook} is running" if asked.hook else f"{asked.bitstream} is being loaded"
         why = memory.hook.result()

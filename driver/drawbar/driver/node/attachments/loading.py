@@ -30,25 +30,29 @@ _LOADS = threading.BoundedSemaphore(LOADS_MAX)
 def begin(
     runner: hooks.Runner,
     attachment: attachments.DeviceAttachment,
-    asked: attachments.Initialisation,
+    request: attachments.Initialisation,
     card: model.Card,
 ) -> asyncio.Task[str]:
     """Begin the hook or the load. Return its task, which returns the reason of a failure, or an empty text."""
-    work = _run if asked.hook else _load
+    work = _run if request.hook else _load
     return runner.start(
-        "initialisation", attachment, functools.partial(work, runner, attachment, asked, card)
+        "initialisation", attachment, functools.partial(work, runner, attachment, request, card)
     )
 
 
 async def _run(
     runner: hooks.Runner,
     attachment: attachments.DeviceAttachment,
-    asked: attachments.Initialisation,
+    request: attachments.Initialisation,
     card: model.Card,
 ) -> None:
-    path = await bitstream(runner.settings, asked)
-    await hooks.run(runner.settings, asked, hooks.variables(attachment, card, path, runner.kernel.sysfs))
-    why = await asyncio.to_thread(not_loaded, asked, card, runner.kernel.sysfs) if path is not None else ""
+    path = await bitstream(runner.settings, request)
+    await hooks.run(runner.settings, request, hooks.variables(attachment, card, path, runner.kernel.sysfs))
+    why = (
+        await asyncio.to_thread(find_load_failure, request, card, runner.kernel.sysfs)
+        if path is not None
+        else ""
+    )
     if why:
         raise errors.HookFailed(why)
 
@@ -56,86 +60,86 @@ async def _run(
 async def _load(
     runner: hooks.Runner,
     attachment: attachments.DeviceAttachment,
-    asked: attachments.Initialisation,
+    request: attachments.Initialisation,
     card: model.Card,
 ) -> None:
     claim = attachment.spec.claim
     whose = f" for claim {claim.namespace}/{claim.name}" if claim is not None else ""
-    ends = time.monotonic() + asked.timeout_seconds
+    ends = time.monotonic() + request.timeout_seconds
     given_up = threading.Event()
     load = functools.partial(
-        _load_now, runner, asked, card, lambda: time.monotonic() < ends and not given_up.is_set()
+        _load_now, runner, request, card, lambda: time.monotonic() < ends and not given_up.is_set()
     )
     try:
         # A load that hangs in the kernel blocks the next one into the same card.
         await runner.kernel.run(
             f"the design of {card.address}",
-            f"to load bitstream {asked.bitstream} into {card.address}{whose}",
+            f"to load bitstream {request.bitstream} into {card.address}{whose}",
             load,
-            seconds=asked.timeout_seconds,
+            seconds=request.timeout_seconds,
         )
     finally:
         given_up.set()
 
 
 def _load_now(
-    runner: hooks.Runner, asked: attachments.Initialisation, card: model.Card, is_wanted: Callable[[], bool]
+    runner: hooks.Runner, request: attachments.Initialisation, card: model.Card, is_wanted: Callable[[], bool]
 ) -> None:
     host = Host.from_sysfs(runner.kernel.sysfs)
-    engine = dfl.settled(host.sysfs, card, is_wanted)
+    engine = dfl.await_engine(host.sysfs, card, is_wanted)
     if engine is None:
         raise errors.BitstreamNotLoaded(
             f"{card.address} is no DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an "
             "administrator set initialise.hook of the class's parameters"
         )
-    if not _LOADS.acquire(timeout=asked.timeout_seconds):
+    if not _LOADS.acquire(timeout=request.timeout_seconds):
         raise errors.BitstreamNotLoaded(
-            f"{asked.bitstream} was not loaded within {asked.timeout_seconds} s, for {LOADS_MAX} others of this node do not "
+            f"{request.bitstream} was not loaded within {request.timeout_seconds} s, for {LOADS_MAX} others of this node do not "
             "end; look at the kernel's log"
         )
     try:
-        content = _read_bitstream(runner.settings, asked)
-        dfl.load(host, engine, memoryview(content), asked.bitstream, is_wanted=is_wanted)
+        content = _read_bitstream(runner.settings, request)
+        dfl.load(host, engine, memoryview(content), request.bitstream, is_wanted=is_wanted)
     finally:
         _LOADS.release()
-    shown = fpga.unloaded(dfl.managers(host.sysfs, engine))
+    shown = fpga.find_load_failure(dfl.managers(host.sysfs, engine))
     if shown is not None:
         raise errors.BitstreamNotLoaded(
-            f"the kernel took {asked.bitstream}, and {shown}: it is not loaded; look at the kernel's log"
+            f"the kernel took {request.bitstream}, and {shown}: it is not loaded; look at the kernel's log"
         )
 
 
-def not_loaded(asked: attachments.Initialisation, card: model.Card, sysfs: Path) -> str:
+def find_load_failure(request: attachments.Initialisation, card: model.Card, sysfs: Path) -> str:
     """Return the kernel's report that a hook has not loaded the bitstream, in a clause, or an empty text. It reads files.
 
     Most cards have no `fpga_manager`. Then only the hook's exit status counts.
     """
     paths = [manager.path for function in card.functions for manager in function.fpga_managers]
-    shown = fpga.unloaded(pci.read_fpga_managers(str(sysfs), paths))
+    shown = fpga.find_load_failure(pci.read_fpga_managers(str(sysfs), paths))
     if shown is None:
         return ""
     return (
-        f"hook {asked.hook} ended with status 0, and {shown}: {asked.bitstream} is not loaded; look at the "
+        f"hook {request.hook} ended with status 0, and {shown}: {request.bitstream} is not loaded; look at the "
         "kernel's log"
     )
 
 
-async def bitstream(settings: hooks.Settings, asked: attachments.Initialisation) -> Path | None:
+async def bitstream(settings: hooks.Settings, request: attachments.Initialisation) -> Path | None:
     """Check the demanded bitstream; return its path, or None if there is no demand.
 
     Raises:
         errors.HookFailed: the file is absent, or has other content.
     """
-    if not asked.bitstream:
+    if not request.bitstream:
         return None
-    path = await asyncio.to_thread(hooks.trusted_file, settings.bitstreams, asked.bitstream, "bitstream")
-    _check(path, await asyncio.to_thread(_digest, path), asked)
+    path = await asyncio.to_thread(hooks.trusted_file, settings.bitstreams, request.bitstream, "bitstream")
+    _check(path, await asyncio.to_thread(_digest, path), request)
     return path
 
 
-def _read_bitstream(settings: hooks.Settings, asked: attachments.Initialisation) -> bytearray:
+def _read_bitstream(settings: hooks.Settings, request: attachments.Initialisation) -> bytearray:
     """Check the demanded bitstream as `bitstream` does; return its content. It blocks."""
-    path = hooks.trusted_file(settings.bitstreams, asked.bitstream, "bitstream")
+    path = hooks.trusted_file(settings.bitstreams, request.bitstream, "bitstream")
     try:
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
@@ -151,14 +155,14 @@ def _read_bitstream(settings: hooks.Settings, asked: attachments.Initialisation)
                 done += count
     except OSError as error:
         raise errors.HookFailed(f"cannot read bitstream {path}: {error.strerror}") from error
-    _check(path, hashlib.sha256(view[:done]).hexdigest(), asked)
+    _check(path, hashlib.sha256(view[:done]).hexdigest(), request)
     return content
 
 
-def _check(path: Path, digest: str, asked: attachments.Initialisation) -> None:
-    if digest != asked.sha256:
+def _check(path: Path, digest: str, request: attachments.Initialisation) -> None:
+    if digest != request.sha256:
         raise errors.HookFailed(
-            f"bitstream {path} has the SHA-256 {digest}, and {asked.sha256} is asked for: put the right file there, or "
+            f"bitstream {path} has the SHA-256 {digest}, and {request.sha256} is asked for: put the right file there, or "
             "mend fpga.sha256"
         )
 

@@ -160,7 +160,7 @@ class LocalDevices:
         self._context = dataclasses.replace(
             around.context,
             reporter=reporter,
-            judged=None,
+            node_verdicts=None,
             sharing=context.unshared,
             companion=lambda _: None,
             local=around.card,
@@ -180,7 +180,7 @@ class LocalDevices:
         for demand in asked.values():
             self._ask(demand)
 
-    def claim_read(self, claim: claims.ResourceClaim) -> None:
+    def take_claim(self, claim: claims.ResourceClaim) -> None:
         """Take over the demands of a claim in preparation; after an older failure, begin a new attempt."""
         if not self._is_acting:
             # The kubelet asks again, when this instance may be the one that acts.
@@ -205,7 +205,7 @@ class LocalDevices:
         if work is not None and not work.demand.is_awaited and mark.is_of(*work.demand.user):
             self._end(mark.device)
 
-    def changed(self) -> None:
+    def requeue_all(self) -> None:
         """Look at all devices again, because the hardware changed or a device was cleaned."""
         for device in self._works:
             self._queue.add(device)
@@ -316,14 +316,14 @@ class LocalDevices:
             return work.value
         mark = await asyncio.to_thread(around.marks.get, demand.device)
         value = self._around.attachment(demand, mark)
-        if demand.unfit is not None:
+        if demand.failure is not None:
             work.value = value
-            await self._context.reporter.failed(
-                value, demand.unfit.reason, demand.unfit.message, self._context.time_of_day()
+            await self._context.reporter.report_failure(
+                value, demand.failure.reason, demand.failure.message, self._context.time_of_day()
             )
             return work.value
         if demand.needs_work and mark is None:
-            await asyncio.to_thread(around.marks.put, [demands.begun(demand)])
+            await asyncio.to_thread(around.marks.put, [demands.build_mark(demand)])
             # The claim may go before its device is ready.
             around.cleaner.start_cleaning(demand.pool, demand.device)
         work.value = value
@@ -345,7 +345,9 @@ class LocalDevices:
             work.value = self._around.attachment(demand, None)
         if not demands.is_failed(work.value):
             message = f"{demand.device} cannot be handed on, for its last user's data are left: {why}"
-            await context.reporter.failed(work.value, reasons.NOT_CLEANED, message, context.time_of_day())
+            await context.reporter.report_failure(
+                work.value, reasons.NOT_CLEANED, message, context.time_of_day()
+            )
         return work.value
 
     async def _keep(self, value: attachments.DeviceAttachment) -> None:
@@ -359,7 +361,7 @@ class LocalDevices:
         if visible is not None and visible.is_true and node is not None:
             if work.demand.needs_work:
                 mark = msgspec.structs.replace(
-                    demands.begun(work.demand), boot_id=node.boot_id, pci_address=node.pci_address
+                    demands.build_mark(work.demand), boot_id=node.boot_id, pci_address=node.pci_address
                 )
                 await asyncio.to_thread(self._around.marks.put, [mark])
             self._probations.end(device)

@@ -172,7 +172,7 @@ class Neighbours:
     cards: frozenset[str] = frozenset()
     waiting: tuple[Waiting, ...] = ()
 
-    def rival(self, card: model.Card) -> str | None:
+    def find_competitor(self, card: model.Card) -> str | None:
         """Return the name of an attachment that may wait for this card, or None."""
         return next((each.name for each in self.waiting if _may_wait_for(each, card)), None)
 
@@ -332,7 +332,7 @@ def _proves(
 ) -> bool:
     """Return whether the card shows an identifier of no other card and no other device."""
     elsewhere = frozenset(key for other in showing if other is not each for key in other.keys)
-    unique = each.keys - elsewhere - witnesses.shared(identity)
+    unique = each.keys - elsewhere - witnesses.find_shared(identity)
     return bool(unique) and not all(
         any(key in witnesses.keys(other) for other in neighbours.identities) for key in unique
     )
@@ -449,7 +449,7 @@ class _Search:
             return Unrecognised(cards=(card, *self.narrowed), why=f"{card.address} shows none of its numbers")
         if witnesses.likeness(card) in {witnesses.likeness(gone) for gone in arrivals.vanished}:
             return Unrecognised(cards=new, why="a card like it had vanished shortly before, and may be back")
-        rival = self.neighbours.rival(card)
+        rival = self.neighbours.find_competitor(card)
         if rival is not None:
             return Unrecognised(cards=new, why=f"DeviceAttachment {rival} waits for such a card too")
         fact = Witness(kind=SOLE_ARRIVAL, fabric="attach", host=card.address, verdict=Verdict.AGREES)

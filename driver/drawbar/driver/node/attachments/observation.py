@@ -47,7 +47,7 @@ async def observe(
         attached_at=seen.since(attachments.ATTACHED),
         visible_at=seen.since(attachments.VISIBLE),
         leaving_at=seen.since(DELETION),
-        health=context.judged.verdict(key) if context.judged is not None else verdicts.UNKNOWN,
+        health=context.node_verdicts.verdict(key) if context.node_verdicts is not None else verdicts.UNKNOWN,
         leaving=memory.leaving,
         treated=treated,
         lagging=context.arrivals.is_lagging,

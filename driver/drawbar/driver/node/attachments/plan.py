@@ -49,7 +49,7 @@ FINDING_MESSAGE_CHARS = 256
 _NAMED_CARDS = 4
 
 
-def lost(attachment: attachments.DeviceAttachment) -> actions.ReportFailed:
+def build_loss(attachment: attachments.DeviceAttachment) -> actions.ReportFailed:
     """Return the failure of a device that has disappeared."""
     message = f"{_describe(attachment)} disappeared from this node; look at its link and power"
     return actions.ReportFailed(reason=reasons.DEVICE_LOST, message=message)
@@ -303,7 +303,7 @@ def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Ac
     return _make_ready(observed, observed.card, now)
 
 
-def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.Member]) -> str | None:
+def find_awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.Member]) -> str | None:
     """Return the first other member that is not ready for interleaving yet, in a clause, or None."""
     for member in members:
         theirs = member.attachment
@@ -382,7 +382,9 @@ def _is_reported(observed: actions.Observed, card: model.Card) -> bool:
     return (node.boot_id, node.pci_address) == (observed.boot_id, card.address)
 
 
-def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) -> attachments.NodeReport:
+def update_verdict(
+    attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict
+) -> attachments.NodeReport:
     """Return the report with a new verdict. If the verdict is Unknown, the former findings stay."""
     former = attachment.status.node or attachments.NodeReport()
     unknown = verdict.status is verdicts.Status.UNKNOWN
@@ -406,7 +408,7 @@ def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) 
 def _report_health(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     node, verdict = observed.attachment.status.node, observed.health
     reported = node.health if node is not None else ""
-    if node == judged(observed.attachment, verdict):
+    if node == update_verdict(observed.attachment, verdict):
         return ()
     if not reported and verdict.status is verdicts.Status.UNKNOWN:
         return ()
@@ -456,7 +458,7 @@ def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
     if was_here and is_another(observed.match):
         return (late(observed),)
     if was_here and not isinstance(observed.match, matching.Ambiguous):
-        return (lost(observed.attachment),)
+        return (build_loss(observed.attachment),)
     waiting = _await(observed, now)
     if isinstance(observed.match, matching.Unpowered) and isinstance(waiting[0], actions.LookAgain):
         attempt = observed.attempt
@@ -488,7 +490,7 @@ def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.
         and not isinstance(observed.match, matching.Ambiguous)
         and not is_another(observed.match)
     )
-    return (lost(observed.attachment) if is_lost else late(observed),)
+    return (build_loss(observed.attachment) if is_lost else late(observed),)
 
 
 def _next_look(observed: actions.Observed, now: datetime.datetime) -> datetime.datetime:

@@ -45,7 +45,7 @@ FINGERPRINT_CHARS = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recognised:
+class RecognisedDevice:
     """A recognised device.
 
     Attributes:
@@ -83,7 +83,7 @@ class Reporter:
     )
 
     async def visible(
-        self, attachment: attachments.DeviceAttachment, recognised: Recognised, now: datetime.datetime
+        self, attachment: attachments.DeviceAttachment, recognised: RecognisedDevice, now: datetime.datetime
     ) -> None:
         """Report that the device is present and ready: first on the claim, because the scheduler waits, then on the attachment.
 
@@ -95,7 +95,7 @@ class Reporter:
             await self._visible(attachment, recognised, now)
 
     async def _visible(
-        self, attachment: attachments.DeviceAttachment, recognised: Recognised, now: datetime.datetime
+        self, attachment: attachments.DeviceAttachment, recognised: RecognisedDevice, now: datetime.datetime
     ) -> None:
         card = recognised.card
         message = f"visible as {card.address}, driver {card.first.driver or 'none'}"
@@ -124,30 +124,32 @@ class Reporter:
         idle = attachment.spec.claim is None and not attachment.held_by_hand
         node = report(attachment, recognised, self.boot_id, used=True)
         phase = IDLE if idle else READY
-        await self._apply(attachment, applied(attachment, fresh=fresh, node=node, phase=phase))
+        await self._apply(attachment, build_apply(attachment, fresh=fresh, node=node, phase=phase))
         log.info("device is visible", extra={"attachment": attachment.metadata.name, "address": card.address})
 
-    def hook_begun(self, attachment: attachments.DeviceAttachment, asked: attachments.Initialisation) -> None:
+    def report_hook(
+        self, attachment: attachments.DeviceAttachment, request: attachments.Initialisation
+    ) -> None:
         """Report in Events that the device's hook runs, or that its bitstream is being loaded."""
-        device, within = attachment.spec.device, f"within {asked.timeout_seconds} s"
-        if asked.hook:
-            what = f" with bitstream {asked.bitstream}" if asked.bitstream else ""
-            message = f"hook {asked.hook}{what} makes {device} ready, {within}"
+        device, within = attachment.spec.device, f"within {request.timeout_seconds} s"
+        if request.hook:
+            what = f" with bitstream {request.bitstream}" if request.bitstream else ""
+            message = f"hook {request.hook}{what} makes {device} ready, {within}"
         else:
-            message = f"bitstream {asked.bitstream} is loaded into {device}, {within}"
+            message = f"bitstream {request.bitstream} is loaded into {device}, {within}"
         self.recorder.normal(attachment.spec.claim, reason=reasons.INITIALISING, message=message)
         if not attachment.spec.is_local:
             self.recorder.attachment_normal(attachment, reason=reasons.INITIALISING, message=message)
         log.info(message, extra={"attachment": attachment.metadata.name})
 
-    async def failed(
+    async def report_failure(
         self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
     ) -> None:
         """Report that the device will not become ready."""
         fresh = condition(
             attachment, attachments.VISIBLE, status=False, reason=reason, message=message, now=now
         )
-        await self._apply(attachment, applied(attachment, fresh=fresh, phase=FAILED))
+        await self._apply(attachment, build_apply(attachment, fresh=fresh, phase=FAILED))
         log.warning(message, extra={"attachment": attachment.metadata.name, "reason": reason})
         self.recorder.warning(attachment.spec.claim, reason=reason, message=message)
 
@@ -157,35 +159,37 @@ class Reporter:
         """Report the failure on the claim, so that the scheduler may take the allocation back."""
         await self._set_claim_condition(attachment, bindings.NODE_FAILED, reason, message, now)
 
-    async def listed(self, attachment: attachments.DeviceAttachment) -> None:
+    async def report_remembered(self, attachment: attachments.DeviceAttachment) -> None:
         """Report that the node remembers its cards, so that the fabric may attach the device."""
         baseline = attachments.Baseline(boot_id=self.boot_id)
-        await self._apply(attachment, applied(attachment, baseline=baseline))
+        await self._apply(attachment, build_apply(attachment, baseline=baseline))
 
-    async def place(self, attachment: attachments.DeviceAttachment, recognised: Recognised) -> None:
+    async def record_place(
+        self, attachment: attachments.DeviceAttachment, recognised: RecognisedDevice
+    ) -> None:
         """Record the device's place, and nothing else."""
         node = report(attachment, recognised, self.boot_id, used=True)
-        await self._apply(attachment, applied(attachment, node=node))
+        await self._apply(attachment, build_apply(attachment, node=node))
 
-    async def clean(self, attachment: attachments.DeviceAttachment, recognised: Recognised) -> None:
+    async def clean(self, attachment: attachments.DeviceAttachment, recognised: RecognisedDevice) -> None:
         """Report that the device has no trace of an earlier use."""
         node = report(attachment, recognised, self.boot_id, used=False)
-        await self._apply(attachment, applied(attachment, node=node))
+        await self._apply(attachment, build_apply(attachment, node=node))
         log.info("device was cleaned", extra={"attachment": attachment.metadata.name})
 
     async def health(self, attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) -> None:
         """Report the verdict on the device's health."""
-        node = plan.judged(attachment, verdict)
-        await self._apply(attachment, applied(attachment, node=node))
+        node = plan.update_verdict(attachment, verdict)
+        await self._apply(attachment, build_apply(attachment, node=node))
 
-    async def blocked(
+    async def report_obstacle(
         self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
     ) -> None:
         """Report the obstacle to the device's release."""
         fresh = condition(
             attachment, attachments.RELEASED, status=False, reason=reason, message=message, now=now
         )
-        await self._apply(attachment, applied(attachment, fresh=fresh))
+        await self._apply(attachment, build_apply(attachment, fresh=fresh))
         extra = {"attachment": attachment.metadata.name}
         if reason == reasons.CLEANING:
             log.info("a device is being cleaned: %s", message, extra=extra)
@@ -208,7 +212,7 @@ class Reporter:
         fresh = condition(
             attachment, attachments.EXCLUSIVE, status=status, reason=reason, message=message, now=now
         )
-        await self._apply(attachment, applied(attachment, fresh=fresh))
+        await self._apply(attachment, build_apply(attachment, fresh=fresh))
         extra = {"attachment": attachment.metadata.name}
         if status:
             log.info(message, extra=extra)
@@ -218,13 +222,13 @@ class Reporter:
         self.recorder.warning(attachment.spec.claim, reason=reason, message=message)
         self.recorder.attachment_warning(attachment, reason=reason, message=message)
 
-    async def released(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:
+    async def report_release(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:
         """Report that this node has released the device."""
         message = "no claim uses the device on this node, and the kernel has nothing of it any more"
         fresh = condition(
             attachment, attachments.RELEASED, status=True, reason=reasons.NOT_IN_USE, message=message, now=now
         )
-        await self._apply(attachment, applied(attachment, fresh=fresh, phase=RELEASED))
+        await self._apply(attachment, build_apply(attachment, fresh=fresh, phase=RELEASED))
         log.info("device released", extra={"attachment": attachment.metadata.name})
 
     async def _apply(self, attachment: attachments.DeviceAttachment, body: dict[str, Any]) -> None:
@@ -267,7 +271,7 @@ class Reporter:
         if not bindings.is_current(claim, uid=spec.claim.uid, allocation_timestamp=spec.allocation_timestamp):
             return None
         statement = bindings.Statement(condition=name, status=True, reason=reason, message=message)
-        body = bindings.applied(
+        body = bindings.build_apply(
             claim,
             spec.driver,
             own=bindings.NODE_CONDITIONS,
@@ -284,7 +288,7 @@ class Reporter:
 
 def recognise(
     attachment: attachments.DeviceAttachment, card: model.Card, match: matching.Match
-) -> Recognised:
+) -> RecognisedDevice:
     """Return the card with its deciding witness: the match's, or the recorded one of the same card."""
     node = attachment.status.node
     former = node.recognised_by if node is not None else None
@@ -292,9 +296,9 @@ def recognise(
     deciding = match.deciding if isinstance(match, matching.Found) and match.card == card else None
     if deciding is None:
         is_same = former is not None and former.fingerprint == shown
-        return Recognised(card=card, by=former if is_same else None)
+        return RecognisedDevice(card=card, by=former if is_same else None)
     is_number = deciding.kind not in (matching.SLOT, matching.SOLE_ARRIVAL)
-    return Recognised(
+    return RecognisedDevice(
         card=card,
         by=attachments.Recognition(
             kind=deciding.kind,
@@ -311,7 +315,7 @@ def _cut(source: str) -> str:
 
 
 def report(
-    attachment: attachments.DeviceAttachment, recognised: Recognised, boot_id: str, *, used: bool
+    attachment: attachments.DeviceAttachment, recognised: RecognisedDevice, boot_id: str, *, used: bool
 ) -> attachments.NodeReport:
     """Return the report with the device's place now; its health stays as reported.
 
@@ -365,7 +369,7 @@ def condition(
     )
 
 
-def applied(
+def build_apply(
     attachment: attachments.DeviceAttachment,
     *,
     fresh: meta.Condition | None = None,

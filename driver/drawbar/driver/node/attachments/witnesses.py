@@ -104,7 +104,7 @@ class Witness:
 @functools.lru_cache(4096)
 def evidence(identity: attachments.Identity) -> tuple[Identifier, ...]:
     """Return the device's identifiers, including derived ones."""
-    return recognition.expanded(_parse(identity, identity.identifiers))
+    return recognition.expand(_parse(identity, identity.identifiers))
 
 
 @functools.lru_cache(4096)
@@ -114,10 +114,10 @@ def keys(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
 
 
 @functools.lru_cache(4096)
-def shared(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
+def find_shared(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
     """Return kind and value of the identifiers shared with other devices of the fabric, including derived ones."""
     own = _parse(identity, [each for each in identity.identifiers if not each.shared])
-    unique = {(each.kind, each.value) for each in recognition.expanded(own)}
+    unique = {(each.kind, each.value) for each in recognition.expand(own)}
     return keys(identity) - unique
 
 
@@ -199,7 +199,7 @@ def _parse(
 @functools.lru_cache(4096)
 def _expand(identifiers: tuple[Identifier, ...]) -> tuple[Identifier, ...]:
     """Return the identifiers of a card, including derived ones. Cached, because each round compares all cards."""
-    return recognition.expanded(identifiers)
+    return recognition.expand(identifiers)
 
 
 def _compare_kind(

@@ -153,7 +153,7 @@ def find(sysfs: Path, card: model.Card) -> Engine | None:
     return None
 
 
-def settled(sysfs: Path, card: model.Card, is_wanted: Callable[[], bool]) -> Engine | None:
+def await_engine(sysfs: Path, card: model.Card, is_wanted: Callable[[], bool]) -> Engine | None:
     """Return the card's engine, as `find` does, once it is complete. Blocks.
 
     It returns an incomplete engine after `SETTLE_SECONDS`, or as soon as `is_wanted()` is false.

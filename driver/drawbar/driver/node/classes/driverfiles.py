@@ -22,7 +22,7 @@ _MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedFile:
     """A device file shared by all devices of a driver.
 
     Attributes:
@@ -34,19 +34,19 @@ class Shared:
     path: str = ""
 
 
-_BY_DRIVER: Mapping[str, tuple[Shared, ...]] = {
-    "amdgpu": (Shared(name="kfd", path="class/kfd/kfd"),),
+_BY_DRIVER: Mapping[str, tuple[SharedFile, ...]] = {
+    "amdgpu": (SharedFile(name="kfd", path="class/kfd/kfd"),),
     NVIDIA: (
-        Shared(name="nvidiactl"),
-        Shared(name="nvidia-uvm"),
-        Shared(name="nvidia-uvm-tools"),
-        Shared(name="nvidia-modeset"),
+        SharedFile(name="nvidiactl"),
+        SharedFile(name="nvidia-uvm"),
+        SharedFile(name="nvidia-uvm-tools"),
+        SharedFile(name="nvidia-modeset"),
     ),
 }
-_BY_SUBSYSTEM: Mapping[str, tuple[Shared, ...]] = {
-    vfio.GROUPS: (Shared(name="vfio/vfio", path="class/misc/vfio"),),
-    vfio.DEVICES: (Shared(name="iommu", path="class/misc/iommu"),),
-    "infiniband_verbs": (Shared(name="infiniband/rdma_cm", path="class/misc/rdma_cm"),),
+_BY_SUBSYSTEM: Mapping[str, tuple[SharedFile, ...]] = {
+    vfio.GROUPS: (SharedFile(name="vfio/vfio", path="class/misc/vfio"),),
+    vfio.DEVICES: (SharedFile(name="iommu", path="class/misc/iommu"),),
+    "infiniband_verbs": (SharedFile(name="infiniband/rdma_cm", path="class/misc/rdma_cm"),),
 }
 """The shared files by the subsystem of a function's own device file."""
 
@@ -73,7 +73,7 @@ def find_shared(card: model.Card, host: Host) -> tuple[spec.DeviceNode, ...]:
     return tuple(nodes.values())
 
 
-def _path(shared: Shared, host: Host) -> str | None:
+def _path(shared: SharedFile, host: Host) -> str | None:
     """Return the path of the file on the host, or None if neither sysfs nor /dev has it."""
     node = pci.device_node(f"{host.sysfs}/{shared.path}") if shared.path else None
     if node is not None:

@@ -15,7 +15,7 @@ from drawbar.fabric.classes import DeviceClass
 LOADING = frozenset({"firmware request", "write init", "write", "write complete", "parse header"})
 
 
-def unloaded(managers: Iterable[model.FpgaManager]) -> str | None:
+def find_load_failure(managers: Iterable[model.FpgaManager]) -> str | None:
     """Return the kernel's report of an incomplete or failed load, as a clause, or None if it reports none."""
     for manager in managers:
         if manager.state is not None and (manager.state in LOADING or manager.state.endswith("error")):

@@ -105,7 +105,10 @@ class Generic:
         return None
 
     async def initialise(
-        self, kernel: kernel.Kernel, card: model.Card, said: parameters.DeviceParameters = parameters.NOTHING
+        self,
+        kernel: kernel.Kernel,
+        card: model.Card,
+        device_parameters: parameters.DeviceParameters = parameters.NOTHING,
     ) -> str | None:
         """Bring the device as close to ready as the kernel allows now; return the next missing requirement, or None if ready.
 
@@ -115,12 +118,12 @@ class Generic:
         Args:
             kernel: the host's kernel.
             card: the device.
-            said: the parameters in force before a container starts; an attachment names them with its claim.
+            device_parameters: the parameters in force before a container starts; an attachment names them with its claim.
 
         Raises:
             errors.KernelRefused: the kernel refused; the message has the remedy.
         """
-        del said
+        del device_parameters
         missing = self.missing_requirements(card)
         if missing is not None:
             for function in card.functions:
@@ -191,8 +194,8 @@ class Generic:
         Here: the device files of all functions, the files shared by their drivers, and the network interfaces.
         """
         nodes = (
-            *(described(node) for node in self._container_nodes(card)),
-            *(described(node) for node in driverfiles.find_nvidia(card, host)),
+            *(describe_node(node) for node in self._container_nodes(card)),
+            *(describe_node(node) for node in driverfiles.find_nvidia(card, host)),
             *driverfiles.find_shared(card, host),
         )
         return spec.ContainerEdits(
@@ -254,7 +257,7 @@ def _other_classes(card: model.Card) -> tuple[Generic, ...]:
     return tuple(dict.fromkeys(offered for _, offered in _other_functions(card)))
 
 
-def described(node: model.DeviceNode) -> spec.DeviceNode:
+def describe_node(node: model.DeviceNode) -> spec.DeviceNode:
     """Return the CDI description of a device file."""
     kind = "b" if node.block else "c"
     return spec.DeviceNode(

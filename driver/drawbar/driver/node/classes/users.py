@@ -71,24 +71,24 @@ def of_nodes(nodes: Iterable[model.DeviceNode]) -> dict[Numbers, str]:
 
 
 def find_openers(
-    proc: Path, wanted: Mapping[Numbers, str], remedies: Mapping[str, str] = _NO_REMEDIES
+    proc: Path, device_files: Mapping[Numbers, str], remedies: Mapping[str, str] = _NO_REMEDIES
 ) -> tuple[str, ...]:
     """Return the other processes that have one of these files open, at most `FOUND_MAX`.
 
     Args:
         proc: the proc file system.
-        wanted: the paths of the device files.
+        device_files: the paths of the device files.
         remedies: a program's remedy to close them, by the first 15 characters of its name, as in /proc/PID/comm.
     """
-    if not wanted:
+    if not device_files:
         return ()
     openers: list[str] = []
-    names = {path.rpartition("/")[2] for path in wanted.values()}
+    names = {path.rpartition("/")[2] for path in device_files.values()}
     for pid in processes(proc):
         if pid == os.getpid():
             continue
-        for numbers in _find_open(f"{proc}/{pid}/fd", wanted, names):
-            path = wanted[numbers]
+        for numbers in _find_open(f"{proc}/{pid}/fd", device_files, names):
+            path = device_files[numbers]
             name = files.text(f"{proc}/{pid}/comm") or "?"
             remedy = f": {remedies[name]}" if name in remedies else ""
             openers.append(f"held by pid {pid} ({name}), {path}{remedy}")
@@ -98,24 +98,24 @@ def find_openers(
 
 
 def find_first_openers(
-    proc: Path, wanted: Mapping[Numbers, str], ignored: Collection[str] = ()
+    proc: Path, device_files: Mapping[Numbers, str], ignored: Collection[str] = ()
 ) -> dict[Numbers, str]:
     """Return, for each file that another process has open, the first such process.
 
     Args:
         proc: the proc file system.
-        wanted: the paths of the device files.
+        device_files: the paths of the device files.
         ignored: the programs to ignore, by their names in /proc/PID/comm.
     """
     openers: dict[Numbers, str] = {}
-    names = {path.rpartition("/")[2] for path in wanted.values()}
+    names = {path.rpartition("/")[2] for path in device_files.values()}
     for pid in processes(proc):
-        if pid == os.getpid() or len(openers) == len(wanted):
+        if pid == os.getpid() or len(openers) == len(device_files):
             continue
-        for numbers in _find_open(f"{proc}/{pid}/fd", wanted, names):
+        for numbers in _find_open(f"{proc}/{pid}/fd", device_files, names):
             name = files.text(f"{proc}/{pid}/comm") or "?"
             if name not in ignored:
-                openers.setdefault(numbers, f"pid {pid} ({name}) has {wanted[numbers]} open")
+                openers.setdefault(numbers, f"pid {pid} ({name}) has {device_files[numbers]} open")
     return openers
 
 
@@ -136,7 +136,7 @@ def blindness(proc: Path) -> str | None:
     return None
 
 
-def _find_open(folder: str, wanted: Mapping[Numbers, str], names: set[str]) -> Iterator[Numbers]:
+def _find_open(folder: str, device_files: Mapping[Numbers, str], names: set[str]) -> Iterator[Numbers]:
     """Yield each wanted file that is open in the folder, once."""
     seen = set()
     for name in files.names(folder):
@@ -144,7 +144,7 @@ def _find_open(folder: str, wanted: Mapping[Numbers, str], names: set[str]) -> I
         if not (target.startswith("/dev/") or target.rpartition("/")[2] in names):
             continue
         numbers = _numbers(f"{folder}/{name}")
-        if numbers is not None and numbers in wanted and numbers not in seen:
+        if numbers is not None and numbers in device_files and numbers not in seen:
             seen.add(numbers)
             yield numbers
 
@@ -210,7 +210,7 @@ def _holders(host: Host, volumes: tuple[Volume, ...]) -> Iterator[str]:
 def _swaps(host: Host, volumes: tuple[Volume, ...]) -> Iterator[str]:
     paths = {f"/dev/{volume.name}" for volume in volumes}
     for line in files.lines(f"{host.proc}/swaps")[1:]:
-        path = files.unescaped(line.partition(" ")[0].partition("\t")[0])
+        path = files.unescape(line.partition(" ")[0].partition("\t")[0])
         if path in paths:
             yield f"used as swap, {path}"
 
@@ -238,4 +238,4 @@ def _mount(line: str) -> tuple[str, str, str]:
     fields, rest = before.split(" "), after.split(" ")
     if len(fields) < _FIELDS_BEFORE_OPTIONS:
         return "", "", ""
-    return fields[2], files.unescaped(fields[4]), files.unescaped(rest[1]) if len(rest) > 1 else ""
+    return fields[2], files.unescape(fields[4]), files.unescape(rest[1]) if len(rest) > 1 else ""

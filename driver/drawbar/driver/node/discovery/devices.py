@@ -261,7 +261,7 @@ class Devices:
             self._everything = True
             self.losses += 1
         else:
-            concerned = self._live.concerned(event.devpath)
+            concerned = self._live.find_concerned(event.devpath)
             if not concerned:
                 return
             if event.action == "add" and event.subsystem == "pci":
@@ -304,11 +304,11 @@ class Devices:
             self._settling.touch(further, _now())
 
     async def _refresh(
-        self, wanted: Iterable[reader.Subject]
+        self, subjects: Iterable[reader.Subject]
     ) -> tuple[live.Changes, frozenset[reader.Subject]]:
         """Read these objects and their consequences; return the changes, and the consequences."""
         changes = live.Changes()
-        todo = asked = frozenset(wanted)
+        todo = asked = frozenset(subjects)
         done: frozenset[reader.Subject] = frozenset()
         async with self._lock:
             for _ in range(_ROUNDS):
@@ -368,8 +368,8 @@ async def _audit_periodically(devices: Devices, pause_seconds: float) -> None:
             log.warning("the inventory could not be compared with the kernel: %s", error)
 
 
-def _batches(wanted: Iterable[reader.Subject]) -> Iterator[tuple[reader.Subject, ...]]:
-    remaining = iter(wanted)
+def _batches(subjects: Iterable[reader.Subject]) -> Iterator[tuple[reader.Subject, ...]]:
+    remaining = iter(subjects)
     while batch := tuple(itertools.islice(remaining, _AT_ONCE)):
         yield batch
 

@@ -116,7 +116,7 @@ class Live:
             )
         )
 
-    def concerned(self, devpath: str) -> frozenset[Subject]:
+    def find_concerned(self, devpath: str) -> frozenset[Subject]:
         """Return the objects to read after an event of the device in this directory, including its slot."""
         subjects = reader.subjects_of_event(devpath)
         # With a path below the device, a port's event includes the slot below the port.
@@ -222,7 +222,7 @@ class Live:
         before = self._cxl.get(name)
         for state in (before, each):
             if state is not None:
-                notes.further.update(Subject(Kind.CXL, other) for other in cxl.related(state, self._cxl))
+                notes.further.update(Subject(Kind.CXL, other) for other in cxl.find_related(state, self._cxl))
         if each == before:
             return
         notes.objects.add(name)

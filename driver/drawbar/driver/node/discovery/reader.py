@@ -565,7 +565,7 @@ class Observation:
 
 def read_subjects(
     root: str,
-    wanted: Iterable[Subject],
+    subjects: Iterable[Subject],
     slots: Mapping[str, str],
     slow: slowreads.SlowReads | None = None,
 ) -> Observation:
@@ -573,12 +573,12 @@ def read_subjects(
 
     Args:
         root: the root of the sysfs tree.
-        wanted: the objects to read.
+        subjects: the objects to read.
         slots: names of slots by location.
         slow: the reader of Vital Product Data; None to skip it.
     """
     names: dict[Kind, list[str]] = {kind: [] for kind in Kind}
-    for subject in wanted:
+    for subject in subjects:
         names[subject.kind].append(subject.name)
     around = Surroundings(
         slots=slots,

@@ -52,7 +52,7 @@ class AttachedDevices:
         self._unhealthy: set[verdicts.Key] = set()
         watching.subscribe(self._verdict_changed)
 
-    def changed(
+    def note_change(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
         """Apply a change of an attachment of this node; a callback of a reflector."""

@@ -110,7 +110,7 @@ class Monitor:
         if watched is not None and watched.verdict != verdicts.UNKNOWN:
             self._notify(key)
 
-    def changed(self, addresses: Collection[str] | None = None) -> None:
+    def request_reading(self, addresses: Collection[str] | None = None) -> None:
         """Read the devices of these functions soon, or all devices if None."""
         now = asyncio.get_running_loop().time()
         gap = min(EVENT_GAP_SECONDS, self._policy.interval_seconds)
@@ -132,7 +132,7 @@ class Monitor:
         return {key: watched.verdict for key, watched in self._watched.items()}
 
     def subscribe(self, changed: Callable[[verdicts.Key], None]) -> Callable[[], None]:
-        """Call `changed` in the event loop after each change of a verdict; return a function to unsubscribe."""
+        """Call `request_reading` in the event loop after each change of a verdict; return a function to unsubscribe."""
         self._subscribers.append(changed)
 
         def end() -> None:

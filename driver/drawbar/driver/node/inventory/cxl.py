@@ -152,7 +152,7 @@ def _targets(value: str | None) -> tuple[int, ...]:
     return tuple(number for number in numbers if number is not None)
 
 
-def related(each: Object, by_name: Mapping[str, Object]) -> frozenset[str]:
+def find_related(each: Object, by_name: Mapping[str, Object]) -> frozenset[str]:
     """Return the names of objects that may have changed together with this one.
 
     Args:

@@ -158,6 +158,6 @@ def lines(path: str, undecodable: str = "replace") -> list[str]:
         return []
 
 
-def unescaped(content: str) -> str:
+def unescape(content: str) -> str:
     """Return a field of such a table, with the kernel's octal escapes for blanks decoded; proc(5)."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), content)

@@ -37,7 +37,7 @@ class Index:
     Attributes:
         functions: by address.
         addresses: by serial, as canonical text and as each number it can mean; and by the kind and value of an identifier,
-            including derived identifiers (`recognition.expanded`).
+            including derived identifiers (`recognition.expand`).
         groups: cards by `model.card_group`.
         ordered: every card, in order of address.
     """
@@ -223,7 +223,7 @@ def _keys(function: model.PciFunction) -> frozenset[Key]:
     if function.serial and function.device_class is DeviceClass.CXL_MEMORY:
         keys |= model.serial_numbers(function.serial)
     if function.identifiers:
-        keys |= {(each.kind, each.value) for each in recognition.expanded(function.identifiers)}
+        keys |= {(each.kind, each.value) for each in recognition.expand(function.identifiers)}
     return frozenset(key for key in keys if key != "")
 
 

@@ -167,7 +167,7 @@ def set_up_functions(interface: str, links: Mapping[int, FunctionLink]) -> None:
         ) from error
 
 
-def held(interfaces: Collection[str]) -> dict[str, str] | None:
+def find_used(interfaces: Collection[str]) -> dict[str, str] | None:
     """Return the interfaces that are in use, with the reason, or None if that is unknown.
 
     An interface outside this network namespace counts as in use.
@@ -176,11 +176,11 @@ def held(interfaces: Collection[str]) -> dict[str, str] | None:
         netdevs = read()
     except errors.NetlinkError:
         return None
-    return judged(interfaces, netdevs)
+    return select_used(interfaces, netdevs)
 
 
-def judged(interfaces: Collection[str], netdevs: Mapping[str, Netdev]) -> dict[str, str]:
-    """Return the interfaces that are in use, as `held` does, from known interfaces."""
+def select_used(interfaces: Collection[str], netdevs: Mapping[str, Netdev]) -> dict[str, str]:
+    """Return the interfaces that are in use, as `find_used` does, from known interfaces."""
     uses = {}
     for name in interfaces:
         netdev = netdevs.get(name)

@@ -26,7 +26,7 @@ _TOPOLOGY = "class/kfd/kfd/topology/nodes"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class GpuPartitions:
     """The partitions of one GPU.
 
     Attributes:
@@ -38,7 +38,7 @@ class Given:
     defect: str | None = None
 
 
-NONE = Given()
+NONE = GpuPartitions()
 
 
 class Partitions:
@@ -47,7 +47,7 @@ class Partitions:
     def __init__(self, root: str) -> None:
         self._root = root
 
-    def find(self, address: str, mode: str | None, own: tuple[model.DeviceNode, ...]) -> Given:
+    def find(self, address: str, mode: str | None, own: tuple[model.DeviceNode, ...]) -> GpuPartitions:
         """Return the partitions of the GPU at this address.
 
         Args:
@@ -68,7 +68,9 @@ class Partitions:
             nodes = []
         shown = len(renders) + sum(map(_is_render, nodes))
         expected = max(_COUNTS.get(mode, 2), len(minors))
-        return Given(nodes=tuple(nodes), defect=_defect(mode, shown, expected) if shown < expected else None)
+        return GpuPartitions(
+            nodes=tuple(nodes), defect=_defect(mode, shown, expected) if shown < expected else None
+        )
 
     def _is_sole(self, address: str) -> bool:
         """Return whether no other GPU of this driver is partitioned."""

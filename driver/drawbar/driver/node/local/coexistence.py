@@ -42,7 +42,7 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Components:
     """The other components of this node, as the API server shows them.
 
     Attributes:
@@ -51,7 +51,7 @@ class Seen:
         incomplete: why some slices are missing; empty if none are.
     """
 
-    offered: tuple[otherslices.Offered, ...] = ()
+    offered: tuple[otherslices.OtherDevice, ...] = ()
     resources: frozenset[str] = frozenset()
     incomplete: str = ""
 
@@ -88,8 +88,8 @@ class Decision:
 
 
 def find_offers(
-    card: model.Card, offered: Iterable[otherslices.Offered], *, whole: bool
-) -> tuple[otherslices.Offered, ...]:
+    card: model.Card, offered: Iterable[otherslices.OtherDevice], *, whole: bool
+) -> tuple[otherslices.OtherDevice, ...]:
     """Return the devices of other drivers that are this card, or with `whole` a part of it."""
     addresses = {function.address for function in card.functions}
     # An offer of the physical function includes its virtual functions.
@@ -102,7 +102,7 @@ def find_offers(
 
 def find_sign(
     resident: residents.Resident,
-    seen: Seen,
+    seen: Components,
     configured: Iterable[deviceplugins.Row] = (),
     openers: Mapping[str, str] | None = None,
 ) -> Sign | None:
@@ -110,7 +110,7 @@ def find_sign(
 
     Args:
         resident: the device.
-        seen: see `Seen`.
+        seen: see `Components`.
         configured: the administrator's rows for extended resources.
         openers: the process that has a card open, by the card's address.
     """
@@ -132,7 +132,7 @@ def find_sign(
     return Sign(why=leftout.Why.PROCESS, reason=opener) if opener is not None else None
 
 
-def unknown_resources(seen: Seen, configured: Iterable[deviceplugins.Row]) -> tuple[str, ...]:
+def unknown_resources(seen: Components, configured: Iterable[deviceplugins.Row]) -> tuple[str, ...]:
     """Return the extended resources without a row for their cards."""
     rows = tuple(configured)
     return tuple(sorted(name for name in seen.resources if deviceplugins.find_cards(name, rows) is None))

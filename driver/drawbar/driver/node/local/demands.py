@@ -75,7 +75,7 @@ class Demand:
     Attributes:
         claim: the claim, with the parameters in force before a container starts.
         allocation_timestamp: the time of its allocation; empty if the allocation has none.
-        unfit: why the claim's parameters cannot be applied.
+        failure: why the claim's parameters cannot be applied.
         needs_work: its parameters require work before a container starts.
         is_awaited: the scheduler waits for the device's conditions.
         loads_own: the claim, not its class, names the bitstream.
@@ -87,7 +87,7 @@ class Demand:
     driver: str
     claim: attachments.ClaimReference
     allocation_timestamp: str = ""
-    unfit: attachments.Failure | None = None
+    failure: attachments.Failure | None = None
     needs_work: bool = False
     is_awaited: bool = False
     loads_own: bool = False
@@ -103,13 +103,13 @@ class Demand:
         return self.claim.uid, self.allocation_timestamp
 
 
-def asks(said: parameters.DeviceParameters) -> bool:
+def asks(device_parameters: parameters.DeviceParameters) -> bool:
     """Return whether the parameters require any work before a container starts."""
     return bool(
-        said.initialise.hook is not None
-        or said.fpga.bitstream is not None
-        or said.virtual_functions.groups
-        or said.minimum_versions != parameters.Versions()
+        device_parameters.initialise.hook is not None
+        or device_parameters.fpga.bitstream is not None
+        or device_parameters.virtual_functions.groups
+        or device_parameters.minimum_versions != parameters.Versions()
     )
 
 
@@ -127,7 +127,7 @@ def of_claim(claim: claims.ResourceClaim | None, driver: str, node_name: str) ->
     }
     if not results:
         return ()
-    said, unfit = configurations.checked(allocation, driver)
+    said, unfit = configurations.try_by_device(allocation, driver)
     loads_own = configurations.has_own_bitstream(allocation, driver)
     visible = bindings.condition_type(driver, bindings.VISIBLE)
     demands = (
@@ -138,7 +138,7 @@ def of_claim(claim: claims.ResourceClaim | None, driver: str, node_name: str) ->
             driver=driver,
             claim=references.of_device(claim, driver, key, said.get(key, parameters.NOTHING)),
             allocation_timestamp=allocation.allocation_timestamp or "",
-            unfit=unfit,
+            failure=unfit,
             needs_work=asks(said.get(key, parameters.NOTHING)),
             is_awaited=visible in result.binding_conditions,
             loads_own=loads_own,
@@ -193,7 +193,7 @@ def attachment(
     return msgspec.structs.replace(value, status=status)
 
 
-def begun(demand: Demand) -> Mark:
+def build_mark(demand: Demand) -> Mark:
     """Return the mark of a device before it is made ready."""
     claim = demand.claim
     return Mark(
@@ -215,7 +215,7 @@ def is_failed(value: attachments.DeviceAttachment) -> bool:
     return visible is not None and visible.status == "False" and not value.is_made_ready
 
 
-def marked(mark: Mark, card: model.Card) -> attachments.DeviceAttachment:
+def build_attachment(mark: Mark, card: model.Card) -> attachments.DeviceAttachment:
     """Return the device of a mark as an attachment, for the hooks to treat it."""
     demand = Demand(
         pool=mark.pool,

@@ -50,7 +50,7 @@ class Neighbours:
         *,
         driver: str,
         node_name: str,
-        wanted: residents.Selection,
+        selection: residents.Selection,
         host: users.Host,
         directory: Path,
         recorder: events.Recorder,
@@ -62,8 +62,8 @@ class Neighbours:
         self._api = api
         self._driver = driver
         self._node_name = node_name
-        self._wanted = wanted
-        rows = map(deviceplugins.parse, wanted.plugin_resources)
+        self._wanted = selection
+        rows = map(deviceplugins.parse, selection.plugin_resources)
         self._rows = tuple(row for row in rows if isinstance(row, deviceplugins.Row))
         self._host = host
         self._file = directory / FILE
@@ -80,13 +80,13 @@ class Neighbours:
             contained=contained,
         )
         # Two drivers that leave devices to each other must not keep taking them back at the same moment.
-        self._quiet_seconds = wanted.quiet_seconds * (jitter or random.Random()).uniform(1.0, QUIET_JITTER)  # noqa: S311
+        self._quiet_seconds = selection.quiet_seconds * (jitter or random.Random()).uniform(1.0, QUIET_JITTER)  # noqa: S311
         self._slow = slowreads.SlowReads()
         self._slices.report_unreadable(lambda _old, _new: changed())
         self._names: set[str] = set()
         self._overflows = asyncio.Event()
         self._room = asyncio.Event()
-        self._offered: tuple[otherslices.Offered, ...] | None = None
+        self._offered: tuple[otherslices.OtherDevice, ...] | None = None
         self._resources: frozenset[str] = frozenset()
         self._node_uid = ""
         self._node_read_at = -NODE_SECONDS
@@ -106,7 +106,7 @@ class Neighbours:
         """Return an event that is set once the other drivers' slices are here."""
         return self._slices.synced
 
-    def offered(self) -> tuple[otherslices.Offered, ...]:
+    def find_offered(self) -> tuple[otherslices.OtherDevice, ...]:
         """Return the devices of other drivers on this node."""
         if self._offered is None:
             self._offered = tuple(otherslices.devices(self._slices))
@@ -181,14 +181,16 @@ class Neighbours:
         await self._report(left, {name: sign for name, sign in signs.items() if name in held})
         return {name: sign.reason for name, sign in left.items()}
 
-    def _seen(self) -> coexistence.Seen:
+    def _seen(self) -> coexistence.Components:
         incomplete = ""
         if self._overflows.is_set():
             incomplete = f"more than {SLICES_MAX} ResourceSlices of other drivers name this node, and it may be in one that was not read"
         elif self._slices.unreadable:
             names = ", ".join(sorted(name for _, name in self._slices.unreadable)[:3])
             incomplete = f"it may be in a ResourceSlice of this node that cannot be read: {names}"
-        return coexistence.Seen(offered=self.offered(), resources=self._resources, incomplete=incomplete)
+        return coexistence.Components(
+            offered=self.find_offered(), resources=self._resources, incomplete=incomplete
+        )
 
     def _has_room(self, item: otherslices.Slice) -> bool:
         if item.spec.driver == self._driver:

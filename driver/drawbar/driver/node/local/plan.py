@@ -177,4 +177,4 @@ def _taints(
         slices.Taint(key=f"{driver}/{taint.key}", value=taint.value, effect=taint.effect.value)
         for taint in offer.taints
     )
-    return encoding.dated(wanted, before, now)
+    return encoding.date_taints(wanted, before, now)

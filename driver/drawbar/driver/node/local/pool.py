@@ -27,7 +27,7 @@ from drawbar.driver.node.local import nulls, plan, residents
 from drawbar.driver.node.treatment import plan as treatment_plan
 from drawbar.fabric.classes import DeviceClass
 
-# Returns the interfaces in use, with the reason, or None if that is unknown; `inventory.netdevs.held`.
+# Returns the interfaces in use, with the reason, or None if that is unknown; `inventory.netdevs.find_used`.
 Interfaces = Callable[[Collection[str]], dict[str, str] | None]
 
 
@@ -78,7 +78,7 @@ def _mark_disks(host: users.Host, cards: tuple[model.Card, ...], uses: dict[str,
             uses[card.address] = f"the host uses its disk: {treatment_plan.message(in_use)}"
 
 
-def published(
+def build_device(
     resident: residents.Resident, attachment: attachments.DeviceAttachment | None = None
 ) -> slices.Device:
     """Return the device with all attributes and capacities for selection, without taints.
@@ -240,7 +240,7 @@ class LocalPool:
         *,
         driver: str,
         node_name: str,
-        wanted: residents.Selection,
+        selection: residents.Selection,
         surroundings: Surroundings,
         health: Health | None = None,
         evaluator: evaluation.Evaluator | None = None,
@@ -252,7 +252,7 @@ class LocalPool:
         # By name, the judged device, and why the selector rejects it, or None if it does not.
         self._judged: dict[str, tuple[slices.Device | None, str | None]] = {}
         self._node_name = node_name
-        self._wanted = wanted
+        self._wanted = selection
         self._around = surroundings
         self._health = health
         self._watched: Mapping[str, verdicts.Key] = {}
@@ -322,7 +322,7 @@ class LocalPool:
             with self._contained.attempt(
                 "local-devices", candidate.name, extra=functools.partial(_extra, candidate.name)
             ):
-                devices[candidate.name] = published(candidate, self._lender(candidate))
+                devices[candidate.name] = build_device(candidate, self._lender(candidate))
         candidates = tuple(candidate for candidate in candidates if candidate.name in devices)
         await self._evaluate_selector(devices)
         chosen = residents.choose(

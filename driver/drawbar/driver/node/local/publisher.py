@@ -60,21 +60,21 @@ class Pace:
         self._disturbed_at = float("-inf")
         self._counted_at = float("-inf")
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         """Note a successful round."""
         self._failures.reset()
 
-    def failed(self) -> float:
+    def note_failure(self) -> float:
         """Note a failed round; return the pause in seconds."""
-        return self._failures.failed()
+        return self._failures.count_failure()
 
-    def disturbed(self, now: float) -> None:
+    def note_disturbance(self, now: float) -> None:
         """Note that another client deleted or changed a slice; changes in quick succession count once."""
         if now - self._disturbed_at > CALM_SECONDS:
             self._disturbances.reset()
             self._pause, self._counted_at = 0.0, now
         elif now - self._counted_at > DISTURBED_FIRST_SECONDS:
-            self._pause, self._counted_at = self._disturbances.failed(), now
+            self._pause, self._counted_at = self._disturbances.count_failure(), now
         self._disturbed_at = now
 
     def disturbed_pause(self, now: float) -> float:
@@ -189,7 +189,7 @@ class Publisher:
             if nodepools.is_pool(published_slice.spec.pool.name, self._node_name)
         )
 
-    def changed(self) -> None:
+    def request_survey(self) -> None:
         """Survey again soon, after a change of the inventory, an attachment, or the devices in use by claims."""
         self._wake.set()
 
@@ -215,12 +215,12 @@ class Publisher:
                         resync_at = _next_resync(self._resync_seconds, self._jitter)
                     self._wake.clear()
                     await self._round()
-                    self._pace.succeeded()
+                    self._pace.note_success()
                 due = (resync_at - loop.time(), self._retries.seconds_left(), self._devices.again_seconds)
                 pause = min(seconds for seconds in due if seconds is not None)
-                pause = self._pace.failed() if attempt.failure else pause
+                pause = self._pace.note_failure() if attempt.failure else pause
             except kube_errors.KubeError as error:
-                pause = self._pace.failed()
+                pause = self._pace.note_failure()
                 log.warning(
                     "local pool not published, trying again: %s", error, extra={"seconds": round(pause, 2)}
                 )
@@ -316,17 +316,17 @@ class Publisher:
             )
         self._refused = message
 
-    def _note_result(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> bool:
+    def _note_result(self, desired: slices.ResourceSlice, stored: slices.ResourceSlice) -> bool:
         """Note the result of a write; return whether the API server turned out to drop a field that changes the plan."""
         if self._published.get(stored.metadata.name) != stored:
             # Another client wrote later, and the watch reported that first.
             self._wake.set()
-        self._settled[wanted.spec.pool.name] = (
-            wanted.spec,
-            wanted.metadata.annotations,
+        self._settled[desired.spec.pool.name] = (
+            desired.spec,
+            desired.metadata.annotations,
             stored.metadata.resource_version,
         )
-        return self._adopt(encoding.lost(wanted.spec, stored.spec))
+        return self._adopt(encoding.find_lost_fields(desired.spec, stored.spec))
 
     def _is_settled(self, action: slice_plan.Write) -> bool:
         """Return whether exactly this was written before, with the present slice as its result."""
@@ -407,7 +407,7 @@ class Publisher:
         if changed.metadata.name == self._writing:
             return
         if old is not None:
-            self._pace.disturbed(asyncio.get_running_loop().time())
+            self._pace.note_disturbance(asyncio.get_running_loop().time())
         if new is None:
             # The Node may have been replaced by another of the same name; its slices are deleted with it.
             self._owner = None

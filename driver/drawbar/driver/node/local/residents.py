@@ -306,7 +306,7 @@ class Choice:
 
 def choose(
     listed: Iterable[Resident],
-    wanted: Selection,
+    selection: Selection,
     situation: Situation,
     mismatch: Callable[[Resident], str | None],
 ) -> Choice:
@@ -314,13 +314,13 @@ def choose(
 
     Args:
         listed: the candidates.
-        wanted: the configuration.
+        selection: the configuration.
         situation: the state of the node.
         mismatch: returns why the selector rejects a device, or None if it does not or there is none.
     """
     offered, refused = [], {}
     for resident in listed:
-        reason = _reason(resident, wanted, situation) or mismatch(resident)
+        reason = _reason(resident, selection, situation) or mismatch(resident)
         if reason is None:
             offered.append(resident)
         else:
@@ -328,7 +328,7 @@ def choose(
     return Choice(offered=tuple(offered), refused=refused)
 
 
-def _reason(resident: Resident, wanted: Selection, situation: Situation) -> str | None:
+def _reason(resident: Resident, selection: Selection, situation: Situation) -> str | None:
     first = resident.card.first
     if first.device_class is DeviceClass.BRIDGE:
         return "it is a bridge"
@@ -339,20 +339,20 @@ def _reason(resident: Resident, wanted: Selection, situation: Situation) -> str 
     if first.device_class is DeviceClass.NVME and not first.nvme:
         return "its serial number is not known, since the nvme driver is not bound to it"
     return (
-        _partition_problem(resident, wanted)
-        or _ownership_problem(resident, wanted, situation)
+        _partition_problem(resident, selection)
+        or _ownership_problem(resident, selection, situation)
         or (None if resident.name in situation.held else situation.busy.get(resident.card.address))
     )
 
 
-def _ownership_problem(resident: Resident, wanted: Selection, situation: Situation) -> str | None:
+def _ownership_problem(resident: Resident, selection: Selection, situation: Situation) -> str | None:
     """Return why the device is not this node's to offer, or None."""
     attachment = lender(resident, situation.attached, situation.driver, situation.boot_id)
     if attachment is None:
         return (
             of_fabric(resident.whole, situation.attached, situation.boot_id)
             or _possible_attachment(resident, situation)
-            or _foreign_slot(resident.whole, wanted)
+            or _foreign_slot(resident.whole, selection)
         )
     if attachment.deleting and resident.name not in situation.held:
         return f"its card is being detached: attachment {attachment.metadata.name}"
@@ -361,11 +361,11 @@ def _ownership_problem(resident: Resident, wanted: Selection, situation: Situati
     return None
 
 
-def _partition_problem(resident: Resident, wanted: Selection) -> str | None:
+def _partition_problem(resident: Resident, selection: Selection) -> str | None:
     parts = any(function.physical_function is not None for function in resident.whole.functions)
-    if resident.is_virtual and not wanted.virtual_functions:
+    if resident.is_virtual and not selection.virtual_functions:
         return "it is a virtual function, and these are not offered"
-    if not resident.is_virtual and parts and wanted.virtual_functions:
+    if not resident.is_virtual and parts and selection.virtual_functions:
         return "its virtual functions are offered in its place"
     return None
 
@@ -462,9 +462,9 @@ def _has_serial(card: model.Card, text: str) -> bool:
     return any(memdev.serial in numbers for memdev in card.memdevs if memdev.serial is not None)
 
 
-def _foreign_slot(card: model.Card, wanted: Selection) -> str | None:
+def _foreign_slot(card: model.Card, selection: Selection) -> str | None:
     name = card.first.slot
-    if name is None or wanted.has_slot(name):
+    if name is None or selection.has_slot(name):
         return None
     # Without power and presence a slot is no more than a name on the board.
     if card.slot is not None and card.slot.powered is None and card.slot.present is None:

@@ -158,7 +158,7 @@ def _mounts(proc: Path) -> Iterator[tuple[str, str]]:
     for line in files.lines(f"{proc}/self/mountinfo", "surrogateescape"):
         fields = line.split(" ")
         if len(fields) > 5:
-            yield files.unescaped(fields[3]), files.unescaped(fields[4])
+            yield files.unescape(fields[3]), files.unescape(fields[4])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ class Findings:
     warnings: tuple[str, ...]
 
 
-def judged(facts: Facts, *, on_host: bool, in_pod: bool) -> Findings:
+def find_missing(facts: Facts, *, on_host: bool, in_pod: bool) -> Findings:
     """Return the missing privileges and mounts.
 
     Args:
@@ -286,7 +286,7 @@ async def check(options: settings.Settings) -> None:
     """
     directories = (options.kubelet_dir / "plugins_registry", options.data_dir, options.cdi_dir)
     seen = await asyncio.to_thread(facts, directories, options.sysfs)
-    missing = judged(seen, on_host=options.uevents == uevents.KERNEL, in_pod=bool(options.instance))
+    missing = find_missing(seen, on_host=options.uevents == uevents.KERNEL, in_pod=bool(options.instance))
     if missing.fatal:
         raise errors.Unprivileged(sentence(missing))
     for warning in missing.warnings:

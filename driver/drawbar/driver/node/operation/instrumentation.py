@@ -216,7 +216,7 @@ class AttachmentMeter:
         # The start of each attachment's release, by uid, until the attachment is gone.
         self._releasing: dict[str, float] = {}
 
-    def changed(
+    def note_change(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
         """Note a change of an attachment; `old` is None for one from before the daemon's start."""
@@ -256,7 +256,7 @@ def phases(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
     return _count(attachment.status.phase or "Pending" for attachment in listed)
 
 
-def blocked(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
+def count_blocked(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
     """Return the number of attachments that cannot be released now, by reason."""
     conditions = (
         meta.find(attachment.status.conditions, attachments.RELEASED)
@@ -325,7 +325,7 @@ class Instrumentation:
 
     def client(self, api: client.Client) -> client.Client:
         """Return the client with its requests counted."""
-        return api.counted(self.metrics.request_done)
+        return api.count_requests(self.metrics.request_done)
 
     def uevents(self, source: uevents.UeventSource) -> uevents.UeventSource:
         """Return the source with its events counted."""
@@ -347,7 +347,7 @@ class Instrumentation:
         watch(
             "blocked_releases",
             "Attachments whose device cannot be released now.",
-            lambda: blocked(listed),
+            lambda: count_blocked(listed),
             label="reason",
         )
 
@@ -370,12 +370,12 @@ class Instrumentation:
             "prepared_devices", "Devices that are handed to claims.", lambda: {"": float(prepared())}
         )
 
-    def watch_verdicts(self, judged: verdicts.Verdicts) -> None:
+    def watch_verdicts(self, node_verdicts: verdicts.Verdicts) -> None:
         """Export the number of devices by health."""
         self.metrics.watch(
             "devices",
             "Devices that are watched, by their health.",
-            lambda: dict(Counter(str(verdict.status) for verdict in judged.all().values())),
+            lambda: dict(Counter(str(verdict.status) for verdict in node_verdicts.all().values())),
             label="health",
         )
 
@@ -429,7 +429,7 @@ class Instrumentation:
         if endpoint is None:
             yield
             return
-        answers = server.pages(self.watchdog, self.readiness, self.metrics.rendered, contained=self.contained)
+        answers = server.pages(self.watchdog, self.readiness, self.metrics.render, contained=self.contained)
         server.sweep(options.data_dir)
         async with server.serving(endpoint, answers, contained=self.contained):
             yield

@@ -75,7 +75,7 @@ class ServiceV1Alpha3(servicers.BatchService, dra_v1alpha3_grpc.NodeServicer):
 
     messages = dra_v1alpha3
 
-    def named(self, claim: Any) -> servicers.ClaimName:
+    def name_claim(self, claim: Any) -> servicers.ClaimName:
         """Return the claim's name, with its handle if it has one."""
         return servicers.ClaimName(
             namespace=claim.namespace, name=claim.name, uid=claim.uid, handle=claim.resource_handle or None

@@ -39,8 +39,8 @@ _WIRE = {
 class Streams:
     """All open streams, of both versions."""
 
-    def __init__(self, judged: verdicts.Verdicts, *, repeat_seconds: float = REPEAT_SECONDS) -> None:
-        self._judged = judged
+    def __init__(self, node_verdicts: verdicts.Verdicts, *, repeat_seconds: float = REPEAT_SECONDS) -> None:
+        self._judged = node_verdicts
         self._repeat_seconds = repeat_seconds
         self._open: set[asyncio.Event] = set()
         self._closed = False

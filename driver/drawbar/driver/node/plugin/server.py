@@ -32,7 +32,7 @@ async def serving(
     driver: str,
     where: sockets.Sockets,
     preparation: servicers.Preparation,
-    judged: verdicts.Verdicts,
+    node_verdicts: verdicts.Verdicts,
     registered: Callable[[bool], None] | None = None,
 ) -> AsyncIterator[None]:
     """Serve the kubelet while the context lasts; both servers listen once it is entered.
@@ -41,7 +41,7 @@ async def serving(
         driver: the DRA driver's name.
         where: the paths of the sockets.
         preparation: the implementation of the DRA service.
-        judged: the verdicts for the health service.
+        node_verdicts: the verdicts for the health service.
         registered: called with whether the kubelet registered the driver.
 
     Raises:
@@ -50,7 +50,7 @@ async def serving(
     sockets.prepare(where)
     service = grpc.aio.server(maximum_concurrent_rpcs=CALLS_LIMIT)
     registrar = grpc.aio.server(maximum_concurrent_rpcs=REGISTRATION_CALLS_LIMIT)
-    streams = health.Streams(judged)
+    streams = health.Streams(node_verdicts)
     try:
         health.add_services(service, streams)
         classic.add_services(service, preparation)

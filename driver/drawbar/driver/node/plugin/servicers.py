@@ -174,16 +174,16 @@ class BatchService:
     async def NodePrepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         """Prepare all claims concurrently and return their devices or errors; a slow or wrong claim does not delay the others."""
         await _check_size(request, context)
-        answers = await _call_each([self.named(claim) for claim in request.claims], self._prepare)
+        answers = await _call_each([self.name_claim(claim) for claim in request.claims], self._prepare)
         return self.messages.NodePrepareResourcesResponse(claims=answers)
 
     async def NodeUnprepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         """Unprepare all claims concurrently and return their errors."""
         await _check_size(request, context)
-        answers = await _call_each([self.named(claim) for claim in request.claims], self._unprepare)
+        answers = await _call_each([self.name_claim(claim) for claim in request.claims], self._unprepare)
         return self.messages.NodeUnprepareResourcesResponse(claims=answers)
 
-    def named(self, claim: Any) -> ClaimName:
+    def name_claim(self, claim: Any) -> ClaimName:
         """Return the name of a claim in the request."""
         return ClaimName(namespace=claim.namespace, name=claim.name, uid=claim.uid)
 

@@ -22,7 +22,7 @@ from drawbar.driver.node.preparation import records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class AllocatedDevice:
     """A device that the scheduler gave to a claim.
 
     Attributes:
@@ -31,7 +31,7 @@ class Wanted:
         requests: the claim's requests for the device, each without the name of its chosen alternative.
         share_id: the claim's share of a device with several users; None for a whole device.
         admin: whether the claim has admin access, and does not hold the device.
-        said: the device's parameters.
+        device_parameters: the device's parameters.
         first_interface: see `records.PreparedDevice`.
         composite: see `records.PreparedDevice`.
         allocation_timestamp: the time of the claim's allocation; None if the allocation was not read.
@@ -42,7 +42,7 @@ class Wanted:
     requests: tuple[str, ...]
     share_id: str | None = None
     admin: bool = False
-    said: records.Json = field(default_factory=dict)
+    device_parameters: records.Json = field(default_factory=dict)
     first_interface: int = 0
     composite: str = ""
     allocation_timestamp: str | None = None
@@ -59,7 +59,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class PresentDevice:
     """A device that is present on this node.
 
     Attributes:
@@ -172,7 +172,7 @@ class Found:
             card=self.container_view,
             claim_uid=self.claim_uid,
             host=self.host,
-            said=self._said,
+            device_parameters=self._said,
             first_interface=self.record.first_interface,
             mounts=_mounts(self.record),
             companions=self.companions,
@@ -232,7 +232,7 @@ class Nothing:
         del content
 
 
-Given = Found | Nothing
+Given = PresentDevice | Nothing
 
 
 def _mounts(record: records.PreparedDevice) -> tuple[spec.Mount, ...]:
@@ -246,12 +246,12 @@ def _mounts(record: records.PreparedDevice) -> tuple[spec.Mount, ...]:
 _NamedInterfaces = dict[str, dict[tuple[str, str], int]]
 
 
-def interface_prefix(said: records.Json) -> str | None:
+def interface_prefix(device_parameters: records.Json) -> str | None:
     """Return the interface prefix in recorded parameters, or None."""
-    return parameters.from_record(said).network.interface_prefix
+    return parameters.from_record(device_parameters).network.interface_prefix
 
 
-def numbered(given: Sequence[Given]) -> list[Given]:
+def number_interfaces(devices: Sequence[Given]) -> list[Given]:
     """Number the network interfaces of a claim's devices, if its parameters name them.
 
     All interfaces of a claim get different names, so they can meet in one container.
@@ -260,25 +260,25 @@ def numbered(given: Sequence[Given]) -> list[Given]:
         The devices in the same order, with the number of the first interface in each record. Numbers follow pool and name.
     """
     first: dict[tuple[str, str], int] = {}
-    for counts in _count_interfaces(given).values():
+    for counts in _count_interfaces(devices).values():
         used = 0
         for key, count in counts.items():
             first[key] = used
             used += count
     return [
         _set_first_interface(device, first.get((device.record.pool, device.record.device), 0))
-        for device in given
+        for device in devices
     ]
 
 
-def are_all_here(given: Sequence[Given]) -> bool:
-    """Return whether `numbered` repeats the numbers of the preparation; interfaces in a container cannot be counted."""
-    return all(len(counts) < 2 or all(counts.values()) for counts in _count_interfaces(given).values())
+def are_all_here(devices: Sequence[Given]) -> bool:
+    """Return whether `number_interfaces` repeats the numbers of the preparation; interfaces in a container cannot be counted."""
+    return all(len(counts) < 2 or all(counts.values()) for counts in _count_interfaces(devices).values())
 
 
-def _count_interfaces(given: Sequence[Given]) -> _NamedInterfaces:
+def _count_interfaces(devices: Sequence[Given]) -> _NamedInterfaces:
     by_prefix: _NamedInterfaces = {}
-    for device in sorted(given, key=lambda device: (device.record.pool, device.record.device)):
+    for device in sorted(devices, key=lambda device: (device.record.pool, device.record.device)):
         said = interface_prefix(device.record.parameters)
         if said is not None and device.interfaces is not None:
             # Two shares of one device are one device to the container.

@@ -284,7 +284,7 @@ class Cleaner:
             contained=self._contained,
         )
 
-    def changed(self) -> None:
+    def look(self) -> None:
         """Look at the devices again: the kernel shows something new."""
         for device in self._work:
             self._queue.add(device)
@@ -315,7 +315,7 @@ class Cleaner:
             if around.holder(pool, device) == mark.uid:
                 return None
             if not await self._is_over(mark):
-                return work.looks.failed()
+                return work.looks.count_failure()
             await asyncio.to_thread(self._marks.put, [msgspec.structs.replace(mark, over=True)])
             over(mark)
         if not work.begun:
@@ -361,7 +361,7 @@ class Cleaner:
         """Take one step of the treatment of a device after its claim's end; return the outcome."""
         if self._way is attachments.Clean.NONE or card.first.device_class is DeviceClass.CXL_MEMORY:
             return treatment.Done()
-        around, attachment = self._around, demands.marked(mark, card)
+        around, attachment = self._around, demands.build_attachment(mark, card)
         order = treatment.Order(
             card=card,
             leaves=False,

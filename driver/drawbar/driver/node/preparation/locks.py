@@ -24,7 +24,7 @@ class Lock:
         self._tasks = asyncio.Lock()
 
     @contextlib.asynccontextmanager
-    async def held(
+    async def hold(
         self, seconds: float | None, *, on_wait: Callable[[], None] = lambda: None
     ) -> AsyncIterator[None]:
         """Hold the lock inside the block.

@@ -101,7 +101,7 @@ class Finder:
         self._standing = standing
         self._occupied = occupied
 
-    def wanted_by_attachments(self, uid: str) -> tuple[claimdevices.Wanted, ...] | None:
+    def find_by_attachments(self, uid: str) -> tuple[claimdevices.AllocatedDevice, ...] | None:
         """Return the devices of a claim, or None if the attachments do not show all of them."""
         mine = self.attached_for(uid)
         if not mine or mine[0].spec.allocation_timestamp is None:
@@ -119,10 +119,12 @@ class Finder:
             ):
                 return None
             spec_ = attachment.spec
-            wanted.append(claimdevices.Wanted(pool=spec_.pool, device=spec_.device, requests=claim.requests))
+            wanted.append(
+                claimdevices.AllocatedDevice(pool=spec_.pool, device=spec_.device, requests=claim.requests)
+            )
         return tuple(wanted)
 
-    def wanted(self, claim: claims.ResourceClaim) -> tuple[claimdevices.Wanted, ...]:
+    def find_devices(self, claim: claims.ResourceClaim) -> tuple[claimdevices.AllocatedDevice, ...]:
         """Return the devices of this driver in a claim's allocation.
 
         Raises:
@@ -140,13 +142,13 @@ class Finder:
                 # A request of a prioritised list is named request/subrequest, and the kubelet knows only the request.
                 requests.setdefault(key, set()).add(result.request.split("/", 1)[0])
         return tuple(
-            claimdevices.Wanted(
+            claimdevices.AllocatedDevice(
                 pool=pool,
                 device=device,
                 requests=tuple(sorted(names)),
                 share_id=share_id,
                 admin=admin,
-                said=parameters.document(
+                device_parameters=parameters.document(
                     said.get(bindings.Key(pool=pool, device=given, share_id=share_id), parameters.NOTHING)
                 ),
                 composite=composite,
@@ -166,16 +168,18 @@ class Finder:
                 return tuple((device, given) for device in spec_.composite.devices)
         return ((given, ""),)
 
-    def label(self, wanted: claimdevices.Wanted) -> str:
+    def label(self, allocated: claimdevices.AllocatedDevice) -> str:
         """Return the part of the device's CDI name after the claim's UID."""
-        is_null = nulls.is_here(wanted.pool, wanted.device, self.node_name)
-        return nulls.label(wanted.requests) if is_null else wanted.device
+        is_null = nulls.is_here(allocated.pool, allocated.device, self.node_name)
+        return nulls.label(allocated.requests) if is_null else allocated.device
 
-    def find(self, wanted: claimdevices.Wanted, uid: str, *, prepared: bool = False) -> claimdevices.Given:
+    def find(
+        self, allocated: claimdevices.AllocatedDevice, uid: str, *, prepared: bool = False
+    ) -> claimdevices.Given:
         """Return the device, ready for the claim with that UID.
 
         Args:
-            wanted: the device.
+            allocated: the device.
             uid: the UID of the claim.
             prepared: whether the claim was prepared with the device in this boot.
 
@@ -183,25 +187,25 @@ class Finder:
             errors.DeviceLate: the device is not here or not ready yet.
             errors.PrepareError: the claim cannot have the device, and waiting does not help.
         """
-        if nulls.is_here(wanted.pool, wanted.device, self.node_name):
-            return claimdevices.Nothing(record=self._record(wanted, uid, serial=""), claim_uid=uid)
-        if self._local is not None and nodepools.is_pool(wanted.pool, self.node_name):
-            return self._find_local(self._local, wanted, uid, prepared=prepared)
-        return self._find_attached(wanted, uid, prepared=prepared)
+        if nulls.is_here(allocated.pool, allocated.device, self.node_name):
+            return claimdevices.Nothing(record=self._record(allocated, uid, serial=""), claim_uid=uid)
+        if self._local is not None and nodepools.is_pool(allocated.pool, self.node_name):
+            return self._find_local(self._local, allocated, uid, prepared=prepared)
+        return self._find_attached(allocated, uid, prepared=prepared)
 
-    def again(self, held: records.PreparedDevice, uid: str) -> spec.Device:
+    def find_prepared(self, held: records.PreparedDevice, uid: str) -> spec.Device:
         """Return the CDI device of a device that was prepared in this boot.
 
         Raises:
             errors.PrepareError: the device is absent, or another one is in its place.
         """
-        wanted = claimdevices.Wanted(
+        wanted = claimdevices.AllocatedDevice(
             pool=held.pool,
             device=held.device,
             requests=held.requests,
             share_id=held.share_id,
             admin=held.admin,
-            said=held.parameters,
+            device_parameters=held.parameters,
             first_interface=held.first_interface,
             composite=held.composite,
         )
@@ -224,18 +228,20 @@ class Finder:
             and attachment.spec.driver == self.driver
         ]
 
-    def _find_attached(self, wanted: claimdevices.Wanted, uid: str, *, prepared: bool) -> claimdevices.Found:
+    def _find_attached(
+        self, allocated: claimdevices.AllocatedDevice, uid: str, *, prepared: bool
+    ) -> claimdevices.PresentDevice:
         use = readiness.Use(
             claim_uid=uid,
-            allocation_timestamp=wanted.allocation_timestamp,
-            admin=wanted.admin,
+            allocation_timestamp=allocated.allocation_timestamp,
+            admin=allocated.admin,
             prepared=prepared,
         )
-        attachment = self._attachment(wanted, uid)
-        card = self._check(attachment, self._card(attachment), use, wanted.name)
+        attachment = self._attachment(allocated, uid)
+        card = self._check(attachment, self._card(attachment), use, allocated.name)
         identity = attachment.identity
         given = self._find_ready(
-            wanted, uid, card, serial=identity.serial, device_class=identity.device_class
+            allocated, uid, card, serial=identity.serial, device_class=identity.device_class
         )
         given_by_adapter = {
             name: value
@@ -276,9 +282,9 @@ class Finder:
         return tuple(card for card in cards if card is not None)
 
     def _find_local(
-        self, local: LocalDevices, wanted: claimdevices.Wanted, uid: str, *, prepared: bool
-    ) -> claimdevices.Found:
-        lender = local.lender(wanted.pool, wanted.device)
+        self, local: LocalDevices, allocated: claimdevices.AllocatedDevice, uid: str, *, prepared: bool
+    ) -> claimdevices.PresentDevice:
+        lender = local.lender(allocated.pool, allocated.device)
         if lender is not None:
             # The lender's attachment does not name the claim of the virtual function.
             use = readiness.Use(claim_uid=uid, admin=True, prepared=prepared)
@@ -286,75 +292,90 @@ class Finder:
                 lender,
                 self._card(lender),
                 use,
-                f"{wanted.name} is a virtual function of {lender.spec.device}, which",
+                f"{allocated.name} is a virtual function of {lender.spec.device}, which",
             )
         refusal = (
             None
             if prepared
             else self._refusal(
-                wanted.pool, wanted.device, None if wanted.admin else uid, wanted.allocation_timestamp
+                allocated.pool,
+                allocated.device,
+                None if allocated.admin else uid,
+                allocated.allocation_timestamp,
             )
         )
         if refusal is not None:
             raise errors.DeviceLate(
-                f"{wanted.name} of this node is not clean: {refusal}", reason=reasons.NOT_CLEANED
+                f"{allocated.name} of this node is not clean: {refusal}", reason=reasons.NOT_CLEANED
             )
-        card = local.card(wanted.pool, wanted.device)
+        card = local.card(allocated.pool, allocated.device)
         if card is None:
             raise errors.DeviceLate(
-                f"{wanted.name} of this node is not there; look at its link and power",
+                f"{allocated.name} of this node is not there; look at its link and power",
                 reason=reasons.DEVICE_NOT_VISIBLE,
             )
-        self._check_local(wanted, uid, card, prepared=prepared)
-        device_class = local.device_class(wanted.pool, wanted.device)
+        self._check_local(allocated, uid, card, prepared=prepared)
+        device_class = local.device_class(allocated.pool, allocated.device)
         given = self._find_ready(
-            wanted, uid, card, serial=residents.serial(card) or "", device_class=device_class
+            allocated, uid, card, serial=residents.serial(card) or "", device_class=device_class
         )
         has_interfaces = bool(given.interfaces)
         return dataclasses.replace(given, occupied=self._occupied) if has_interfaces else given
 
     def _check_local(
-        self, wanted: claimdevices.Wanted, uid: str, card: model.Card, *, prepared: bool
+        self, allocated: claimdevices.AllocatedDevice, uid: str, card: model.Card, *, prepared: bool
     ) -> None:
         """Check that the device was made ready for its claim, if the claim's parameters demand it."""
-        said = parameters.from_record(wanted.said) if wanted.said else parameters.NOTHING
-        if self._standing is None or wanted.admin or wanted.is_shared or not demands.asks(said):
+        said = (
+            parameters.from_record(allocated.device_parameters)
+            if allocated.device_parameters
+            else parameters.NOTHING
+        )
+        if self._standing is None or allocated.admin or allocated.is_shared or not demands.asks(said):
             return
         use = readiness.Use(
-            claim_uid=uid, allocation_timestamp=wanted.allocation_timestamp, prepared=prepared
+            claim_uid=uid, allocation_timestamp=allocated.allocation_timestamp, prepared=prepared
         )
-        standing = self._standing(wanted.pool, wanted.device, uid, wanted.allocation_timestamp)
-        self._check(standing, card, use, f"{wanted.name} of this node")
+        standing = self._standing(allocated.pool, allocated.device, uid, allocated.allocation_timestamp)
+        self._check(standing, card, use, f"{allocated.name} of this node")
 
     def _find_ready(
-        self, wanted: claimdevices.Wanted, uid: str, card: model.Card, *, serial: str, device_class: str
-    ) -> claimdevices.Found:
+        self,
+        allocated: claimdevices.AllocatedDevice,
+        uid: str,
+        card: model.Card,
+        *,
+        serial: str,
+        device_class: str,
+    ) -> claimdevices.PresentDevice:
         # A GPU's driver may be minutes late after a reboot, and a running container gets no further files.
         missing = classes.by_name(device_class).missing_requirements(card)
         if missing is not None:
             raise errors.DeviceLate(
-                f"{wanted.name} is not ready on this node: {missing}", reason=reasons.DEVICE_NOT_READY
+                f"{allocated.name} is not ready on this node: {missing}", reason=reasons.DEVICE_NOT_READY
             )
-        record = self._record(wanted, uid, serial=serial)
-        return claimdevices.Found(
+        record = self._record(allocated, uid, serial=serial)
+        return claimdevices.PresentDevice(
             record=record, card=card, device_class=device_class, claim_uid=uid, host=self._host
         )
 
-    def _record(self, wanted: claimdevices.Wanted, uid: str, *, serial: str) -> records.PreparedDevice:
+    def _record(
+        self, allocated: claimdevices.AllocatedDevice, uid: str, *, serial: str
+    ) -> records.PreparedDevice:
         return records.PreparedDevice(
-            pool=wanted.pool,
-            device=wanted.device,
-            cdi_id=f"{edits.kind(self.driver)}={uid}-{self.label(wanted)}",
-            requests=wanted.requests,
-            share_id=wanted.share_id,
-            admin=wanted.admin,
+            pool=allocated.pool,
+            device=allocated.device,
+            cdi_id=f"{edits.kind(self.driver)}={uid}-{self.label(allocated)}",
+            requests=allocated.requests,
+            share_id=allocated.share_id,
+            admin=allocated.admin,
             serial=serial,
-            parameters=wanted.said,
-            first_interface=wanted.first_interface,
-            composite=wanted.composite,
+            parameters=allocated.device_parameters,
+            first_interface=allocated.first_interface,
+            composite=allocated.composite,
         )
 
-    def _attachment(self, wanted: claimdevices.Wanted, uid: str) -> attachments.DeviceAttachment:
+    def _attachment(self, allocated: claimdevices.AllocatedDevice, uid: str) -> attachments.DeviceAttachment:
         """Return the attachment of the device, preferably the one for the claim.
 
         Raises:
@@ -363,7 +384,7 @@ class Finder:
         of_device = [
             attachment
             for attachment in self._attached()
-            if (attachment.spec.pool, attachment.spec.device) == (wanted.pool, wanted.device)
+            if (attachment.spec.pool, attachment.spec.device) == (allocated.pool, allocated.device)
         ]
         for attachment in of_device:
             if attachment.spec.claim is not None and attachment.spec.claim.uid == uid:
@@ -371,7 +392,7 @@ class Finder:
         if of_device:
             return of_device[0]
         raise errors.DeviceLate(
-            f"{wanted.name} is not attached to this node for this claim yet; trying again",
+            f"{allocated.name} is not attached to this node for this claim yet; trying again",
             reason=reasons.DEVICE_NOT_ATTACHED,
         )
 
@@ -394,7 +415,7 @@ class Lookup:
         self._finder = finder
         self._seen = seen
 
-    async def wanted(self, claim: servicers.ClaimName) -> tuple[claimdevices.Wanted, ...]:
+    async def find_devices(self, claim: servicers.ClaimName) -> tuple[claimdevices.AllocatedDevice, ...]:
         """Return the devices of the claim.
 
         Raises:
@@ -404,8 +425,8 @@ class Lookup:
         if claim.handle is not None:
             return await self._find_by_handle(claim, claim.handle)
         # A classic controller attaches devices before it has decided about all requests.
-        wanted = self._finder.wanted_by_attachments(claim.uid) if self._claims.modern else None
-        return self._finder.wanted(await self.read(claim)) if wanted is None else wanted
+        wanted = self._finder.find_by_attachments(claim.uid) if self._claims.modern else None
+        return self._finder.find_devices(await self.read(claim)) if wanted is None else wanted
 
     def _check_name(self, claim: servicers.ClaimName) -> None:
         """Refuse a call with the UID of one claim and the name of another, whose record would look abandoned."""
@@ -418,13 +439,15 @@ class Lookup:
                     reason=reasons.CLAIM_GONE,
                 )
 
-    async def _find_by_handle(self, claim: servicers.ClaimName, data: str) -> tuple[claimdevices.Wanted, ...]:
+    async def _find_by_handle(
+        self, claim: servicers.ClaimName, data: str
+    ) -> tuple[claimdevices.AllocatedDevice, ...]:
         where, node = f"claim {claim.namespace}/{claim.name}", self._finder.node_name
         handle = claim_versions.for_node(claim_versions.decode(data, where), where, node)
         if not self._finder.attached_for(claim.uid):
             await self.read(claim)
         allocated = claim_versions.from_handle(meta.ObjectMeta(), handle, self._finder.driver, node)
-        return self._finder.wanted(allocated)
+        return self._finder.find_devices(allocated)
 
     async def read(self, claim: servicers.ClaimName) -> claims.ResourceClaim:
         """Return the claim.

@@ -43,7 +43,7 @@ _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class DescribedDevice:
     """A device of a claim, as described to its containers.
 
     Attributes:
@@ -90,7 +90,7 @@ class Files:
             for request in requests
         )
 
-    def write(self, claim: claims.ResourceClaim, described: Sequence[Described]) -> None:
+    def write(self, claim: claims.ResourceClaim, described: Sequence[DescribedDevice]) -> None:
         """Write the files of a claim. A file with equal content stays.
 
         Raises:
@@ -143,7 +143,7 @@ class Files:
 
 
 def documents(
-    claim: claims.ResourceClaim, driver: str, described: Sequence[Described]
+    claim: claims.ResourceClaim, driver: str, described: Sequence[DescribedDevice]
 ) -> dict[str, dict[str, Any]]:
     """Return the content of each request's file, without version and generation.
 
@@ -170,7 +170,7 @@ def documents(
     }
 
 
-def _device(driver: str, device: Described) -> dict[str, Any]:
+def _device(driver: str, device: DescribedDevice) -> dict[str, Any]:
     record = device.record
     said = {name: _attribute(value) for name, value in sorted(device.values.items())}
     network = record.network
@@ -216,7 +216,7 @@ def _check(claim: claims.ResourceClaim, *names: str) -> None:
             )
 
 
-def mounted(
+def mount(
     devices: Sequence[records.PreparedDevice], claim: claims.ResourceClaim, files: Files
 ) -> tuple[records.PreparedDevice, ...]:
     """Return the devices with their mounts: the first device of each request has the mount of the request's file.

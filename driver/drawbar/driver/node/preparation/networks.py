@@ -74,12 +74,14 @@ class Networks:
             )
         except kube_errors.NotFound:
             return
-        body = applied(claim, self._driver, record)
+        body = build_apply(claim, self._driver, record)
         if body is not None:
             await claimstatus.apply(self._api, claim, body, manager=drivers.manager(MANAGER, self._driver))
 
 
-def applied(claim: claims.ResourceClaim, driver: str, record: records.PreparedClaim) -> dict[str, Any] | None:
+def build_apply(
+    claim: claims.ResourceClaim, driver: str, record: records.PreparedClaim
+) -> dict[str, Any] | None:
     """Return the object for a server-side apply to the claim's status; None if there is nothing to report.
 
     For a composite with several network devices, it contains the interface of the first one.

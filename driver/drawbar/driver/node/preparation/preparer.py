@@ -145,7 +145,7 @@ class Preparer:
         # A lock lives as long as a task holds it or waits for it.
         self._claims: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
-    def changed(self) -> None:
+    def wake(self) -> None:
         """Wake the calls that wait for a device, because devices or attachments changed."""
         self._news.set()
         self._news = asyncio.Event()
@@ -245,7 +245,7 @@ class Preparer:
         self, claim: servicers.ClaimName, about: claims.ResourceClaim | None
     ) -> list[claimdevices.Given]:
         """Wait for late devices; return the claim's devices once all are present and ready."""
-        wanted = await self._lookup.wanted(claim) if about is None else self._finder.wanted(about)
+        wanted = await self._lookup.find_devices(claim) if about is None else self._finder.find_devices(about)
         late: errors.DeviceLate | None = None
         try:
             async with asyncio.timeout_at(self._patience_ends(claim)):
@@ -262,10 +262,10 @@ class Preparer:
             raise late from None
 
     async def _await_vendor_ids(
-        self, claim: servicers.ClaimName, given: Iterable[claimdevices.Given]
+        self, claim: servicers.ClaimName, devices: Iterable[claimdevices.Given]
     ) -> dict[str, str | None]:
         """Wait for late CDI files of vendors; return the vendors' CDI IDs, by this driver's CDI ID."""
-        wanted = [device for device in given if device.vendor_kind is not None]
+        wanted = [device for device in devices if device.vendor_kind is not None]
         ends = self._patience_ends(claim)
         while True:
             try:
@@ -286,21 +286,23 @@ class Preparer:
         ends = asyncio.get_running_loop().time() + self._waits.late_device_seconds
         return ends if claim.answer_by is None else min(ends, claim.answer_by - limits.ANSWER_SECONDS)
 
-    def _find_all(self, wanted: Iterable[claimdevices.Wanted], uid: str) -> list[claimdevices.Given]:
+    def _find_all(
+        self, allocated: Iterable[claimdevices.AllocatedDevice], uid: str
+    ) -> list[claimdevices.Given]:
         """Return the claim's devices. From now on they count as held, and the node neither cleans nor releases them.
 
         Until all of them are ready, the node works on each device as if there were no claim.
         """
-        held = [device for device in wanted if not device.is_shared and not device.admin]
+        held = [device for device in allocated if not device.is_shared and not device.admin]
         for device in held:
             self._refuse_overlap(device, uid)
         prepared = self._prepared_devices(uid)
         given = [
             self._finder.find(device, uid, prepared=(device.pool, device.device) in prepared)
-            for device in wanted
+            for device in allocated
         ]
         self.holders.give(uid, ((device.pool, device.device) for device in held))
-        return claimdevices.numbered(given)
+        return claimdevices.number_interfaces(given)
 
     def _prepared_devices(self, uid: str) -> frozenset[tuple[str, str]]:
         """Return pool and name of each device that the claim was prepared with in this boot."""
@@ -309,15 +311,15 @@ class Preparer:
             return frozenset()
         return frozenset((device.pool, device.device) for device in before.devices)
 
-    def _refuse_overlap(self, wanted: claimdevices.Wanted, uid: str) -> None:
+    def _refuse_overlap(self, allocated: claimdevices.AllocatedDevice, uid: str) -> None:
         # The store checks this again when it records the claim.
-        records.refuse_overlap(self.store.claims, wanted.pool, wanted.device, uid)
+        records.refuse_overlap(self.store.claims, allocated.pool, allocated.device, uid)
 
     async def _store(
         self, claim: servicers.ClaimName, given: list[claimdevices.Given], about: claims.ResourceClaim | None
     ) -> None:
         if about is not None:
-            recorded = metadata.mounted([device.record for device in given], about, self._described)
+            recorded = metadata.mount([device.record for device in given], about, self._described)
             given = [
                 claimdevices.with_record(device, record)
                 for device, record in zip(given, recorded, strict=True)
@@ -342,7 +344,7 @@ class Preparer:
             self._report_given_up(before)
         if about is not None:
             described = [
-                metadata.Described(record=record, values=device.values)
+                metadata.DescribedDevice(record=record, values=device.values)
                 for record, device in zip(devices, given, strict=True)
             ]
             await asyncio.to_thread(self._described.write, about, described)

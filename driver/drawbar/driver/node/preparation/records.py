@@ -158,7 +158,7 @@ def refuse_overlap(claims: Claims, pool: str, device: str, uid: str) -> None:
     raise errors.PrepareError(message, reason=reasons.DEVICE_IN_USE)
 
 
-def with_started(claims: Claims, claim: PreparedClaim) -> Claims:
+def add_started(claims: Claims, claim: PreparedClaim) -> Claims:
     """Return the claims with this one added. An equal record stays, unless it is unexplained.
 
     Raises:
@@ -175,12 +175,12 @@ def with_started(claims: Claims, claim: PreparedClaim) -> Claims:
     return {**claims, claim.uid: started}
 
 
-def with_completed(claims: Claims, claim: PreparedClaim) -> Claims:
+def add_completed(claims: Claims, claim: PreparedClaim) -> Claims:
     """Return the claims with this record completed; without the same record, return them unchanged."""
     return {**claims, claim.uid: claim.in_state(COMPLETED)} if claims.get(claim.uid) == claim else claims
 
 
-def with_explained(claims: Claims, claim: PreparedClaim) -> Claims:
+def add_explained(claims: Claims, claim: PreparedClaim) -> Claims:
     """Return the claims with this record in place of an unexplained one; else return them unchanged."""
     before = claims.get(claim.uid)
     return {**claims, claim.uid: claim} if before is not None and before.state == UNEXPLAINED else claims

@@ -132,7 +132,7 @@ def _write_again(claim: records.PreparedClaim, finder: lookup.Finder, specs: dic
     devices: dict[str, spec.Device] = {}
     for held in claim.devices:
         try:
-            content = finder.again(held, claim.uid)
+            content = finder.find_prepared(held, claim.uid)
         except errors.PrepareError as error:
             log.warning(
                 "cannot write the CDI file again: %s", error, extra={"claim": claim.name, "uid": claim.uid}

@@ -135,12 +135,12 @@ class Store:
         self.cdi.check(claim.uid)
 
         def start() -> records.PreparedClaim | None:
-            claims = self._change(lambda claims: records.with_started(claims, claim))
+            claims = self._change(lambda claims: records.add_started(claims, claim))
             self.cdi.write(claim.uid, content)
             before = claims.get(claim.uid)
             if before is not None and before.state == records.STARTED:
                 # The sweeper would drop the record that an earlier start left, once the claim is gone.
-                self._change(lambda claims: records.with_completed(claims, before))
+                self._change(lambda claims: records.add_completed(claims, before))
             return before
 
         return await self._run(start)
@@ -174,11 +174,11 @@ class Store:
         Raises:
             errors.NodeError: the claim cannot be recorded.
         """
-        await self._run(lambda: self._change(lambda claims: records.with_explained(claims, claim)))
+        await self._run(lambda: self._change(lambda claims: records.add_explained(claims, claim)))
 
     async def _run(self, change: Callable[[], T]) -> T:
         """Run the change to its end in the thread, with the lock held; raise a cancellation after that."""
-        async with self._lock.held(self._lock_seconds):
+        async with self._lock.hold(self._lock_seconds):
             job = asyncio.get_running_loop().run_in_executor(self._thread, change)
             cancelled: asyncio.CancelledError | None = None
             while not job.done():

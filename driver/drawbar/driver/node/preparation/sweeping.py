@@ -143,7 +143,7 @@ class Sweeper:
                     share_id=device.share_id,
                     admin=device.admin,
                     serial=held.serial,
-                    parameters=device.said,
+                    parameters=device.device_parameters,
                     first_interface=first.get((device.pool, device.device), 0),
                     composite=device.composite,
                 )
@@ -158,10 +158,14 @@ class Sweeper:
         )
 
     def _first_interfaces(
-        self, wanted: Collection[claimdevices.Wanted], uid: str
+        self, allocated: Collection[claimdevices.AllocatedDevice], uid: str
     ) -> Mapping[tuple[str, str], int]:
         """Return the number of the first network interface by device, if several devices have numbered interfaces."""
-        named = [device for device in wanted if claimdevices.interface_prefix(device.said) is not None]
+        named = [
+            device
+            for device in allocated
+            if claimdevices.interface_prefix(device.device_parameters) is not None
+        ]
         if len({(device.pool, device.device) for device in named}) < 2:
             return {}
         given = [self._finder.find(device, uid, prepared=True) for device in named]
@@ -169,14 +173,14 @@ class Sweeper:
             raise errors.PrepareError(
                 "its network interfaces are not on the host, so their numbers are unknown"
             )
-        numbered = claimdevices.numbered(given)
+        numbered = claimdevices.number_interfaces(given)
         return {
             (device.record.pool, device.record.device): device.record.first_interface for device in numbered
         }
 
-    def _wanted(self, claim: claims.ResourceClaim) -> tuple[claimdevices.Wanted, ...]:
+    def _wanted(self, claim: claims.ResourceClaim) -> tuple[claimdevices.AllocatedDevice, ...]:
         try:
-            return self._finder.wanted(claim)
+            return self._finder.find_devices(claim)
         except errors.PrepareError as error:
             # A version with fewer demands prepared it.
             log.warning(

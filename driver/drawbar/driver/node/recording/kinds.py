@@ -233,7 +233,7 @@ class Folder:
 Entry = Content | Link | Unread | Refused | Folder
 
 
-def encoded(entry: Entry) -> dict[str, Any]:
+def encode(entry: Entry) -> dict[str, Any]:
     """Return the entry in the format of a snapshot."""
     match entry:
         case Content(data=data, mode=mode):

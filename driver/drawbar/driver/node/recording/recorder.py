@@ -276,7 +276,7 @@ def _compress(snapshot: tree.Snapshot, proc: tree.Snapshot) -> Iterator[bytes]:
     head = "{\n"
     for prefix, part in (("/proc/", proc), ("/sys/", snapshot)):
         for path in sorted(part):
-            line = f"{head}{json.dumps(prefix + path)}: {json.dumps(kinds.encoded(part[path]))}"
+            line = f"{head}{json.dumps(prefix + path)}: {json.dumps(kinds.encode(part[path]))}"
             yield packer.compress(line.encode())
             head = ",\n"
     yield packer.compress(b"\n}\n" if snapshot or proc else b"{}\n")

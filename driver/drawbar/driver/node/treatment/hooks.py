@@ -116,17 +116,21 @@ class Runner:
         self.kernel = kernel
         self.tasks: asyncio.TaskGroup | None = None
 
-    def drain(self, attachment: attachments.DeviceAttachment, asked: attachments.Hook | None) -> Drain | None:
+    def drain(
+        self, attachment: attachments.DeviceAttachment, request: attachments.Hook | None
+    ) -> Drain | None:
         """Return the demanded drain hook of the device, or None without a demand."""
-        if asked is None:
+        if request is None:
             return None
-        return Drain(hook=asked.hook, begin=functools.partial(self._begin_drain, attachment, asked))
+        return Drain(hook=request.hook, begin=functools.partial(self._begin_drain, attachment, request))
 
     def _begin_drain(
-        self, attachment: attachments.DeviceAttachment, asked: attachments.Hook, card: model.Card
+        self, attachment: attachments.DeviceAttachment, request: attachments.Hook, card: model.Card
     ) -> asyncio.Task[str]:
         environment = variables(attachment, card, None, self.kernel.sysfs)
-        return self.start("drain hook", attachment, functools.partial(run, self.settings, asked, environment))
+        return self.start(
+            "drain hook", attachment, functools.partial(run, self.settings, request, environment)
+        )
 
     def start(self, what: str, attachment: attachments.DeviceAttachment, work: Work) -> asyncio.Task[str]:
         """Start work on a device. Return its task, which returns the reason of a failure, or an empty text."""
@@ -145,19 +149,19 @@ class Runner:
         return attempt.failure
 
     def clean_up(
-        self, attachment: attachments.DeviceAttachment, asked: attachments.Hook | None
+        self, attachment: attachments.DeviceAttachment, request: attachments.Hook | None
     ) -> Callable[[model.Card], generic.Eraser] | None:
         """Return the eraser of a card by the demanded clean-up hook, or None without a demand."""
-        return None if asked is None else functools.partial(self._eraser, attachment, asked)
+        return None if request is None else functools.partial(self._eraser, attachment, request)
 
     def _eraser(
-        self, attachment: attachments.DeviceAttachment, asked: attachments.Hook, card: model.Card
+        self, attachment: attachments.DeviceAttachment, request: attachments.Hook, card: model.Card
     ) -> generic.Eraser:
         def clean(report: generic.Report) -> None:
-            report(f"hook {asked.hook} cleans {card.address}")
+            report(f"hook {request.hook} cleans {card.address}")
             environment = variables(attachment, card, None, self.kernel.sysfs)
             try:
-                asyncio.run(run(self.settings, asked, environment))
+                asyncio.run(run(self.settings, request, environment))
             except errors.HookFailed as failed:
                 raise errors.NotCleaned(
                     f"{card.address} is not clean, so no other user gets it: {failed}"
@@ -183,22 +187,22 @@ def variables(
 
 async def run(
     settings: Settings,
-    asked: attachments.Initialisation | attachments.Hook,
+    request: attachments.Initialisation | attachments.Hook,
     environment: Mapping[str, str],
 ) -> None:
     """Run a hook.
 
     Args:
         settings: the directory of hooks.
-        asked: the demanded hook, with its time limit; the caller checks its bitstream.
+        request: the demanded hook, with its time limit; the caller checks its bitstream.
         environment: the environment; see `variables`.
 
     Raises:
         errors.HookFailed: the hook cannot be run, or did not succeed.
     """
-    path = await asyncio.to_thread(trusted_file, settings.hooks, asked.hook, "hook")
+    path = await asyncio.to_thread(trusted_file, settings.hooks, request.hook, "hook")
     bounds = programs.Bounds(
-        timeout_seconds=asked.timeout_seconds,
+        timeout_seconds=request.timeout_seconds,
         memory_bytes=MEMORY_BYTES,
         output_bytes=OUTPUT_BYTES,
     )

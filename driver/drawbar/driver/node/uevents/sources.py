@@ -141,7 +141,7 @@ _EVENTS_PER_WAKEUP = 256  # then other tasks can run
 
 
 @contextlib.contextmanager
-def subscribed(pending: Backlog, *, receive_buffer_bytes: int = _RECEIVE_BUFFER_BYTES) -> Iterator[None]:
+def subscribe(pending: Backlog, *, receive_buffer_bytes: int = _RECEIVE_BUFFER_BYTES) -> Iterator[None]:
     """Put the kernel's events into `pending` while the context lasts; subscribed once it is entered.
 
     Must be entered in a running event loop.
@@ -242,7 +242,7 @@ _LISTENERS_MAX = 4  # the mocked tree's limit, too
 
 
 @contextlib.contextmanager
-def bound(path: Path, pending: Backlog) -> Iterator[None]:
+def bind(path: Path, pending: Backlog) -> Iterator[None]:
     """Put the events sent to the socket at `path` into `pending` while the context lasts.
 
     Must be entered in a running event loop. A socket without a listener is replaced.
@@ -360,8 +360,8 @@ async def listening(source: str, *, capacity: int = _CAPACITY) -> AsyncIterator[
 
 def _open_source(source: str, pending: Backlog) -> contextlib.AbstractContextManager[None]:
     if source == KERNEL:
-        return subscribed(pending)
+        return subscribe(pending)
     path = source.removeprefix(_UNIX)
     if not source.startswith(_UNIX) or not path:
         raise errors.UeventError(f"{source!r} is no source of uevents: say {KERNEL} or unix:/path/of/socket")
-    return bound(Path(path), pending)
+    return bind(Path(path), pending)

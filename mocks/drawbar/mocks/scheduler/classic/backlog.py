@@ -50,7 +50,7 @@ class Backlog:
         """Return the next pod to try. It is in progress until one of the functions below is called."""
         while True:
             key = await self._queue.take()
-            self._queue.done(key)
+            self._queue.mark_done(key)
             if key not in self._under_way:
                 self._under_way[key] = False
                 return key

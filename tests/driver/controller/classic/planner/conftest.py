@@ -31,7 +31,7 @@ class Players:
             immediate=immediate,
             owner_uids=(owner,) if owner else (),
         )
-        self.wanted[uid] = claim_requests.Wanted(
+        self.wanted[uid] = claim_requests.ClaimRequests(
             requests=asked or (matching.Request(name=handles.WHOLE_CLAIM),),
             shareable=shareable,
             problem=problem,

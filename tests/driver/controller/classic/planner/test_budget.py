@@ -35,11 +35,11 @@ class Rounds(service.Rounds):
 
     def __init__(self, cluster):
         self.cluster, self.evaluator = cluster, Slow()
-        watch = types.SimpleNamespace(forget_wanted=lambda: None)
+        watch = types.SimpleNamespace(forget_requests=lambda: None)
         judge = selectors.Judge("drawbar.dev", self.evaluator)
         super().__init__(types.SimpleNamespace(), watch, judge, asyncio.Event())
 
-    def observed(self):
+    def observe(self):
         return dataclasses.replace(self.cluster.observed(), judge=self._judge.meets)
 
     async def decide(self):

@@ -21,7 +21,7 @@ def decided(document, driver):
     observed = observation.Round(
         driver=driver,
         claims={claim.name: claim} if ours else {},
-        wanted={claim.uid: claim_requests.wanted(claim, sources)},
+        requests={claim.uid: claim_requests.read_requests(claim, sources)},
         contexts={},
         pods={},
         nodes={},

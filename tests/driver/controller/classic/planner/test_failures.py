@@ -255,7 +255,7 @@ def test_an_attempt_ends_when_what_the_claim_asks_for_cannot_be_read_any_more(wo
     cluster.settle()
     cluster.attach_all()
     claim = scenes.only(cluster)
-    cluster.wanted[claim.uid] = claim_requests.Wanted(problem="its class does not exist")
+    cluster.wanted[claim.uid] = claim_requests.ClaimRequests(problem="its class does not exist")
     (step,) = scenes.of_kind(cluster.settle(), actions.Detach)
     assert step.reason == "CannotServeClaim"
     (name,) = cluster.attachments

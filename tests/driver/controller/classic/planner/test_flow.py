@@ -153,4 +153,4 @@ def test_a_regular_claim_is_used_by_one_pod_after_the_other(world):
         cluster.attach_all()
         cluster.settle()
         assert scenes.only(cluster).allocation is None
-        assert not scenes.only(cluster).held
+        assert not scenes.only(cluster).has_finalizer

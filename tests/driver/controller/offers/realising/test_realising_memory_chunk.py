@@ -61,7 +61,7 @@ class Bench:
     def hold(self, *parts):
         """Have the adapter given what DeviceAttachments hold now."""
         self.held = holdings.Holdings.of(parts)
-        self.adapter.hold(self.held, arranges=False)
+        self.adapter.update_holdings(self.held, arranges=False)
 
     async def shown(self):
         return {device.id: device for device in (await self.adapter.devices()).devices}

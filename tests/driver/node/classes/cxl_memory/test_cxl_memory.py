@@ -19,7 +19,7 @@ from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, load_recording
 
 GIB = 1 << 30
-BARE = plan.Standing(
+BARE = plan.Layout(
     memdev="mem0",
     ram_bytes=GIB,
     decoder=plan.Decoder(name="decoder2.0", mode="none", dpa_bytes=0),
@@ -166,8 +166,8 @@ def test_the_next_step_towards_a_dax_device_of_its_own(seen, step):
 
 
 def test_memory_that_may_never_go_offline_is_named_with_the_remedy():
-    assert plan.misplaced(region(blocks=blocks("Movable", None))) is None
-    text = plan.misplaced(region(blocks=blocks("Normal", "Movable", "DMA32", "Normal")))
+    assert plan.find_misplaced(region(blocks=blocks("Movable", None))) is None
+    text = plan.find_misplaced(region(blocks=blocks("Normal", "Movable", "DMA32", "Normal")))
     assert text.startswith("memory0, memory2 and 1 more came online in zone Normal")
     assert "set auto_online_blocks to online_movable" in text
 
@@ -175,7 +175,7 @@ def test_memory_that_may_never_go_offline_is_named_with_the_remedy():
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        (plan.Standing(), "no CXL memory device"),
+        (plan.Layout(), "no CXL memory device"),
         (dataclasses.replace(BARE, decoder=None), "cxl_port"),
         (dataclasses.replace(BARE, window=None), "window"),
         (
@@ -290,7 +290,7 @@ def with_region(tree):
 
 
 def standing(tree):
-    return cxl_operations.read_standing(classes.Host.from_sysfs(tree.root), card_of(tree))
+    return cxl_operations.read_layout(classes.Host.from_sysfs(tree.root), card_of(tree))
 
 
 def card_of(tree, slot=1):
@@ -451,7 +451,7 @@ async def test_two_memory_devices_that_arrive_at_once_fill_a_region_each(tmp_pat
             await asyncio.to_thread(tree.attach, slot, memory(serial=str(slot), size=size))
         await asyncio.gather(*(ready(asked, tree, until, slot) for slot in (1, 2)))
         host = classes.Host.from_sysfs(tree.root)
-        made = [cxl_operations.read_standing(host, card_of(tree, slot)).regions for slot in (1, 2)]
+        made = [cxl_operations.read_layout(host, card_of(tree, slot)).regions for slot in (1, 2)]
         assert [region.size_bytes for (region,) in made] == list(sizes)
         assert len({region.name for (region,) in made}) == 2
 
@@ -522,7 +522,7 @@ def test_without_a_size_of_blocks_there_are_none(tree, size):
 def test_a_card_without_a_memory_device_has_nothing_standing_on_it(tree):
     tree.attach(1, MockDevice(device_class=DeviceClass.GPU, vendor=1, device=2))
     host = classes.Host.from_sysfs(tree.root)
-    assert standing(tree) == plan.Standing()
+    assert standing(tree) == plan.Layout()
     assert classes.by_name("cxl-memory").pending_quiesce_step(host, card_of(tree)) is None
 
 
@@ -544,7 +544,7 @@ def test_a_recorded_device_of_persistent_memory_is_ready_as_it_is(tmp_path):
     load_recording(recording, tmp_path / "sys")
     host = classes.Host.from_sysfs(tmp_path / "sys")
     card = model.Card(functions=(reader.read_function(host.sysfs, "0000:0d:00.0"),))
-    seen = cxl_operations.read_standing(host, card)
+    seen = cxl_operations.read_layout(host, card)
     assert (seen.memdev, seen.ram_bytes, seen.decoders) == ("mem0", 0, ("decoder2.0",))
     assert seen.window == plan.Window(
         name="decoder0.0", granularity_bytes=256, makes_ram=False, bridges=("ACPI0016:00",)

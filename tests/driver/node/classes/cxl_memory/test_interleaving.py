@@ -33,7 +33,7 @@ def member(number, *, bridge="hb0", route=("port1",), **changes):
         "bridge": bridge,
         "route": (*route, f"endpoint{number}"),
     }
-    return plan.Standing(**fields | changes)
+    return plan.Layout(**fields | changes)
 
 
 PAIR = (member(2), member(3))
@@ -201,7 +201,7 @@ UNFIT = {
 @pytest.mark.parametrize(("seen", "why"), UNFIT.values(), ids=UNFIT.keys())
 def test_what_can_be_no_region_is_said_with_the_remedy(seen, why):
     unfit = interleaving.towards_interleaved(seen)
-    assert isinstance(unfit, interleaving.Unfit)
+    assert isinstance(unfit, interleaving.CannotInterleave)
     assert why in unfit.why
 
 
@@ -216,7 +216,7 @@ def test_a_granularity_that_is_not_the_windows_is_refused_where_that_is_interlea
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        (ensemble(plan.Standing(), PAIR[1]), "no CXL memory device"),
+        (ensemble(plan.Layout(), PAIR[1]), "no CXL memory device"),
         (ensemble(PAIR[0], member(3, decoder=None)), "mem3 has no free decoder"),
         (
             ensemble(windows=(dataclasses.replace(WINDOW, makes_ram=False),)),

@@ -29,7 +29,7 @@ def tree(tmp_path):
 
 def seen(tree):
     card = model.Card(functions=(reader.read_function(tree.root, tree.address(101)),))
-    return operations.read_standing(classes.Host.from_sysfs(tree.root), card), card
+    return operations.read_layout(classes.Host.from_sysfs(tree.root), card), card
 
 
 def make_dax(tree, start):

@@ -234,7 +234,7 @@ def _silent(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> set[str]:
         name
         for condition in degraded
         if condition is not None and condition.is_true
-        for name in daemons.named(condition.message)
+        for name in daemons.find_named_nodes(condition.message)
     }
     return said & {node.metadata.name for node in nodes}
 

@@ -88,16 +88,19 @@ class RealisingAdapter(wrapping.KeepingAdapter):
         """Return the id of the device behind a part, before its detach, or None if there is none."""
 
     @property
-    def listed(self) -> Collection[contract.Device]:
+    def listed_devices(self) -> Collection[contract.Device]:
         """Return the wrapped adapter's devices, as last listed or reported."""
         return self._devices.values()
 
     @property
-    def shown(self) -> tuple[contract.Device, ...]:
+    def visible_places(self) -> tuple[contract.Device, ...]:
         """Return all parts, and the devices that are not shown as parts."""
-        return (*(device for device in self.listed if device.id not in self.hidden), *self.parts.values())
+        return (
+            *(device for device in self.listed_devices if device.id not in self.hidden),
+            *self.parts.values(),
+        )
 
-    def hold(self, held: holdings.Holdings, *, arranges: bool = True) -> None:
+    def update_holdings(self, held: holdings.Holdings, *, arranges: bool = True) -> None:
         """Take in the cluster's present holdings."""
         before, self.held = self.held, held
         if arranges and held.parts is not before.parts:
@@ -125,7 +128,7 @@ class RealisingAdapter(wrapping.KeepingAdapter):
         """Return all parts, and the devices that are not shown as parts."""
         listed = await self._read()
         self.arrange()
-        return replace(listed, devices=self.shown)
+        return replace(listed, devices=self.visible_places)
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
         """Attach a part, after its preparation, or a plain device; return the operation.

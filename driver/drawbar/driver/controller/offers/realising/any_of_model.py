@@ -19,13 +19,13 @@ class AnyOfModel(adapter.RealisingAdapter):
     _arranged = any_of_model.Arrangement()
 
     @property
-    def shown(self) -> tuple[contract.Device, ...]:
+    def visible_places(self) -> tuple[contract.Device, ...]:
         """Return the places, as last reported."""
         return tuple(self.parts.values())
 
     def withdrawn(self, expected: Collection[str]) -> frozenset[str]:
         """Return the expected places that are gone since other owners have their devices."""
-        return any_of_model.withdrawn(expected, self.listed, self._arranged)
+        return any_of_model.withdrawn(expected, self.listed_devices, self._arranged)
 
     async def capabilities(self) -> contract.Capabilities:
         """Return the contract's capabilities without memory chunks: these come from a named device, and places hide devices."""
@@ -43,7 +43,7 @@ class AnyOfModel(adapter.RealisingAdapter):
         """Return all places; their changes count as reported."""
         listed = await self._read()
         self._choose()
-        return replace(listed, devices=self.shown)
+        return replace(listed, devices=self.visible_places)
 
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
@@ -146,7 +146,7 @@ class AnyOfModel(adapter.RealisingAdapter):
             *(operation.device.id for operation in attaches if operation.device is not None)
         )
         if device_id is not None:
-            memory = any_of_model.named(self._arranged.memory, part, device_id)
+            memory = any_of_model.remember_device(self._arranged.memory, part, device_id)
             self._arranged = replace(self._arranged, memory=memory)
             self.arrange()
 
@@ -169,9 +169,9 @@ class AnyOfModel(adapter.RealisingAdapter):
         if part is not None and operation.kind is contract.OperationKind.ATTACH and not part.device_id:
             memory = self._arranged.memory
             if device is not None and operation.error is None:
-                memory = any_of_model.named(memory, part, device.id)
+                memory = any_of_model.remember_device(memory, part, device.id)
             elif operation.error is not None and not operation.side_effects_unknown:
-                memory = any_of_model.unnamed(memory, part)
+                memory = any_of_model.forget_device(memory, part)
             self._arranged = replace(self._arranged, memory=memory)
         (arrange or self.arrange)()
         return self._shown(operation)

@@ -23,9 +23,9 @@ class MemoryChunks(adapter.RealisingAdapter):
 
     _arranged = memory_chunk.NOTHING
 
-    def hold(self, held: holdings.Holdings, *, arranges: bool = True) -> None:
+    def update_holdings(self, held: holdings.Holdings, *, arranges: bool = True) -> None:
         """Take in the cluster's present holdings."""
-        super().hold(held, arranges=arranges and held.chunks != self.held.chunks)
+        super().update_holdings(held, arranges=arranges and held.chunks != self.held.chunks)
 
     def withdrawn(self, expected: Collection[str]) -> frozenset[str]:
         """Return the expected names that are shown as a part now, and those of chunks without a DeviceAttachment."""
@@ -96,7 +96,7 @@ class MemoryChunks(adapter.RealisingAdapter):
         return listed
 
     def _choose(self) -> None:
-        slices = [device for device in self.listed if device.slice_of is not None]
+        slices = [device for device in self.listed_devices if device.slice_of is not None]
         self._arranged = memory_chunk.arrange(
             self.held.chunks.values(), slices, self._devices, self._arranged.carved
         )

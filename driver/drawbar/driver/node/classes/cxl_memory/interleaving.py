@@ -27,7 +27,7 @@ class Ensemble:
         empties: regions without any target yet.
     """
 
-    members: tuple[plan.Standing, ...]
+    members: tuple[plan.Layout, ...]
     windows: tuple[plan.Window, ...] = ()
     empties: tuple[plan.Region, ...] = ()
 
@@ -39,7 +39,7 @@ class Ensemble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unfit:
+class CannotInterleave:
     """The devices can never form one region; `why` is a clause with the remedy."""
 
     why: str
@@ -51,7 +51,7 @@ WAYS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 def towards_interleaved(
     ensemble: Ensemble, driver: plan.DaxDriver = plan.DEVICE_DAX, granularity_bytes: int | None = None
-) -> plan.Action | plan.Missing | Unfit | None:
+) -> plan.Action | plan.Missing | CannotInterleave | None:
     """Return the next step to usable memory in one region of all members, or None if it is ready.
 
     Args:
@@ -65,34 +65,40 @@ def towards_interleaved(
     decoders = {name for member in ensemble.members for name in member.decoders}
     for region in ensemble.regions:
         if region.mode not in (None, plan.VOLATILE):
-            return Unfit(
+            return CannotInterleave(
                 why=f"{region.name} holds persistent memory of these devices: destroy it, or leave memory.interleave out"
             )
         foreign = [target for target in region.targets if target not in decoders]
         if foreign:
-            return Unfit(
+            return CannotInterleave(
                 why=f"{region.name} is interleaved with devices that are not of the composite ({', '.join(foreign)}): destroy it first"
             )
     shape = _shape(ensemble, granularity_bytes)
-    return shape if isinstance(shape, Unfit) else _next_step(ensemble, shape, driver, granularity_bytes)
+    return (
+        shape
+        if isinstance(shape, CannotInterleave)
+        else _next_step(ensemble, shape, driver, granularity_bytes)
+    )
 
 
-def _find_problem(members: tuple[plan.Standing, ...]) -> plan.Missing | Unfit | None:
+def _find_problem(members: tuple[plan.Layout, ...]) -> plan.Missing | CannotInterleave | None:
     for member in members:
         if member.memdev is None:
             return plan.Missing(
                 why="the driver of a member has made no CXL memory device; look at the kernel's log"
             )
         if not member.ram_bytes:
-            return Unfit(
+            return CannotInterleave(
                 why=f"{member.memdev} has no volatile memory: leave it out of the composite, or memory.interleave out"
             )
     if len(members) not in WAYS:
-        return Unfit(why=f"the kernel does not interleave {len(members)} devices: change the composite")
+        return CannotInterleave(
+            why=f"the kernel does not interleave {len(members)} devices: change the composite"
+        )
     first = members[0]
     other = next((member for member in members if member.ram_bytes != first.ram_bytes), None)
     if other is not None:
-        return Unfit(
+        return CannotInterleave(
             why=f"{first.memdev} has {first.ram_bytes} bytes of volatile memory and {other.memdev} {other.ram_bytes}, and only "
             f"devices of one size are interleaved: change the composite, or leave memory.interleave out"
         )
@@ -103,7 +109,7 @@ class _Misplaced(Exception):
     """A window cannot interleave the devices at their places; the text is a clause with the remedy."""
 
 
-def _shape(ensemble: Ensemble, granularity_bytes: int | None) -> plan.Shape | Unfit:
+def _shape(ensemble: Ensemble, granularity_bytes: int | None) -> plan.Shape | CannotInterleave:
     """Return the region's shape in the first window that takes all members, or else the first window's problem."""
     problems = []
     for window in ensemble.windows:
@@ -123,10 +129,10 @@ def _shape(ensemble: Ensemble, granularity_bytes: int | None) -> plan.Shape | Un
         problems.append(
             "no CXL memory window above them takes volatile memory; look at the firmware's CXL settings"
         )
-    return Unfit(why=problems[0])
+    return CannotInterleave(why=problems[0])
 
 
-def _order(members: tuple[plan.Standing, ...], window: plan.Window) -> tuple[plan.Standing, ...]:
+def _order(members: tuple[plan.Layout, ...], window: plan.Window) -> tuple[plan.Layout, ...]:
     """Return the members by position.
 
     Raises:
@@ -153,7 +159,7 @@ def _order(members: tuple[plan.Standing, ...], window: plan.Window) -> tuple[pla
     return tuple(itertools.chain(*rows))
 
 
-def _alternate(members: tuple[plan.Standing, ...], level: int) -> tuple[plan.Standing, ...]:
+def _alternate(members: tuple[plan.Layout, ...], level: int) -> tuple[plan.Layout, ...]:
     """Return the members below one port, alternating between the ports below it.
 
     Raises:
@@ -161,7 +167,7 @@ def _alternate(members: tuple[plan.Standing, ...], level: int) -> tuple[plan.Sta
     """
     if len(members) == 1:
         return members
-    below: dict[str, list[plan.Standing]] = {}
+    below: dict[str, list[plan.Layout]] = {}
     for member in members:
         if level >= len(member.route):
             raise _Misplaced(

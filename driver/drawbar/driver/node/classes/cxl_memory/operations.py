@@ -32,9 +32,9 @@ _BLOCKS_MAX = 1 << 16
 """8 TiB in the smallest blocks; a longer range is implausible."""
 
 
-def read_standing(host: Host, card: model.Card, companions: Collection[model.Card] = ()) -> plan.Standing:
+def read_layout(host: Host, card: model.Card, companions: Collection[model.Card] = ()) -> plan.Layout:
     """Return the standing of the card's first memory device; `companions` are the other members of its composite."""
-    return _Reading(os.fspath(host.sysfs)).standing(card, companions)
+    return _Reading(os.fspath(host.sysfs)).read_layout(card, companions)
 
 
 def read_ensemble(host: Host, cards: Collection[model.Card]) -> interleaving.Ensemble:
@@ -46,7 +46,7 @@ def read_ensemble(host: Host, cards: Collection[model.Card]) -> interleaving.Ens
         for window in reading.windows(reading.endpoint(reading.memdev(card)))
     }
     return interleaving.Ensemble(
-        members=tuple(reading.standing(card, ()) for card in cards),
+        members=tuple(reading.read_layout(card, ()) for card in cards),
         windows=tuple(windows.values()),
         empties=tuple(empty for name in windows for empty in reading.empties(name)),
     )
@@ -59,10 +59,10 @@ class _Reading:
         self._root = root
         self._topology = cxl.read(root)
 
-    def standing(self, card: model.Card, companions: Collection[model.Card]) -> plan.Standing:
+    def read_layout(self, card: model.Card, companions: Collection[model.Card]) -> plan.Layout:
         memdev = self.memdev(card)
         if memdev is None:
-            return plan.Standing()
+            return plan.Layout()
         endpoint = self.endpoint(memdev)
         decoders = self.decoders(endpoint)
         window = next((candidate for candidate in self.windows(endpoint) if candidate.ways == 1), None)
@@ -72,7 +72,7 @@ class _Reading:
         free = [decoder for decoder in decoders if not decoder.region]
         chosen = next((decoder for decoder in decoders if decoder.name in used), next(iter(free), None))
         theirs = (self.decoders(self.endpoint(self.memdev(companion))) for companion in companions)
-        return plan.Standing(
+        return plan.Layout(
             memdev=memdev.name,
             ram_bytes=memdev.ram_bytes or 0,
             decoder=_decoder(chosen) if chosen is not None else None,
@@ -275,7 +275,7 @@ def dax_nodes(
     In a composite, the dax device of a region over several members belongs to its first member.
     """
     root = os.fspath(host.sysfs)
-    standing = read_standing(host, card, companions)
+    standing = read_layout(host, card, companions)
     names = [
         dax.name
         for region in standing.regions
@@ -321,7 +321,10 @@ class CxlMemory(generic.Generic):
         return replace(self, companions=tuple(companions))
 
     async def initialise(
-        self, kernel: kernel.Kernel, card: model.Card, said: parameters.DeviceParameters = parameters.NOTHING
+        self,
+        kernel: kernel.Kernel,
+        card: model.Card,
+        device_parameters: parameters.DeviceParameters = parameters.NOTHING,
     ) -> str | None:
         """Bind the driver, make one region of all the memory, and then a dax device or movable system memory.
 
@@ -334,14 +337,19 @@ class CxlMemory(generic.Generic):
         missing = await generic.Generic.initialise(self, kernel, card)
         if missing is not None:
             return missing
-        host, driver = Host.from_sysfs(kernel.sysfs), _DRIVERS.get(said.memory.mode, plan.DEVICE_DAX)
+        host, driver = (
+            Host.from_sysfs(kernel.sysfs),
+            _DRIVERS.get(device_parameters.memory.mode, plan.DEVICE_DAX),
+        )
         # Every member decides on the same region, in the same order.
         cards = sorted((card, *self.companions), key=lambda member: member.address)
 
         async def decide() -> _Decision:
-            if said.memory.interleave:
+            if device_parameters.memory.interleave:
                 ensemble = await _ensemble(kernel, host, cards)
-                step = interleaving.towards_interleaved(ensemble, driver, said.memory.granularity)
+                step = interleaving.towards_interleaved(
+                    ensemble, driver, device_parameters.memory.granularity
+                )
                 # One member represents all: they have the same memory blocks.
                 return ensemble.members[0], step
             standing = await _standing(kernel, host, card)
@@ -362,28 +370,28 @@ class CxlMemory(generic.Generic):
                     return None
                 case plan.Missing(why=why):
                     return why
-                case interleaving.Unfit(why=why):
+                case interleaving.CannotInterleave(why=why):
                     raise errors.CannotInterleave(why)
                 case _ if step == before:
-                    return plan.misplaced(standing) or "the kernel has not yet done what it was asked"
+                    return plan.find_misplaced(standing) or "the kernel has not yet done what it was asked"
             await _execute(kernel, standing, step)
             before = step
         return "it takes more steps than it should; look at the kernel's log"
 
     def current_users(self, host: Host, card: model.Card) -> tuple[str, ...]:
         """Return the processes with the device or its dax devices open, and the regions that Drawbar must not remove."""
-        kept = plan.obstacles(read_standing(host, card, self.companions))
+        kept = plan.obstacles(read_layout(host, card, self.companions))
         mapped = users.find_openers(host.proc, users.of_nodes(dax_nodes(host, card)))
         return (*kept, *mapped, *generic.Generic.current_users(self, host, card))
 
     def pending_quiesce_step(self, host: Host, card: model.Card) -> str | None:
         """Return the next online memory or region to remove, as a clause, or None; each step has another text, to show progress."""
-        standing = read_standing(host, card, self.companions)
+        standing = read_layout(host, card, self.companions)
         match plan.towards_rest(standing):
             case None:
                 return None
             case plan.SetMemory(blocks=blocks):
-                return plan.misplaced(standing) or f"{len(blocks)} memory blocks are online"
+                return plan.find_misplaced(standing) or f"{len(blocks)} memory blocks are online"
             case plan.UnbindDax(dax=name, driver=driver):
                 return f"{name} is bound to {driver}"
             case plan.SetRegion(region=name):
@@ -426,7 +434,7 @@ class CxlMemory(generic.Generic):
         if not dax_nodes(host, card, plan.DEVICE_DAX):
             return container_edits
         nodes = dax_nodes(host, card, plan.DEVICE_DAX, self.companions)
-        return msgspec.structs.replace(container_edits, device_nodes=tuple(map(generic.described, nodes)))
+        return msgspec.structs.replace(container_edits, device_nodes=tuple(map(generic.describe_node, nodes)))
 
 
 SANITIZE_SECONDS = 3600.0
@@ -457,17 +465,17 @@ def _sanitize(folder: Path, name: str, report: generic.Report) -> None:
         time.sleep(SANITIZE_LOOK_SECONDS)
 
 
-_Decision = tuple[plan.Standing, plan.Action | plan.Missing | interleaving.Unfit | None]
+_Decision = tuple[plan.Layout, plan.Action | plan.Missing | interleaving.CannotInterleave | None]
 
 
 async def _standing(
     kernel: kernel.Kernel, host: Host, card: model.Card, companions: Collection[model.Card] = ()
-) -> plan.Standing:
+) -> plan.Layout:
     among = " among others" if companions else ""
     return await kernel.run(
         f"the memory of {card.address}",
         f"what stands on {card.address}{among}",
-        lambda: read_standing(host, card, companions),
+        lambda: read_layout(host, card, companions),
     )
 
 
@@ -480,7 +488,7 @@ async def _ensemble(
     )
 
 
-async def _execute(kernel: kernel.Kernel, standing: plan.Standing, step: plan.Action) -> None:
+async def _execute(kernel: kernel.Kernel, layout: plan.Layout, step: plan.Action) -> None:
     match step:
         case plan.SetDecoder(decoder=decoder, attribute=attribute, value=value):
             await kernel.set_decoder(decoder, attribute, value)
@@ -499,13 +507,13 @@ async def _execute(kernel: kernel.Kernel, standing: plan.Standing, step: plan.Ac
         case plan.DeleteRegion(window=window, region=region):
             await kernel.delete_region(window, region)
         case plan.SetMemory(blocks=blocks, state=state):
-            await _set_memory(kernel, standing, blocks[:BLOCKS_AT_ONCE], state)
+            await _set_memory(kernel, layout, blocks[:BLOCKS_AT_ONCE], state)
         case _:
             assert_never(step)
 
 
 async def _set_memory(
-    kernel: kernel.Kernel, standing: plan.Standing, blocks: tuple[str, ...], state: plan.MemoryState
+    kernel: kernel.Kernel, layout: plan.Layout, blocks: tuple[str, ...], state: plan.MemoryState
 ) -> None:
     """Set the blocks' state.
 
@@ -515,7 +523,7 @@ async def _set_memory(
         for block in blocks:
             await kernel.set_memory(block, state)
     except errors.KernelRefused as refused:
-        why = plan.misplaced(standing)
+        why = plan.find_misplaced(layout)
         if why is None:
             raise
         if isinstance(refused, errors.KernelSilent):

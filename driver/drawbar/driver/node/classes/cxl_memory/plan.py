@@ -111,7 +111,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Layout:
     """One memory device with its regions.
 
     Attributes:
@@ -138,7 +138,7 @@ class Standing:
     regions: tuple[Region, ...] = ()
     empty: Region | None = None
 
-    def shared(self, region: Region) -> tuple[str, ...]:
+    def find_shared_decoders(self, region: Region) -> tuple[str, ...]:
         """Return the decoders in a region that belong to devices outside its composite."""
         own = (*self.decoders, *self.companions)
         return tuple(target for target in region.targets if target not in own)
@@ -155,7 +155,7 @@ class Shape:
     """
 
     window: Window
-    order: tuple[Standing, ...]
+    order: tuple[Layout, ...]
     granularity_bytes: int
 
     @property
@@ -289,27 +289,27 @@ Action = (
 Rest = SetMemory | UnbindDax | SetRegion | DeleteRegion
 
 
-def towards_ready(standing: Standing, driver: DaxDriver = DEVICE_DAX) -> Action | Missing | None:
+def towards_ready(layout: Layout, driver: DaxDriver = DEVICE_DAX) -> Action | Missing | None:
     """Return the next step to usable memory, or None if it is ready or the device has no volatile memory.
 
     Args:
-        standing: the device's state.
+        layout: the device's state.
         driver: the driver for its dax device.
     """
-    if standing.memdev is None:
+    if layout.memdev is None:
         return Missing(why="its driver has made no CXL memory device; look at the kernel's log")
-    if not standing.ram_bytes:
+    if not layout.ram_bytes:
         return None
-    if not standing.regions:
-        return _build(standing)
-    steps = (_bring_up(standing, region, driver) for region in standing.regions)
+    if not layout.regions:
+        return _build(layout)
+    steps = (_bring_up(layout, region, driver) for region in layout.regions)
     return next((step for step in steps if step is not None), None)
 
 
-def towards_rest(standing: Standing) -> Rest | None:
+def towards_rest(layout: Layout) -> Rest | None:
     """Return the next step to a device without regions, or None if only `obstacles` remain."""
-    for region in standing.regions:
-        if _obstacle(standing, region) is not None:
+    for region in layout.regions:
+        if _obstacle(layout, region) is not None:
             continue
         return take_down(region)
     return None
@@ -328,16 +328,16 @@ def take_down(region: Region) -> Rest:
     return DeleteRegion(window=region.window, region=region.name)
 
 
-def obstacles(standing: Standing) -> tuple[str, ...]:
+def obstacles(layout: Layout) -> tuple[str, ...]:
     """Return a clause for each region on the device that Drawbar must not remove."""
-    texts = (_obstacle(standing, region) for region in standing.regions)
+    texts = (_obstacle(layout, region) for region in layout.regions)
     return tuple(text for text in texts if text is not None)
 
 
-def misplaced(standing: Standing) -> str | None:
+def find_misplaced(layout: Layout) -> str | None:
     """Return which online memory may never go offline again, as a clause with the remedy, or None if there is none."""
     blocks = [
-        block for region in standing.regions for block in region.blocks if block.online and not block.may_stay
+        block for region in layout.regions for block in region.blocks if block.online and not block.may_stay
     ]
     if not blocks:
         return None
@@ -349,43 +349,43 @@ def misplaced(standing: Standing) -> str | None:
     )
 
 
-def _obstacle(standing: Standing, region: Region) -> str | None:
-    if sharing := standing.shared(region):
+def _obstacle(layout: Layout, region: Region) -> str | None:
+    if sharing := layout.find_shared_decoders(region):
         return f"{region.name} is interleaved with other devices ({', '.join(sharing)}): destroy it first"
     if region.mode not in (None, VOLATILE):
         return f"{region.name} holds persistent memory: save the data, destroy its namespaces and then the region"
     return None
 
 
-def _build(standing: Standing) -> Action | Missing:
-    allotment = allot(standing)
+def _build(layout: Layout) -> Action | Missing:
+    allotment = allot(layout)
     if isinstance(allotment, Missing):
         return allotment
-    window = standing.window
+    window = layout.window
     if window is None:
         return Missing(
             why="no CXL memory window above it takes volatile memory; look at the firmware's CXL settings"
         )
-    if standing.empty is None and not window.makes_ram:
+    if layout.empty is None and not window.makes_ram:
         return Missing(why=TOO_OLD)
     if allotment is not None:
         return allotment
-    if standing.empty is None:
+    if layout.empty is None:
         return CreateRegion(window=window.name)
-    shape = Shape(window=window, order=(standing,), granularity_bytes=window.granularity_bytes)
-    return fill(standing.empty, shape)
+    shape = Shape(window=window, order=(layout,), granularity_bytes=window.granularity_bytes)
+    return fill(layout.empty, shape)
 
 
-def allot(standing: Standing) -> SetDecoder | Missing | None:
+def allot(layout: Layout) -> SetDecoder | Missing | None:
     """Return the next step to give the decoder all of the device's volatile memory, or None if it has it."""
-    decoder = standing.decoder
+    decoder = layout.decoder
     if decoder is None:
-        return Missing(why=f"{standing.memdev} has no free decoder; look whether cxl_port is loaded")
+        return Missing(why=f"{layout.memdev} has no free decoder; look whether cxl_port is loaded")
     if decoder.mode != VOLATILE:
         return SetDecoder(decoder=decoder.name, attribute="mode", value=VOLATILE)
-    if decoder.dpa_bytes != standing.ram_bytes:
+    if decoder.dpa_bytes != layout.ram_bytes:
         # A decoder must release its memory before it can take another amount.
-        amount = standing.ram_bytes if not decoder.dpa_bytes else 0
+        amount = layout.ram_bytes if not decoder.dpa_bytes else 0
         return SetDecoder(decoder=decoder.name, attribute="dpa_size", value=amount)
     return None
 
@@ -412,10 +412,10 @@ def fill(region: Region, shape: Shape) -> Action | Missing:
     return SetRegion(region=region.name, attribute="commit", value=1)
 
 
-def _bring_up(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
+def _bring_up(layout: Layout, region: Region, driver: DaxDriver) -> Action | Missing | None:
     if region.mode not in (None, VOLATILE):
         return None
-    if not region.committed and standing.shared(region):
+    if not region.committed and layout.find_shared_decoders(region):
         return Missing(
             why=f"{region.name} is interleaved with other devices and not committed; whoever made it has to"
         )
@@ -426,11 +426,11 @@ def _bring_up(standing: Standing, region: Region, driver: DaxDriver) -> Action |
         return SetRegion(region=region.name, attribute="commit", value=1)
     if region.driver is None:
         return BindRegion(region=region.name)
-    return _use_committed(standing, region, driver)
+    return _use_committed(layout, region, driver)
 
 
-def _use_committed(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
-    if standing.shared(region) and region.dax:
+def _use_committed(layout: Layout, region: Region, driver: DaxDriver) -> Action | Missing | None:
+    if layout.find_shared_decoders(region) and region.dax:
         # An operator interleaved it with other devices and chose its drivers.
         return _online(region) if all(dax.driver == KMEM for dax in region.dax) else None
     return drive(region, driver)
