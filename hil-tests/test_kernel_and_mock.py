@@ -1,7 +1,7 @@
 """The mocked sysfs against the kernel: the same card put in and taken out, the same events, the same files.
 
 What the mock leaves out by its documentation (`drawbar.mocks.sysfs.cards`) is left out here too. A difference that this finds
-belongs into docs/kernel-differences.md, and the mock is mended.
+belongs into docs/kernel-differences.md, and the mock is corrected.
 """
 
 import asyncio

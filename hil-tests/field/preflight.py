@@ -45,7 +45,7 @@ def _judge_device(listed: configuration.Device, seen: contract.Device | None) ->
         ]
     if seen.device_class != listed.device_class:
         return [
-            f"{listed.id} is listed as {listed.device_class}, and the fabric says {seen.device_class}: mend the list"
+            f"{listed.id} is listed as {listed.device_class}, and the fabric says {seen.device_class}: correct the list"
         ]
     if not seen.serial:
         return [

@@ -37,7 +37,7 @@ _UNUSED = (
 )
 """Of the 400 MB, what no guest has a use for is not kept: the drivers that it has are block, char, cxl, dax, i2c, net, n* and v*."""
 _KEPT = hashlib.sha256(repr(_UNUSED).encode()).hexdigest()[:8]
-"""In the names of folders of kernels: one of which something else was kept is unpacked anew."""
+"""In the names of folders of kernels: one of which something else was kept is unpacked again."""
 _IMAGE = re.compile(r"^\s*Depends: (linux-image-\d\S+)$", re.MULTILINE)
 
 

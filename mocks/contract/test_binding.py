@@ -1,4 +1,4 @@
-"""Binding conditions: a pod waits for its devices, fails with them, and is scheduled anew."""
+"""Binding conditions: a pod waits for its devices, fails with them, and is scheduled again."""
 
 import pytest
 

@@ -19,7 +19,7 @@ from drawbar.driver import backoff
         pytest.param([0.0], 0.0, 0.1, 0.2, id="the-first-short-one-pauses"),
         pytest.param([0.0] * 4, 0.0, 0.8, 1.6, id="the-pause-doubles"),
         pytest.param([0.0] * 99, 0.0, 15.0, 30.0, id="the-pause-is-bounded"),
-        pytest.param([0.0] * 9 + [60.0, 0.0], 0.0, 0.1, 0.2, id="a-long-one-starts-anew"),
+        pytest.param([0.0] * 9 + [60.0, 0.0], 0.0, 0.1, 0.2, id="a-long-one-starts-again"),
         pytest.param([0.0], 7.0, 7.0, 10.5, id="the-server-names-the-pause"),
         pytest.param([0.0], 1e9, 30.0, 45.0, id="the-server-names-an-absurd-pause"),
     ],

@@ -1,4 +1,4 @@
-"""The scheduler's account is what adding everything up anew would give."""
+"""The scheduler's account is what adding everything up again would give."""
 
 from decimal import Decimal
 

@@ -96,7 +96,7 @@ def is_exceeded(error: BaseException) -> bool:
 
 def _exceeded(what: str, field: str, fabric: str) -> errors.Unavailable:
     return errors.Unavailable(
-        f"the fabric manager {what}; mend the manager, or raise spec.policy.limits.{field} of the Fabric "
+        f"the fabric manager {what}; correct the manager, or raise spec.policy.limits.{field} of the Fabric "
         f"(kubectl edit fabric {fabric})",
         reason=errors.Reason.LIMIT_EXCEEDED,
     )

@@ -219,7 +219,7 @@ async def test_what_one_driver_goes_through_leaves_the_other_alone(two_drivers, 
             lambda attachment: attachment.get("status", {}).get("phase") == "Attached",
         )
         await until(two.node_labels, lambda value: value == {"fabric.drawbar.dev/fab": "true"})
-        # The first one is away, its claim goes, and the second begins anew: it may not do the work of the first.
+        # The first one is away, its claim goes, and the second begins again: it may not do the work of the first.
         await cluster.stop()
         await cluster.deallocate("c1")
         await cluster.stop()

@@ -25,7 +25,7 @@ DESCRIBED = configuration.Configuration(
 
 
 class World(clusters.Cluster):
-    """An API server that can be started anew, with other gates; what it stored stays."""
+    """An API server that can be started again, with other gates; what it stored stays."""
 
     def __init__(self, path, until):
         super().__init__(None)

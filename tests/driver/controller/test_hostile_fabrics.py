@@ -29,7 +29,7 @@ async def test_a_manager_without_bounds_is_degraded_alone_and_publishes_no_more_
         await cluster.make_fabric("evil", endpoint=endpoint)
         await waiting.until(cluster.slices, lambda value: len(value) == 2)
         plugin.mode = mode
-        # Its watch is opened anew, and begins with what the mode does.
+        # Its watch is opened again, and begins with what the mode does.
         await cluster.patch(kinds.FABRIC, "evil", {"spec": {"timeoutSeconds": 29}})
         condition = await cluster.condition("Degraded", "evil", status="True", reason="LimitExceeded")
         assert "spec.policy.limits." in condition["message"]

@@ -42,7 +42,7 @@ class World:
         self.claim = new
 
     def fail(self, name="d"):
-        """Be allocated anew, and fail."""
+        """Be allocated again, and fail."""
         self.allocations += 1
         at = f"t{self.allocations}"
         self.see(scenes.allocated(name, at=at))

@@ -163,7 +163,7 @@ async def test_pods_get_a_composite_each_of_a_rule_which_another_controller_leav
         }
         await cluster.stop("controller")
         since = await cluster.version()
-        # It comes before all others, so whoever groups them anew makes others.
+        # It comes before all others, so whoever groups them again makes others.
         newcomer = worlds.disk(9) | {"id": "a", "switch": "sw-0"}
         cluster.fabric.console.add_device(
             configuration.new_device("enc", msgspec.convert(newcomer, configuration.DeviceSpec))

@@ -50,7 +50,7 @@ async def test_a_claim_gets_devices_of_two_drivers_that_share_a_fabric_manager(f
             (driver, device): {f"{driver}/attached", f"{driver}/visible"}
             for driver, device in ((FIRST, "disk-0"), (second, "disk-1"))
         }
-        # One driver's controller and node daemon begin anew while the other's device goes.
+        # One driver's controller and node daemon begin again while the other's device goes.
         await cluster.stop("controller")
         await cluster.stop(node)
         await cluster.api.delete(kinds.POD, "pod", namespace="default")

@@ -88,7 +88,7 @@ async def test_a_card_has_its_virtual_functions_before_its_pod_is_bound_and_none
         (cdi,) = (cluster.path / node / "k" / "cdi").glob("*.json")
         (edits,) = [entry["containerEdits"] for entry in json.loads(cdi.read_text())["devices"]]
         assert len(edits["netDevices"]) == 3, "the card's own, and those of two virtual functions"
-        # A daemon that is started anew leaves alone what a pod uses.
+        # A daemon that is started again leaves alone what a pod uses.
         asked.clear()
         await cluster.stop(node)
         cluster.start_node(node)

@@ -1,4 +1,4 @@
-"""An operator has a claim's pods started anew on another device with `drawbar move`, under the role `drawbar-operator` alone."""
+"""An operator has a claim's pods started again on another device with `drawbar move`, under the role `drawbar-operator` alone."""
 
 import asyncio
 import json

@@ -66,7 +66,7 @@ async def test_the_interface_of_a_pod_is_in_its_claim_beside_the_conditions(flow
             "drawbar.dev/attached",
             "drawbar.dev/visible",
         }
-        # A daemon that is started anew reports the same, and takes nothing back.
+        # A daemon that is started again reports the same, and takes nothing back.
         await cluster.stop(node)
         cluster.start_node(node)
         await cluster.api.delete(kinds.POD, "user", namespace="default")

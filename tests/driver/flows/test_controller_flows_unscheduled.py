@@ -105,7 +105,7 @@ async def test_it_gets_no_disk_that_still_has_the_data_of_another(flow_lab, disk
         await unscheduled_pod(cluster, node, "NotCleaned", "removes first: sanitizing /dev/nvme0, 3 % done")
         assert await has_nothing(cluster)
         assert disks.erased == []
-        # A daemon that begins anew reads the same, and erases anew.
+        # A daemon that begins again reads the same, and erases again.
         await cluster.stop(node)
         cluster.start_node(node, **SOON)
         await cluster.until(lambda: cluster.notes("NotCleaned"), lambda notes: len(notes) > 1)

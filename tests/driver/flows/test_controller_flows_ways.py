@@ -141,7 +141,7 @@ async def test_a_disk_that_cannot_be_attached_for_a_limit_is_replaced_by_the_nex
         await offer_disks(cluster)
         await pod_with_limit(cluster, "a", 1)
         assert (await cluster.running("a"))[1] == ["disk-1"]
-        # The claim with the failure is deleted and replaced, not allocated anew.
+        # The claim with the failure is deleted and replaced, not allocated again.
         assert len(await cluster.claims("a")) == 1
         await cluster.noted("FailedScheduling", "the retimer is dark")
         await cluster.until(cluster.attachments, lambda attachments: list(attachments) == ["disk-1"])

@@ -57,7 +57,7 @@ def test_a_device_that_is_forgotten_again_and_again_fails_its_claim_with_that_se
                         if condition["type"].endswith("attach-failed") and condition["status"] == "True":
                             message = condition["message"]
         assert message.startswith(FORGOTTEN), message
-        assert "3 times after it was attached anew" in message
+        assert "3 times after it was attached again" in message
 
     in_storm(steps)
 

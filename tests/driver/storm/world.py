@@ -103,7 +103,7 @@ class Storm(clusters.Cluster):
         self.dead = set()
         # Foreign ones with a mark of another cluster.
         self.marked = set()
-        # Whose record is gone, until it is written anew, with the moment of that.
+        # Whose record is gone, until it is written again, with the moment of that.
         self.orphans = {}
         # Where a device hung before its link broke: until that is observed, what is stated of it was true.
         self.broken = {}

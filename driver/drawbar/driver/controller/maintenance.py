@@ -127,7 +127,7 @@ def judge(
     more = len(missing) - NAMED_IN_MESSAGE
     named = ", ".join(missing[:NAMED_IN_MESSAGE]) + (f" and {more} more" if more > 0 else "")
     remedy = (
-        "mend the names (drawbar status --all lists devices), or wait until the fabric manager lists them"
+        "correct the names (drawbar status --all lists devices), or wait until the fabric manager lists them"
     )
     if len(missing) == count:
         return False, reasons.NOTHING_MATCHES, f"{fabric} has no {named}; {remedy}"

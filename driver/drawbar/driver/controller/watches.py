@@ -87,7 +87,7 @@ async def until_upgraded(
             continue
         if now != at_start:
             raise Upgraded(
-                f"the API server serves {now.words} now, and {at_start.words} at the start; ending, to be started anew for that"
+                f"the API server serves {now.words} now, and {at_start.words} at the start; ending, to be started again for that"
             )
 
 

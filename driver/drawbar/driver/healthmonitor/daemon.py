@@ -146,7 +146,7 @@ async def _until_upgraded(api: client.Client, at_start: kinds.Kind) -> None:
             kind = discovery.taint_rules(await discovery.resources(api, discovery.RESOURCE_GROUP))
             if kind != at_start:
                 raise errors.DrawbarError(
-                    "the API server serves DeviceTaintRules in another version now; ending, to be started anew for that"
+                    "the API server serves DeviceTaintRules in another version now; ending, to be started again for that"
                 )
 
 

@@ -267,7 +267,7 @@ def _from_v1alpha3(claim: claims.ResourceClaim, node_name: str) -> claims.Resour
 
 def _unusable(where: str, why: str) -> errors.PrepareError:
     return errors.PrepareError(
-        f"the resource handle of {where} cannot be used: {why}; delete the pod, and let the claim be allocated anew by "
+        f"the resource handle of {where} cannot be used: {why}; delete the pod, and let the claim be allocated again by "
         f"a controller of this driver",
         reason=reasons.RESOURCE_HANDLE_WRONG,
     )

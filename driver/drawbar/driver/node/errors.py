@@ -10,8 +10,8 @@
     ├── SocketError     a socket for the kubelet cannot be made
     ├── KernelRefused   the kernel refused a write to sysfs; names the file, the reason and the remedy
     │   └── KernelSilent    the kernel has not answered yet and may still do it: look again later
-    ├── HookFailed      an administrator's program or bitstream did not make a device ready: mend that
-    ├── BitstreamNotLoaded  an FPGA does not take a claim's bitstream: mend the file, class or claim
+    ├── HookFailed      an administrator's program or bitstream did not make a device ready: correct that
+    ├── BitstreamNotLoaded  an FPGA does not take a claim's bitstream: correct the file, class or claim
     ├── CannotSetUp     a device can never meet the demands of its class or claim
     │   └── CannotInterleave    its memory cannot form one region with the memory of other devices
     ├── NotCleaned      a user's data cannot be removed from a device: keep the device out of service

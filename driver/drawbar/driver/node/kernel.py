@@ -72,7 +72,7 @@ _REMEDIES = {
 _REFUSED_BITS = {
     errno.EBUSY: "a process has the card open, or it is being reconfigured: find out which (fuser), and end it",
     errno.EINVAL: "the card has no such port, or the kernel does not take this bitstream; look at its log",
-    errno.EIO: "the card found the bitstream faulty or not made for it; make it anew for this card",
+    errno.EIO: "the card found the bitstream faulty or not made for it; make it again for this card",
     errno.ENOENT: "the driver of the card's ports is not loaded: load dfl-afu on this node",
     errno.ENOMEM: "the kernel has no memory for the bitstream",
 }

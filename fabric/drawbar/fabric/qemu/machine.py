@@ -271,7 +271,7 @@ class Machine:
                 )
             case _:
                 return errors.FailedPrecondition(
-                    f"{text}; mend its configuration", reason="QEMU_REFUSED", vendor=vendor
+                    f"{text}; correct its configuration", reason="QEMU_REFUSED", vendor=vendor
                 )
 
 

@@ -226,7 +226,7 @@ def _replayed(records: Iterable[_Record], path: Path) -> tuple[Identity, list[To
     version = 1
     for number, record in enumerate(records):
         if (number == 0) != isinstance(record, Identity):
-            raise StateError(f"{path} is no state file of this server; move it away to start anew")
+            raise StateError(f"{path} is no state file of this server; move it away to start again")
         match record:
             case Identity():
                 identity, version = record, record.version

@@ -242,12 +242,12 @@ def test_a_node_is_compared_with_its_fabrics_and_its_daemon(explain_command, clu
     assert "no pod of the node daemon" in by_check["nodes.daemon"][0]["message"]
     assert "has no label" in by_check["hosts.node"][0]["message"]
 
-    async def mend(api):
+    async def correct(api):
         label = {names.node_label("rack-1"): "true"}
         await patch(api, kinds.NODE, "node-1", {"metadata": {"labels": label}})
         await run_daemon(api, "node-1")
 
-    cluster(mend)
+    cluster(correct)
     status, by_check = explained(explain_command, "node/node-1")
     assert status == 0
     assert by_check["hosts.node"][0]["severity"] == "ok"

@@ -22,7 +22,7 @@ def move_command(capsys):
 
 @pytest.fixture
 def with_pod(cluster):
-    """The cluster, in which the pod train-0, that nothing makes anew, uses the claim `train`."""
+    """The cluster, in which the pod train-0, that nothing makes again, uses the claim `train`."""
 
     async def reserve(api):
         pod = await api.read(kinds.POD, "train-0", into=dict, namespace="default")

@@ -1,4 +1,4 @@
-"""Attached devices that the fabric manager does not show: confirmed, then attached anew, reported, or given up."""
+"""Attached devices that the fabric manager does not show: confirmed, then attached again, reported, or given up."""
 
 import msgspec
 import pytest
@@ -36,11 +36,11 @@ TABLE = {
         {"contradiction": contradictions.Contradiction(look_seconds=8.0)},
         [actions.RequeueAfter(seconds=8.0)],
     ),
-    "the fabric is listed anew": (
+    "the fabric is listed again": (
         {"contradiction": contradictions.Contradiction()},
         [actions.ReadFabric, actions.RequeueAfter],
     ),
-    "a free device that no node has seen is attached anew": (
+    "a free device that no node has seen is attached again": (
         {"contradiction": FREE},
         [actions.RecordContradiction, actions.Retry(side=ATTACH)],
     ),
@@ -115,7 +115,7 @@ TABLE = {
         },
         [actions.RecordFailure, actions.ReportFailed],
     ),
-    "one by hand that its node does not find is attached anew": (
+    "one by hand that its node does not find is attached again": (
         {"contradiction": FREE, "attachment": attachment(ATTACHED, BLIND, claim=None), "demand": None},
         [actions.RecordContradiction, actions.Retry(side=ATTACH)],
     ),

@@ -148,7 +148,7 @@ ABANDONED = {
         | {"demand": demand(failure_reported=True, visible_reported=True)},
         [],
     ),
-    "and nothing is begun anew for it": (
+    "and nothing is begun again for it": (
         {"attachment": None, "host_id": None, "demand": FAILED_LONG_AGO},
         [],
     ),

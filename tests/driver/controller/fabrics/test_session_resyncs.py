@@ -1,4 +1,4 @@
-"""A manager that keeps asking to be listed anew: it is, after pauses that grow, until a watch lives for a while."""
+"""A manager that keeps asking to be listed again: it is, after pauses that grow, until a watch lives for a while."""
 
 import asyncio
 import contextlib

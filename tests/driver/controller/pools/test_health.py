@@ -31,7 +31,7 @@ def test_the_node_and_the_controller_mean_the_same_word():
 
 
 def test_an_attach_that_goes_well_changes_nothing_that_its_pool_shows():
-    # A pool has up to thousands of devices, and would be decided anew at each step of each attach.
+    # A pool has up to thousands of devices, and would be decided again at each step of each attach.
     assert {causes.of_attachment(None)} == {
         causes.of_attachment(attachment(health)) for health in (None, "", "Unknown", "Healthy")
     }

@@ -1,4 +1,4 @@
-"""The pools are looked at anew though nothing changed, over hours in virtual time."""
+"""The pools are looked at again though nothing changed, over hours in virtual time."""
 
 import asyncio
 import contextlib

@@ -80,7 +80,7 @@ class Clean:
 
 
 class World:
-    """A node with one card, and its daemon's part for such devices, which can be started anew."""
+    """A node with one card, and its daemon's part for such devices, which can be started again."""
 
     def __init__(self, folder):
         self.folder, self.skipped = folder, datetime.timedelta()

@@ -180,7 +180,7 @@ def test_what_the_card_finds_wrong_is_quoted_from_its_manager(tree, answers):
     with pytest.raises(errors.BitstreamNotLoaded) as caught:
         load(tree, bitstreams.gbs())
     assert str(caught.value).endswith(
-        "(EIO); the card found the bitstream faulty or not made for it; make it anew for this card; fpga0 shows "
+        "(EIO); the card found the bitstream faulty or not made for it; make it again for this card; fpga0 shows "
         "'write complete error', 'reconfig CRC error', 'reconfig incompatible image'"
     )
 

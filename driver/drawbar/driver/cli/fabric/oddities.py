@@ -62,7 +62,7 @@ def _setup(
         yield "spec.offer leaves out every device; compare it with `drawbar fabric devices`"
     listed = {device.id for device in devices}
     if missing := [device_id for device_id in offer.devices if device_id not in listed]:
-        yield f"spec.offer names devices that are not listed: {', '.join(missing[:NAMED_MAX])}; mend the ids"
+        yield f"spec.offer names devices that are not listed: {', '.join(missing[:NAMED_MAX])}; correct the ids"
     if not can.marks:
         yield "the fabric keeps no marks: whose connections these are is not visible; let one cluster alone use it"
 

@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 5.0
 NODE_PATIENCE_SECONDS = 15.0
 NO_CONDITIONS = (
     "the device was allocated without binding conditions, so it is never attached: the scheduler is older than Kubernetes "
-    "1.34 or has the feature gate DRADeviceBindingConditions off; delete the claim once that is mended"
+    "1.34 or has the feature gate DRADeviceBindingConditions off; delete the claim once that is corrected"
 )
 
 

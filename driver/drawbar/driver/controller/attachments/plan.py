@@ -510,12 +510,12 @@ def _contradict(
     )
     left = observed.seconds_left(now)
     if is_renewed and (left is None or left > 0):
-        more = f"; attached anew, {observed.attach.renewals + 1} of {RENEWALS} times"
+        more = f"; attached again, {observed.attach.renewals + 1} of {RENEWALS} times"
         message = _not_shown(attachment, contradiction, more).message
         report = actions.RecordContradiction(reason=reason, message=message, is_attached=False, renews=True)
         return (report, actions.Retry(side=outcomes.Side.ATTACH))
     times = (
-        f", {observed.attach.renewals} times after it was attached anew" if observed.attach.renewals else ""
+        f", {observed.attach.renewals} times after it was attached again" if observed.attach.renewals else ""
     )
     if observed.demand is not None:
         return (actions.RecordFailure(failure=_not_shown(attachment, contradiction, times)),)

@@ -173,7 +173,7 @@ def choose(name: str, namespace: str, secret: core.Secret | None, recipient: Rec
     """Return the Secret's credentials for a recipient, or the reason why there are none."""
     where = f"Secret {namespace}/{name}"
     if secret is None:
-        message = f"{where} does not exist; create it, or mend spec.credentialsSecretRef"
+        message = f"{where} does not exist; create it, or correct spec.credentialsSecretRef"
         return Unusable(reason=reasons.CREDENTIALS_MISSING, message=message)
     if not KEYS.keys() & secret.data.keys():
         message = f"{where} has no credentials; give it some of {', '.join(KEYS)}"

@@ -163,7 +163,7 @@ def _check(path: Path, digest: str, request: attachments.Initialisation) -> None
     if digest != request.sha256:
         raise errors.HookFailed(
             f"bitstream {path} has the SHA-256 {digest}, and {request.sha256} is asked for: put the right file there, or "
-            "mend fpga.sha256"
+            "correct fpga.sha256"
         )
 
 

@@ -126,7 +126,7 @@ def parse(content: memoryview, name: str) -> Bitstream:
         interface = uuid.UUID(metadata.afu_image.interface_uuid).hex
     except (ValueError, RecursionError) as error:
         raise errors.BitstreamNotLoaded(
-            f"bitstream {name} has metadata that cannot be read ({error}): make the file anew with OPAE's packager"
+            f"bitstream {name} has metadata that cannot be read ({error}): make the file again with OPAE's packager"
         ) from error
     if metadata.version not in _VERSIONS:
         raise errors.BitstreamNotLoaded(

@@ -211,7 +211,7 @@ def _check(claim: claims.ResourceClaim, *names: str) -> None:
         if _NAME.fullmatch(name) is None:
             raise errors.PrepareError(
                 f"claim {claim.metadata.namespace}/{claim.metadata.name} has the name {name[:64]!r}, which no file can have; "
-                "turn off deviceMetadata of the node, or make the claim anew",
+                "turn off deviceMetadata of the node, or create the claim again",
                 reason=reasons.DEVICE_METADATA_FAILED,
             )
 

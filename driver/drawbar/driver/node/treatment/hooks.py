@@ -226,7 +226,7 @@ def trusted_file(directory: Path, name: str, what: str) -> Path:
             facts = place.lstat()
         except OSError as error:
             raise errors.HookFailed(
-                f"there is no {what} {path} on this node ({error.strerror}): put it there, or mend the parameters of its "
+                f"there is no {what} {path} on this node ({error.strerror}): put it there, or correct the parameters of its "
                 "class or claim"
             ) from error
         if facts.st_uid not in (0, os.geteuid()) or facts.st_mode & _FOREIGN_WRITES:

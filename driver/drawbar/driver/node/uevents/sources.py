@@ -230,7 +230,7 @@ def _original_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _make_error(error: OSError) -> errors.UeventError:
-    broken = errors.UeventError(f"the kernel's uevents ended ({error}): start again to listen anew")
+    broken = errors.UeventError(f"the kernel's uevents ended ({error}): start the daemon again")
     broken.__cause__ = error
     return broken
 

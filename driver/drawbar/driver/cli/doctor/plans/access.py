@@ -68,7 +68,7 @@ def _writes(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator
                 Check.ACCESS_WRITES,
                 subject,
                 f"the API server refuses {trial.what}, tried as this account by a dry run: {trial.refused}",
-                f"mend the admission policy or webhook that the message names, or the role ({_FILES[daemon]}, or the chart)",
+                f"correct the admission policy or webhook that the message names, or the role ({_FILES[daemon]}, or the chart)",
             )
     untried = [trial.what for trial in trials if not trial.tried]
     if untried:

@@ -62,7 +62,7 @@ def _maintenances(cluster: observed.Cluster) -> Iterator[Finding]:
             Check.FABRICS_MAINTENANCE,
             f"Maintenance {item.metadata.name}",
             f"is not wholly in effect: {applied.message if applied is not None else 'no controller has judged it'}",
-            f"mend its spec, or delete it: kubectl delete maintenance {item.metadata.name}",
+            f"correct its spec, or delete it: kubectl delete maintenance {item.metadata.name}",
         )
 
 
@@ -227,7 +227,7 @@ def _judge_marks(fabric: fabrics.Fabric, nodes: Sequence[core.Node]) -> Iterator
             Check.HOSTS_MAPPED,
             _subject(fabric),
             f"spec.hosts names nodes that do not exist: {findings.listed(lost)}",
-            "mend the names (kubectl get nodes has them), or take the entries out",
+            "correct the names (kubectl get nodes has them), or take the entries out",
         )
 
 

@@ -73,7 +73,7 @@ def plan_runtime(files: Sequence[File], cdi_dir: str, node_version: str) -> Iter
                 severity=Severity.UNCHECKED,
                 subject=SUBJECT,
                 message=f"{file.path} cannot be read: {content}",
-                remedy="run this as root, or mend the file",
+                remedy="run this as root, or correct the file",
             )
             continue
         parsed[file.runtime] = _merged(former, file, content)
@@ -260,7 +260,7 @@ def _settings(host: Host) -> Iterator[Finding]:
             Check.HOST_SETTINGS,
             "the node daemon's settings",
             problem,
-            "mend it in the file or the variables; drawbar node --print-config shows where each comes from",
+            "correct it in the file or the variables; drawbar node --print-config shows where each comes from",
         )
     if not host.problems:
         yield findings.ok(Check.HOST_SETTINGS, "the node daemon's settings", "are in order")

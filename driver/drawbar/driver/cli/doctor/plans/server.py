@@ -90,7 +90,7 @@ def _complaints(name: str, definition: observed.Definition | None, selectable: b
         yield _error(
             name,
             "is not established: the API server does not serve it yet, or refuses it",
-            f"kubectl describe crd {name}, and mend what it says",
+            f"kubectl describe crd {name}, and follow its conditions",
         )
     if "status" not in version.subresources:
         yield _error(name, "has no status subresource, so no status can be written", _APPLY)

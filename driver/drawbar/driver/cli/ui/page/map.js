@@ -113,7 +113,7 @@ const byClass = (left, right) => left.device.deviceClass < right.device.deviceCl
 let cards = new Map(); // of enclosures, by name, with the rows that they show
 let drawnNow = new Map();
 
-// A change of one device makes one card anew.
+// A change of one device draws one card again.
 function card(name, rows, isWhole, isOwn) {
   const kind = `${chosenFabric ?? ""} ${isWhole} ${isOwn}`, old = cards.get(name);
   const isSame = old && old.kind === kind && old.rows.length === rows.length && old.rows.every((row, index) => row === rows[index]);

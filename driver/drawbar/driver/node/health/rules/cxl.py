@@ -58,7 +58,7 @@ DISABLED = HealthRule(
 )
 UNCOMMITTED = HealthRule(
     name="cxl-uncommitted",
-    meaning="its memory was mapped and no longer is; mapping it anew takes a moment",
+    meaning="its memory was mapped and no longer is; mapping it again takes a moment",
     default=Rule(effect=Effect.NO_SCHEDULE, hold_down_seconds=60.0),
     find=_find_uncommitted,
     remember=_remember_mapped,
