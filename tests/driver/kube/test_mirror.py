@@ -554,7 +554,7 @@ class Recorder:
     def __init__(self):
         self.events = []
 
-    def unexpected(self, kind, metadata, failure):
+    def record_unexpected(self, kind, metadata, failure):
         self.events.append((kind.kind, metadata.name, failure))
 
 

@@ -28,7 +28,7 @@ def made(card, **changes):
         "card": card,
         "claim_uid": "u1",
         "host": classes.Host(),
-        "said": parameters.NOTHING,
+        "device_parameters": parameters.NOTHING,
         "first_interface": 0,
     }
     return edits.device(**(given | changes))

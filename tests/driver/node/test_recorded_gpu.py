@@ -71,7 +71,7 @@ def test_a_container_gets_the_file_of_this_gpu_and_no_other(sysfs, inventory):
         card=inventory.card_of(GPU),
         claim_uid="u1",
         host=classes.Host.from_sysfs(sysfs),
-        said=parameters.NOTHING,
+        device_parameters=parameters.NOTHING,
         first_interface=0,
     )
     (own,) = [node for node in device.edits.device_nodes if node.major is not None]

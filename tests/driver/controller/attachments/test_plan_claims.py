@@ -57,7 +57,7 @@ WAITING = {
     "a second claim that was given the device is refused": (
         {"attachment": attachment(ATTACHED), "host_id": "h1"}
         | {"demand": demand(attach_reported=True, visible_reported=True)}
-        | {"rivals": (LATE["demand"],)},
+        | {"competing_demands": (LATE["demand"],)},
         [
             actions.ReportFailed(
                 demand=LATE["demand"],
@@ -68,10 +68,17 @@ WAITING = {
         ],
     ),
     "unless the two only overlap for a moment": (
-        {"rivals": (OTHER,), "attachment": attachment(), "attach": call("running", retry_after_seconds=60.0)},
+        {
+            "competing_demands": (OTHER,),
+            "attachment": attachment(),
+            "attach": call("running", retry_after_seconds=60.0),
+        },
         [actions.RequeueAfter(seconds=5.0)],
     ),
-    "and the first goes on": ({"rivals": (LATE["demand"],)}, [actions.ReportFailed, actions.Create]),
+    "and the first goes on": (
+        {"competing_demands": (LATE["demand"],)},
+        [actions.ReportFailed, actions.Create],
+    ),
 }
 
 READY = attachments.NodeReport(claim_uid="u")
