@@ -129,6 +129,20 @@ def set_array(document: documents.Document, change: restoring.Change) -> Call:
     )
 
 
+def check_read(view: View, device_id: str | None) -> None:
+    """Refuse to judge a device that is not shown while a part of the service cannot be read.
+
+    Raises:
+        Unavailable: it may be there, and attached.
+    """
+    if device_id is not None and view.unread and device_id not in view.devices:
+        raise errors.Unavailable(
+            f"device {device_id} is not listed, and the Redfish service cannot show all of its parts "
+            f"({next(iter(view.unread.values()))}); look at the service",
+            reason="NOT_READ",
+        )
+
+
 def build_gone_error(kind: str, name: str) -> errors.Aborted:
     """Return the error of a device or host that was removed while an operation for it began."""
     return errors.Aborted(f"the {kind} {name} was removed from the fabric meanwhile; read the fabric again")
