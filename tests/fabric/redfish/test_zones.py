@@ -3,7 +3,7 @@ from tests.scenes import redfish_trees
 from tests.scenes.redfish_trees import FABRIC, ROOT, initiator, link, links, target, zone
 
 from drawbar.fabric import contract, errors, notes
-from drawbar.fabric.redfish import appliance, connections, profiles, zones
+from drawbar.fabric.redfish import appliance, connections, fabrics, profiles, zones
 
 PAIR = profiles.PROFILES["generic"]
 PORT = profiles.PROFILES["h3"]
@@ -203,7 +203,7 @@ async def test_a_service_without_fabrics_lists_its_hosts_and_says_that_it_has_no
         "s2": "u-s2",
     }
     assert view.devices == {}
-    assert view.oddities == (zones.NO_DEVICES,)
+    assert view.oddities == (fabrics.NO_DEVICES,)
 
 
 async def test_fabrics_that_a_service_shows_later_are_listed():
