@@ -10,7 +10,16 @@ from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import client, connections, constrained, documents, guarding, methods, observing
+from drawbar.fabric.redfish import (
+    calls,
+    client,
+    connections,
+    constrained,
+    documents,
+    guarding,
+    observing,
+    views,
+)
 from drawbar.fabric.works import Report
 
 # Of one change, each after another client has changed the same resource.
@@ -31,7 +40,7 @@ class Intent:
 
     host_id: str
     concerns: Callable[[Set[str]], bool]
-    plan: Callable[[], methods.Call | None]
+    plan: Callable[[], calls.Call | None]
     conclude: Callable[[], Awaitable[bool]] | None = None
     meant: str = ""
 
@@ -65,7 +74,7 @@ class Changer:
             FabricError: it is not attached, or may not be.
         """
 
-        def plan() -> methods.Call:
+        def plan() -> calls.Call:
             current = self._observer.devices.get(device_id)
             if current is None or current.connection is not None:
                 raise errors.Aborted(
@@ -90,7 +99,7 @@ class Changer:
         before: frozenset[str] = frozenset()
         came: str | None = None
 
-        def plan() -> methods.Call:
+        def plan() -> calls.Call:
             nonlocal before
             before = find_attached(self._observer.devices, host_id)
             return method.attach(request, device_id, "")
@@ -123,8 +132,8 @@ class Changer:
             FabricError: it is still attached, or may be.
         """
 
-        def plan() -> methods.Call | None:
-            methods.check_read(self._method.view(), device_id)
+        def plan() -> calls.Call | None:
+            views.check_read(self._method.view(), device_id)
             return self._method.detach(request, device_id)
 
         intent = Intent(
@@ -144,7 +153,7 @@ class Changer:
             FabricError: it is not made or deleted, or may not be.
         """
 
-        def plan() -> methods.Call | None:
+        def plan() -> calls.Call | None:
             if isinstance(request, contract.CreateSliceRequest):
                 return method.create_slice(request)
             return method.delete_slice(request)
@@ -216,7 +225,7 @@ class Changer:
         await self._guard.check(watched, call, answer)
         return None
 
-    async def _send(self, call: methods.Call, etag: str | None, report: Report) -> documents.Document | None:
+    async def _send(self, call: calls.Call, etag: str | None, report: Report) -> documents.Document | None:
         """Send a request; return the resource that the answer shows, or None.
 
         Raises:
@@ -236,7 +245,7 @@ class Changer:
                 error.message = errors.cut(f"{error.message}; {call.hint}", errors.MESSAGE_BYTES)
             raise
 
-    async def _is_made(self, intent: Intent, watched: guarding.Watched, call: methods.Call) -> bool:
+    async def _is_made(self, intent: Intent, watched: guarding.Watched, call: calls.Call) -> bool:
         """Return whether a change with an unknown effect is known to be made.
 
         Raises:
@@ -252,7 +261,7 @@ class Changer:
             return intent.conclude is not None and await intent.conclude()
         return False
 
-    async def _find_etag(self, call: methods.Call, stale: str) -> str | None:
+    async def _find_etag(self, call: calls.Call, stale: str) -> str | None:
         """Return the ETag that a change carries; None if it carries none.
 
         If the service has refused it although the resource is unchanged, this is the ETag of the property: some services quote

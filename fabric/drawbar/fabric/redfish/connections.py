@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import carving, documents, ends, entities, methods, profiles, zones
+from drawbar.fabric.redfish import calls, carving, documents, ends, entities, profiles, zones
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -55,7 +55,7 @@ class Connections(zones.Zones):
         carved = {device_id for device_id, domain in self._domains.items() if domain.chunks_uri in uris}
         return super().device_ids(uris) | carved
 
-    def create_slice(self, request: contract.CreateSliceRequest) -> methods.Call | None:
+    def create_slice(self, request: contract.CreateSliceRequest) -> calls.Call | None:
         """Return the request that makes a slice, or None if it exists.
 
         Raises:
@@ -63,10 +63,10 @@ class Connections(zones.Zones):
         """
         domain = self._domains.get(request.device_id)
         if domain is None:
-            raise methods.build_gone_error("device", request.device_id)
+            raise calls.build_gone_error("device", request.device_id)
         return carving.create(domain, request, self._profile.note_place)
 
-    def delete_slice(self, request: contract.DeleteSliceRequest) -> methods.Call | None:
+    def delete_slice(self, request: contract.DeleteSliceRequest) -> calls.Call | None:
         """Return the request that deletes a slice, or None if it is gone.
 
         Raises:
@@ -77,7 +77,7 @@ class Connections(zones.Zones):
             return None
         if any(chunk.uri in zone.endpoints for zone in self._read.zones):
             raise errors.Aborted(f"slice {request.device_id} was attached meanwhile; read the fabric again")
-        return methods.Call(method="DELETE", uri=chunk.uri, etag=chunk.etag)
+        return calls.Call(method="DELETE", uri=chunk.uri, etag=chunk.etag)
 
     async def _ends(self, reader: Reader, usable: Mapping[str, ends.Fabric]) -> ends.Read:
         chunks = self._chunks
@@ -165,7 +165,7 @@ class Connections(zones.Zones):
     def _hint(self, target: Document) -> str:
         return f"chunk {target.uri} has no endpoint" if self._has_no_endpoint(target.uri) else ""
 
-    def _without(self, zone: ends.Zone, _target: str, _rest: tuple[str, ...]) -> methods.Call:
+    def _without(self, zone: ends.Zone, _target: str, _rest: tuple[str, ...]) -> calls.Call:
         raise errors.FailedPrecondition(
             f"the connection {zone.document.uri} has other memory or hosts too; end it with the client that made it"
         )

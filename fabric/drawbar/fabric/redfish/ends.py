@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from drawbar.fabric import contract, notes
-from drawbar.fabric.redfish import entities, methods, parts, profiles, wiring
+from drawbar.fabric.redfish import entities, models, profiles, views, wiring
 from drawbar.fabric.redfish.documents import Document
 
 
@@ -19,7 +19,7 @@ class Fabric:
         endpoints: of the fabric, by URI.
         ports: of its switches; see `wiring`.
         is_between_devices: whether it connects devices with each other, as NVLink does.
-        oddities: see `methods.View`.
+        oddities: see `views.View`.
     """
 
     id: str
@@ -74,8 +74,8 @@ class Read:
         host_ids: by the URI of an initiator.
         endpoint_ids: the id of each endpoint among those of all fabrics, by URI.
         unnamed: the URIs of initiators whose host cannot be read, or has an Id that is too long or not unique.
-        oddities: see `methods.View`.
-        unread: see `methods.View`; without zones.
+        oddities: see `views.View`.
+        unread: see `views.View`; without zones.
         unread_zones: the same for zones and their collections.
         collections: the URI of each fabric's collection of zones, by the fabric's id.
         doubtful: the ids of fabrics with unreadable zones: a device in no zone may be attached.
@@ -214,7 +214,7 @@ def _name_hosts(
 def describe(behind: Mapping[str, Document], links: Iterable[str]) -> tuple[Document, ...]:
     """Return the resources that describe a device: the links of its endpoint, and the PCIe functions in them."""
     linked = tuple(behind[uri] for uri in links if uri in behind)
-    return (*linked, *parts.functions(linked))
+    return (*linked, *models.functions(linked))
 
 
 def system_uri(initiator: Document) -> str:
@@ -308,7 +308,7 @@ def group(read: Read, groups: wiring.Groups, find_endpoint: Callable[[str], str]
 
 def view(
     read: Read, *, ports: int, hides: Callable[[Zone], bool], is_in_doubt: Callable[[str], bool]
-) -> methods.View:
+) -> views.View:
     """Return the devices with their connections, and the hosts with their ports.
 
     Args:
@@ -332,7 +332,7 @@ def view(
         used.setdefault(place.initiator, []).append(device_id)
         connection = contract.Connection(
             host_id=read.host_ids[place.initiator],
-            port_id=methods.port_id(read.endpoint_ids[place.initiator], device_id),
+            port_id=views.port_id(read.endpoint_ids[place.initiator], device_id),
             request_id=place.zone.note.request_id,
             mark=place.zone.note.mark,
         )
@@ -342,9 +342,9 @@ def view(
         for host_id, host in read.hosts.items()
     }
     kind = "fabric" if len(read.fabrics) > 1 else "part of the fabric"
-    oddities = (*read.oddities, *methods.describe_unreached(devices, hosts, kind))
+    oddities = (*read.oddities, *views.describe_unreached(devices, hosts, kind))
     unread = {**read.unread, **read.unread_zones}
-    return methods.View(devices=devices, hosts=hosts, oddities=oddities, unread=unread)
+    return views.View(devices=devices, hosts=hosts, oddities=oddities, unread=unread)
 
 
 def _ports(
@@ -354,5 +354,5 @@ def _ports(
     return tuple(
         port
         for uri in read.initiators[host_id]
-        for port in methods.ports(read.endpoint_ids[uri], used.get(uri, ()), most=most)
+        for port in views.ports(read.endpoint_ids[uri], used.get(uri, ()), most=most)
     )

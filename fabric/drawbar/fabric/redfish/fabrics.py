@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
-from drawbar.fabric import errors
+from drawbar.fabric import budget, errors
 from drawbar.fabric.redfish import ends, entities, parts, profiles, reading, wiring
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
@@ -117,7 +117,7 @@ async def _read_fabric(reader: Reader, document: Document, wanted: Wanted) -> en
         id=document.id,
         zones_uris=_find_places(document, wanted.collection),
         endpoints={endpoint.uri: endpoint for endpoint in endpoints},
-        ports=await wiring.read(reader, document.link("Switches")),
+        ports=await _read_ports(reader, document.link("Switches")),
         is_between_devices=document.text("FabricType").lower() in entities.LINK_FABRICS,
         oddities=tuple(
             f"the fabric {document.id} has endpoints of the protocol {protocol}, whose devices are not listed; set the "
@@ -125,6 +125,34 @@ async def _read_fabric(reader: Reader, document: Document, wanted: Wanted) -> en
             for protocol in sorted(protocols)
         ),
     )
+
+
+async def _read_ports(reader: Reader, switches_uri: str | None) -> wiring.Ports:
+    """Read the ports of a fabric's switches; none of a fabric with less than two, or whose switches cannot be read.
+
+    Raises:
+        FabricError: the service lists more than it may.
+    """
+    if switches_uri is None:
+        return {}
+    try:
+        with reader.noticing() as find_unread:
+            switches = await reader.members(switches_uri, by_turns=True)
+            ports = {
+                switch.uri: await reader.members(uri, by_turns=True)
+                if (uri := switch.link("Ports")) is not None
+                else ()
+                for switch in switches
+                if len(switches) > 1
+            }
+    except errors.FabricError as error:
+        # Switches that cannot be read are no reason to hide their fabric.
+        if budget.is_exceeded(error):
+            raise
+        return {}
+    unread = find_unread()
+    reader.forget_unread(unread)
+    return {} if unread else ports
 
 
 async def _read_endpoints(reader: Reader, document: Document) -> tuple[Document, ...]:

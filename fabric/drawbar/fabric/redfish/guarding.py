@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drawbar.fabric import errors
-from drawbar.fabric.redfish import client, documents, losses, methods, observing, restoring
+from drawbar.fabric.redfish import calls, client, documents, losses, observing, restoring
 
 _logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Guard:
         self._observer = observer
         self._uses_etags = uses_etags
 
-    def watch(self, call: methods.Call, host_id: str, meant: str) -> Watched:
+    def watch(self, call: calls.Call, host_id: str, meant: str) -> Watched:
         """Return the devices that the change has to leave in place, from the last reading.
 
         Args:
@@ -44,7 +44,7 @@ class Guard:
         return Watched(host_id=host_id, kept=losses.find_kept(owners, host_id, meant))
 
     async def check(
-        self, watched: Watched, call: methods.Call, answer: documents.Document | None = None
+        self, watched: Watched, call: calls.Call, answer: documents.Document | None = None
     ) -> None:
         """Verify that a change has left the other devices where they were; else put them back.
 
@@ -68,7 +68,7 @@ class Guard:
             call, watched.host_id, lost=lost, remains=remains, reason=reason, remedy=remedy
         )
 
-    async def _find_lost(self, watched: Watched, call: methods.Call) -> tuple[str, ...]:
+    async def _find_lost(self, watched: Watched, call: calls.Call) -> tuple[str, ...]:
         """Return the devices that are not at the host any more, and its own members that left the array.
 
         Raises:
@@ -83,7 +83,7 @@ class Guard:
         return (*losses.find_lost(watched.kept, devices, watched.host_id), *missing)
 
     async def _restore(
-        self, call: methods.Call, answer: documents.Document | None, host_id: str
+        self, call: calls.Call, answer: documents.Document | None, host_id: str
     ) -> tuple[str, str]:
         """Put back, in one request, the members of an array that its change took with it.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import methods, restoring
+from drawbar.fabric.redfish import calls, restoring, views
 from drawbar.fabric.redfish.documents import Document
 
 
@@ -60,7 +60,7 @@ def find_taken(
 
 
 def build_error(
-    call: methods.Call,
+    call: calls.Call,
     host_id: str,
     *,
     lost: Sequence[str],
@@ -81,12 +81,12 @@ def build_error(
     restored = [name for name in lost if name not in remains]
     text = (
         f"the Redfish service answered {call.method} {call.uri} and took others from host {host_id} with it "
-        f"({methods.name_some(lost)})"
+        f"({views.name_some(lost)})"
     )
     if restored:
-        text += f"; put back: {methods.name_some(restored)}"
+        text += f"; put back: {views.name_some(restored)}"
     if remains:
         why = f", since {reason}" if reason else ""
-        text += f"; not put back: {methods.name_some(tuple(remains))}{why}; attach them again at the service"
+        text += f"; not put back: {views.name_some(tuple(remains))}{why}; attach them again at the service"
     text += f"; {remedy or 'look at `profile` and `zoneBody`'} before the next change"
     return errors.FailedPrecondition(text, reason=errors.Reason.OTHERS_LOST, host_id=host_id)

@@ -19,6 +19,8 @@ from drawbar.fabric import contract
 from drawbar.fabric.redfish import documents
 from drawbar.fabric.redfish.documents import Document, Json
 
+_CONTROLLER = "#StorageController.v1_0_0.StorageController"
+
 AMD, HABANA, NVIDIA = 0x1002, 0x1DA3, 0x10DE
 # Makers of cards that fabrics hold, and of switches in them: with them four digits are decimal or hexadecimal.
 _VENDORS = frozenset(
@@ -300,3 +302,26 @@ def _is_type_3(part: Document) -> bool:
     """Return whether the part is a CXL logical device of type 3, which provides memory and caches none."""
     semantics = part.value("SemanticsSupported")
     return isinstance(semantics, list) and "CXLmem" in semantics and "CXLcache" not in semantics
+
+
+def functions(devices: Iterable[Document]) -> tuple[Document, ...]:
+    """Return the PCIe functions of these PCIe devices and the NVMe controllers of these storages.
+
+    Only those that were read together with their owners are returned.
+    """
+    listed = tuple(devices)
+    shown = [
+        Document.from_json(function)
+        for device in listed
+        for function in device.objects("PCIeFunctions", "Members")
+    ]
+    # A storage with drives is told by these: its controllers may be those of a chassis.
+    return (*shown, *(each for part in listed if not part.links("Drives") for each in _controllers(part)))
+
+
+def _controllers(storage: Document) -> Iterator[Document]:
+    """Yield the NVMe controllers in the storage itself, their place before Storage 1.9."""
+    for shown in storage.objects("StorageControllers"):
+        controller = Document.from_json({**shown, documents.TYPE: _CONTROLLER})
+        if is_nvme_controller(controller):
+            yield controller

@@ -29,8 +29,8 @@ class Service:
     Attributes:
         history: see `works.Backend`.
         pending: see `works.Backend`.
-        oddities: see `methods.View`.
-        unread: see `methods.View`.
+        oddities: see `views.View`.
+        unread: see `views.View`.
         excess: a sentence if the service lists more than it may; then the known devices and hosts stay as they were.
     """
 
@@ -55,7 +55,7 @@ class Service:
         self._task_seconds = task_seconds
         # Changes of earlier clients that still run, with their devices.
         self._foreign: dict[tasks.Change, frozenset[str]] = {}
-        self._view = methods.View()
+        self._view = views.View()
 
     def plan_poll(self, poll_seconds: float) -> polling.Poll:
         """Return when the service is polled next, and how much of it is read then."""
@@ -74,7 +74,7 @@ class Service:
             self.publish()
             yield
 
-    def _take(self, view: methods.View) -> None:
+    def _take(self, view: views.View) -> None:
         """Keep a view; without its new devices and hosts if it exceeds the limits."""
         self.excess = views.find_excess(view, self._client.listing())
         self.history.exceed("listing", self.excess)
@@ -110,7 +110,7 @@ class Service:
         """Return the decision on a request; see `works.Backend`."""
         hosts = {host.id: host for host in self._hosts()}
         devices, busy = self.history.devices, self.pending.keys()
-        methods.check_read(self._method.view(), request.device_id)
+        views.check_read(self._method.view(), request.device_id)
         match request:
             case contract.AttachRequest():
                 self._check_followed(request)

@@ -10,14 +10,15 @@ from dataclasses import replace
 
 from drawbar.fabric import contract, errors, notes
 from drawbar.fabric.redfish import (
+    calls,
     documents,
     ends,
     entities,
     fabrics,
-    methods,
     parts,
     profiles,
     restoring,
+    views,
     wiring,
 )
 from drawbar.fabric.redfish.documents import TYPE, Document
@@ -61,7 +62,7 @@ class Zones:
             return
         self._read = await self._with_zones(reader, self._read)
 
-    def view(self) -> methods.View:
+    def view(self) -> views.View:
         """Return the devices and hosts of the last reading; see `methods.Method`."""
         read = self._read
         doubtful = [read.fabrics[fabric_id] for fabric_id in read.doubtful]
@@ -75,13 +76,13 @@ class Zones:
         """Return the ids of the devices of these resources; see `methods.Method`."""
         return ends.find_device_ids(self._read, uris)
 
-    def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> methods.Call:
+    def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> calls.Call:
         """Return the request of an attach; see `methods.Method`."""
         target = self._read.targets.get(device_id)
         if target is None:
-            raise methods.build_gone_error("device", device_id)
+            raise calls.build_gone_error("device", device_id)
         if request.host_id not in self._read.initiators:
-            raise methods.build_gone_error("host", request.host_id)
+            raise calls.build_gone_error("host", request.host_id)
         initiator = ends.find_initiator(
             self._read,
             request.host_id,
@@ -99,11 +100,11 @@ class Zones:
         body = self._body(f"{device_id} at {request.host_id}", initiator, target)
         if self._profile.note_place:
             body[self._profile.note_place] = note.text(prefix=notes.PREFIX)
-        return methods.Call(
+        return calls.Call(
             method="POST", uri=self._read.collections[fabric.id], body=body, hint=self._hint(target)
         )
 
-    def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
+    def detach(self, request: contract.DetachRequest, device_id: str) -> calls.Call | None:
         """Return the request of a detach, or None if there is nothing to do; see `methods.Method`."""
         target = self._read.targets.get(device_id)
         place = ends.find_places(self._read).get(target.uri) if target is not None else None
@@ -113,7 +114,7 @@ class Zones:
         rest = tuple(uri for uri in zone.endpoints if uri != target.uri)
         is_pair = all(self._read.host_ids.get(uri) == request.host_id for uri in rest)
         if is_pair and self._profile.zone_style is profiles.ZoneStyle.PAIR:
-            return methods.Call(method="DELETE", uri=zone.document.uri, etag=zone.document.etag)
+            return calls.Call(method="DELETE", uri=zone.document.uri, etag=zone.document.etag)
         return self._without(zone, target.uri, rest)
 
     async def _ends(self, reader: Reader, usable: Mapping[str, ends.Fabric]) -> ends.Read:
@@ -173,7 +174,7 @@ class Zones:
             "Links": {"Endpoints": documents.references((initiator, target.uri))},
         }
 
-    def _without(self, zone: ends.Zone, target: str, rest: tuple[str, ...]) -> methods.Call:
+    def _without(self, zone: ends.Zone, target: str, rest: tuple[str, ...]) -> calls.Call:
         """Return the request that takes the target out of a zone which has to stay."""
         return self._changed(zone, target, rest, "#Zone.RemoveEndpoint")
 
@@ -182,14 +183,14 @@ class Zones:
         is_of_endpoints = document.text("ZoneType") in {"", "ZoneOfEndpoints"}
         return document.links("Links", "Endpoints") if is_of_endpoints else None
 
-    def _changed(self, zone: ends.Zone, target: str, endpoints: tuple[str, ...], action: str) -> methods.Call:
+    def _changed(self, zone: ends.Zone, target: str, endpoints: tuple[str, ...], action: str) -> calls.Call:
         """Return the change of a zone's endpoints: by an action where it offers one, else of the whole array."""
         document = zone.document
         offered = document.action(action)
         if offered is not None:
             named: dict[str, object] = {"Endpoint": {documents.ID: target}}
-            named_by = methods.Action(resource_uri=document.uri, etag_parameter="ZoneETag")
-            return methods.Call(
+            named_by = calls.Action(resource_uri=document.uri, etag_parameter="ZoneETag")
+            return calls.Call(
                 method="POST", uri=offered, body=named, etag=document.etag, is_shared=True, action=named_by
             )
         change = restoring.Change(
@@ -200,7 +201,7 @@ class Zones:
             etag=document.etag,
             zone_body=self._profile.zone_body,
         )
-        return methods.set_array(document, change)
+        return calls.set_array(document, change)
 
     async def _with_zones(self, reader: Reader, read: ends.Read) -> ends.Read:
         """Return the reading with the current zones."""
