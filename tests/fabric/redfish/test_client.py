@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from drawbar.fabric import budget, contract, errors
-from drawbar.fabric.redfish import client, reading
+from drawbar.fabric.redfish import client, monitors, reading, transport
 
 ROOT = {
     "@odata.id": "/redfish/v1",
@@ -51,7 +51,7 @@ class Script:
 
 @pytest.fixture
 async def script(monkeypatch):
-    monkeypatch.setattr(client, "TASK_PAUSE_SECONDS_MIN", 0.0)
+    monkeypatch.setattr(monitors, "PAUSE_SECONDS_MIN", 0.0)
     script = Script()
     async with AsyncExitStack() as stack:
         runner = web.ServerRunner(web.Server(script.handle), shutdown_timeout=0.1)
@@ -199,7 +199,7 @@ async def test_however_many_links_a_listing_has_few_are_followed_at_once(script)
     connection = await script.connect()
     assert await reading.Reader(connection).members("/c") == ()
     # The client's own, and the service's two for each connection.
-    assert script.most_tasks <= 4 * client.PARALLEL
+    assert script.most_tasks <= 4 * transport.PARALLEL
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

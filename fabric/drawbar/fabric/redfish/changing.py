@@ -17,6 +17,7 @@ from drawbar.fabric.redfish import (
     constrained,
     documents,
     guarding,
+    monitors,
     observing,
     views,
 )
@@ -180,11 +181,12 @@ class Changer:
                 asyncio.timeout(self._task_seconds),
                 self._turns.setdefault(intent.host_id, asyncio.Lock()),
             ):
-                stale: str | None = ""
+                stale = ""
                 for attempt in range(1, ATTEMPTS + 1):
-                    stale = await self._attempt(intent, stale, report, is_last=attempt == ATTEMPTS)
-                    if stale is None:
+                    refused = await self._attempt(intent, stale, report, is_last=attempt == ATTEMPTS)
+                    if refused is None:
                         return
+                    stale = refused
         except TimeoutError as error:
             raise errors.DeadlineExceeded(
                 f"the Redfish service has not made the change in {self._task_seconds:.0f} s; look at its tasks"
@@ -232,7 +234,7 @@ class Changer:
             FabricError: it was refused, or failed; a refusal has the request's hint.
         """
 
-        def on_progress(progress: client.Progress) -> None:
+        def on_progress(progress: monitors.Progress) -> None:
             report(progress.percent, progress.retry_after_seconds)
 
         body, if_match = call.with_etag(etag)

@@ -17,6 +17,7 @@ EXTENDED = "@Message.ExtendedInfo"
 MESSAGES = 8
 # What of `FabricError.vendor` has the header WWW-Authenticate.
 CHALLENGE = "authenticate"
+BUSY = "SERVICE_BUSY"
 SESSION_LIMIT = "SESSION_LIMIT"
 SESSION_ENDED = "SESSION_ENDED"
 # Of a transient error that a task monitor answers with: it is how the request ended, not that the monitor is busy.
@@ -27,9 +28,9 @@ _Error = tuple[type[errors.FabricError], str]
 _BY_KEY: Mapping[str, _Error] = MappingProxyType(
     {
         "ResourceInUse": (errors.Unavailable, "RESOURCE_IN_USE"),
-        "ServiceTemporarilyUnavailable": (errors.Unavailable, "SERVICE_BUSY"),
+        "ServiceTemporarilyUnavailable": (errors.Unavailable, BUSY),
         "ServiceShuttingDown": (errors.Unavailable, "SERVICE_SHUTTING_DOWN"),
-        "ServiceInUnknownState": (errors.Unavailable, "SERVICE_BUSY"),
+        "ServiceInUnknownState": (errors.Unavailable, BUSY),
         "SessionLimitExceeded": (errors.Unavailable, SESSION_LIMIT),
         "ResourceAlreadyExists": (errors.FailedPrecondition, "RESOURCE_EXISTS"),
         "ResourceNotFound": (errors.NotFound, ""),
@@ -80,9 +81,9 @@ _BY_STATUS: Mapping[int, _Error] = MappingProxyType(
         423: (errors.Unavailable, "HTTP_423"),
         425: (errors.Unavailable, "HTTP_425"),
         428: (errors.Unimplemented, "ETAG_REQUIRED"),
-        429: (errors.Unavailable, "SERVICE_BUSY"),
+        429: (errors.Unavailable, BUSY),
         501: (errors.Unimplemented, ""),
-        503: (errors.Unavailable, "SERVICE_BUSY"),
+        503: (errors.Unavailable, BUSY),
         507: (errors.ResourceExhausted, ""),
     }
 )

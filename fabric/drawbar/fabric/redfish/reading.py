@@ -15,9 +15,12 @@ from typing import TypeVar
 
 from drawbar.fabric import budget, errors
 from drawbar.fabric.redfish import documents
-from drawbar.fabric.redfish.client import BROKEN_OFF, BUSY, MALFORMED, PARALLEL, Client
+from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish.failures import BROKEN_OFF, MALFORMED
+from drawbar.fabric.redfish.messages import BUSY
 from drawbar.fabric.redfish.remembered import SECONDS_MAX, Remembered
+from drawbar.fabric.redfish.transport import PARALLEL
 
 _logger = logging.getLogger(__name__)
 _OVER = str(errors.Reason.LIMIT_EXCEEDED)

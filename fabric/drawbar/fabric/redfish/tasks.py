@@ -11,8 +11,8 @@ import msgspec
 
 from drawbar.fabric import errors
 from drawbar.fabric.redfish import documents
-from drawbar.fabric.redfish.client import ENDED_STATES
 from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish.monitors import ENDED_STATES
 from drawbar.fabric.redfish.reading import Reader
 
 _logger = logging.getLogger(__name__)
