@@ -9,6 +9,7 @@ One faulty part does not fail the whole reading: a member that the service canno
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
 from typing import TypeVar
@@ -86,10 +87,6 @@ class Reader:
         """
         return await self._get_remembered(uri, seconds=SECONDS_MAX)
 
-    async def _get_member(self, uri: str) -> Document:
-        """Return a member of a collection; from memory if this listing reads by turns."""
-        return await self._get_remembered(uri, seconds=0.0)
-
     async def _get_remembered(self, uri: str, *, seconds: float) -> Document:
         """Return a resource from memory, unless it is too old or its turn has come."""
         known = self._remembered
@@ -161,7 +158,8 @@ class Reader:
             FabricError: the collection, or the service, cannot be read, or none of the counted members is shown.
         """
         listed = await self._listed(uri, levels)
-        return await self._resolved(listed, self._get_member if by_turns else self._get_again)
+        by_age = functools.partial(self._get_remembered, seconds=0.0)
+        return await self._resolved(listed, by_age if by_turns else self._get_again)
 
     async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
         """Read up to `most` members at the end of a collection, where services add them.
