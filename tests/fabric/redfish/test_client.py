@@ -125,7 +125,7 @@ async def test_an_address_that_is_not_permitted_is_not_connected_to_however_it_i
 
 
 def _members(*names, following=None):
-    page = {"Members": [{"@odata.id": f"/c/{name}", "Id": name} for name in names]}
+    page = {"Members": [{"@odata.id": f"/c/{name}", "Id": name, "Model": "M"} for name in names]}
     return page | ({"Members@odata.nextLink": following} if following else {})
 
 
@@ -140,7 +140,7 @@ async def test_pages_are_followed_to_the_last_one(script):
 
 
 async def test_a_listing_without_end_is_refused(script):
-    script.on("GET", "/c", _members("1", following="/c"))
+    script.on("GET", "/c", *(_members("1", following=f"/c?$skip={number}") for number in range(1, 9)))
     connection = await script.connect(limits=budget.Limits(devices=10, hosts=10))
     with pytest.raises(errors.Unavailable, match="and at most 160 are read") as caught:
         await reading.Reader(connection).members("/c")
@@ -301,7 +301,7 @@ async def test_a_collection_that_contradicts_itself_is_no_empty_one(script, body
 
 @pytest.mark.parametrize("count", [2, "2"])
 async def test_a_collection_that_counts_more_than_it_shows_is_in_doubt(script, count):
-    script.on("GET", "/c", {"Members@odata.count": count, "Members": [{"@odata.id": "/c/1", "Id": "1"}]})
+    script.on("GET", "/c", _members("1") | {"Members@odata.count": count})
     reader = reading.Reader(await script.connect())
     assert [member.id for member in await reader.members("/c")] == ["1"]
     assert reader.unread == {

@@ -229,7 +229,7 @@ class Client:
             except errors.Transient as error:
                 _logger.debug("a task of the Redfish service cannot be read", extra={"error": error.message})
             else:
-                if task.text("TaskState") in monitors.ENDED_STATES:
+                if task.text("TaskState").capitalize() in monitors.ENDED_STATES:
                     return
             await asyncio.sleep(pauses.count_failure())
 

@@ -26,6 +26,8 @@ from drawbar.fabric.redfish.reading import Reader
 
 # A block of one of these types is a machine, or a fixed part of one.
 _HOST_TYPES = {"Compute", "ComputerSystem"}
+# In the schema's case, by those in lower case.
+_TYPES = {name.casefold(): name for name in _HOST_TYPES}
 # Arrays of links of a block, the most specific first.
 _PARTS = (
     "Processors",
@@ -133,7 +135,7 @@ class Composition:
                 devices[device_id] = replace(device, connection=connection)
             elif block.uri in unreachable or read.unread_systems:
                 continue
-            elif block.value("CompositionStatus", "Reserved") is True:
+            elif documents.is_true(block.value("CompositionStatus", "Reserved")):
                 oddities.append(f"the resource block {block.uri} is reserved by another client")
             else:
                 devices[device_id] = device
@@ -291,7 +293,7 @@ def _is_of_host(block: Document) -> bool:
 
 def _has_cpu(block: Document, read: Mapping[str, Document]) -> bool:
     """Return whether a CPU is in the block."""
-    return any(read[uri].text("ProcessorType") == "CPU" for uri in block.links("Processors") if uri in read)
+    return any(models.processor_type(read[uri]) == "CPU" for uri in block.links("Processors") if uri in read)
 
 
 async def _linked(reader: Reader, blocks: list[Document], names: tuple[str, ...]) -> Mapping[str, Document]:
@@ -361,4 +363,5 @@ def _devices(
 
 def _types(block: Document) -> tuple[str, ...]:
     listed = block.value("ResourceBlockType")
-    return tuple(kind for kind in listed if isinstance(kind, str)) if isinstance(listed, list) else ()
+    kinds = listed if isinstance(listed, list) else [listed]
+    return tuple(_TYPES.get(kind.casefold(), kind) for kind in kinds if isinstance(kind, str))

@@ -342,9 +342,26 @@ def view(
         for host_id, host in read.hosts.items()
     }
     kind = "fabric" if len(read.fabrics) > 1 else "part of the fabric"
-    oddities = (*read.oddities, *views.describe_unreached(devices, hosts, kind))
+    oddities = (*read.oddities, *_describe_shared(read), *views.describe_unreached(devices, hosts, kind))
     unread = {**read.unread, **read.unread_zones}
     return views.View(devices=devices, hosts=hosts, oddities=oddities, unread=unread)
+
+
+def _describe_shared(read: Read) -> Iterator[str]:
+    """Yield a sentence for each device that is connected to several hosts."""
+    hosts_of: dict[str, set[str]] = {}
+    for zone in read.zones:
+        hosts = {read.host_ids[uri] for uri in zone.endpoints if uri in read.host_ids}
+        for uri in zone.endpoints:
+            hosts_of.setdefault(uri, set()).update(hosts)
+    for device_id, target in read.targets.items():
+        hosts = hosts_of.get(target.uri, set())
+        if len(hosts) > 1:
+            names = views.name_some(sorted(hosts))
+            yield (
+                f"device {device_id} is connected to several hosts ({names}), and shown at one of them; disconnect it "
+                f"from the others at the service, unless they share it"
+            )
 
 
 def _ports(

@@ -91,6 +91,20 @@ _BY_ENTITY: Mapping[str, contract.DeviceClass] = MappingProxyType(
         "NetworkInterface": contract.DeviceClass.NIC,
     }
 )
+# Names in the schema's case, by those in lower case: some services write others.
+_ENTITY_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        name.casefold(): name
+        for name in (
+            *_BY_ENTITY,
+            *("Bridge", "CXLDevice", "ComputerSystem", "Drive", "FabricBridge", "Manager", "Memory"),
+            *("PCIeDevice", "Processor", "RootComplex", "Storage", "StorageController", "Switch"),
+        )
+    }
+)
+_PROCESSOR_TYPES: Mapping[str, str] = MappingProxyType(
+    {name.casefold(): name for name in (*_BY_PROCESSOR, "CPU")}
+)
 # Of `Protocol` (Drive) and `EndpointProtocol`, in lower case: drives that are functions of PCIe. Empty: not given.
 _NVME_PROTOCOLS = frozenset({"", "cxl", "multiprotocol", "nvme", "pcie"})
 
@@ -129,13 +143,20 @@ def schema(document: Document) -> str:
 
 
 def entity_types(origin: Document) -> tuple[str, ...]:
-    """Return the types of the entities behind an endpoint."""
-    return tuple(documents.text(entity, "EntityType") for entity in origin.objects("ConnectedEntities"))
+    """Return the types of the entities behind an endpoint, in the schema's case."""
+    listed = (documents.text(entity, "EntityType") for entity in origin.objects("ConnectedEntities"))
+    return tuple(_ENTITY_TYPES.get(name.casefold(), name) for name in listed)
+
+
+def processor_type(part: Document) -> str:
+    """Return the type of a processor in the schema's case; empty if it is not shown."""
+    name = part.text("ProcessorType")
+    return _PROCESSOR_TYPES.get(name.casefold(), name)
 
 
 def _class_by_resources(origin: Document, parts: tuple[Document, ...]) -> contract.DeviceClass:
     for part in parts:
-        if (by_processor := _BY_PROCESSOR.get(part.text("ProcessorType"))) is not None:
+        if (by_processor := _BY_PROCESSOR.get(processor_type(part))) is not None:
             return by_processor
     if (by_function := next(_classes_of_functions(origin, parts), None)) is not None:
         return by_function

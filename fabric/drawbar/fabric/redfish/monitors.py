@@ -63,8 +63,8 @@ def judge(
         redacted: removes the secrets from the service's own words.
     """
     state = documents.text(body, "TaskState")
-    if state in ENDED_STATES:
-        if state == "Completed":
+    if state.capitalize() in ENDED_STATES:
+        if state.capitalize() == "Completed":
             return Ended()
         entries = documents.objects(body, "Messages")[: messages.MESSAGES]
         return Ended(error=messages.failure(entries, what=what, redacted=redacted))

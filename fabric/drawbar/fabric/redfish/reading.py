@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
 from typing import TypeVar
 
 from drawbar.fabric import budget, errors
-from drawbar.fabric.redfish import documents
+from drawbar.fabric.redfish import documents, pages
 from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.failures import BROKEN_OFF, MALFORMED
@@ -175,7 +175,10 @@ class Reader:
             try:
                 return await self._pages(uri, query)
             except errors.FabricError as error:
-                if isinstance(error, errors.NotFound | errors.Misconfigured) or error.reason == _OVER:
+                is_of_login = isinstance(error, errors.Misconfigured) and not isinstance(
+                    error, errors.NotFound
+                )
+                if is_of_login or error.reason == _OVER:
                     raise
                 # Some services announce expansion and refuse it for a collection, or fail at one sick member.
                 _logger.debug(
@@ -184,29 +187,51 @@ class Reader:
         return await self._pages(uri, "")
 
     async def _pages(self, uri: str, query: str) -> tuple[Document, ...]:
+        """Read all pages of a collection, and return its members as they stand in it.
+
+        Raises:
+            FabricError: a page cannot be read, or contradicts itself.
+        """
         listed: list[Document] = []
+        read: set[str] = set()
         following: str | None = uri
         is_expanded = bool(query)
         while following is not None:
             page = await self.get(following, query=query)
-            entries = page.objects("Members")
-            if not isinstance(page.value("Members"), list):
+            read.add(following)
+            entries = pages.find_members(page)
+            if entries is None:
                 raise _contradicted(uri, "sent it without its array Members")
             self.listing.count(budget.Counted.RESOURCES, len(entries))
-            listed += map(Document.from_json, entries)
-            link = page.value("Members@odata.nextLink")
+            listed += entries
             # The link carries the query of its own.
-            following, query = (link, "") if isinstance(link, str) and link else (None, "")
+            following, query = pages.find_next(page), ""
+            if following in read:
+                listed, following = pages.drop_repeated(listed), None
+                if not page.number(pages.COUNT):
+                    sentence = (
+                        f"{uri} cannot be read whole ({MALFORMED}): its pages lead back to an earlier one"
+                    )
+                    self._note(uri, sentence, sentence)
             if following is not None:
                 self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
-            elif (counted := page.number("Members@odata.count")) > len(listed):
-                error = _contradicted(uri, f"sent {len(listed)} of the {counted} members that it counts")
-                # An expansion may leave members out that the collection itself has.
-                if is_expanded or not listed:
-                    raise error
-                sentence = f"{uri} cannot be read whole ({MALFORMED}): it counts {counted} members and shows {len(listed)}"
-                self._note(uri, sentence, error.message)
+            elif (counted := page.number(pages.COUNT)) > len(listed):
+                self._note_missing(uri, counted, listed, is_expanded=is_expanded)
         return tuple(listed)
+
+    def _note_missing(self, uri: str, counted: int, listed: list[Document], *, is_expanded: bool) -> None:
+        """Note that a collection counts more members than it shows.
+
+        Raises:
+            Unavailable: it shows none, or was expanded: the collection itself may have more.
+        """
+        error = _contradicted(uri, f"sent {len(listed)} of the {counted} members that it counts")
+        if is_expanded or not listed:
+            raise error
+        sentence = (
+            f"{uri} cannot be read whole ({MALFORMED}): it counts {counted} members and shows {len(listed)}"
+        )
+        self._note(uri, sentence, error.message)
 
     async def resolve(self, listed: tuple[Document, ...]) -> tuple[Document, ...]:
         """Return the resources, those read that are links only; one that is gone or cannot be shown is left out and noted.
@@ -237,7 +262,7 @@ class Reader:
     async def _resource(
         self, document: Document, read: Callable[[str], Awaitable[Document]]
     ) -> Document | None:
-        if not document.is_reference:
+        if not document.is_stub:
             return document
         try:
             resource = await read(document.uri)

@@ -67,7 +67,8 @@ class Session:
             self._wire.tokens = (former, self.token)
             if not self.token:
                 raise self._wire.malformed("to begin a session", "sent no X-Auth-Token")
-            self._uri = answer.place
+            named = documents.text(answer.body, "Id")
+            self._uri = answer.place or (f"{uri}/{named}" if named else "")
 
     async def _ask(self, uri: str, *, is_first: bool) -> transport.Answer | None:
         """Ask for a session; return None if the service wants the password with each request.

@@ -50,7 +50,7 @@ async def changes(reader: Reader) -> tuple[Change, ...]:
 def from_task(task: Document) -> Change | None:
     """Return the change of a running task; None if it has ended, or does not show its request."""
     target = task.value("Payload", "TargetUri")
-    if task.text("TaskState") in ENDED_STATES or not isinstance(target, str) or not target:
+    if task.text("TaskState").capitalize() in ENDED_STATES or not isinstance(target, str) or not target:
         return None
     content = task.value("Payload", "JsonBody")
     try:

@@ -79,9 +79,12 @@ class Answer:
 
     @property
     def place(self) -> str:
-        """Return the URI in the header Location, or else that of the resource in the body; empty without one."""
-        uri = self.headers.get("Location") or self.body.get(documents.ID)
-        return uri if isinstance(uri, str) else ""
+        """Return the URI in the header Location, or else in the body: that of a task's monitor, or of the resource.
+
+        Return an empty text without one.
+        """
+        shown = (self.headers.get("Location"), self.body.get("TaskMonitor"), self.body.get(documents.ID))
+        return next((uri for uri in shown if isinstance(uri, str) and uri), "")
 
 
 class Transport:
@@ -212,7 +215,7 @@ class Transport:
             )
         if status in _REDIRECTS:
             return Answer(status=status, headers=received, body={})
-        answered = decoding.json_object(raw)
+        answered = decoding.json_object(raw, received.get("Content-Type", ""))
         if answered is None:
             content_type = errors.cut(
                 received.get("Content-Type", "").partition(";")[0].strip(), documents.TEXT_BYTES

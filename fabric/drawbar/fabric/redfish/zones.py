@@ -181,7 +181,11 @@ class Zones:
     def _endpoints(self, document: Document, _fabric: ends.Fabric) -> tuple[str, ...] | None:
         """Return the URIs of the endpoints that the resource connects; None for one of another kind."""
         is_of_endpoints = document.text("ZoneType") in {"", "ZoneOfEndpoints"}
-        return document.links("Links", "Endpoints") if is_of_endpoints else None
+        if not is_of_endpoints:
+            return None
+        # Fabrics after Intel's Rack Scale Design have them at the top.
+        is_at_top = isinstance(document.value("Endpoints"), list)
+        return document.links("Links", "Endpoints") or (document.links("Endpoints") if is_at_top else ())
 
     def _changed(self, zone: ends.Zone, target: str, endpoints: tuple[str, ...], action: str) -> calls.Call:
         """Return the change of a zone's endpoints: by an action where it offers one, else of the whole array."""
