@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from drawbar.fabric import budget, contract, errors
-from drawbar.fabric.redfish import client, monitors, reading, transport
+from drawbar.fabric.redfish import client, monitors, pages, reading, transport
 
 ROOT = {
     "@odata.id": "/redfish/v1",
@@ -423,7 +423,7 @@ async def test_a_member_that_cannot_be_read_is_noted_and_one_that_is_gone_is_not
 async def test_a_listing_is_expanded_as_the_service_offers_it(script, offered, query):
     script.on("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
     connection = await script.connect()
-    assert reading.Reader(connection)._expand(3) == query
+    assert pages.build_query(connection.root, 3) == query
 
 
 async def test_a_closed_client_reads_nothing(script):

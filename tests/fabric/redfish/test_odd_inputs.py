@@ -9,7 +9,9 @@ from tests.scenes import redfish_servers
 from tests.scenes.redfish_servers import ROOT, link, put_gpu, put_host, serving
 
 from drawbar.fabric import contract, errors
+from drawbar.fabric.redfish import changing
 from drawbar.fabric.redfish.adapter import RedfishAdapter
+from drawbar.fabric.redfish.documents import Document
 
 FABRIC = f"{ROOT}/Fabrics/PCIe"
 ENDPOINTS, ZONES = f"{FABRIC}/Endpoints", f"{FABRIC}/Zones"
@@ -449,3 +451,119 @@ async def test_the_services_words_are_shown_in_each_form(content, kind, words):
         error = (await adapter.attach(attach())).error
     assert error.code == kind.code
     assert words in error.message
+
+
+# --- arrays that are not whole, and endpoints that cannot be read ---
+
+
+def endpoints_are_below_an_array(made, zone):
+    zone["Links"] = [zone["Links"]]
+
+
+def endpoints_are_in_a_collection(made, zone):
+    uri = f"{ZONES}/0/Endpoints"
+    made.tree[uri] = {"@odata.id": uri, "Members": zone.pop("Links")["Endpoints"], "Members@odata.count": 2}
+    zone["Endpoints"] = link(uri)
+
+
+def endpoints_have_other_spellings(made, zone):
+    zone["Links"]["Endpoints"] = [
+        link(f"https://manager.example:443{ENDPOINTS}/h1/?x=1"),
+        link(f"{ENDPOINTS}/gpu%2D1"),
+    ]
+
+
+def the_type_is_in_lower_case(made, zone):
+    zone["ZoneType"] = "zoneofendpoints"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        endpoints_are_below_an_array,
+        endpoints_are_in_a_collection,
+        endpoints_have_other_spellings,
+        the_type_is_in_lower_case,
+    ],
+    ids=lambda change: change.__name__,
+)
+async def test_a_connection_of_another_form_is_shown_and_ended(change):
+    made = service([["h1", "gpu-1"]])
+    change(made, made.tree[f"{ZONES}/0"])
+    async with adapting(made) as adapter:
+        assert (await adapter.devices()).device(GPU_1).connection.host_id == "h1"
+        assert (await adapter.detach(detach())).succeeded
+    assert made.changes == [("DELETE", f"{ZONES}/0", None)]
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"Endpoints": [link(f"{ENDPOINTS}/h1")], "Endpoints@odata.count": 2},
+        {"Endpoints": [link(f"{ENDPOINTS}/h1")], "Endpoints@odata.nextLink": f"{ZONES}/0?$skip=1"},
+    ],
+    ids=["count", "next link"],
+)
+async def test_a_zone_that_shows_a_part_of_its_endpoints_leaves_free_devices_in_doubt(links):
+    """Or the device that it does not show would be offered, and a detach of it would succeed."""
+    made = service([["h1", "gpu-1"]])
+    made.tree[f"{ZONES}/0"]["Links"] = links
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+        assert inventory.devices == ()
+        assert inventory.unread == (f"{ZONES}/0 shows only a part of its Endpoints",)
+        with pytest.raises(errors.Unavailable, match="only a part"):
+            await adapter.detach(detach())
+    assert made.changes == []
+
+
+async def test_a_system_that_shows_a_part_of_its_blocks_is_not_changed():
+    """Or the change of the whole array would remove the others."""
+    made = composition()
+    made.tree[f"{ROOT}/Systems/s1"]["Links"]["ResourceBlocks@odata.count"] = 2
+    async with adapting(made) as adapter:
+        with pytest.raises(errors.Unavailable, match="only a part"):
+            await adapter.attach(attach("device", "s1"))
+    assert made.changes == []
+
+
+async def test_a_device_is_not_free_while_the_other_endpoint_of_its_zone_cannot_be_read():
+    made = service([["h1", "gpu-1"]])
+    made.hook = lambda method, path, _: redfish_servers.BROKEN if path == f"{ENDPOINTS}/h1" else None
+    async with adapting(made) as adapter:
+        assert [device.id for device in (await adapter.devices()).devices] == [GPU_2]
+        with pytest.raises(errors.Unavailable, match="not listed"):
+            await adapter.attach(attach(host_id="h2"))
+    assert made.changes == []
+
+
+async def test_a_refusal_with_the_status_of_a_success_is_one():
+    made = service()
+    refusal = {
+        "error": {"@Message.ExtendedInfo": [{"MessageId": "Base.1.8.ResourceExhaustion", "Message": "full"}]}
+    }
+    made.hook = lambda method, path, _: answer(refusal) if (method, path) == ("POST", ZONES) else None
+    async with adapting(made) as adapter:
+        operation = await adapter.attach(attach())
+    assert (operation.error.code, operation.side_effects_unknown) == (errors.Code.RESOURCE_EXHAUSTED, True)
+    assert "full" in operation.error.message
+
+
+async def test_a_collection_of_a_service_that_is_busy_for_a_moment_is_asked_for_again():
+    made = service()
+    busy = [answer({}, 503), None]
+    made.hook = lambda method, path, _: busy.pop(0) if path == ZONES and len(busy) > 1 else None
+    async with adapting(made) as adapter:
+        assert len((await adapter.devices()).devices) == 2
+
+
+@pytest.mark.parametrize(
+    ("shown", "property_shown", "taken"),
+    [("abc", None, '"abc"'), ('"abc"', "abc", "abc"), ('""1""', '"1"', '"1"'), ('W/"1"', '"1"', '"1"')],
+    ids=["without quotes", "property without quotes", "quoted twice", "weak"],
+)
+def test_another_form_of_a_refused_etag_is_tried_for_a_resource_that_is_unchanged(
+    shown, property_shown, taken
+):
+    document = Document(uri="/z", body={"@odata.etag": property_shown} if property_shown else {}, etag=shown)
+    assert changing.find_other_etag(document, shown) == taken

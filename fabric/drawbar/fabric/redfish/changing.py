@@ -274,8 +274,15 @@ class Changer:
         if call.etag != stale:
             return call.etag
         document = await self._client.get(call.uri if call.action is None else call.action.resource_uri)
-        shown = document.value(documents.ETAG)
-        return shown if document.etag == stale and isinstance(shown, str) and shown else call.etag
+        return find_other_etag(document, stale) if document.etag == stale else call.etag
+
+
+def find_other_etag(document: documents.Document, stale: str) -> str:
+    """Return another form of an ETag that the service refuses and still shows: that of the property, or with quotes."""
+    shown = document.value(documents.ETAG)
+    if isinstance(shown, str) and shown not in ("", stale):
+        return shown
+    return stale if stale.endswith('"') else f'"{stale}"'
 
 
 def find_attached(devices: Mapping[str, contract.Device], host_id: str) -> frozenset[str]:

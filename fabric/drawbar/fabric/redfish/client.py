@@ -156,6 +156,11 @@ class Client:
             await self._task_ended(answer, what, on_progress)
         elif answer.status not in {200, 201, 204}:
             raise self._wire.malformed(what, f"answered with the status {answer.status}", changes=True)
+        elif answer.body and answer.body.keys() <= {"error"}:
+            refused = messages.refusal(
+                answer.status, answer.body, what=what, changes=True, redacted=self._wire.redacted
+            )
+            raise judgement.unknown(refused)
         is_shown = answer.status != 202 and (answer.body or "ETag" in answer.headers)
         if not is_shown:
             return None

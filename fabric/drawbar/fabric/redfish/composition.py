@@ -40,7 +40,8 @@ _PARTS = (
 )
 # Below a collection of blocks: the blocks, and what they consist of.
 LEVELS = 2
-_UNUSABLE = {"Failed", "Unavailable"}
+# Of `CompositionState`, in lower case.
+_UNUSABLE = {"failed", "unavailable"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +209,10 @@ class Composition:
         systems: dict[str, Document] = {}
         unnamed = []
         for system in listed:
+            # A change of the whole array would remove the others.
+            if system.is_cut("Links", "ResourceBlocks"):
+                reader.note(system.uri, f"{system.uri} shows only a part of its ResourceBlocks")
+                unread[system.uri] = reader.unread[system.uri]
             if system.id in systems or len(system.id.encode()) > contract.STRING_BYTES:
                 unnamed.append(system)
             else:
@@ -349,7 +354,7 @@ def _devices(
         if len(block.id.encode()) > contract.STRING_BYTES or block.id in devices:
             oddities.append(f"the resource block {block.uri} has an Id that is too long or not unique")
             continue
-        if block.text("CompositionStatus", "CompositionState") in _UNUSABLE or entities.is_gone(block):
+        if _state(block) in _UNUSABLE or entities.is_gone(block):
             continue
         if not unread.isdisjoint(uri for name in _PARTS for uri in block.links(name)):
             continue
@@ -359,6 +364,11 @@ def _devices(
         if named := _named(block, read):
             first[block.id] = named[0]
     return _Read(blocks=used, devices=devices, parts=first, oddities=tuple(oddities))
+
+
+def _state(block: Document) -> str:
+    """Return the state of a block's composition in lower case."""
+    return block.text("CompositionStatus", "CompositionState").casefold()
 
 
 def _types(block: Document) -> tuple[str, ...]:

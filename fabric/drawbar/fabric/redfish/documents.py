@@ -5,6 +5,7 @@ nothing, so that one odd resource affects only its own device.
 """
 
 import re
+import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ _AUTHORITY = re.compile(r"^https?://[^/?#@\\\s]+(?=/redfish/)", re.IGNORECASE)
 _NAMES = frozenset({"Description", "Id", "Name"})
 # The depth to which the links of a body are followed.
 _LINK_LEVELS = 8
+_QUERY = re.compile(r"[?#]")
 # Some services write numbers as text.
 _NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{1,9})?")
 
@@ -96,6 +98,14 @@ class Document:
         uris = map(link, listed if isinstance(listed, list) else [listed])
         return tuple(dict.fromkeys(uri for uri in uris if uri))
 
+    def is_cut(self, *names: str) -> bool:
+        """Return whether the array below these properties counts more entries than it has, or goes on elsewhere."""
+        *owners, name = names
+        listed = self.value(*names)
+        shown = len(listed) if isinstance(listed, list) else 0
+        is_continued = bool(self.value(*owners, f"{name}@odata.nextLink"))
+        return is_continued or self.number(*owners, f"{name}@odata.count") > shown
+
     def action(self, name: str) -> str | None:
         """Return the target of the action, such as `#Zone.AddEndpoint`, or None if the resource does not offer it."""
         target = self.value("Actions", name, "target")
@@ -106,6 +116,9 @@ def value(body: Json, *names: str) -> Any:
     """Return the value below these properties, or None."""
     current: Any = body
     for name in names:
+        if isinstance(current, list) and len(current) == 1:
+            # Some services send an array where an object belongs.
+            current = current[0]
         if not isinstance(current, dict):
             return None
         current = current.get(name)
@@ -176,6 +189,11 @@ def links_in(body: Any, levels: int = _LINK_LEVELS) -> Iterator[str]:
 def references(uris: Iterator[str] | tuple[str, ...]) -> list[dict[str, str]]:
     """Return the links in the form of a request's body."""
     return [{ID: uri} for uri in uris]
+
+
+def plain(uri: str) -> str:
+    """Return the path without query, slash at the end and percent-encoding, by which two spellings are compared."""
+    return urllib.parse.unquote(path(_QUERY.split(uri, maxsplit=1)[0]))
 
 
 def path(uri: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from drawbar.fabric import contract, notes
-from drawbar.fabric.redfish import entities, models, profiles, views, wiring
+from drawbar.fabric.redfish import documents, entities, models, profiles, views, wiring
 from drawbar.fabric.redfish.documents import Document
 
 
@@ -17,6 +17,7 @@ class Fabric:
         id: of the fabric.
         zones_uris: possible URIs of its collection of zones or connections: the link, then the schema's place.
         endpoints: of the fabric, by URI.
+        spelled: the URI of each endpoint by its plain spelling; see `documents.plain`.
         ports: of its switches; see `wiring`.
         is_between_devices: whether it connects devices with each other, as NVLink does.
         oddities: see `views.View`.
@@ -25,6 +26,7 @@ class Fabric:
     id: str
     zones_uris: tuple[str, ...]
     endpoints: Mapping[str, Document]
+    spelled: Mapping[str, str] = field(default_factory=dict)
     ports: wiring.Ports = field(default_factory=dict)
     is_between_devices: bool = False
     oddities: tuple[str, ...] = ()
@@ -77,6 +79,7 @@ class Read:
         oddities: see `views.View`.
         unread: see `views.View`; without zones.
         unread_zones: the same for zones and their collections.
+        unlisted: a sentence for each zone whose host may be an endpoint that cannot be read, by URI.
         collections: the URI of each fabric's collection of zones, by the fabric's id.
         doubtful: the ids of fabrics with unreadable zones: a device in no zone may be attached.
     """
@@ -93,6 +96,7 @@ class Read:
     oddities: tuple[str, ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict)
     unread_zones: Mapping[str, str] = field(default_factory=dict)
+    unlisted: Mapping[str, str] = field(default_factory=dict)
     collections: Mapping[str, str] = field(default_factory=dict)
     doubtful: frozenset[str] = frozenset()
 
@@ -222,25 +226,47 @@ def system_uri(initiator: Document) -> str:
     return next((uri for link in entities.links(initiator) if (uri := entities.system(link))), initiator.uri)
 
 
+def spell(uris: Iterable[str], fabric: Fabric) -> tuple[str, ...]:
+    """Return the URIs of endpoints in the spelling of the fabric, each once."""
+    spelled = (
+        uri if uri in fabric.endpoints else fabric.spelled.get(documents.plain(uri), uri) for uri in uris
+    )
+    return tuple(dict.fromkeys(spelled))
+
+
+def describe_unlisted(read: Read) -> dict[str, str]:
+    """Return a sentence for each zone without a known host that has an endpoint which cannot be read, by URI.
+
+    It may be a host's, so the devices of the zone may be attached.
+    """
+    sentences = {}
+    for zone in read.zones if read.unread else ():
+        unread = next((uri for uri in zone.endpoints if uri in read.unread), "")
+        if unread and read.host_ids.keys().isdisjoint(zone.endpoints):
+            uri = zone.document.uri
+            sentences[uri] = f"{uri} has the endpoint {unread}, which cannot be read"
+    return sentences
+
+
 def build_zones(
-    fabric_id: str,
-    documents: Iterable[tuple[Document, tuple[str, ...] | None]],
+    fabric: Fabric,
+    listed: Iterable[tuple[Document, tuple[str, ...] | None]],
     note_place: profiles.NotePlace,
 ) -> Iterator[Zone]:
     """Yield the zones and connections of a fabric.
 
     Args:
-        fabric_id: of the fabric.
-        documents: each with the URIs of its endpoints; None for a resource of another kind.
+        fabric: of the zones.
+        listed: resources, each with the URIs of its endpoints; None for a resource of another kind.
         note_place: the property with a client's text.
     """
-    for document, endpoints in documents:
+    for document, endpoints in listed:
         if endpoints is None:
             continue
         note = notes.Note()
         if note_place:
             note = notes.Note.from_text(document.value(note_place), prefix=notes.PREFIX)
-        yield Zone(fabric=fabric_id, document=document, endpoints=endpoints, note=note)
+        yield Zone(fabric=fabric.id, document=document, endpoints=spell(endpoints, fabric), note=note)
 
 
 def find_places(read: Read) -> dict[str, Place]:
@@ -343,7 +369,7 @@ def view(
     }
     kind = "fabric" if len(read.fabrics) > 1 else "part of the fabric"
     oddities = (*read.oddities, *_describe_shared(read), *views.describe_unreached(devices, hosts, kind))
-    unread = {**read.unread, **read.unread_zones}
+    unread = {**read.unread, **read.unread_zones, **read.unlisted}
     return views.View(devices=devices, hosts=hosts, oddities=oddities, unread=unread)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from drawbar.fabric import budget, errors
-from drawbar.fabric.redfish import ends, entities, parts, profiles, reading, wiring
-from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish import documents, ends, entities, parts, profiles, reading, wiring
+from drawbar.fabric.redfish.documents import ID, Document
 from drawbar.fabric.redfish.reading import Reader
 
 NO_DEVICES = (
@@ -61,7 +61,7 @@ async def read_documents(reader: Reader) -> tuple[Document, ...] | None:
 
 
 async def read(
-    reader: Reader, documents: Iterable[Document], wanted: Wanted
+    reader: Reader, listed: Iterable[Document], wanted: Wanted
 ) -> tuple[dict[str, ends.Fabric], list[str]]:
     """Return the usable fabrics by id, and a sentence for each of the others.
 
@@ -75,7 +75,7 @@ async def read(
     oddities: list[str] = []
     # Dangling links are excepted: a service with these answers, and will not change soon.
     failures: list[errors.FabricError] = []
-    for document in documents:
+    for document in listed:
         if wanted.ids and document.id not in wanted.ids:
             continue
         if problem := wanted.find_problem(document):
@@ -117,6 +117,7 @@ async def _read_fabric(reader: Reader, document: Document, wanted: Wanted) -> en
         id=document.id,
         zones_uris=_find_places(document, wanted.collection),
         endpoints={endpoint.uri: endpoint for endpoint in endpoints},
+        spelled={documents.plain(endpoint.uri): endpoint.uri for endpoint in endpoints},
         ports=await _read_ports(reader, document.link("Switches")),
         is_between_devices=document.text("FabricType").lower() in entities.LINK_FABRICS,
         oddities=tuple(
@@ -180,10 +181,32 @@ async def read_zones(reader: Reader, fabric: ends.Fabric) -> tuple[str, tuple[Do
     """
     for uri in fabric.zones_uris:
         try:
-            return uri, await reader.members(uri)
+            listed = await reader.members(uri)
+            return uri, await reading.in_parallel(listed, lambda zone: _complete(reader, zone))
         except errors.NotFound:
             continue
     return fabric.zones_uris[-1], ()
+
+
+async def _complete(reader: Reader, zone: Document) -> Document:
+    """Return a zone with its endpoints, which some services show in a collection below it alone.
+
+    A zone that shows only a part of its endpoints is noted in `Reader.unread`.
+
+    Raises:
+        FabricError: the service cannot be read now.
+    """
+    collection = zone.link("Endpoints")
+    if (
+        collection is not None
+        and zone.value("Links", "Endpoints") is None
+        and not isinstance(zone.value("Endpoints"), list)
+    ):
+        listed = await reader.available_members(collection)
+        return replace(zone, body={**zone.body, "Endpoints": [{ID: each.uri} for each in listed]})
+    if zone.is_cut("Links", "Endpoints"):
+        reader.note(zone.uri, f"{zone.uri} shows only a part of its Endpoints")
+    return zone
 
 
 async def read_parts(reader: Reader, endpoints: Iterable[Document]) -> Mapping[str, Document]:

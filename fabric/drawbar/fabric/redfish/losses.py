@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import calls, restoring, views
+from drawbar.fabric.redfish import calls, documents, restoring, views
 from drawbar.fabric.redfish.documents import Document
 
 
@@ -33,8 +33,9 @@ def find_lost(kept: Iterable[str], devices: Mapping[str, contract.Device], host_
 
 def find_missing(change: restoring.Change, after: Document) -> tuple[str, ...]:
     """Return the host's own members that are not in the array any more, in words."""
-    left = after.links(restoring.LINKS, change.name)
-    return tuple(sorted(f"the host's own {uri.rpartition('/')[2]}" for uri in change.own.difference(left)))
+    left = {documents.plain(uri) for uri in after.links(restoring.LINKS, change.name)}
+    missing = (uri for uri in change.own if documents.plain(uri) not in left)
+    return tuple(sorted(f"the host's own {uri.rpartition('/')[2]}" for uri in missing))
 
 
 def find_taken(

@@ -1,4 +1,4 @@
-"""The pages of a collection: members and the link to the next page, in the forms in which services send them; pure."""
+"""The pages of a collection in the forms in which services send them, and the query that expands members; pure."""
 
 from collections.abc import Iterable
 
@@ -42,3 +42,19 @@ def find_next(page: Document) -> str | None:
 def drop_repeated(listed: Iterable[Document]) -> list[Document]:
     """Return the members, each once."""
     return list({document.uri: document for document in listed}.values())
+
+
+def expands(root: Document) -> bool:
+    """Return whether the service expands the members of a collection."""
+    return root.value("ProtocolFeaturesSupported", "ExpandQuery", "NoLinks") is True
+
+
+def build_query(root: Document, levels: int) -> str:
+    """Return the query that expands a collection (DSP0266, "$expand"); an empty one if the service has none."""
+    offered = root.value("ProtocolFeaturesSupported", "ExpandQuery")
+    if not expands(root) or not isinstance(offered, dict):
+        return ""
+    if offered.get("Levels") is not True:
+        return "$expand=."
+    most = offered.get("MaxLevels")
+    return f"$expand=.($levels={min(levels, most) if isinstance(most, int) and most > 0 else 1})"

@@ -114,11 +114,12 @@ class Reader:
         """
         if not is_of_resource(error):
             raise error
-        self._note(uri, f"{uri} cannot be read: {_shorten(error)}", error.message)
+        self.note(uri, f"{uri} cannot be read: {_shorten(error)}", error.message)
 
-    def _note(self, uri: str, sentence: str, message: str) -> None:
+    def note(self, uri: str, sentence: str, message: str = "") -> None:
+        """Note in a sentence that a resource is not shown, or not whole; the message goes to the log."""
         if uri not in self.unread:
-            _logger.warning("a resource of the Redfish service is left out: %s", message)
+            _logger.warning("a resource of the Redfish service is left out: %s", message or sentence)
             self.unread[uri] = sentence
 
     @contextlib.contextmanager
@@ -171,7 +172,7 @@ class Reader:
 
     async def _listed(self, uri: str, levels: int) -> tuple[Document, ...]:
         """Read a collection, and return its members as they stand in it: links, or resources where the service expands."""
-        if query := self._expand(levels):
+        if query := pages.build_query(self.root, levels):
             try:
                 return await self._pages(uri, query)
             except errors.FabricError as error:
@@ -197,7 +198,7 @@ class Reader:
         following: str | None = uri
         is_expanded = bool(query)
         while following is not None:
-            page = await self.get(following, query=query)
+            page = await self._get_again(following, query=query)
             read.add(following)
             entries = pages.find_members(page)
             if entries is None:
@@ -212,7 +213,7 @@ class Reader:
                     sentence = (
                         f"{uri} cannot be read whole ({MALFORMED}): its pages lead back to an earlier one"
                     )
-                    self._note(uri, sentence, sentence)
+                    self.note(uri, sentence, sentence)
             if following is not None:
                 self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
             elif (counted := page.number(pages.COUNT)) > len(listed):
@@ -231,7 +232,7 @@ class Reader:
         sentence = (
             f"{uri} cannot be read whole ({MALFORMED}): it counts {counted} members and shows {len(listed)}"
         )
-        self._note(uri, sentence, error.message)
+        self.note(uri, sentence, error.message)
 
     async def resolve(self, listed: tuple[Document, ...]) -> tuple[Document, ...]:
         """Return the resources, those read that are links only; one that is gone or cannot be shown is left out and noted.
@@ -277,32 +278,22 @@ class Reader:
             return None
         return resource
 
-    async def _get_again(self, uri: str) -> Document:
+    async def _get_again(self, uri: str, *, query: str = "") -> Document:
         """Read a resource, once more if the service breaks off its answer, or is busy for the first times."""
         try:
-            return await self.get(uri)
+            return await self.get(uri, query=query)
         except errors.Unavailable as error:
             if error.reason == BUSY and self._busy_tries:
                 self._busy_tries -= 1
                 await asyncio.sleep(BUSY_SECONDS)
             elif error.reason != BROKEN_OFF:
                 raise
-        return await self.get(uri)
+        return await self.get(uri, query=query)
 
     @property
     def expands(self) -> bool:
         """Return whether the service expands the members of a collection."""
-        return documents.value(self.root.body, "ProtocolFeaturesSupported", "ExpandQuery", "NoLinks") is True
-
-    def _expand(self, levels: int) -> str:
-        """Return the query that expands a collection (DSP0266, "$expand"), or an empty one."""
-        offered = documents.value(self.root.body, "ProtocolFeaturesSupported", "ExpandQuery")
-        if not self.expands or not isinstance(offered, dict):
-            return ""
-        if offered.get("Levels") is not True:
-            return "$expand=."
-        most = offered.get("MaxLevels")
-        return f"$expand=.($levels={min(levels, most) if isinstance(most, int) and most > 0 else 1})"
+        return pages.expands(self.root)
 
 
 async def read_linked(owner: Document, name: str, read: Callable[[str], Awaitable[Result]]) -> Result:

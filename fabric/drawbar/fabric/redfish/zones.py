@@ -163,7 +163,8 @@ class Zones:
 
     def _hides(self, zone: ends.Zone) -> bool:
         """Return whether the devices of the zone are at a host that cannot be named."""
-        return not self._read.unnamed.isdisjoint(zone.endpoints)
+        read = self._read
+        return zone.document.uri in read.unlisted or not read.unnamed.isdisjoint(zone.endpoints)
 
     def _body(self, name: str, initiator: str, target: Document) -> dict[str, object]:
         """Return the properties of the resource that connects the two, without a note."""
@@ -180,7 +181,7 @@ class Zones:
 
     def _endpoints(self, document: Document, _fabric: ends.Fabric) -> tuple[str, ...] | None:
         """Return the URIs of the endpoints that the resource connects; None for one of another kind."""
-        is_of_endpoints = document.text("ZoneType") in {"", "ZoneOfEndpoints"}
+        is_of_endpoints = document.text("ZoneType").casefold() in {"", "zoneofendpoints"}
         if not is_of_endpoints:
             return None
         # Fabrics after Intel's Rack Scale Design have them at the top.
@@ -222,20 +223,21 @@ class Zones:
                     reader.note_unread(fabric.zones_uris[0], error)
                     failures.append(error)
                     collections[fabric.id], documents_read = fabric.zones_uris[0], ()
-            connecting = ((document, self._endpoints(document, fabric)) for document in documents_read)
-            listed += ends.build_zones(fabric.id, connecting, self._profile.note_place)
+            connecting = [(document, self._endpoints(document, fabric)) for document in documents_read]
+            listed += ends.build_zones(fabric, connecting, self._profile.note_place)
             if sick := find_unread():
                 doubtful.add(fabric.id)
                 unread |= {uri: reader.unread[uri] for uri in sick}
         if failures and len(failures) == len(read.fabrics):
             raise failures[0]
-        return replace(
+        read = replace(
             read,
             zones=tuple(sorted(listed, key=lambda zone: zone.document.uri)),
             unread_zones=unread,
             collections=collections,
             doubtful=frozenset(doubtful),
         )
+        return replace(read, unlisted=ends.describe_unlisted(read))
 
     def _reaches(self, fabric: ends.Fabric, target: str) -> bool:
         """Return whether the fabric connects the target."""
