@@ -179,6 +179,14 @@ def bodies_end_with_a_null(made):
     encode(made, lambda text: text.encode() + b"\0\r\n")
 
 
+def a_proxy_has_changed_the_bodies(made):
+    def hook(method, path, _):
+        body = made.tree.get(path)
+        return answer(body, 203) if method == "GET" and body else None
+
+    made.hook = hook
+
+
 # --- expansion ---
 
 
@@ -232,6 +240,7 @@ HARMLESS = (
     bodies_are_utf_16,
     bodies_are_latin_1,
     bodies_end_with_a_null,
+    a_proxy_has_changed_the_bodies,
     expansion_is_not_found,
     an_expanded_member_is_an_error,
     expanded_members_are_names_alone,
