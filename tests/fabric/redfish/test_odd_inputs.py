@@ -305,6 +305,17 @@ async def test_a_device_at_two_hosts_is_told():
     assert sentence.startswith(f"device {GPU_1} is connected to several hosts (h1, h2)")
 
 
+async def test_an_endpoint_that_shows_nothing_behind_it_is_told():
+    made = service()
+    del made.tree[f"{ENDPOINTS}/gpu-1"]["ConnectedEntities"]
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert [device.id for device in inventory.devices] == [GPU_2]
+    assert inventory.oddities == (
+        f"the endpoint {ENDPOINTS}/gpu-1 shows no ConnectedEntities, so it is neither a host nor a device",
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "properties"),
     [

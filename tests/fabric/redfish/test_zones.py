@@ -114,7 +114,7 @@ async def test_what_cannot_be_named_is_an_oddity_and_no_more():
     view = (await _read(tree)).view()
     assert list(view.devices) == ["F.d1"]
     assert sorted(view.hosts) == ["h1", "same"]
-    assert len(view.oddities) == 2
+    assert len(view.oddities) == 3
 
 
 async def test_only_the_fabrics_that_are_named_are_read():

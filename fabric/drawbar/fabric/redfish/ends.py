@@ -269,6 +269,13 @@ def build_zones(
         yield Zone(fabric=fabric.id, document=document, endpoints=spell(endpoints, fabric), note=note)
 
 
+def describe_nameless(endpoints: Iterable[Document]) -> Iterator[str]:
+    """Yield a sentence for each endpoint that shows nothing behind it."""
+    for endpoint in endpoints:
+        if not endpoint.objects("ConnectedEntities") and not entities.is_gone(endpoint):
+            yield f"the endpoint {endpoint.uri} shows no ConnectedEntities, so it is neither a host nor a device"
+
+
 def find_places(read: Read) -> dict[str, Place]:
     """Return the place of each connected target, by URI; a zone with a note comes before one without."""
     places: dict[str, Place] = {}

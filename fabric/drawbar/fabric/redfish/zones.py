@@ -130,7 +130,7 @@ class Zones:
             for fabric, endpoint in endpoints
             if entities.is_target(endpoint) and self._is_device(endpoint)
         ]
-        return ends.from_ends(
+        read = ends.from_ends(
             usable,
             behind,
             further=await parts.read_identifying(
@@ -144,6 +144,8 @@ class Zones:
             ],
             unread=reader.unread.keys(),
         )
+        nameless = ends.describe_nameless(endpoint for _, endpoint in endpoints)
+        return replace(read, oddities=(*read.oddities, *nameless))
 
     def _groups(self, read: ends.Read) -> wiring.Groups:
         """Return the reachability groups of each endpoint, by its URI."""
