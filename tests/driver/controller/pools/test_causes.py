@@ -12,8 +12,7 @@ from tests.scenes.pools import HOUR, NOW, device, observed
 
 from drawbar.driver.api import attachments, slices
 from drawbar.driver.controller.pools import causes, desired
-from drawbar.driver.slices import encoding
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import encoding, pool_writes
 from drawbar.fabric import contract
 
 DRIVER = "drawbar.dev"
@@ -173,7 +172,7 @@ def explained(attachments_, *listed, published=(), overdue=(), failures=None):
     actions = [
         action
         for action in desired.plan(facts, NOW)
-        if isinstance(action, slice_plan.Create | slice_plan.Replace)
+        if isinstance(action, pool_writes.Create | pool_writes.Replace)
     ]
     taints_by_device = {
         device.name: {taint.key.removeprefix(f"{DRIVER}/"): taint for taint in device.taints}

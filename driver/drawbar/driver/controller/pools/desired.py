@@ -35,8 +35,7 @@ from drawbar.driver.controller import names, policies, reach
 from drawbar.driver.controller.offers import group, table
 from drawbar.driver.controller.offers.offer import Arrangement, Part, Stock
 from drawbar.driver.controller.pools import causes, devices
-from drawbar.driver.slices import encoding
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import encoding, pool_writes
 from drawbar.fabric import contract
 
 FABRIC_LABEL = "drawbar.dev/fabric"
@@ -157,7 +156,7 @@ class Withheld:
     devices: int
 
 
-Action = slice_plan.Write | LookAgain | LeftOut | Withheld
+Action = pool_writes.Write | LookAgain | LeftOut | Withheld
 
 
 def plan(observed: FabricState, now: datetime.datetime) -> tuple[Action, ...]:
@@ -169,7 +168,7 @@ def plan(observed: FabricState, now: datetime.datetime) -> tuple[Action, ...]:
     reported = (LeftOut(devices=tuple(left_out)),) if left_out else ()
     beyond = (Withheld(pools=tuple(sorted(withheld)), devices=withheld.total()),) if withheld else ()
     return (
-        *slice_plan.writes(pools, observed.published),
+        *pool_writes.writes(pools, observed.published),
         *reported,
         *beyond,
         *_next_look(candidates, observed, now),
@@ -227,7 +226,7 @@ def _within_limit(
         if candidate.pool not in beyond:
             continue
         home = homes.get(candidate.device.name)
-        if home is not None and filled[home] < slice_plan.DEVICES_MAX:
+        if home is not None and filled[home] < pool_writes.DEVICES_MAX:
             filled[home] += 1
             within.append(replace(candidate, pool=home))
         else:
@@ -237,7 +236,7 @@ def _within_limit(
 
 def _pools(
     candidates: tuple[_Candidate, ...], observed: FabricState, now: datetime.datetime
-) -> tuple[slice_plan.Pool, ...]:
+) -> tuple[pool_writes.Pool, ...]:
     """Return each wanted pool."""
     kept = observed.kept
     tainted = encoding.decode(observed.published)
@@ -255,7 +254,7 @@ def _pools(
         )
         desired.setdefault(candidate.pool, []).append(msgspec.structs.replace(candidate.device, taints=fresh))
     return tuple(
-        slice_plan.Pool(
+        pool_writes.Pool(
             name=pool,
             slice_name=names.resource_slice(observed.driver, pool),
             driver=observed.driver,

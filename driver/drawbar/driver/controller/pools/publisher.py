@@ -22,8 +22,7 @@ from drawbar.driver.controller.offers import group, selection
 from drawbar.driver.controller.pools import causes, desired, health
 from drawbar.driver.kube import client, mirror
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.slices import encoding, retries
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import encoding, pool_writes, retries
 from drawbar.driver.slices import publisher as slice_publisher
 from drawbar.fabric import contract
 
@@ -124,7 +123,7 @@ class Publisher:
             again: list[float] = []
             left_out: tuple[str, ...] = ()
             self._withheld.pop(fabric, None)
-            writes: list[slice_plan.Write] = []
+            writes: list[pool_writes.Write] = []
             for action in desired.plan(observed, now):
                 match action:
                     case desired.LookAgain(at=moment):
@@ -133,7 +132,7 @@ class Publisher:
                         left_out = devices
                     case desired.Withheld():
                         self._withheld[fabric] = action
-                    case slice_plan.Create() | slice_plan.Replace() | slice_plan.Delete():
+                    case pool_writes.Create() | pool_writes.Replace() | pool_writes.Delete():
                         writes.append(action)
                     case _:
                         assert_never(action)
@@ -142,7 +141,7 @@ class Publisher:
             left = await self._write(fabric, writes)
             return min((moment for moment in (*again, held, left) if moment is not None), default=None)
 
-    async def _write(self, fabric: str, writes: list[slice_plan.Write]) -> float | None:
+    async def _write(self, fabric: str, writes: list[pool_writes.Write]) -> float | None:
         """Carry out the due writes; return the seconds until a refused one is due, or None."""
         if not writes:
             self._retries.pop(fabric, None)
