@@ -709,7 +709,7 @@ def test_rules_without_a_selector_take_nothing_from_the_share_and_those_of_class
 
 
 def test_the_number_of_causes_is_bounded(monkeypatch):
-    monkeypatch.setattr(tainting, "CAUSES_MAX", 2)
+    monkeypatch.setattr(causes, "CAUSES_MAX", 2)
     world = World(policy())
     assert world.report(*(signal(f"a-d{number}") for number in range(4))) == {"used": 2, "limit": 2}
 
