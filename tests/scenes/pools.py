@@ -3,7 +3,7 @@
 import datetime
 
 from drawbar.driver.api import fabrics, maintenances, meta, slices
-from drawbar.driver.controller.pools import causes, desired
+from drawbar.driver.controller.pools import causes, desired, fabric_state
 from drawbar.driver.slices import encoding, pool_writes
 from drawbar.fabric import contract
 
@@ -66,9 +66,9 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
         for name, added in causes.failures("drawbar.dev", published).items()
     }
     dropped = () if changes.pop("keeps_conditions", True) else ("bindsToNode",)
-    return desired.FabricState(
+    return fabric_state.FabricState(
         driver="drawbar.dev",
-        facts=desired.Facts(
+        facts=fabric_state.Facts(
             fabric=fabric,
             devices=changes.pop("devices", devices),
             silent_seconds=silent,

@@ -6,7 +6,7 @@ from tests.scenes import attachments as scenes
 from tests.scenes import pools
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
-from drawbar.driver.controller.pools import desired, devices
+from drawbar.driver.controller.pools import desired, devices, fabric_state
 from drawbar.driver.slices import encoding, pool_writes
 from drawbar.fabric import contract
 
@@ -76,13 +76,13 @@ def attachment(name, pool, claim="c"):
 def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_is_no_longer_reserved():
     spec = fabrics.FabricSpec(adapter="a", endpoint="e")
     fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
-    facts = desired.Facts(
+    facts = fabric_state.Facts(
         fabric=fabric, devices=(listed("d-0"), listed("d-1")), silent_seconds=0.0, probations={}
     )
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
 
     def pools(*attached):
-        observation = desired.observe("drawbar.dev", facts, iter(attached), (), kept, date=NOW)
+        observation = fabric_state.observe("drawbar.dev", facts, iter(attached), (), kept, date=NOW)
         return {
             device.name: action.slice.spec.pool.name
             for action in desired.plan(observation, NOW)

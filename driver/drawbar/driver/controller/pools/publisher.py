@@ -19,7 +19,7 @@ from drawbar.driver.controller import attachment_index, maintenance, names
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.offers import group, selection
-from drawbar.driver.controller.pools import causes, desired, health
+from drawbar.driver.controller.pools import causes, desired, fabric_state, health
 from drawbar.driver.kube import client, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.slices import encoding, pool_writes, retries
@@ -168,7 +168,9 @@ class Publisher:
             raise delayed.stale
         return delayed.seconds_left()
 
-    def _observed(self, name: str, kept: encoding.Kept, now: datetime.datetime) -> desired.FabricState | None:
+    def _observed(
+        self, name: str, kept: encoding.Kept, now: datetime.datetime
+    ) -> fabric_state.FabricState | None:
         """Return the observed state for the plan, or None if there is no such Fabric and nothing published."""
         fabric, view = self._sources.fabrics.get(name), self._sources.sessions.get(name)
         placed, published = self._sources.placed, self.in_fabric(name)
@@ -183,17 +185,17 @@ class Publisher:
         if fabric is None:
             self._health.pop(name, None)
             # The fabric's slices are left over.
-            withdrawal = desired.withdrawal(self._driver, name, published, self._time_of_day())
+            withdrawal = fabric_state.withdrawal(self._driver, name, published, self._time_of_day())
             return replace(withdrawal, failed_since=failed_since) if withdrawal is not None else None
         scope = self._sources.maintenance.scope(name)
-        report = desired.Facts(
+        report = fabric_state.Facts(
             fabric=fabric, devices=None, silent_seconds=0.0, probations={}, maintenance=scope
         )
         if view is not None:
             probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
             refused = view.pairs.ends(probation, now)
             steady, seconds = self._health.setdefault(name, health.Health()), _monotonic()
-            report = desired.Facts(
+            report = fabric_state.Facts(
                 fabric=fabric,
                 devices=steady.of_devices(self.find_offered(name), seconds) if view.has_listing else None,
                 not_offered=self.find_not_offered(name),
@@ -215,7 +217,7 @@ class Publisher:
                     if device.carving is not None and device.carving.is_pool
                 },
             )
-        observed = desired.observe(
+        observed = fabric_state.observe(
             self._driver,
             report,
             placed.in_fabric(name),
@@ -241,7 +243,7 @@ class Publisher:
     def note_change(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """Take in a change of a published slice."""
         for published_slice in (old, new):
-            fabric = desired.fabric_of(published_slice)
+            fabric = fabric_state.fabric_of(published_slice)
             if published_slice is None or fabric is None or published_slice.spec.driver != self._driver:
                 continue
             by_name, name = self._slices.setdefault(fabric, {}), published_slice.metadata.name
