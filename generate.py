@@ -1,7 +1,7 @@
 """Writes what follows from the tables of `drawbar.driver.catalogue`, the classes of device and the daemons' settings.
 
 docs/reference/ is wholly generated; of the definitions, the chart and the protocol only the lists of
-classes and the schema of the settings are.
+classes, the rules of ClusterRoles and the schema of the settings are.
 `make generate` runs this after a change of a table.
 """
 
@@ -61,6 +61,7 @@ def files() -> dict[str, str]:
         "docs/reference/settings.md": _settings(),
         "deploy/drawbar/crds/deviceattachments.yaml": _definition("deviceattachments.yaml"),
         "deploy/drawbar/crds/fabrics.yaml": _definition("fabrics.yaml"),
+        **{f"deploy/drawbar/templates/{role.template}": _cluster_role(role) for role in permissions.ROLES},
         "deploy/drawbar/values.yaml": _values(),
         "deploy/drawbar/values.schema.json": _schema(),
         "proto/drawbar/proto/fabric/v1alpha1/fabric.proto": _protocol(),
@@ -79,6 +80,32 @@ def _definition(name: str) -> str:
     ]
     pattern = r"^( +)gpu: \{type: string, enum: \[none, reset\].*\n(?:\1\w+: \{type: string, enum: \[none, reset.*\n)+"
     return re.sub(pattern, lambda old: "".join(old[1] + line for line in lines), text, flags=re.MULTILINE)
+
+
+def _cluster_role(role: permissions.Role) -> str:
+    """Return the template of a role, with the rules that hold in the whole cluster."""
+    text = (ROOT / "deploy/drawbar/templates" / role.template).read_text()
+    rules = [
+        f"  # {_plain(rule.why)}.\n  - {{{_rule(rule)}}}\n"
+        for rule in role.permissions
+        if not (rule.in_namespace or rule.in_default)
+    ]
+    pattern = r"(\nkind: ClusterRole\n(?:.+\n)+?rules:\n)(?:  .*\n)+"
+    return re.sub(pattern, lambda old: old[1] + "".join(rules), text, count=1)
+
+
+def _rule(rule: permissions.Permission) -> str:
+    verbs = ", ".join(f'"{verb}"' if ":" in verb else verb for verb in rule.verbs.split())
+    only = "{{ .Values.driverName }}" if rule.only == permissions.DRIVER else rule.only
+    names = f" resourceNames: [{only}]," if only else ""
+    group = rule.group or '""'
+    return f"apiGroups: [{group}], resources: [{rule.resource}],{names} verbs: [{verbs}]"
+
+
+def _plain(markdown: str) -> str:
+    """Return a text without its links and its emphasis, as a sentence without its full stop."""
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", markdown).replace("**", "")
+    return text[:1].upper() + text[1:].rstrip(".")
 
 
 def _values() -> str:

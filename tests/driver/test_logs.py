@@ -48,7 +48,7 @@ def test_foreign_text_begins_no_line_of_its_own(logger):
     assert stream.getvalue().count("\n") == 1
 
 
-@pytest.mark.parametrize("form", logs.FORMATS)
+@pytest.mark.parametrize("form", list(logs.Format))
 def test_a_traceback_is_kept(logger, form):
     stream = written(logger, form)
     try:

@@ -9,6 +9,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import plan
+from drawbar.driver.controller.attachments.plans import part_state
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 CLAIM = attachments.ClaimReference(namespace="ns", name="c", uid="u")
@@ -38,7 +39,7 @@ def attachment(*conditions, claim=CLAIM, finalizers=(attachments.FINALIZER,), fo
 
 
 def call(state, **changes):
-    return plan.Call(state=plan.CallState(state), **changes)
+    return part_state.Call(state=part_state.CallState(state), **changes)
 
 
 def observed(**changes):
@@ -54,7 +55,7 @@ def observed(**changes):
         "ready_patience": datetime.timedelta(seconds=90),
         "binding_timeout": datetime.timedelta(seconds=120),
     }
-    return plan.Observed(**(fields | changes))
+    return part_state.PartState(**(fields | changes))
 
 
 LONG_AGO = NOW - datetime.timedelta(seconds=60)

@@ -3,9 +3,8 @@
 import datetime
 
 from drawbar.driver.api import fabrics, maintenances, meta, slices
-from drawbar.driver.controller.pools import causes, desired
-from drawbar.driver.slices import encoding
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.controller.pools import causes, desired, fabric_state
+from drawbar.driver.slices import encoding, pool_writes
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -67,9 +66,9 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
         for name, added in causes.failures("drawbar.dev", published).items()
     }
     dropped = () if changes.pop("keeps_conditions", True) else ("bindsToNode",)
-    return desired.FabricState(
+    return fabric_state.FabricState(
         driver="drawbar.dev",
-        facts=desired.Facts(
+        facts=fabric_state.Facts(
             fabric=fabric,
             devices=changes.pop("devices", devices),
             silent_seconds=silent,
@@ -116,9 +115,9 @@ def carried_out(before, actions):
     """The slices after each of the writes of a plan."""
     state = {published_slice.metadata.name: published_slice for published_slice in before}
     for number, action in enumerate(actions):
-        if isinstance(action, slice_plan.Delete):
+        if isinstance(action, pool_writes.Delete):
             del state[action.slice.metadata.name]
-        elif isinstance(action, slice_plan.Create | slice_plan.Replace):
+        elif isinstance(action, pool_writes.Create | pool_writes.Replace):
             state[action.slice.metadata.name] = stored(action, number)
         else:
             continue

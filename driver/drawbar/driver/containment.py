@@ -270,7 +270,7 @@ class Containment:
             task = asyncio.current_task()
             return task is not None and not task.cancelling()
         return isinstance(error, Exception) and not any(
-            isinstance(leaf, MemoryError) for leaf in _leaves(error)
+            isinstance(leaf, MemoryError) for leaf in errors.find_leaves(error)
         )
 
     def settle(self, worker: str, subject: Hashable = "") -> None:
@@ -439,18 +439,12 @@ def _raise_if_cancelled() -> None:
 
 
 def _ends_daemon(error: BaseException) -> bool:
-    return all(isinstance(leaf, errors.DrawbarError) and leaf.ends_daemon for leaf in _leaves(error))
+    return all(
+        isinstance(leaf, errors.DrawbarError) and leaf.ends_daemon for leaf in errors.find_leaves(error)
+    )
 
 
 def _first(error: BaseException) -> BaseException:
     """Return the first unexpected error in a group."""
-    leaves = tuple(_leaves(error))
+    leaves = tuple(errors.find_leaves(error))
     return next((leaf for leaf in leaves if not isinstance(leaf, errors.DrawbarError)), leaves[0])
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error

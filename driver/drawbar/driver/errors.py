@@ -10,6 +10,7 @@ A message names the fault and the remedy. It never holds a secret.
 """
 
 import enum
+from collections.abc import Iterator
 
 
 class ExitStatus(enum.IntEnum):
@@ -47,3 +48,12 @@ class UsageError(DrawbarError):
 
 UNEXPECTED_LOGGED = "unexpected error, will try again"
 """The log message, with the trace, for a defect of Drawbar that is contained and retried."""
+
+
+def find_leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors in a group, however nested; an error that is no group is its own leaf."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from find_leaves(inner)
+    else:
+        yield error

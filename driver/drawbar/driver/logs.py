@@ -43,7 +43,6 @@ class Options:
     level: Level = Level.INFO
 
 
-FORMATS = tuple(str(form) for form in Format)
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 

@@ -23,7 +23,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "explain": "drawbar.driver.cli.verbs.explain",
         "doctor": "drawbar.driver.cli.verbs.doctor",
         "report": "drawbar.driver.cli.verbs.report",
-        "ui": "drawbar.driver.cli.ui.command",
+        "ui": "drawbar.driver.cli.verbs.ui",
     },
     "Take out of service": {
         "maintenance": "drawbar.driver.cli.verbs.maintenance",

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent import futures
 from typing import Any
 
@@ -46,7 +46,7 @@ def run(daemon: Coroutine[Any, Any, None], *, stop_seconds: float = STOP_SECONDS
         # This waits for the threads of the loop's executor too, hence the deadline around all of it.
         return asyncio.run(_until_signal(daemon, deadline))
     except Exception as error:
-        causes = tuple(_leaves(error))
+        causes = tuple(errors.find_leaves(error))
         drawbar_errors = [cause for cause in causes if isinstance(cause, errors.DrawbarError)]
         if len(drawbar_errors) == len(causes):
             raise drawbar_errors[0] from None
@@ -109,7 +109,9 @@ class _Deadline:
 
 def _say(still_running: Callable[[], list[str]], cause: Exception | None, seconds: float) -> None:
     why = (
-        {"cause": "; ".join(str(leaf) or repr(leaf) for leaf in _leaves(cause))} if cause is not None else {}
+        {"cause": "; ".join(str(leaf) or repr(leaf) for leaf in errors.find_leaves(cause))}
+        if cause is not None
+        else {}
     )
     extra = {"seconds": seconds, "hanging": still_running()[:NAMES_LIMIT], **why}
     log.critical("clean-up hangs, ending without it", extra=extra)
@@ -124,11 +126,3 @@ def _names(loop: asyncio.AbstractEventLoop) -> list[str]:
         if thread is not threading.main_thread() and not thread.daemon
     ]
     return sorted(tasks) + sorted(f"thread {thread.name}" for thread in threads)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error

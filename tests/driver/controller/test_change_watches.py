@@ -14,7 +14,7 @@ from drawbar.driver.controller.attachments import watches as device_watches
 from drawbar.driver.controller.classic import service as classic
 from drawbar.driver.controller.immediate import service as immediate
 from drawbar.driver.controller.jobs import Due, Job
-from drawbar.driver.controller.pools import desired
+from drawbar.driver.controller.pools import fabric_state
 from drawbar.fabric import contract
 
 DRIVER = "drawbar.dev"
@@ -85,7 +85,7 @@ def published(fabric, node=None, devices=""):
     shown = tuple(slices.Device(name=name) for name in devices)
     pool = slices.Pool(name=node or fabric, generation=1, resource_slice_count=1)
     return slices.ResourceSlice(
-        metadata=meta.ObjectMeta(name="s", labels={desired.FABRIC_LABEL: fabric}),
+        metadata=meta.ObjectMeta(name="s", labels={fabric_state.FABRIC_LABEL: fabric}),
         spec=slices.SliceSpec(driver=DRIVER, pool=pool, node_name=node, devices=shown),
     )
 

@@ -6,7 +6,7 @@ from tests.scenes import maintenances
 
 from drawbar.driver.api import attachments, fabrics
 from drawbar.driver.catalogue import reasons
-from drawbar.driver.controller.pools import desired
+from drawbar.driver.controller.pools import fabric_state
 from drawbar.driver.kube import client, errors, kinds
 
 NAME = "fab.disk-0"
@@ -170,7 +170,7 @@ async def test_the_finalizer_taken_off_while_it_is_released_leaves_no_device_att
 
 SLICE_EDITS = {
     "label removed": lambda it: it["metadata"].update(labels={}),
-    "label of another Fabric": lambda it: it["metadata"].update(labels={desired.FABRIC_LABEL: "other"}),
+    "label of another Fabric": lambda it: it["metadata"].update(labels={fabric_state.FABRIC_LABEL: "other"}),
     "devices removed": lambda it: it["spec"].update(devices=[]),
     "binding conditions removed": lambda it: [
         device.pop(field, None)
@@ -285,7 +285,7 @@ async def test_a_slice_of_a_node_with_the_label_of_a_fabric_is_nothing_of_the_fa
         hostile = {
             "apiVersion": kinds.SLICE.api_version,
             "kind": kinds.SLICE.kind,
-            "metadata": {"name": "a-hostile", "labels": {desired.FABRIC_LABEL: "fab"}},
+            "metadata": {"name": "a-hostile", "labels": {fabric_state.FABRIC_LABEL: "fab"}},
             "spec": {
                 "driver": "drawbar.dev",
                 "pool": {"name": "node-1", "generation": 1, "resourceSliceCount": 1},

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawbar.driver.api import core, fabrics, meta
-from drawbar.driver.controller import hosts
+from drawbar.driver.controller import host_claims, hosts
 from drawbar.fabric import contract
 from drawbar.fabric.redfish import documents, entities
 
@@ -108,7 +108,7 @@ def test_a_host_is_known_by_what_identifies_its_machine(more, node):
 def test_a_placeholder_is_no_identifier(placeholder):
     listed = [host("h1", system_uuid=placeholder, serial="Default string"), host("h2", "n2")]
     cluster = [
-        machine(name, uuid=placeholder, annotations={hosts.SERIAL_ANNOTATION: "default  string"})
+        machine(name, uuid=placeholder, annotations={host_claims.SERIAL_ANNOTATION: "default  string"})
         for name in ("n1", "n2")
     ]
     mapped = hosts.node_map(spec(), listed, cluster)
@@ -178,7 +178,7 @@ def test_what_no_machine_can_write_decides_before_what_it_can():
     ],
 )
 def test_the_labels_that_a_kubelet_may_not_write(label, safe):
-    assert hosts.is_restricted(label) is safe
+    assert host_claims.is_restricted(label) is safe
 
 
 # --- what a machine makes its BMC report ---
@@ -294,7 +294,7 @@ def test_a_node_that_is_deleted_leaves_its_host_to_another():
 
 COPIES = {
     "system UUID": {"uuid": "U"},
-    "serial": {"annotations": {hosts.SERIAL_ANNOTATION: "SN"}},
+    "serial": {"annotations": {host_claims.SERIAL_ANNOTATION: "SN"}},
     "label": {"labels": {"l": "h1"}},
     "annotation": {"annotations": {"n": "h1"}},
     "two hosts": {"annotations": {"n": "h1"}, "labels": {"l": "h2"}},
@@ -339,10 +339,10 @@ def test_cloned_machines_are_distinguished_by_what_is_more_explicit():
         (machine("a", labels={"l": "h1"}), machine("b", labels={"l": "h1"})),
         (machine("a", annotations={"n": "SN"}), machine("b", annotations={"n": "h1"})),
         (
-            machine("a", annotations={hosts.SERIAL_ANNOTATION: "SN"}),
-            machine("b", annotations={hosts.SERIAL_ANNOTATION: "sn"}),
+            machine("a", annotations={host_claims.SERIAL_ANNOTATION: "SN"}),
+            machine("b", annotations={host_claims.SERIAL_ANNOTATION: "sn"}),
         ),
-        (machine("a", uuid="u"), machine("b", annotations={hosts.SERIAL_ANNOTATION: "SN"})),
+        (machine("a", uuid="u"), machine("b", annotations={host_claims.SERIAL_ANNOTATION: "SN"})),
         (machine("x"), machine("b", annotations={"n": "h1"})),
     ],
     ids=["system UUID", "label", "annotation", "serial", "system UUID and serial", "name and annotation"],
@@ -381,7 +381,9 @@ def some_hosts(draw, ids=("h1", "h2", "h3", "h4")):
         contract.Host(
             id=host_id,
             name=draw(TEXTS) or host_id,
-            identifiers={kind: draw(TEXTS) for kind in (hosts.SYSTEM_UUID, hosts.SERIAL, "hostname")},
+            identifiers={
+                kind: draw(TEXTS) for kind in (host_claims.SYSTEM_UUID, host_claims.SERIAL, "hostname")
+            },
         )
         for host_id in ids
     ]
@@ -394,7 +396,7 @@ def some_nodes(draw, names=NODES, safe=None):
             name,
             uuid=draw(TEXTS),
             labels={LABEL: safe if safe is not None else draw(TEXTS), "l": draw(TEXTS)},
-            annotations={"n": draw(TEXTS), hosts.SERIAL_ANNOTATION: draw(TEXTS)},
+            annotations={"n": draw(TEXTS), host_claims.SERIAL_ANNOTATION: draw(TEXTS)},
         )
         for name in names
     ]

@@ -11,7 +11,8 @@ from drawbar.driver.api import claims, core, fabrics, meta
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import hosts, labels, names, outcomes, settings
-from drawbar.driver.controller.attachments import calls, plan
+from drawbar.driver.controller.attachments import calls
+from drawbar.driver.controller.attachments.plans import steps
 from drawbar.driver.controller.fabrics import status
 from drawbar.fabric import contract, errors
 
@@ -212,7 +213,7 @@ def test_a_new_attempt_has_a_new_id_and_a_longer_pause():
         tracked.next_attempt("u", ATTACH)
     assert tracked.request_id("u", ATTACH) == "u-a13"
     assert pauses[:3] == [0.5, 1.0, 2.0]
-    assert pauses[-1] == plan.PAUSE_MAX_SECONDS
+    assert pauses[-1] == steps.PAUSE_MAX_SECONDS
     tracked.forget("u")
     assert tracked.request_id("u", ATTACH) == "u-a1"
 

@@ -13,7 +13,7 @@ from tests.scenes.pools import NOW, after, device, observed, published
 from drawbar.driver.api import core, fabrics, meta
 from drawbar.driver.controller import labels, names, reach
 from drawbar.driver.controller.pools import desired
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import pool_writes
 from drawbar.fabric import contract
 
 LABEL = re.compile(r"(?:[a-z0-9.-]{1,253}/)[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
@@ -311,7 +311,7 @@ def test_each_published_device_is_offered_to_exactly_the_nodes_that_can_have_it(
                 assert len(listed) == len(set(listed))
                 standing = state
         assert desired.plan(observed(*devices, **facts | {"published": standing}), NOW) == ()
-        assert all(len(each.spec.devices) <= slice_plan.DEVICES_MAX for each in standing)
+        assert all(len(each.spec.devices) <= pool_writes.DEVICES_MAX for each in standing)
         by_node = labelled(devices, hosts, refused=refused, published_slices=standing)
         shown = offered(standing, by_node)
         assert shown.keys() == {each.id for each in devices} or is_claimed

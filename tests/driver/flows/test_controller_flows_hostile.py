@@ -7,7 +7,7 @@ from tests.scenes import attachments as scenes
 from tests.scenes import maintenances
 
 from drawbar.driver.api import attachments
-from drawbar.driver.controller.pools import desired
+from drawbar.driver.controller.pools import fabric_state
 from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.mocks.testing import worlds
 
@@ -74,7 +74,7 @@ async def test_nothing_that_a_nodes_token_writes_stops_the_taints_of_other_devic
             hostile = {
                 "apiVersion": kinds.SLICE.api_version,
                 "kind": kinds.SLICE.kind,
-                "metadata": {"name": "a-hostile", "labels": {desired.FABRIC_LABEL: "fab"}},
+                "metadata": {"name": "a-hostile", "labels": {fabric_state.FABRIC_LABEL: "fab"}},
                 "spec": {
                     "driver": "drawbar.dev",
                     "pool": {"name": f"{node}/hostile", "generation": 1, "resourceSliceCount": 1},

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import stateful, strategies
 
 from drawbar.driver.api import healthpolicies, meta, slices, taintrules
-from drawbar.driver.healthmonitor import signals, tainting
+from drawbar.driver.healthmonitor import causes, inventory, signals, tainting
 
 START = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
 DRIVER = "drawbar.dev"
@@ -84,16 +84,16 @@ class World:
 
     def __init__(self, *policies, listed=None, dry_run=False):
         self.policies = {item.metadata.name: item for item in policies}
-        self.devices = tainting.inventory(DRIVER, published() if listed is None else listed)
+        self.devices = inventory.list_published(DRIVER, published() if listed is None else listed)
         self.rules = {}
         self.foreign = []
-        self.state = tainting.State()
+        self.state = causes.State()
         self.now = START
         self.dry_run = dry_run
 
     def report(self, *reported, complete=False, source=ALERT):
         batch = signals.Batch(source=source, signals=reported, complete=complete)
-        seen = tainting.observe(self.state, batch, self.policies, self.devices, self.now)
+        seen = causes.observe(self.state, batch, self.policies, self.devices, self.now)
         self.state = seen.state
         return dict(seen.outcomes)
 
@@ -139,7 +139,7 @@ class World:
 
     def restart(self):
         mine = tainting.own(self.rules.values(), DRIVER)
-        self.state = tainting.restore(mine, self.policies, self.now)
+        self.state = causes.restore(mine, self.policies, self.now)
 
     @property
     def tainted(self):
@@ -493,7 +493,7 @@ def test_what_is_remembered_is_bounded_however_much_is_reported():
         world.report(*(signal("a-d0", fingerprint=str(number)) for number in range(start, start + 500)))
     assert len(world.state.causes) == 1
     (cause,) = world.state.causes.values()
-    assert len(cause.firing) == tainting.FINGERPRINTS_MAX
+    assert len(cause.firing) == causes.FINGERPRINTS_MAX
 
 
 def test_rules_and_decisions_are_bounded_and_the_rest_follows():
@@ -511,8 +511,8 @@ def test_rules_and_decisions_are_bounded_and_the_rest_follows():
 
 def test_a_rule_with_the_label_that_the_monitor_did_not_make_is_left_alone():
     world = World(policy())
-    device = tainting.Device(DRIVER, "a", "a-d0")
-    copied = document_of("mine", tainting.Key("p", device), policy(), START, "None", START)
+    device = inventory.Device(DRIVER, "a", "a-d0")
+    copied = document_of("mine", causes.Key("p", device), policy(), START, "None", START)
     world.foreign = [copied]
     assert world.look() == ()
 
@@ -654,7 +654,7 @@ TestAnything = Anything.TestCase
     ],
 )
 def test_a_rule_that_others_changed_into_another_one_is_not_the_monitors(changes):
-    key = tainting.Key("p", tainting.Device(DRIVER, "a", "a-d0"))
+    key = causes.Key("p", inventory.Device(DRIVER, "a", "a-d0"))
     rule = document_of(tainting.rule_name(key), key, policy(), START, "None", START)
     assert tainting.own([rule], DRIVER) == {key: rule}
     assert tainting.own([rule], "other.dev") == {}
@@ -677,15 +677,15 @@ def test_a_rule_whose_annotations_were_removed_is_restored_gets_an_end_and_is_li
     rule = world.rules[name]
     kept = {healthpolicies.POLICY_ANNOTATION: "p", healthpolicies.ACTED_ANNOTATION: "lately"}
     bare = msgspec.structs.replace(rule, metadata=msgspec.structs.replace(rule.metadata, annotations=kept))
-    state = tainting.restore(tainting.own([bare], DRIVER), world.policies, world.now)
+    state = causes.restore(tainting.own([bare], DRIVER), world.policies, world.now)
     assert state.acted == {}
     decided = tainting.decide(state, world.policies, world.devices, [bare], world.now)
     assert said(decided.decisions) == [("Renew", "a-d0", "Repeated")]
     later = world.now + datetime.timedelta(days=1)
     decided = tainting.decide(state, world.policies, world.devices, [bare], later)
     assert said(decided.decisions) == [("Lift", "a-d0", "Clear")]
-    gone = tainting.restore(tainting.own([bare], DRIVER), {}, world.now)
-    assert gone == tainting.State()
+    gone = causes.restore(tainting.own([bare], DRIVER), {}, world.now)
+    assert gone == causes.State()
 
 
 def test_rules_without_a_selector_take_nothing_from_the_share_and_those_of_classes_all_they_may_select():
@@ -709,7 +709,7 @@ def test_rules_without_a_selector_take_nothing_from_the_share_and_those_of_class
 
 
 def test_the_number_of_causes_is_bounded(monkeypatch):
-    monkeypatch.setattr(tainting, "CAUSES_MAX", 2)
+    monkeypatch.setattr(causes, "CAUSES_MAX", 2)
     world = World(policy())
     assert world.report(*(signal(f"a-d{number}") for number in range(4))) == {"used": 2, "limit": 2}
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from tests.scenes import apiservers
 from tests.scenes.apiservers import Thing
 
-from drawbar.driver.kube import bodies, client, errors, kinds
+from drawbar.driver.kube import answers, bodies, client, errors, kinds, sessions
 
 
 @contextlib.asynccontextmanager
@@ -301,7 +301,7 @@ async def test_each_status_is_the_error_for_what_the_caller_can_do(status, reaso
         with pytest.raises(errors.KubeError) as refused:
             await api.read(kinds.NODE, "n", into=Thing)
     assert type(refused.value) is expected
-    assert len(str(refused.value)) < client.MESSAGE_LIMIT_CHARS + 100
+    assert len(str(refused.value)) < answers.MESSAGE_LIMIT_CHARS + 100
     if isinstance(refused.value, errors.Throttled):
         assert refused.value.retry_after_seconds == 3.0
 
@@ -316,7 +316,7 @@ async def test_a_page_of_html_is_quoted_as_one_line():
 
 
 async def test_an_answer_that_never_comes_ends_at_the_deadline(monkeypatch):
-    monkeypatch.setattr(client, "REQUEST_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(sessions, "REQUEST_TIMEOUT_SECONDS", 0.05)
 
     async def never(request):
         await asyncio.Event().wait()

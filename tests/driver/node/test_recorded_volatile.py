@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver.node import classes, uevents
-from drawbar.driver.node.classes.cxl_memory import operations, plan
+from drawbar.driver.node.classes.cxl_memory import operations, region_steps
 from drawbar.driver.node.discovery import live, reader
 from drawbar.mocks.sysfs import load_events, load_recording
 
@@ -36,29 +36,31 @@ def test_a_dax_device_of_its_own_is_ready_and_given_to_a_container(dax):
     standing = operations.read_layout(dax, card(dax))
     (region,) = standing.regions
     assert (standing.ram_bytes, region.size_bytes, region.mode, region.committed) == (SIZE, SIZE, "ram", True)
-    assert region.dax == (plan.Dax(name="dax0.0", driver="device_dax"),)
-    assert plan.towards_ready(standing) is None
+    assert region.dax == (region_steps.Dax(name="dax0.0", driver="device_dax"),)
+    assert region_steps.towards_ready(standing) is None
     edits = classes.by_name("cxl-memory").edits(card(dax), dax)
     assert [(node.path, node.type, node.major, node.minor) for node in edits.device_nodes] == [
         ("/dev/dax0.0", "c", 252, 0)
     ]
-    assert plan.towards_ready(standing, "kmem") == plan.UnbindDax(dax="dax0.0", driver="device_dax")
-    assert plan.towards_rest(standing) == plan.UnbindDax(dax="dax0.0", driver="device_dax")
+    assert region_steps.towards_ready(standing, "kmem") == region_steps.UnbindDax(
+        dax="dax0.0", driver="device_dax"
+    )
+    assert region_steps.towards_rest(standing) == region_steps.UnbindDax(dax="dax0.0", driver="device_dax")
 
 
 def test_system_memory_is_ready_and_goes_offline_first(system_ram):
     standing = operations.read_layout(system_ram, card(system_ram))
     (region,) = standing.regions
-    assert region.dax == (plan.Dax(name="dax0.0", driver="kmem"),)
+    assert region.dax == (region_steps.Dax(name="dax0.0", driver="kmem"),)
     assert [(block.name, block.zone) for block in region.blocks] == [
         ("memory118", "Movable"),
         ("memory119", "Movable"),
     ]
-    assert plan.towards_ready(standing, "kmem") is None
-    offline = plan.SetMemory(blocks=("memory118", "memory119"), state="offline")
-    assert plan.towards_ready(standing) == offline
-    assert plan.towards_rest(standing) == offline
-    assert plan.find_misplaced(standing) is None
+    assert region_steps.towards_ready(standing, "kmem") is None
+    offline = region_steps.SetMemory(blocks=("memory118", "memory119"), state="offline")
+    assert region_steps.towards_ready(standing) == offline
+    assert region_steps.towards_rest(standing) == offline
+    assert region_steps.find_misplaced(standing) is None
 
 
 def test_a_card_without_a_region_gets_one_from_the_kernels_next_name(tmp_path):

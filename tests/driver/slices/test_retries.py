@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.driver.slices.test_plan import pool, published
+from tests.driver.slices.test_pool_writes import pool, published
 
 from drawbar.driver.kube import errors
-from drawbar.driver.slices import plan, retries
+from drawbar.driver.slices import pool_writes, retries
 
 REFUSED = errors.Invalid("no")
 
@@ -31,7 +31,7 @@ class Server:
 
     def round(self, *pools):
         """Write what a round writes; return the names of the slices that were tried."""
-        writes = plan.writes(pools, tuple(self.state.values()))
+        writes = pool_writes.writes(pools, tuple(self.state.values()))
         self.retries.begin(writes)
         self.tried = []
         for write in writes:
@@ -46,7 +46,7 @@ class Server:
                     break
                 continue
             self.retries.accept(write)
-            if isinstance(write, plan.Delete):
+            if isinstance(write, pool_writes.Delete):
                 del self.state[name]
             else:
                 self.state[name] = write.slice
@@ -168,4 +168,4 @@ def test_whatever_is_refused_no_device_is_in_two_pools_and_all_is_right_in_the_e
     for _ in range(10):
         server.clock.now += retries.MAX_SECONDS
         server.round(*pools())
-    assert plan.writes(pools(), tuple(server.state.values())) == ()
+    assert pool_writes.writes(pools(), tuple(server.state.values())) == ()

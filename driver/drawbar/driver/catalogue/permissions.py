@@ -1,7 +1,7 @@
 """The permissions of each role of the chart, their reasons, and the consequences of their absence.
 
-`drawbar doctor` asks the API server for the permissions of the daemons, docs/reference/permissions.md is written from the
-table, and tests compare it with the chart's roles and with the requests of a run.
+`drawbar doctor` asks the API server for the permissions of the daemons. docs/reference/permissions.md and the rules of the
+chart's ClusterRoles are written from the table. Tests compare it with all of the chart's roles and with the requests of a run.
 """
 
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ class Permission:
         consequence: the effect of its absence, for a daemon's permission.
         only: the name of the only allowed object.
         in_namespace: granted only in the namespace of the daemons.
+        in_default: granted only in the namespace `default`, which has the Events of objects without a namespace.
         since: the first minor version of Kubernetes that requires it.
     """
 
@@ -34,6 +35,7 @@ class Permission:
     consequence: str = ""
     only: str = ""
     in_namespace: bool = False
+    in_default: bool = False
     since: int = 0
 
 
@@ -45,12 +47,14 @@ class Role:
         title: of its section in docs/reference/permissions.md.
         name: of the role.
         manifest: the file of deploy/manifests with its rules; empty if only a value of the chart makes it.
+        template: the chart's template with its ClusterRole.
         permissions: its rules.
     """
 
     title: str
     name: str
     manifest: str
+    template: str
     permissions: tuple[Permission, ...]
 
 
@@ -63,7 +67,7 @@ _NO_ALLOCATION = "no claim is allocated"
 
 # One permission a line, as in the page that is made of it.
 # fmt: off
-CONTROLLER = Role("The controller", "drawbar-controller", "controller-rbac.yaml", (
+CONTROLLER = Role("The controller", "drawbar-controller", "controller-rbac.yaml", "controller-rbac.yaml", (
     Permission(_OURS, "fabrics", "list watch patch", "which fabrics there are; the finalizer that keeps one while a device is attached", "no Fabric is served"),
     Permission(_OURS, "fabrics/status", "patch", "what became of them", "no Fabric shows its state"),
     Permission(_OURS, "maintenances", "list watch", "which devices and nodes are in maintenance", "nothing is taken out of service for maintenance"),
@@ -83,12 +87,12 @@ CONTROLLER = Role("The controller", "drawbar-controller", "controller-rbac.yaml"
     Permission("", "pods", "list watch", "whether the node daemons are alive: those of its own namespace, selected by label, though a role cannot express that", "the controller never becomes ready, if it judges nodes by the pods of their daemons", in_namespace=True),
     Permission("", "secrets", "list watch", "credentials of fabric managers, each Secret by its name (values: `credentialsSecrets`)", "the Fabric that names it is not connected", only=SECRETS, in_namespace=True),
 ))
-IMMEDIATE = Role("The controller, with immediate allocation", "drawbar-controller-immediate", "", (
+IMMEDIATE = Role("The controller, with immediate allocation", "drawbar-controller-immediate", "", "controller-immediate.yaml", (
     Permission(_RESOURCES, "resourceclaims", "get", "whether a claim is still as it was listed, with its selectors", _NOT_AT_ONCE),
     Permission(_RESOURCES, "deviceclasses", "get", "which devices its class means", _NOT_AT_ONCE),
     Permission(_RESOURCES, "resourceclaims/binding", "patch", "the allocation, which the API server asks this for since 1.36", _NOT_AT_ONCE, since=GRANULAR_STATUS_MINOR),
 ))
-CLASSIC = Role("The controller, with classic allocation", "drawbar-controller-classic", "classic/controller-classic.yaml", (
+CLASSIC = Role("The controller, with classic allocation", "drawbar-controller-classic", "classic/controller-classic.yaml", "controller-classic.yaml", (
     Permission("", "pods", "list watch", "which pods wait for claims: those that are Pending are watched, but a role cannot express that", _NO_ALLOCATION),
     Permission("", "configmaps", "list watch", "parameters of v1alpha2, in the namespaces of the claims: those labelled `drawbar.dev/parameters` are watched, but a role cannot express that. **This token can read every ConfigMap**", _NO_ALLOCATION),
     Permission(_RESOURCES, "podschedulingcontexts", "list watch", "what the scheduler asks for each pod", _NO_ALLOCATION),
@@ -97,7 +101,7 @@ CLASSIC = Role("The controller, with classic allocation", "drawbar-controller-cl
     Permission(_RESOURCES, "deviceclasses", "list watch", "what a class of v1alpha3 asks for", "no claim of v1alpha3 is allocated"),
     Permission(_RESOURCES, "resourceclaims", "patch", "the finalizer that keeps a claim while a device is attached for it", _NO_ALLOCATION),
 ))
-NODE = Role("The node daemon", "drawbar-node", "node-rbac.yaml", (
+NODE = Role("The node daemon", "drawbar-node", "node-rbac.yaml", "node-rbac.yaml", (
     Permission(_OURS, "deviceattachments", "list watch", "what is attached to its node, by label", "the node daemon is never ready"),
     Permission(_OURS, "deviceattachments/status", "patch", "what it sees of it", "no attached device is reported, and none released"),
     Permission(_RESOURCES, "resourceclaims", "get list watch", "whether a claim is still the one meant; all of them after the record of prepared claims was lost, and on nodes whose own devices [hold up their pods](../local-pool.md#ready-before-the-pod-is-bound)", "no pod with a device starts"),
@@ -107,13 +111,13 @@ NODE = Role("The node daemon", "drawbar-node", "node-rbac.yaml", (
     Permission("", "nodes", "get", "those slices go with the Node object; which device plugins have registered", _NOT_OFFERED),
     Permission(_EVENTS, "events", "create patch", "reports why a device does not come or go; counts it where it happens again", "no Event explains why a device is not released"),
 ))
-HEALTH_MONITOR = Role("The health monitor", "drawbar-health-monitor", "health-monitor-rbac.yaml", (
+HEALTH_MONITOR = Role("The health monitor", "drawbar-health-monitor", "health-monitor-rbac.yaml", "health-monitor-rbac.yaml", (
     Permission(_OURS, "healthpolicies", "list watch", "what to do about which signals"),
     Permission(_RESOURCES, "resourceslices", "list watch", "which devices there are"),
     Permission(_RESOURCES, "devicetaintrules", "list watch create patch delete", "taints devices, and frees them again; the rules of others count against the minimum healthy share. **This token can delete every rule, and can evict every pod with a device by a rule of its own**: RBAC does not tell rules apart"),
-    Permission(_EVENTS, "events", "create patch", "reports what it decides, in the namespace `default`; counts it where it happens again"),
+    Permission(_EVENTS, "events", "create patch", "reports what it decides, in the namespace `default`; counts it where it happens again", in_default=True),
 ))
-VIEWER = Role("The viewer", "drawbar-viewer", "viewer-rbac.yaml", (
+VIEWER = Role("The viewer", "drawbar-viewer", "viewer-rbac.yaml", "viewer-rbac.yaml", (
     Permission(_OURS, "fabrics", "get list watch", "[`drawbar status`](../status.md), [`drawbar ui`](../ui.md)"),
     Permission(_OURS, "maintenances", "get list watch", "what is in maintenance, and why"),
     Permission(_OURS, "deviceattachments", "get list watch", "where a device is, and what it waits for"),
@@ -126,7 +130,7 @@ VIEWER = Role("The viewer", "drawbar-viewer", "viewer-rbac.yaml", (
     Permission(_RESOURCES, "deviceclasses", "get", "[`drawbar explain`](../explain.md): which devices a claim could have"),
     Permission("", "nodes", "get", "the same: whether a fabric reaches a node"),
 ))
-OPERATOR = Role("The operator", "drawbar-operator", "operator-rbac.yaml", (
+OPERATOR = Role("The operator", "drawbar-operator", "operator-rbac.yaml", "operator-rbac.yaml", (
     Permission(_RESOURCES, "devicetaintrules", "get list watch create patch delete", "`drawbar taint`"),
     Permission(_RESOURCES, "resourceslices", "list watch", "previews: which devices there are; waiting until maintenance is published"),
     Permission(_RESOURCES, "resourceclaims", "get list watch", "previews: whose pods have them; waiting until these have gone"),
@@ -140,7 +144,7 @@ OPERATOR = Role("The operator", "drawbar-operator", "operator-rbac.yaml", (
     Permission("", "nodes", "get list watch", "which node a fabric host is; waiting until a node in maintenance has lost its label"),
     Permission("", "secrets", "get", "`drawbar fabric` calls the fabric manager itself: those of its own namespace, by name (values: `credentialsSecrets`)", only=SECRETS, in_namespace=True),
 ))
-TECHNICIAN = Role("The technician", "drawbar-technician", "technician-rbac.yaml", (
+TECHNICIAN = Role("The technician", "drawbar-technician", "technician-rbac.yaml", "technician-rbac.yaml", (
     Permission(_OURS, "maintenances", "get list watch create patch delete", "takes devices and nodes out of service, and back; those of others too"),
     Permission(_OURS, "fabrics", "get list watch", "which fabrics there are"),
     Permission(_OURS, "deviceattachments", "get list watch", "which devices are attached to a node"),

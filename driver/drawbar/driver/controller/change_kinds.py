@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, slices
 from drawbar.driver.controller import hosts, names
-from drawbar.driver.controller.pools import causes, desired
+from drawbar.driver.controller.pools import causes, fabric_state
 from drawbar.fabric import contract
 
 
@@ -191,7 +191,7 @@ class SliceChange:
     @property
     def fabric(self) -> str | None:
         """Return the slice's Fabric, or None for a node's own pool."""
-        return desired.fabric_of(self.new or self.old)
+        return fabric_state.fabric_of(self.new or self.old)
 
     @property
     def needs_labels(self) -> bool:

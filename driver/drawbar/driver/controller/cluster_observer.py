@@ -19,7 +19,7 @@ from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session, sessions
 from drawbar.driver.controller.offers import holdings, offer
 from drawbar.driver.controller.operation import metrics
-from drawbar.driver.controller.pools import causes, desired
+from drawbar.driver.controller.pools import causes, fabric_state
 from drawbar.driver.kube import exclusions, kinds, mirror
 
 
@@ -289,7 +289,7 @@ class ClusterObserver:
         """Take in a change of a ResourceSlice."""
         self._cluster.pools.note_change(old, new)
         for each, stored in ((old, None), (new, new)):
-            fabric = desired.fabric_of(each)
+            fabric = fabric_state.fabric_of(each)
             opened = self._cluster.sessions.get(fabric) if fabric is not None else None
             if opened is not None and each is not None and each.spec.driver == self._cluster.driver:
                 opened.update_holdings(opened.inventory.held.with_slice(each.metadata.name, stored))

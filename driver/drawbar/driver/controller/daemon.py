@@ -41,7 +41,7 @@ from drawbar.driver.controller.fabrics import credentials, redacting_adapter, se
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
 from drawbar.driver.controller.pools import publisher
-from drawbar.driver.kube import client, config, events, workers
+from drawbar.driver.kube import client, config, events, pacing, workers
 from drawbar.driver.slices import publisher as slice_publisher
 from drawbar.fabric import contract, registry
 
@@ -76,7 +76,7 @@ async def run(options: settings.Settings, surroundings: Surroundings | None = No
     """
     settings.validate(options)
     connection = config.load(options.kubeconfig)
-    writes = client.Pace(per_second=options.writes_per_second, burst=options.writes_burst)
+    writes = pacing.Pace(per_second=options.writes_per_second, burst=options.writes_burst)
     measured = instrumentation.Instrumentation(options)
     with measured.contained.callbacks():
         async with (

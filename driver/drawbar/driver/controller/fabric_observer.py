@@ -10,7 +10,8 @@ from drawbar.driver.controller import (
     facts,
     names,
 )
-from drawbar.driver.controller.attachments import calls, plan
+from drawbar.driver.controller.attachments import calls
+from drawbar.driver.controller.attachments.plans import part_state
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.fabric import contract
 
@@ -53,7 +54,7 @@ class FabricObserver:
             return
         now = asyncio.get_running_loop().time()
         # The report in the call's answer may be outdated by now.
-        is_reported = self.calls.view(uid, side, now).state == plan.CallState.SUCCEEDED
+        is_reported = self.calls.view(uid, side, now).state == part_state.CallState.SUCCEEDED
         self.calls.settle(uid, side, operation, now, watched=True)
         session = self.cluster.sessions.get(fabric)
         if session is not None and operation.succeeded and operation.device is not None and not is_reported:

@@ -18,8 +18,8 @@ from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import connection
 from drawbar.driver.controller.jobs import Job
-from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.kube import kinds, pacing
 from drawbar.driver.operation import readiness
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class FabricReconciler:
         again: float | None = None
         # Writes for no Fabric, or for several, have a share of their own.
         payer = "" if job in (Job.LABELS, Job.ADMIN) else name
-        with self._watchdog.watching(f"{job} {name}"), client.writing_for(payer):
+        with self._watchdog.watching(f"{job} {name}"), pacing.writing_for(payer):
             match job:
                 case Job.PUBLISH:
                     again = await self._publish(name)

@@ -12,8 +12,8 @@ from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.jobs import Job
 from drawbar.driver.controller.offers import group
-from drawbar.driver.kube import client
 from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.kube import pacing
 
 # A node daemon may publish the pools that begin with its node's name.
 NAMESAKE = (
@@ -135,7 +135,7 @@ class NodeLabels:
         self, concerned: tuple[str, ...], changes: list[labels.Change], refused: list[kube_errors.KubeError]
     ) -> None:
         """Write the labels of the same Fabrics, until the API server stops answering or has refused many."""
-        with client.writing_for(concerned[0] if len(concerned) == 1 else ""):
+        with pacing.writing_for(concerned[0] if len(concerned) == 1 else ""):
             for change in changes:
                 attempt = self._cluster.contained.attempt(
                     "labels",

@@ -17,7 +17,7 @@ from typing import Any, assert_never
 from drawbar.driver import clocks
 from drawbar.driver.api import healthpolicies, meta, slices, taintrules
 from drawbar.driver.catalogue import reasons
-from drawbar.driver.healthmonitor import metrics, receiver, signals, tainting
+from drawbar.driver.healthmonitor import causes, inventory, metrics, receiver, signals, tainting
 from drawbar.driver.kube import client, errors, events, exclusions, kinds, mirror
 
 log = logging.getLogger(__name__)
@@ -44,14 +44,14 @@ class Monitor:
     clock: clocks.Clock
     time_of_day: clocks.Clock
     dry_run: bool
-    state: tainting.State = field(default_factory=tainting.State)
+    state: causes.State = field(default_factory=causes.State)
     _step: clocks.Step = field(default_factory=clocks.Step)
     _started: bool = False
     _signalled: asyncio.Event = field(default_factory=asyncio.Event)
-    _withheld: dict[tainting.Key, tainting.Reason] = field(default_factory=dict)
+    _withheld: dict[causes.Key, tainting.Reason] = field(default_factory=dict)
     _unrated: set[str] = field(default_factory=set)
     """The UIDs of policies whose rate the API server dropped."""
-    _inventory: tainting.Inventory | None = None
+    _inventory: inventory.Inventory | None = None
     _logged: str = ""
 
     def __post_init__(self) -> None:
@@ -102,9 +102,7 @@ class Monitor:
         if (missing := self.missing()) is not None:
             raise receiver.NotReady(missing)
         now = self._now()
-        seen = tainting.observe(
-            self.state, batch, tainting.select_served(self.policies), self._devices(), now
-        )
+        seen = causes.observe(self.state, batch, tainting.select_served(self.policies), self._devices(), now)
         self.state = seen.state
         for outcome, number in seen.outcomes.items():
             self.metrics.signals.labels(batch.source.value, outcome).inc(number)
@@ -114,7 +112,7 @@ class Monitor:
         """Look until cancelled."""
         for copy in self.mirrors:
             await copy.synced.wait()
-        self.state = tainting.restore(
+        self.state = causes.restore(
             tainting.own(self.rules, self.driver), tainting.select_served(self.policies), self._now()
         )
         self._started = True
@@ -146,7 +144,7 @@ class Monitor:
             self.state, policies, self._devices(), tuple(self.rules), now, dry_run=self.dry_run
         )
         self.state = decided.state
-        withheld: dict[tainting.Key, tainting.Reason] = {}
+        withheld: dict[causes.Key, tainting.Reason] = {}
         for decision in decided.decisions:
             if isinstance(decision, tainting.Withhold):
                 withheld[decision.key] = decision.reason
@@ -165,18 +163,18 @@ class Monitor:
     def _now(self) -> datetime.datetime:
         """Return the time of day; if it was set, move the moments of the state with it, so that spans stay as they are."""
         date = self.time_of_day()
-        self.state = tainting.shift(self.state, self._step.measure(date, self.clock()))
+        self.state = causes.shift(self.state, self._step.measure(date, self.clock()))
         return date
 
-    def _devices(self) -> tainting.Inventory:
+    def _devices(self) -> inventory.Inventory:
         if self._inventory is None:
-            self._inventory = tainting.inventory(self.driver, self.slices)
+            self._inventory = inventory.list_published(self.driver, self.slices)
         return self._inventory
 
     async def _carry_out(
         self,
         decision: tainting.Taint | tainting.Change | tainting.Renew | tainting.Lift,
-        policies: tainting.Policies,
+        policies: causes.Policies,
         now: datetime.datetime,
     ) -> None:
         match decision:
@@ -248,7 +246,7 @@ class Monitor:
             },
         )
 
-    def _report(self, decision: tainting.Decision, policies: tainting.Policies) -> None:
+    def _report(self, decision: tainting.Decision, policies: causes.Policies) -> None:
         self.metrics.decisions.labels(_name(decision), decision.reason.value).inc()
         message = sentence(decision)
         log.info("decided", extra={"decision": message, "policy": decision.key.policy})

@@ -23,7 +23,7 @@ from typing import Any
 
 from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.catalogue import reasons
-from drawbar.driver.kube import client, errors, exclusions, kinds
+from drawbar.driver.kube import client, errors, exclusions, kinds, pacing
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ class Recorder:
                 self.dropped += not series.name
                 continue
             try:
-                with client.writing_for(PAYER):
+                with pacing.writing_for(PAYER):
                     await self._send(series, event)
             except errors.KubeError as error:
                 log.info("event was not recorded: %s", error, extra={"reason": event["reason"]})

@@ -21,7 +21,7 @@ import msgspec
 from drawbar.driver.api import bindings, claims, meta, slices
 from drawbar.driver.kube import client, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.slices import encoding, plan
+from drawbar.driver.slices import encoding, pool_writes
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Publisher:
         self._store = store
         self._published = published
 
-    async def write(self, action: plan.Write) -> slices.ResourceSlice | None:
+    async def write(self, action: pool_writes.Write) -> slices.ResourceSlice | None:
         """Carry out one write; return the slice as it is stored, or None for one that was deleted.
 
         Raises:
@@ -110,11 +110,11 @@ class Publisher:
         """
         wanted = action.slice
         match action:
-            case plan.Create():
+            case pool_writes.Create():
                 stored = await self._store.create(wanted)
-            case plan.Replace():
+            case pool_writes.Replace():
                 stored = await self._store.replace(wanted)
-            case plan.Delete():
+            case pool_writes.Delete():
                 await self._store.delete(wanted)
                 self._published.unlearn(wanted)
                 log.info("pool withdrawn", extra={"pool": wanted.spec.pool.name})

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from drawbar.driver import backoff
 from drawbar.driver.api import slices
 from drawbar.driver.kube import errors
-from drawbar.driver.slices import plan
+from drawbar.driver.slices import pool_writes
 
 FIRST_SECONDS = 0.5
 MAX_SECONDS = 60.0
@@ -30,7 +30,7 @@ STALE_MAX = 2
 
 @dataclass(slots=True, kw_only=True)
 class _Refused:
-    write: plan.Write
+    write: pool_writes.Write
     error: errors.KubeError
     due: float
     failures: int
@@ -63,7 +63,7 @@ class Retries:
         self._refused: dict[str, _Refused] = {}
         self._round = _Round()
 
-    def begin(self, writes: Iterable[plan.Write]) -> None:
+    def begin(self, writes: Iterable[pool_writes.Write]) -> None:
         """Begin a round; forget the slices that need no write any more."""
         wanted = {write.slice.metadata.name for write in writes}
         self._refused = {name: refused for name, refused in self._refused.items() if name in wanted}
@@ -77,7 +77,7 @@ class Retries:
         """
         return self._round.refused >= REFUSED_MAX
 
-    def has_to_wait(self, write: plan.Write, published: slices.ResourceSlice | None) -> bool:
+    def has_to_wait(self, write: pool_writes.Write, published: slices.ResourceSlice | None) -> bool:
         """Return whether a write is for a later round.
 
         Args:
@@ -92,13 +92,13 @@ class Retries:
         had = {device.name for device in published.spec.devices} if published is not None else set()
         gained = {device.name for device in spec.devices} - had
         depends = spec.pool.name in self._round.pools or not gained.isdisjoint(self._round.devices)
-        if is_early or (depends and not isinstance(write, plan.Delete)):
+        if is_early or (depends and not isinstance(write, pool_writes.Delete)):
             self._put_off(write, published)
             return True
         return False
 
     def refuse(
-        self, write: plan.Write, published: slices.ResourceSlice | None, error: errors.KubeError
+        self, write: pool_writes.Write, published: slices.ResourceSlice | None, error: errors.KubeError
     ) -> None:
         """Note that a write was refused; a view that may only be stale is no reason for a pause."""
         name = write.slice.metadata.name
@@ -114,7 +114,7 @@ class Retries:
         else:
             self._round.refused += 1
 
-    def accept(self, write: plan.Write) -> None:
+    def accept(self, write: pool_writes.Write) -> None:
         """Note that a write was accepted."""
         self._refused.pop(write.slice.metadata.name, None)
 
@@ -160,7 +160,7 @@ class Retries:
             or not isinstance(refused.error, errors.Conflict | errors.NotFound)
         ]
 
-    def _put_off(self, write: plan.Write, published: slices.ResourceSlice | None) -> None:
+    def _put_off(self, write: pool_writes.Write, published: slices.ResourceSlice | None) -> None:
         self._round.pools.add(write.slice.spec.pool.name)
         before = published.spec.devices if published is not None else ()
         self._round.devices.update(device.name for device in before)
@@ -179,7 +179,7 @@ def _sentence(refused: _Refused) -> str:
     return f"{where}: {error}"
 
 
-def _content(write: plan.Write) -> tuple[object, ...]:
+def _content(write: pool_writes.Write) -> tuple[object, ...]:
     """Return what a write would change, without the times of taints, which are new in each plan."""
     spec = write.slice.spec
     devices = tuple(

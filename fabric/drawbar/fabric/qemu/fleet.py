@@ -9,7 +9,7 @@ from types import MappingProxyType
 from drawbar.fabric import backoff, budget, contract, errors, judgement
 from drawbar.fabric.history import History
 from drawbar.fabric.notes import Note
-from drawbar.fabric.qemu import configuration, machine, plan, pool, ports, qmp, sights
+from drawbar.fabric.qemu import configuration, hotplug, machine, pool, ports, qmp, sights
 from drawbar.fabric.works import Report
 
 CLOSING_SECONDS = 1.0
@@ -118,31 +118,31 @@ class Fleet:
             port = host.port(port_id)
             if port is None:
                 raise errors.Aborted(f"port {port_id} of host {host.id} is gone; read the fabric again")
-            for action in plan.attach(self.models[device_id], port, host, Note.from_request(request)):
+            for action in hotplug.attach(self.models[device_id], port, host, Note.from_request(request)):
                 await destination.do(action)
 
     async def _detach(self, request: contract.DetachRequest, device_id: str) -> None:
         """Detach a device; waits for the guest."""
         source, name = self.machines[request.host_id], sights.qemu_id(device_id)
         clock = asyncio.get_running_loop().time
-        progress = plan.Progress(deadline=clock() + self._detach_seconds)
+        progress = hotplug.Progress(deadline=clock() + self._detach_seconds)
         pauses = backoff.Backoff(LOOK_AGAIN_SECONDS_MIN, LOOK_AGAIN_SECONDS_MAX)
         while True:
             # Taken before the look, so that an event during it, or during the request, ends the wait.
             events = self._events
             there = await self._is_there(request.host_id, device_id, before=progress.deadline)
             progress = replace(progress, refused=progress.asked is not None and source.has_refused(name))
-            match plan.detach(device_id, progress, clock(), there=there):
-                case plan.Done():
+            match hotplug.detach(device_id, progress, clock(), there=there):
+                case hotplug.Done():
                     await self.clear(device_id)
                     return
-                case plan.GiveUp(error=error):
+                case hotplug.GiveUp(error=error):
                     raise error
-                case plan.Ask():
-                    answer = await source.act(plan.RemoveDevice(id=name))
+                case hotplug.Ask():
+                    answer = await source.act(hotplug.RemoveDevice(id=name))
                     if answer in {None, qmp.Meaning.PENDING}:
                         progress = replace(progress, asked=clock())
-                case plan.Wait():
+                case hotplug.Wait():
                     pass
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pauses.count_failure()):
@@ -159,7 +159,7 @@ class Fleet:
                 attached = frozenset(sights.places([host]))
                 virtual_machine = self.machines[host.id]
                 async with virtual_machine.lock:
-                    for action in plan.tidy(self.models, host, attached, self.pending.keys()):
+                    for action in hotplug.tidy(self.models, host, attached, self.pending.keys()):
                         await virtual_machine.do(action)
 
     async def clear(self, device_id: str) -> None:
@@ -175,9 +175,9 @@ class Fleet:
         deadline = clock() + CLOSING_SECONDS
         for host in [host for host in self._hosts.values() if host.running]:
             virtual_machine = self.machines[host.id]
-            for action in plan.left_of(device_id, host):
+            for action in hotplug.left_of(device_id, host):
                 while await virtual_machine.act(action) is qmp.Meaning.HELD and isinstance(
-                    action, plan.RemoveNode
+                    action, hotplug.RemoveNode
                 ):
                     if clock() >= deadline:
                         break

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from drawbar.fabric import budget, errors
 from drawbar.fabric.notes import Note
-from drawbar.fabric.qemu import configuration, plan, qmp, sights
+from drawbar.fabric.qemu import configuration, hotplug, qmp, sights
 
 PERIPHERAL = "/machine/peripheral"
 NO_UUID = "00000000-0000-0000-0000-000000000000"
@@ -99,9 +99,9 @@ def _in_order(name: str) -> tuple[str, int, str]:
 ANSWER_SECONDS = 10.0
 """QEMU answers in milliseconds; under software emulation on a busy machine it may take seconds."""
 
-_TOLERATED: Mapping[type[plan.Action], frozenset[qmp.Meaning]] = {
-    plan.RemoveObject: frozenset({qmp.Meaning.GONE, qmp.Meaning.HELD}),
-    plan.RemoveNode: frozenset({qmp.Meaning.GONE, qmp.Meaning.HELD}),
+_TOLERATED: Mapping[type[hotplug.Action], frozenset[qmp.Meaning]] = {
+    hotplug.RemoveObject: frozenset({qmp.Meaning.GONE, qmp.Meaning.HELD}),
+    hotplug.RemoveNode: frozenset({qmp.Meaning.GONE, qmp.Meaning.HELD}),
 }
 """Errors that count as success."""
 
@@ -152,7 +152,7 @@ class Machine:
                 vendor=_vendor(error),
             ) from error
 
-    async def do(self, action: plan.Action) -> qmp.Meaning | None:
+    async def do(self, action: hotplug.Action) -> qmp.Meaning | None:
         """Perform an action and return None or the obstacle; the caller holds the lock.
 
         Returns:
@@ -161,7 +161,7 @@ class Machine:
         Raises:
             FabricError: QEMU refused, or the effect is unknown.
         """
-        if isinstance(action, plan.RemoveDevice):
+        if isinstance(action, hotplug.RemoveDevice):
             self._refused.discard(action.id)
         try:
             async with self._answering(changes=True):
@@ -173,12 +173,12 @@ class Machine:
                 await client.execute(*_command(action))
         except qmp.Rejected as error:
             meaning = qmp.meaning(error)
-            if meaning in _TOLERATED.get(type(action), ()) or isinstance(action, plan.RemoveDevice):
+            if meaning in _TOLERATED.get(type(action), ()) or isinstance(action, hotplug.RemoveDevice):
                 return meaning
             raise self._refusal(action, meaning, error) from error
         return None
 
-    async def act(self, action: plan.Action) -> qmp.Meaning | None:
+    async def act(self, action: hotplug.Action) -> qmp.Meaning | None:
         """Perform an action as `do` does, and take the lock; for actions that need no reading before."""
         async with self.lock:
             return await self.do(action)
@@ -247,7 +247,9 @@ class Machine:
         if name in _TELLING:
             self._on_event()
 
-    def _refusal(self, action: plan.Action, meaning: qmp.Meaning, error: qmp.Rejected) -> errors.FabricError:
+    def _refusal(
+        self, action: hotplug.Action, meaning: qmp.Meaning, error: qmp.Rejected
+    ) -> errors.FabricError:
         text = f"QEMU of host {self.spec.id} refused {type(action).__name__}: {error.description}"
         vendor = _vendor(error)
         match meaning:
@@ -286,28 +288,28 @@ def _vendor(error: qmp.Rejected) -> Mapping[str, str]:
     return {"class": error.kind, "desc": error.description}
 
 
-def _command(action: plan.Action) -> tuple[str, Mapping[str, qmp.Answer]]:
+def _command(action: hotplug.Action) -> tuple[str, Mapping[str, qmp.Answer]]:
     """Return the QMP command of an action."""
     match action:
-        case plan.AddNote(id=name, text=text):
+        case hotplug.AddNote(id=name, text=text):
             return "object-add", {"qom-type": "authz-simple", "id": name, "identity": text}
-        case plan.AddMemory(id=name, path=path, size_bytes=size_bytes):
+        case hotplug.AddMemory(id=name, path=path, size_bytes=size_bytes):
             # Shared, so that the guest's data is in the file for the next virtual machine.
             memory = {"mem-path": path, "size": size_bytes, "share": True}
             return "object-add", {"qom-type": "memory-backend-file", "id": name, **memory}
-        case plan.AddNode(name=name, path=path):
+        case hotplug.AddNode(name=name, path=path):
             return "blockdev-add", {
                 "driver": "raw",
                 "node-name": name,
                 "file": {"driver": "file", "filename": path},
             }
-        case plan.AddDevice(arguments=arguments):
+        case hotplug.AddDevice(arguments=arguments):
             return "device_add", arguments
-        case plan.RemoveDevice(id=name):
+        case hotplug.RemoveDevice(id=name):
             return "device_del", {"id": name}
-        case plan.RemoveObject(id=name):
+        case hotplug.RemoveObject(id=name):
             return "object-del", {"id": name}
-        case plan.RemoveNode(name=name):
+        case hotplug.RemoveNode(name=name):
             return "blockdev-del", {"node-name": name}
         case _:
             assert_never(action)

@@ -10,7 +10,7 @@ import yaml
 from tests.scenes import maintenances as scenes
 
 from drawbar.driver.api import maintenances
-from drawbar.driver.cli.maintenance import execution, plan
+from drawbar.driver.cli.maintenance import entries, execution
 from drawbar.driver.cli.status import tree
 from drawbar.driver.controller import names
 from drawbar.driver.kube import client, config, kinds
@@ -110,9 +110,9 @@ def test_entries_that_several_write_at_the_same_moment_all_stay(cluster):
     """Each reads the objects before the others have written theirs."""
     places = [f"gpu-{number}" for number in range(4)]
     plans = [
-        plan.Plan(
+        entries.Plan(
             on=True,
-            changes=(plan.Change(fabric="rack-1", devices=frozenset({place})),),
+            changes=(entries.Change(fabric="rack-1", devices=frozenset({place})),),
             devices=(tree.Device(name=place, pool="rack-1/enc-1"),),
         )
         for place in places

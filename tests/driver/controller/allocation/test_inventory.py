@@ -12,7 +12,7 @@ from drawbar.driver.controller import attachment_index, faults, hosts, maintenan
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import inventory
 from drawbar.driver.kube import kinds
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import pool_writes
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -99,7 +99,7 @@ def opened_with(count):
 
 
 def test_a_pool_has_room_for_one_less_where_a_device_was_given_out_of_it():
-    opened = opened_with(slice_plan.DEVICES_MAX + 1)
+    opened = opened_with(pool_writes.DEVICES_MAX + 1)
     for placed, later in ((coming(), "d-64"), (coming("d-64"), "d-63")):
         reserved = inventory.find_reserved(Cluster(opened, placed), frozenset())
         assert [key.device for key, device in reserved.devices.items() if device.pool == "fab/e/1"] == [later]

@@ -18,6 +18,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import damping, names, outcomes
 from drawbar.driver.controller.attachments import actions, contradictions, plan, statements
+from drawbar.driver.controller.attachments.plans import lost_connection
 from drawbar.driver.controller.fabrics import losses
 
 KEY = names.DeviceKey(fabric="f", device="d")
@@ -49,13 +50,13 @@ TABLE = {
         [actions.RecordContradiction, actions.Retry(side=ATTACH)],
     ),
     "but only so often": (
-        {"contradiction": FREE, "attach": call("succeeded", renewals=plan.RENEWALS)},
+        {"contradiction": FREE, "attach": call("succeeded", renewals=lost_connection.RENEWALS)},
         [actions.RecordFailure],
     ),
     "by hand it is reported then": (
         {
             "contradiction": FREE,
-            "attach": call("succeeded", renewals=plan.RENEWALS),
+            "attach": call("succeeded", renewals=lost_connection.RENEWALS),
             "attachment": BY_HAND,
             "demand": None,
         },
@@ -100,7 +101,9 @@ TABLE = {
     ),
     "but not for ever": (
         {
-            "contradiction": contradictions.Contradiction(look_seconds=8.0, age_seconds=plan.CONFIRM_SECONDS),
+            "contradiction": contradictions.Contradiction(
+                look_seconds=8.0, age_seconds=lost_connection.CONFIRM_SECONDS
+            ),
             "attachment": attachment(ATTACHED, BLIND),
             "tainted": True,
         },
@@ -122,7 +125,7 @@ TABLE = {
     "or reported": (
         {
             "contradiction": FREE,
-            "attach": call("succeeded", renewals=plan.RENEWALS),
+            "attach": call("succeeded", renewals=lost_connection.RENEWALS),
             "attachment": attachment(ATTACHED, BLIND, claim=None),
             "demand": None,
         },
@@ -180,7 +183,7 @@ def test_a_seen_device_is_reported_with_the_date_and_what_to_do(claim, hint):
     held = attachment(ATTACHED, SEEN, claim=claim)
     changes = {"demand": USED if claim is not None else None}
     (record,) = plan.plan(plan_observed(held, contradiction=FREE, **changes), NOW)
-    assert record.message.startswith(f"{plan.FORGOTTEN}: since 2026-01-02T03:04:05Z it lists ")
+    assert record.message.startswith(f"{lost_connection.FORGOTTEN}: since 2026-01-02T03:04:05Z it lists ")
     device = held.spec.device_id
     assert hint.replace(" d ", f" {device} ").replace(" f", f" {held.spec.fabric}") in record.message
 

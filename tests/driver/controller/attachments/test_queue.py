@@ -10,6 +10,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import actions, calls, identities, plan
+from drawbar.driver.controller.attachments.plans import attach
 from drawbar.driver.controller.fabrics import numbers
 from drawbar.fabric import contract, witnesses
 from drawbar.fabric.contract import DeviceClass
@@ -18,7 +19,7 @@ from drawbar.fabric.witnesses import Kind
 SOLE = attachments.Identity(device_class="gpu", pci_id="10de:2330", sole_arrival=True)
 OWN = attachment(identity=SOLE)
 QUEUED = meta.Condition(
-    type="Attached", status="False", reason="AttachQueued", message=plan.queued_message(OWN, "f.x")
+    type="Attached", status="False", reason="AttachQueued", message=attach.queued_message(OWN, "f.x")
 )
 
 
@@ -29,7 +30,7 @@ def next_steps(of=OWN, **changes):
 def test_the_second_device_waits_and_says_for_which():
     queued, again = next_steps(ahead="f.x")
     assert queued == actions.RecordQueued(ahead="f.x")
-    assert again == actions.RequeueAfter(seconds=plan.QUEUE_LOOK_SECONDS)
+    assert again == actions.RequeueAfter(seconds=attach.QUEUE_LOOK_SECONDS)
     assert next_steps(attachment(QUEUED, identity=SOLE), ahead="f.x") == (again,)
 
 
@@ -41,7 +42,7 @@ def test_the_fabric_is_asked_once_the_node_has_listed_its_cards():
 
 
 def test_a_node_that_does_not_list_its_cards_fails_the_claim_before_anything_is_attached():
-    long_ago = NOW - datetime.timedelta(seconds=plan.LISTING_SECONDS)
+    long_ago = NOW - datetime.timedelta(seconds=attach.LISTING_SECONDS)
     (failed, *_) = next_steps(is_acknowledged=False, listed_since=long_ago)
     assert failed.failure.reason == reasons.DEVICE_NOT_RECOGNISED
     assert failed.failure.reason in outcomes.NOT_THE_DEVICE

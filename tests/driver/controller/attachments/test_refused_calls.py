@@ -20,6 +20,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.cli.doctor.plans import attachments as doctor
 from drawbar.driver.controller.attachments import actions, calls, plan, statements
+from drawbar.driver.controller.attachments.plans import steps
 from drawbar.fabric import contract, errors
 
 BUSY = attachments.Failure(reason=reasons.FABRIC_BUSY, message="423: the zone is locked", retryable=True)
@@ -103,7 +104,7 @@ def test_the_claim_fails_with_the_same_words(changes, reason):
 
 def test_a_long_refusal_leaves_room_for_the_next_try():
     long = msgspec.structs.replace(BUSY, message="x" * 2000)
-    (action,) = plan.refusal_steps(attachment(), ATTACH, refused(refused=long))
+    (action,) = steps.record_refusal(attachment(), ATTACH, refused(refused=long))
     assert len(action.message) == meta.MESSAGE_CHARS
     assert action.message.endswith("x; tried again in at most 60 s")
 
@@ -128,7 +129,7 @@ def test_a_service_whose_words_change_at_each_try_costs_few_writes():
     for number in range(60):
         known.note_refusal("a1", ATTACH, errors.Unavailable(f"request {number} failed"))
         view = known.view("a1", ATTACH, now)
-        for action in plan.refusal_steps(current, ATTACH, view):
+        for action in steps.record_refusal(current, ATTACH, view):
             writes.append(now)
             known.note_refusal_report("a1", ATTACH, now)
             current = attachment(said(action.message))

@@ -26,7 +26,7 @@ from drawbar.driver.controller import (
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import selectors
 from drawbar.driver.controller.immediate import allocator, service
-from drawbar.driver.controller.pools import desired, devices
+from drawbar.driver.controller.pools import devices, fabric_state
 from drawbar.driver.kube import errors
 from drawbar.fabric import contract
 
@@ -94,7 +94,7 @@ class Pools:
         shown = tuple(devices.build_device(DRIVER, "fab", device, ()) for device in listed)
         pool = slices.Pool(name="fab/enc", generation=1, resource_slice_count=1)
         spec = slices.SliceSpec(driver=DRIVER, pool=pool, devices=shown)
-        metadata = meta.ObjectMeta(name="s", labels={desired.FABRIC_LABEL: "fab"})
+        metadata = meta.ObjectMeta(name="s", labels={fabric_state.FABRIC_LABEL: "fab"})
         self.published = (slices.ResourceSlice(metadata=metadata, spec=spec),)
         self.changed(old, self.published[0])
 

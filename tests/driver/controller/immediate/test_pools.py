@@ -6,9 +6,8 @@ from tests.scenes import attachments as scenes
 from tests.scenes import pools
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
-from drawbar.driver.controller.pools import desired, devices
-from drawbar.driver.slices import encoding
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.controller.pools import desired, devices, fabric_state
+from drawbar.driver.slices import encoding, pool_writes
 from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
@@ -34,7 +33,7 @@ def observed(*reserved, published=(), ours=()):
 
 def published(actions):
     (action,) = actions
-    assert isinstance(action, slice_plan.Create | slice_plan.Replace)
+    assert isinstance(action, pool_writes.Create | pool_writes.Replace)
     return {device.name: device.taints for device in action.slice.spec.devices}, action.slice
 
 
@@ -77,13 +76,13 @@ def attachment(name, pool, claim="c"):
 def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_is_no_longer_reserved():
     spec = fabrics.FabricSpec(adapter="a", endpoint="e")
     fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
-    facts = desired.Facts(
+    facts = fabric_state.Facts(
         fabric=fabric, devices=(listed("d-0"), listed("d-1")), silent_seconds=0.0, probations={}
     )
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
 
     def pools(*attached):
-        observation = desired.observe("drawbar.dev", facts, iter(attached), (), kept, date=NOW)
+        observation = fabric_state.observe("drawbar.dev", facts, iter(attached), (), kept, date=NOW)
         return {
             device.name: action.slice.spec.pool.name
             for action in desired.plan(observation, NOW)
@@ -96,7 +95,7 @@ def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_
 
 
 def test_where_a_device_was_given_there_is_room_for_one_less():
-    listing = tuple(listed(f"d-{number:02}") for number in range(slice_plan.DEVICES_MAX + 1))
+    listing = tuple(listed(f"d-{number:02}") for number in range(pool_writes.DEVICES_MAX + 1))
     usual = devices.homes("fab", {each.id: each for each in listing}, ())
     assert [name for name, pool in usual.items() if pool == "fab/enc/1"] == ["d-64"]
     places = devices.homes(
@@ -117,5 +116,5 @@ def test_a_reservation_is_by_id_or_by_model():
 def test_a_pool_of_nothing_but_reserved_devices_is_not_published():
     assert desired.plan(observed("d-0", "d-1"), NOW) == ()
     (action,) = desired.plan(observed("d-0", "d-1", published=stored()), NOW)
-    assert isinstance(action, slice_plan.Delete)
+    assert isinstance(action, pool_writes.Delete)
     assert isinstance(action.slice, slices.ResourceSlice)

@@ -11,9 +11,8 @@ from tests.scenes import maintenances
 from tests.scenes.pools import HOUR, NOW, device, observed
 
 from drawbar.driver.api import attachments, slices
-from drawbar.driver.controller.pools import causes, desired
-from drawbar.driver.slices import encoding
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.controller.pools import causes, desired, fabric_state
+from drawbar.driver.slices import encoding, pool_writes
 from drawbar.fabric import contract
 
 DRIVER = "drawbar.dev"
@@ -168,12 +167,14 @@ def explained(attachments_, *listed, published=(), overdue=(), failures=None):
     """The explanation of each taint by the device's name, as the plan of the pools has it."""
     fabric = observed().facts.fabric
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
-    fabric_facts = desired.Facts(fabric=fabric, devices=listed, failures=failures or {})
-    facts = desired.observe(DRIVER, fabric_facts, attachments_, published, kept, date=NOW, overdue=overdue)
+    fabric_facts = fabric_state.Facts(fabric=fabric, devices=listed, failures=failures or {})
+    facts = fabric_state.observe(
+        DRIVER, fabric_facts, attachments_, published, kept, date=NOW, overdue=overdue
+    )
     actions = [
         action
         for action in desired.plan(facts, NOW)
-        if isinstance(action, slice_plan.Create | slice_plan.Replace)
+        if isinstance(action, pool_writes.Create | pool_writes.Replace)
     ]
     taints_by_device = {
         device.name: {taint.key.removeprefix(f"{DRIVER}/"): taint for taint in device.taints}

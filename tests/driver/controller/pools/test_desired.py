@@ -11,7 +11,7 @@ from drawbar.driver.api import fabrics, meta, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.offers import group
 from drawbar.driver.controller.pools import desired, devices
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import pool_writes
 from drawbar.fabric import contract
 
 DRIVER = "drawbar.dev"
@@ -62,7 +62,7 @@ def test_what_is_missing_keeps_its_room_and_others_go_to_another_pool():
     before = published(*(device(f"a{number}") for number in range(64)))
     missing = frozenset(device.name for device in before[0].spec.devices)
     (action,) = desired.plan(observed(device("b"), published=before, missing=missing), NOW)
-    assert isinstance(action, slice_plan.Create)
+    assert isinstance(action, pool_writes.Create)
     assert (action.slice.spec.pool.name, len(action.slice.spec.devices)) == ("f/e/1", 1)
 
 
@@ -76,14 +76,14 @@ def test_what_is_reserved_is_withdrawn_though_it_is_missing():
 def test_everything_is_withdrawn_where_binding_conditions_are_dropped():
     before = published(device("a"))
     assert kinds(desired.plan(observed(device("a"), published=before, keeps_conditions=False), NOW)) == [
-        slice_plan.Delete
+        pool_writes.Delete
     ]
 
 
 def test_a_device_comes_and_goes_in_place():
     before = published(device("a"))
     (action,) = desired.plan(observed(device("a"), device("b"), published=before), NOW)
-    assert isinstance(action, slice_plan.Replace)
+    assert isinstance(action, pool_writes.Replace)
     assert action.slice.metadata == before[0].metadata
     assert action.slice.spec.pool.generation == 1
 
@@ -91,7 +91,7 @@ def test_a_device_comes_and_goes_in_place():
 def test_an_empty_enclosure_loses_its_pool_before_the_other_gains_its_device():
     before = published(device("a"), device("b", "other"))
     actions = desired.plan(observed(device("a"), device("b"), published=before), NOW)
-    assert kinds(actions) == [slice_plan.Delete, slice_plan.Replace]
+    assert kinds(actions) == [pool_writes.Delete, pool_writes.Replace]
 
 
 def test_a_device_that_moves_between_enclosures_leaves_before_it_arrives():
@@ -122,7 +122,7 @@ def test_a_device_that_a_claim_was_given_leaves_its_pool_only_once_the_claim_let
     spec = change.slice.spec
     assert (spec.pool.name, [device.name for device in spec.devices]) == ("f/z", ["a"])
     later = observed(device("a", "e"), device("b", "e"), published=before)
-    assert kinds(desired.plan(later, NOW)) == [slice_plan.Delete, slice_plan.Replace]
+    assert kinds(desired.plan(later, NOW)) == [pool_writes.Delete, pool_writes.Replace]
 
 
 def test_a_device_that_moved_before_its_claim_was_seen_goes_back_with_its_taints_and_is_offered_once():
@@ -149,7 +149,7 @@ def test_a_second_slice_of_one_pool_goes():
     before = published(device("a"))
     twin = slices.ResourceSlice(metadata=meta.ObjectMeta(name="twin", uid="t"), spec=before[0].spec)
     (action,) = desired.plan(observed(device("a"), published=(twin, *before)), NOW)
-    assert isinstance(action, slice_plan.Delete)
+    assert isinstance(action, pool_writes.Delete)
 
 
 def test_a_foreign_attachment_is_tainted_and_ours_is_not():
@@ -202,14 +202,14 @@ def test_no_slice_is_too_large_and_no_published_device_moves(first, second, fore
     ]
     world = {slice_.spec.pool.name: slice_ for slice_ in before}
     for action in desired.plan(observed(*listed, published=before), NOW):
-        if isinstance(action, slice_plan.Delete):
+        if isinstance(action, pool_writes.Delete):
             del world[action.slice.spec.pool.name]
         else:
             world[action.slice.spec.pool.name] = stored(action)
         seen = [device.name for slice_ in world.values() for device in slice_.spec.devices]
         assert len(seen) == len(set(seen)), "a device stands in two pools"
     for pool, slice_ in world.items():
-        assert 0 < len(slice_.spec.devices) <= slice_plan.DEVICES_MAX
+        assert 0 < len(slice_.spec.devices) <= pool_writes.DEVICES_MAX
         for entry in slice_.spec.devices:
             assert homes.get(entry.name, pool) == pool
             assert bool(entry.taints) == (int(entry.name[1:]) in foreign)
@@ -277,7 +277,7 @@ def test_a_member_that_was_offered_alone_is_withdrawn_while_its_composite_is_att
 
 def test_a_composite_whose_member_is_not_listed_is_withdrawn_and_the_rest_is_not_offered_alone():
     before = published(device("duo"))
-    assert kinds(desired.plan(observed(device("a"), published=before, **DUO), NOW)) == [slice_plan.Delete]
+    assert kinds(desired.plan(observed(device("a"), published=before, **DUO), NOW)) == [pool_writes.Delete]
 
 
 def test_a_composite_stays_published_while_one_doubtful_listing_lacks_a_member():
@@ -346,7 +346,7 @@ def test_a_composite_of_a_rule_stays_published_while_one_doubtful_listing_lacks_
 def test_a_fabric_that_goes_makes_no_composites():
     before = published(device("b"), device("c"), **PAIRS)
     gone = desired.plan(observed(device("b"), device("c"), going=True, published=before, **PAIRS), NOW)
-    assert kinds(gone) == [slice_plan.Delete]
+    assert kinds(gone) == [pool_writes.Delete]
 
 
 def test_places_are_offered_alone_whatever_a_rule_says():
@@ -396,9 +396,9 @@ def test_there_are_never_more_slices_than_the_limit_after_any_write(first, secon
     for enclosures in (first, second, second):
         for action in limited(most, *enclosures, before=[name.removeprefix("f/") for name in standing]):
             match action:
-                case slice_plan.Create():
+                case pool_writes.Create():
                     standing[action.slice.spec.pool.name] = action
-                case slice_plan.Delete():
+                case pool_writes.Delete():
                     del standing[action.slice.spec.pool.name]
             assert len(standing) <= most
     assert len(standing) == min(len(second), most)

@@ -11,7 +11,7 @@ from drawbar.driver.api import attachments, bindings, meta, slices
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import statements
-from drawbar.driver.controller.pools import desired
+from drawbar.driver.controller.pools import desired, fabric_state
 from drawbar.driver.slices import encoding
 from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.apiserver.validation import conditions as condition_rules
@@ -74,7 +74,7 @@ def hostile(draw, **spec):
 def wanted(attached, form, listed=DEVICES):
     """Return the slices of the Fabric, by name."""
     base = observed(*listed, form=form)
-    seen = desired.observe(base.driver, base.facts, attached, (), base.kept, date=NOW)
+    seen = fabric_state.observe(base.driver, base.facts, attached, (), base.kept, date=NOW)
     return {
         action.slice.metadata.name: action.slice
         for action in desired.plan(seen, NOW)

@@ -6,7 +6,7 @@ from tests.scenes import pools
 from tests.scenes.pools import NOW
 
 from drawbar.driver.api import attachments
-from drawbar.driver.controller.pools import causes, desired
+from drawbar.driver.controller.pools import causes, desired, fabric_state
 from drawbar.driver.slices import encoding
 from drawbar.fabric import contract
 
@@ -98,7 +98,7 @@ def test_a_share_that_could_not_be_attached_taints_its_pool_and_an_ill_one_does_
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, shares=True)
 
     def reported(attachment):
-        return desired.observe("drawbar.dev", facts, [attachment], (), kept, date=pools.NOW).reported
+        return fabric_state.observe("drawbar.dev", facts, [attachment], (), kept, date=pools.NOW).reported
 
     assert [type(cause) for cause in reported(failed)["pool-0"]] == [causes.AttachFailed]
     assert "pool-0" not in reported(ill)

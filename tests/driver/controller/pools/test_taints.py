@@ -8,8 +8,7 @@ from tests.scenes.pools import HOUR, NOW, after, carried_out, device, observed, 
 from drawbar.driver.api import slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.pools import causes, desired
-from drawbar.driver.slices import encoding
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import encoding, pool_writes
 from drawbar.fabric import contract
 
 DRIVER = "drawbar.dev"
@@ -176,7 +175,7 @@ def test_a_taint_slice_is_published_even_when_empty_and_changed_in_place():
     (action,) = desired.plan(
         observed(device("a"), failing={"a": "LinkDown"}, published=clean, form=TAINT_SLICE), NOW
     )
-    assert isinstance(action, slice_plan.Replace)
+    assert isinstance(action, pool_writes.Replace)
     assert action.slice.spec.pool.generation == 1
     assert action.slice.spec.devices == ()
     assert [entry.device for entry in action.slice.spec.taints] == ["a"]
@@ -187,7 +186,7 @@ def test_where_devices_and_taints_change_together_the_generation_tells():
     actions = desired.plan(
         observed(device("a"), device("b"), failing={"a": "LinkDown"}, published=clean, form=TAINT_SLICE), NOW
     )
-    assert [type(action) for action in actions] == [slice_plan.Replace, slice_plan.Replace]
+    assert [type(action) for action in actions] == [pool_writes.Replace, pool_writes.Replace]
     assert {action.slice.spec.pool.generation for action in actions} == {2}
 
 
@@ -260,7 +259,7 @@ def test_no_marked_device_is_ever_offered_unmarked(form, before_form, first, sec
     if form is encoding.Encoding.WITHDRAWN:
         assert not any(encoding.decode(stored).values())
     for slice_ in stored:
-        assert len(slice_.spec.devices) <= slice_plan.DEVICES_MAX
+        assert len(slice_.spec.devices) <= pool_writes.DEVICES_MAX
         assert len(slice_.spec.taints) <= encoding.TAINTS_PER_SLICE
         pool = [other for other in stored if other.spec.pool.name == slice_.spec.pool.name]
         assert slice_.spec.pool.resource_slice_count == len(pool)

@@ -11,7 +11,7 @@ from drawbar.driver.api import slices
 from drawbar.driver.configuration import loader
 from drawbar.driver.node import settings
 from drawbar.driver.node.local import residents
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import pool_writes
 
 PAGE = (Path(__file__).parents[4] / "docs" / "local-pool.md").read_text()
 EXPRESSIONS = re.search(r"```cel\n(.*?)```", PAGE, re.DOTALL).group(1).splitlines()
@@ -62,7 +62,7 @@ def test_the_defaults_on_the_page_are_the_defaults():
         "",
         (),
     )
-    assert f"**{slice_plan.DEVICES_MAX} devices fit into a pool.**" in PAGE
+    assert f"**{pool_writes.DEVICES_MAX} devices fit into a pool.**" in PAGE
 
 
 def test_settings_that_are_wrong_are_refused_with_their_place(tmp_path):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from drawbar.driver.api import meta, nodepools, slices
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.local import plan
-from drawbar.driver.slices import encoding
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import encoding, pool_writes
 
 NODE, DRIVER = "node-1", "drawbar.dev"
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
@@ -34,7 +33,7 @@ def carried_out(published, actions):
     """Return what is published after the actions, as an API server would have it."""
     stored = {slice_.metadata.name: slice_ for slice_ in published}
     for action in actions:
-        if isinstance(action, slice_plan.Delete):
+        if isinstance(action, pool_writes.Delete):
             del stored[action.slice.metadata.name]
         else:
             metadata = msgspec.structs.replace(action.slice.metadata, uid="u", resource_version="7")
@@ -61,7 +60,7 @@ def taints(published):
 
 def test_the_first_slice_is_named_for_the_node_and_goes_with_it():
     (action,) = plan.plan(observed(offer("gpu-a")), NOW)
-    assert isinstance(action, slice_plan.Create)
+    assert isinstance(action, pool_writes.Create)
     spec = action.slice.spec
     assert (spec.driver, spec.node_name, spec.node_selector) == (DRIVER, NODE, None)
     assert (spec.pool.name, spec.pool.generation, spec.pool.resource_slice_count) == (NODE, 1, 1)
@@ -78,7 +77,7 @@ def test_what_is_published_already_is_not_written_again():
 def test_a_taint_is_one_write_in_place_that_keeps_the_generation_and_the_time_of_others():
     published = publish(offer("gpu-a", (LINK,)))
     (action,) = plan.plan(observed(offer("gpu-a", (LINK, NOTE)), published=published), LATER)
-    assert isinstance(action, slice_plan.Replace)
+    assert isinstance(action, pool_writes.Replace)
     assert action.slice.metadata.resource_version == "7"
     assert action.slice.spec.pool.generation == 1
     assert taints([action.slice]) == {
@@ -115,7 +114,7 @@ def test_where_taints_are_dropped_a_device_to_be_kept_from_is_not_published_at_a
     assert taints(publish(*offers, keeps_taints=False)) == {"gpu-b": [], "gpu-c": []}
     published = publish(offer("gpu-a"))
     (action,) = plan.plan(observed(offers[0], published=published, keeps_taints=False), NOW)
-    assert action == slice_plan.Delete(slice=published[0])
+    assert action == pool_writes.Delete(slice=published[0])
     # It is looked after all the same, or it would never come back.
     keys = plan.keys(observed(*offers, keeps_taints=False))
     assert keys == {verdicts.Key(pool=NODE, device=name) for name in ("gpu-a", "gpu-b", "gpu-c")}
@@ -123,7 +122,7 @@ def test_where_taints_are_dropped_a_device_to_be_kept_from_is_not_published_at_a
 
 def test_the_last_device_takes_the_pool_with_it():
     published = publish(offer("gpu-a"))
-    assert plan.plan(observed(published=published), NOW) == (slice_plan.Delete(slice=published[0]),)
+    assert plan.plan(observed(published=published), NOW) == (pool_writes.Delete(slice=published[0]),)
 
 
 def test_a_pool_of_another_name_is_left_alone():
@@ -140,8 +139,8 @@ def test_a_second_slice_of_the_pool_is_removed_first_and_ours_is_kept(name):
     (ours,) = publish(offer("gpu-a"))
     twin = slices.ResourceSlice(metadata=meta.ObjectMeta(name=name), spec=ours.spec)
     actions = plan.plan(observed(offer("gpu-a"), offer("gpu-b"), published=(ours, twin)), NOW)
-    assert actions[0] == slice_plan.Delete(slice=twin)
-    assert [type(action) for action in actions[1:]] == [slice_plan.Replace]
+    assert actions[0] == pool_writes.Delete(slice=twin)
+    assert [type(action) for action in actions[1:]] == [pool_writes.Replace]
 
 
 def test_another_node_object_of_the_name_becomes_the_owner():
@@ -172,7 +171,7 @@ def test_a_device_is_where_its_claim_has_it_though_nothing_is_published_any_more
 def test_a_device_that_goes_from_one_pool_leaves_it_before_it_is_in_another():
     published = publish(offer("gpu-a"), offer("gpu-b"))
     actions = plan.plan(observed(offer("gpu-a", pool=f"{NODE}/1"), offer("gpu-b"), published=published), NOW)
-    assert [type(action) for action in actions] == [slice_plan.Replace, slice_plan.Create]
+    assert [type(action) for action in actions] == [pool_writes.Replace, pool_writes.Create]
     # Also where the names of the pools are in the other order.
     offers = (offer("gpu-a", pool=f"{NODE}/1"), offer("gpu-b", pool=f"{NODE}/1"), offer("gpu-c"))
     published = publish(*offers)
@@ -201,7 +200,7 @@ def test_however_devices_come_and_go_every_round_settles_and_moves_no_device(rou
         assert after.keys() == wanted.keys()
         assert all(after[name] == before[name] for name in after.keys() & before.keys())
         for slice_ in published:
-            assert 0 < len(slice_.spec.devices) <= slice_plan.DEVICES_MAX
+            assert 0 < len(slice_.spec.devices) <= pool_writes.DEVICES_MAX
             assert nodepools.is_pool(slice_.spec.pool.name, NODE)
         assert len({slice_.spec.pool.name for slice_ in published}) == len(published)
 

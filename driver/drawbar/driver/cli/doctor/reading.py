@@ -16,7 +16,7 @@ from drawbar.driver import errors
 from drawbar.driver.cli import remedies
 from drawbar.driver.cli.doctor import observed
 from drawbar.driver.cli.doctor.findings import Unread
-from drawbar.driver.kube import client, connections, exclusions, kinds
+from drawbar.driver.kube import client, connections, exclusions, kinds, sessions
 from drawbar.driver.kube import errors as kube_errors
 
 
@@ -37,18 +37,18 @@ async def read_clock(connection: connections.Connection) -> observed.Clock:
         errors.CannotCheck: the API server does not answer.
         kube.errors.ConfigError: the token cannot be read.
     """
-    headers = await client.headers(connection)
+    headers = await sessions.headers(connection)
     timeout = aiohttp.ClientTimeout(total=CLOCK_TIMEOUT_SECONDS)
     before = _now()
     try:
         async with (
-            client.sessions(connection, 0) as (session,),
+            sessions.opening(connection, 0) as (session,),
             session.get(connection.server + _CLOCK_PATH, headers=headers, timeout=timeout) as response,
         ):
             return observed.Clock(before=before, date=_date(response.headers.get("Date", "")), after=_now())
     except (aiohttp.ClientError, TimeoutError) as error:
         raise CannotCheck(
-            f"nothing can be looked at: {connection.server} (from {connection.origin}) does not answer: {client.words(error)}: "
+            f"nothing can be looked at: {connection.server} (from {connection.origin}) does not answer: {sessions.words(error)}: "
             f"{remedies.of_cause(error)}"
         ) from error
 

@@ -8,7 +8,7 @@ import msgspec
 from drawbar.driver import evaluation
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.reading import Reader
-from drawbar.driver.cli.explain import choices, observed, plan
+from drawbar.driver.cli.explain import choices, diagnosis, observed
 from drawbar.driver.cli.status import observed as status
 from drawbar.driver.cli.status import tree
 from drawbar.driver.kube import client, kinds
@@ -51,7 +51,7 @@ async def with_reasons(
             if claim is None or isinstance(claim, Unread):
                 continue
             chosen = await chooser.choose(claim, cluster, whole.devices)
-            if lack := plan.lack(chosen, cluster.driver):
+            if lack := diagnosis.lack(chosen, cluster.driver):
                 reasons[claim.metadata.namespace, claim.metadata.name] = lack
     return msgspec.structs.replace(
         shown,

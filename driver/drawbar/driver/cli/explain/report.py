@@ -7,11 +7,11 @@ from rich import console, text
 from drawbar.driver.cli import objects, tables
 from drawbar.driver.cli.doctor import report
 from drawbar.driver.cli.doctor.findings import Finding, Severity
-from drawbar.driver.cli.explain import plan
+from drawbar.driver.cli.explain import diagnosis
 
 
 def show(
-    out: console.Console, explained: plan.Explanation, target: objects.Target, *, brief: bool = False
+    out: console.Console, explained: diagnosis.Explanation, target: objects.Target, *, brief: bool = False
 ) -> None:
     """Print the cause with its next step, then its consequences, then the rest unless `brief`."""
     cause = explained.cause
@@ -39,7 +39,7 @@ def _finding(out: console.Console, finding: Finding) -> None:
         tables.paragraph(out, text.Text(f"  -> {tables.clean(finding.remedy)}", style="dim"))
 
 
-def document(explained: plan.Explanation, about: dict[str, str]) -> dict[str, Any]:
+def document(explained: diagnosis.Explanation, about: dict[str, str]) -> dict[str, Any]:
     """Return the explanation as JSON values: `cause`, `consequences`, and all `findings`."""
     return {
         **report.document(explained.findings, about),

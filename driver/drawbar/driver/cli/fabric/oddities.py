@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from drawbar.driver.api import attachments, fabrics, meta
 from drawbar.driver.cli.fabric import observed, prospects
+from drawbar.driver.controller import host_claims, reach
 from drawbar.driver.controller import hosts as host_map
-from drawbar.driver.controller import reach
 from drawbar.driver.controller.fabrics import numbers
 from drawbar.fabric import contract, identifiers, recognition, witnesses
 
 # The most ids or attributes in one sentence.
 NAMED_MAX = 8
 # The way to compare a host's identifiers, by kind; other kinds are compared as serial numbers.
-COMPARABLE: Mapping[str, Callable[[str], str]] = {**host_map.COMPARABLE, "hostname": identifiers.host_name}
+COMPARABLE: Mapping[str, Callable[[str], str]] = {**host_claims.COMPARABLE, "hostname": identifiers.host_name}
 
 
 def oddities(

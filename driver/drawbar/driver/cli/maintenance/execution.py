@@ -7,7 +7,7 @@ from drawbar.driver import backoff, errors
 from drawbar.driver.api import core, maintenances, taintrules
 from drawbar.driver.catalogue import taints
 from drawbar.driver.cli import identity, objects, progress
-from drawbar.driver.cli.maintenance import plan
+from drawbar.driver.cli.maintenance import entries
 from drawbar.driver.cli.status import live, observed, reading
 from drawbar.driver.controller import names
 from drawbar.driver.kube import client, kinds, mirror
@@ -33,11 +33,11 @@ async def read(
         try:
             node = await api.read(kinds.NODE, target.name, into=core.Node)
         except kube_errors.NotFound as error:
-            raise plan.Nothing(f"there is no node {target.name}; kubectl get nodes lists them") from error
+            raise entries.Nothing(f"there is no node {target.name}; kubectl get nodes lists them") from error
     return cluster, frozenset(node.metadata.labels)
 
 
-async def write(api: client.Client, planned: plan.Plan, *, dry_run: bool = False) -> None:
+async def write(api: client.Client, planned: entries.Plan, *, dry_run: bool = False) -> None:
     """Write each change, or have the API server check it; report the earlier writes on stderr after a failure.
 
     Raises:
@@ -56,12 +56,14 @@ async def write(api: client.Client, planned: plan.Plan, *, dry_run: bool = False
         raise
 
 
-async def _write_one(api: client.Client, planned: plan.Plan, change: plan.Change, *, dry_run: bool) -> None:
+async def _write_one(
+    api: client.Client, planned: entries.Plan, change: entries.Change, *, dry_run: bool
+) -> None:
     try:
         async for attempt in backoff.repeating(kube_errors.Conflict, kube_errors.NotFound, tries=TRIES):
             with attempt:
                 listed = await api.list_all(kinds.MAINTENANCE, into=maintenances.Maintenance)
-                for write in plan.writes(planned, change, listed.items):
+                for write in entries.writes(planned, change, listed.items):
                     await _write_object(api, write, dry_run=dry_run)
     except (kube_errors.Conflict, kube_errors.NotFound) as error:
         raise errors.DrawbarError(
@@ -70,7 +72,7 @@ async def _write_one(api: client.Client, planned: plan.Plan, change: plan.Change
         ) from error
 
 
-async def _write_object(api: client.Client, write: plan.Write, *, dry_run: bool) -> None:
+async def _write_object(api: client.Client, write: entries.Write, *, dry_run: bool) -> None:
     if write.spec is None and write.before is not None:
         if dry_run:
             return
@@ -79,7 +81,7 @@ async def _write_object(api: client.Client, write: plan.Write, *, dry_run: bool)
             kinds.MAINTENANCE, write.name, uid=metadata.uid, resource_version=metadata.resource_version
         )
         return
-    body = plan.document(write)
+    body = entries.document(write)
     if write.before is None:
         body["metadata"]["annotations"] = {taintrules.CREATED_BY_ANNOTATION: await identity.user(api)}
         await api.create(kinds.MAINTENANCE, body, into=maintenances.Maintenance, dry_run=dry_run)
@@ -95,7 +97,7 @@ async def _write_object(api: client.Client, write: plan.Write, *, dry_run: bool)
     )
 
 
-async def settle(api: client.Client, planned: plan.Plan, target: objects.Target, *, driver: str) -> None:
+async def settle(api: client.Client, planned: entries.Plan, target: objects.Target, *, driver: str) -> None:
     """Wait until slices, or the node's labels, show the change."""
     wake = asyncio.Event()
     if target.kind != "node":
@@ -103,7 +105,7 @@ async def settle(api: client.Client, planned: plan.Plan, target: objects.Target,
             progress.shown("waiting until the controller has published it"),
             live.following(api, driver=driver, changed=lambda _old, _new: wake.set()) as cluster,
         ):
-            while not plan.holds(planned, cluster.cluster(), f"{driver}/{taints.MAINTENANCE.key}"):
+            while not entries.holds(planned, cluster.cluster(), f"{driver}/{taints.MAINTENANCE.key}"):
                 wake.clear()
                 await wake.wait()
         return

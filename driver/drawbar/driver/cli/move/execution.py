@@ -9,9 +9,9 @@ from typing import Any
 from drawbar.driver import backoff
 from drawbar.driver.api.claims import ResourceClaim
 from drawbar.driver.cli import objects, progress
+from drawbar.driver.cli.maintenance import entries
 from drawbar.driver.cli.maintenance import execution as maintenance
-from drawbar.driver.cli.maintenance import plan as maintenance_plan
-from drawbar.driver.cli.move import plan
+from drawbar.driver.cli.move import claim_moves
 from drawbar.driver.cli.status import observed, reading
 from drawbar.driver.kube import client, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
@@ -22,7 +22,7 @@ DEVICES = objects.Target(kind="device")
 
 async def read(
     api: client.Client, target: objects.Target, *, driver: str
-) -> tuple[observed.Cluster, tuple[ResourceClaim, ...], tuple[plan.Pod, ...]]:
+) -> tuple[observed.Cluster, tuple[ResourceClaim, ...], tuple[claim_moves.Pod, ...]]:
     """Return the cluster, the claims to move, and the pods of their namespace.
 
     Args:
@@ -45,20 +45,20 @@ async def read(
             ]
         except kube_errors.NotFound as error:
             what = "pod" if target.kind == "pod" else "ResourceClaim"
-            raise maintenance_plan.Nothing(
+            raise entries.Nothing(
                 f"there is no {what} {target.name} in namespace {namespace}; -n names another namespace"
             ) from error
         if target.kind == "pod":
             moved = [claim for claim in moved if claim.results(driver)]
         cluster = await reading.read_devices(api, driver=driver)
-        pods = await api.list_all(kinds.POD, into=plan.Pod, namespace=namespace)
+        pods = await api.list_all(kinds.POD, into=claim_moves.Pod, namespace=namespace)
     return cluster, tuple(moved), pods.items
 
 
 class Mover:
     """One move and its progress."""
 
-    def __init__(self, api: client.Client, planned: plan.Move, namespace: str, *, driver: str) -> None:
+    def __init__(self, api: client.Client, planned: claim_moves.Move, namespace: str, *, driver: str) -> None:
         self._api = api
         self._planned = planned
         self._namespace = namespace
@@ -116,7 +116,7 @@ class Mover:
             await maintenance.write(self._api, planned.back)
         self._is_begun = False
 
-    async def _evict(self, pod: plan.Pod) -> None:
+    async def _evict(self, pod: claim_moves.Pod) -> None:
         """Request the eviction until the pod's disruption budget allows it."""
         name, path, body = pod.metadata.name, self._path(pod), self._eviction(pod)
         async with progress.shown(f"evicting pod {name}"):
@@ -126,10 +126,10 @@ class Mover:
                 await loop(self._api.request, "POST", path, body=body)
                 self._refused = ""
 
-    def _path(self, pod: plan.Pod) -> str:
+    def _path(self, pod: claim_moves.Pod) -> str:
         return kinds.POD.path(namespace=self._namespace, name=pod.metadata.name, subresource="eviction")
 
-    def _eviction(self, pod: plan.Pod) -> dict[str, Any]:
+    def _eviction(self, pod: claim_moves.Pod) -> dict[str, Any]:
         return {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -146,7 +146,7 @@ class Mover:
         pods = mirror.Mirror(
             self._api,
             kinds.POD,
-            into=plan.Pod,
+            into=claim_moves.Pod,
             namespace=self._namespace,
             changed=lambda _old, _new: wake.set(),
         )
@@ -157,10 +157,12 @@ class Mover:
         ):
             following = tasks.create_task(pods.run(), name="pods")
             await pods.synced.wait()
-            while plan.missing(self._planned, before, pods) or any(pod.metadata.uid in gone for pod in pods):
+            while claim_moves.missing(self._planned, before, pods) or any(
+                pod.metadata.uid in gone for pod in pods
+            ):
                 wake.clear()
                 await wake.wait()
-            self.successors = plan.successors(self._planned, before, pods)
+            self.successors = claim_moves.successors(self._planned, before, pods)
             following.cancel()
 
 

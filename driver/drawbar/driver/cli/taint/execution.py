@@ -15,7 +15,7 @@ import msgspec
 from drawbar.driver import errors
 from drawbar.driver.api import slices, taintrules
 from drawbar.driver.cli import podgroups, progress
-from drawbar.driver.cli.taint import observed, plan
+from drawbar.driver.cli.taint import observed, rule_steps
 from drawbar.driver.kube import client, decoding, discovery, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 
@@ -96,13 +96,13 @@ async def has_rates(api: client.Client, kind: kinds.Kind, rule: dict[str, Any]) 
     Raises:
         errors.DrawbarError: the API server refuses the rule.
     """
-    probe = plan.rated(rule, plan.RATE)
+    probe = rule_steps.rated(rule, rule_steps.RATE)
     metadata = rule["metadata"]
     probe |= {"metadata": metadata | {"name": f"{metadata['name']}-probe"}}
     try:
         stored = await api.create(kind, probe, into=taintrules.DeviceTaintRule, dry_run=True)
     except kube_errors.Invalid as error:
-        if rule["spec"]["taint"]["effect"] == plan.EFFECTS[0]:
+        if rule["spec"]["taint"]["effect"] == rule_steps.EFFECTS[0]:
             raise errors.DrawbarError(
                 f"{error}; before Kubernetes 1.35 there is no effect None: count with `drawbar taint preview`, and give --effect"
             ) from error
@@ -177,15 +177,15 @@ class Steps:
             changed=lambda _old, _new: self._changed.set(),
         )
 
-    async def carry_out(self, planned: Sequence[plan.Step]) -> None:
+    async def carry_out(self, planned: Sequence[rule_steps.Step]) -> None:
         """Carry out the steps in their order.
 
         Raises:
             errors.DrawbarError: a step failed, or the rule was removed meanwhile.
         """
-        self._batches = plan.batch_count(planned)
+        self._batches = rule_steps.batch_count(planned)
         try:
-            if any(isinstance(step, plan.Evict | plan.Await) for step in planned):
+            if any(isinstance(step, rule_steps.Evict | rule_steps.Await) for step in planned):
                 await self._carry_out_following(planned)
             else:
                 await self._carry_out_all(planned)
@@ -195,7 +195,7 @@ class Steps:
             sys.stderr.flush()
             raise
 
-    async def _carry_out_following(self, planned: Sequence[plan.Step]) -> None:
+    async def _carry_out_following(self, planned: Sequence[rule_steps.Step]) -> None:
         """Carry out steps that wait for pods, with mirrors of the claims and the rules."""
         failure: errors.DrawbarError | None = None
         async with asyncio.TaskGroup() as tasks:
@@ -212,22 +212,22 @@ class Steps:
         if failure is not None:
             raise failure
 
-    async def _carry_out_all(self, planned: Sequence[plan.Step]) -> None:
+    async def _carry_out_all(self, planned: Sequence[rule_steps.Step]) -> None:
         for step in planned:
             await self._carry_out(step)
             self._done += 1
 
-    async def _carry_out(self, step: plan.Step) -> None:
+    async def _carry_out(self, step: rule_steps.Step) -> None:
         match step:
-            case plan.Create(document=document):
+            case rule_steps.Create(document=document):
                 self.uid = (await self._create(document)).metadata.uid
-            case plan.Change(content=content):
+            case rule_steps.Change(content=content):
                 await self._change(content)
-            case plan.Evict():
+            case rule_steps.Evict():
                 await self._evict(step)
-            case plan.Await(pods=pods):
+            case rule_steps.Await(pods=pods):
                 await self._gone(pods)
-            case plan.DeleteBatches():
+            case rule_steps.DeleteBatches():
                 batches = await rules(self.api, self.kind, name=self.name)
                 await delete(self.api, self.kind, [rule for rule in batches if rule.is_batch])
             case _:
@@ -252,7 +252,7 @@ class Steps:
         except (kube_errors.NotFound, kube_errors.Conflict) as error:
             raise self._removal_error() from error
 
-    async def _evict(self, batch: plan.Evict) -> None:
+    async def _evict(self, batch: rule_steps.Evict) -> None:
         began = asyncio.get_running_loop().time()
         self.batch_rules = 0
         if not self._stands:
@@ -262,7 +262,9 @@ class Steps:
             with suppress(kube_errors.AlreadyExists):
                 await self._create(document)
             self.batch_rules += 1
-        sys.stderr.write(f"batch {batch.number} of {self._batches}: {plan.counted(len(batch.pods), 'pod')}\n")
+        sys.stderr.write(
+            f"batch {batch.number} of {self._batches}: {rule_steps.counted(len(batch.pods), 'pod')}\n"
+        )
         await self._gone(batch.pods)
         self.batch_rules = 0
         await asyncio.sleep(max(0.0, began + batch.seconds - asyncio.get_running_loop().time()))
@@ -275,12 +277,14 @@ class Steps:
                 raise self._removal_error()
             if len(left) != shown:
                 shown = len(left)
-                sys.stderr.write(f"{len(pods) - shown} of {plan.counted(len(pods), 'pod')} gone\n")
+                sys.stderr.write(f"{len(pods) - shown} of {rule_steps.counted(len(pods), 'pod')} gone\n")
                 sys.stderr.flush()
             self._changed.clear()
-            async with progress.shown(f"waiting until {plan.counted(shown, 'pod')} let go of their devices"):
+            async with progress.shown(
+                f"waiting until {rule_steps.counted(shown, 'pod')} let go of their devices"
+            ):
                 await self._changed.wait()
-        sys.stderr.write(f"{len(pods)} of {plan.counted(len(pods), 'pod')} gone\n")
+        sys.stderr.write(f"{len(pods)} of {rule_steps.counted(len(pods), 'pod')} gone\n")
         sys.stderr.flush()
 
     def _remaining_pods(self, pods: frozenset[str]) -> set[str]:
@@ -296,18 +300,16 @@ class Steps:
             f"DeviceTaintRule {self.name} was removed meanwhile; nothing more is evicted because of it"
         )
 
-    def _report(self, planned: Sequence[plan.Step]) -> str:
+    def _report(self, planned: Sequence[rule_steps.Step]) -> str:
         """Return the finished and the open steps as text."""
         lines = ["stopped before the end; what was begun goes on in the cluster:"]
         for number, step in enumerate(planned):
             state = "done" if number < self._done else "not done"
             if number == self._done:
                 state = "begun, perhaps with an effect"
-                if isinstance(step, plan.Evict):
-                    state = (
-                        f"begun, {self.batch_rules} of {plan.counted(len(step.documents), 'rule')} created"
-                    )
-            lines.append(f"- {state}: {plan.sentence(step, self.name)}")
+                if isinstance(step, rule_steps.Evict):
+                    state = f"begun, {self.batch_rules} of {rule_steps.counted(len(step.documents), 'rule')} created"
+            lines.append(f"- {state}: {rule_steps.sentence(step, self.name)}")
         lines.append(
             f"look: `drawbar taint show {self.name}`; go on: give the command again; undo: `drawbar taint remove {self.name}`"
         )

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import datetime
-import sys
 
 from drawbar.driver import output
 from drawbar.driver.cli.terminal import keys, screen
@@ -12,11 +11,6 @@ from drawbar.driver.kube import client
 
 # Ages grow without a change of the cluster.
 REDRAW_SECONDS = 1.0
-
-
-def has_terminal() -> bool:
-    """Return whether both input and output are a terminal."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 async def show(api: client.Client, *, driver: str, words: str = "") -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from drawbar.driver import errors
 from drawbar.driver.cli import objects
-from drawbar.driver.cli.explain import plan
+from drawbar.driver.cli.explain import diagnosis
 from drawbar.driver.cli.explain import reading as explain_reading
 from drawbar.driver.cli.status import tree
 from drawbar.driver.kube import client
@@ -77,6 +77,6 @@ class Explainer:
                     message=finding.message,
                     remedy=finding.remedy,
                 )
-                for finding in plan.explain(world).findings
+                for finding in diagnosis.explain(world).findings
             )
         )

@@ -38,13 +38,13 @@ def run(args: argparse.Namespace) -> int:
 
 async def _explain(args: argparse.Namespace) -> int:
     from drawbar.driver.cli import progress
-    from drawbar.driver.cli.explain import plan, reading, report
+    from drawbar.driver.cli.explain import diagnosis, reading, report
 
     where = doctor.located(args)
     async with shell.connecting(args) as session, progress.shown("reading the cluster"):
         target = session.target(args.target)
         world = await reading.read(session.api, target, driver=where.driver, namespace=where.namespace)
-        explained = plan.explain(world)
+        explained = diagnosis.explain(world)
         about = {"server": session.api.server, "driver": where.driver, "object": str(target)}
     shell.show(
         args,

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _change(args: argparse.Namespace) -> int:
     from drawbar.driver.cli import consent
-    from drawbar.driver.cli.maintenance import execution, plan
+    from drawbar.driver.cli.maintenance import entries, execution
 
     on, driver = args.action == "on", shell.driver(args)
     async with shell.connecting(args) as session:
@@ -72,8 +72,8 @@ async def _change(args: argparse.Namespace) -> int:
         target = session.target(args.target)
         api = session.api
         cluster, labels = await execution.read(api, target, driver=driver)
-        planned = plan.plan(cluster, labels, target, on=on, reason=args.reason if on else "")
-        sentences = plan.consequences(planned, target)
+        planned = entries.plan(cluster, labels, target, on=on, reason=args.reason if on else "")
+        sentences = entries.consequences(planned, target)
         document = {
             "target": str(target),
             "maintenance": on,

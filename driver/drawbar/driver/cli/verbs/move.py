@@ -43,22 +43,22 @@ def run(args: argparse.Namespace) -> int:
 
 async def _move(args: argparse.Namespace) -> int:
     from drawbar.driver.cli import consent
-    from drawbar.driver.cli.move import execution, plan
+    from drawbar.driver.cli.move import claim_moves, execution
 
     driver = shell.driver(args)
     async with shell.connecting(args) as session:
         target = session.target(args.target, ("claim", "pod"), default="claim", hints=HINTS)
         cluster, claims, pods = await execution.read(session.api, target, driver=driver)
-        planned = plan.plan(cluster, claims, pods)
+        planned = claim_moves.plan(cluster, claims, pods)
         document = {
             "claims": list(planned.claims),
             "devices": [{"pool": device.pool, "device": device.name} for device in planned.devices],
             "pods": [pod.metadata.name for pod in planned.pods],
-            "consequences": list(plan.consequences(planned)),
+            "consequences": list(claim_moves.consequences(planned)),
             "done": False,
             "result": "",
         }
-        plan.check(planned, force=args.force)
+        claim_moves.check(planned, force=args.force)
         mover = execution.Mover(session.api, planned, target.namespace, driver=driver)
         if args.dry_run != "none":
             if args.dry_run == "server":
@@ -78,7 +78,7 @@ async def _move(args: argparse.Namespace) -> int:
                 raise errors.DrawbarError(
                     f"not done after {args.limit:g} s: drawbar explain pod/NAME -n {target.namespace} names what the next pod waits for"
                 ) from error
-        result = plan.outcome(planned, mover.successors)
+        result = claim_moves.outcome(planned, mover.successors)
     if documents.is_document(args.output):
         _print(args, document | {"done": result.is_moved, "result": result.sentence})
     else:

@@ -147,19 +147,21 @@ def _selector(args: argparse.Namespace) -> Any:
 
 
 def _wish(args: argparse.Namespace, name: str) -> Any:
-    from drawbar.driver.cli.taint import plan
+    from drawbar.driver.cli.taint import rule_steps
 
     given = vars(args)
     try:
-        taint = plan.taint(args.taint) if args.taint is not None else None
+        taint = rule_steps.taint(args.taint) if args.taint is not None else None
     except ValueError as error:
         raise errors.UsageError(f"--taint: {error}") from error
     until, forever = given.get("until"), given.get("until") == "never"
     try:
-        moment = plan.moment(until, datetime.datetime.now(datetime.UTC)) if until and not forever else None
+        moment = (
+            rule_steps.moment(until, datetime.datetime.now(datetime.UTC)) if until and not forever else None
+        )
     except ValueError as error:
         raise errors.UsageError(f"--until: {error}") from error
-    return plan.Wish(
+    return rule_steps.Wish(
         name=name,
         selector=_selector(args),
         every=args.all,
@@ -175,11 +177,11 @@ def _wish(args: argparse.Namespace, name: str) -> Any:
 
 async def _preview(args: argparse.Namespace) -> int:
     from drawbar.driver.api import slices
-    from drawbar.driver.cli.taint import execution, plan, preview, views
+    from drawbar.driver.cli.taint import execution, preview, rule_steps, views
 
     wish = _wish(args, "preview")
-    plan.check(wish, None)
-    key, value = wish.taint or (plan.KEY, "")
+    rule_steps.check(wish, None)
+    key, value = wish.taint or (rule_steps.KEY, "")
     async with shell.connecting(args) as session:
         api = session.api
         snapshot = await execution.snapshot(api)
@@ -209,12 +211,12 @@ async def _list(args: argparse.Namespace) -> int:
 
 
 async def _show(args: argparse.Namespace) -> int:
-    from drawbar.driver.cli.taint import execution, plan, preview, views
+    from drawbar.driver.cli.taint import execution, preview, rule_steps, views
 
     async with shell.connecting(args) as session:
         api = session.api
         kind = await execution.rule_kind(api)
-        chosen = plan.removed(args.name, await execution.rules(api, kind, name=args.name))
+        chosen = rule_steps.removed(args.name, await execution.rules(api, kind, name=args.name))
         snapshot = await execution.snapshot(api)
     rule, selector = chosen[0], chosen[0].spec.device_selector
     computed = None
@@ -229,7 +231,7 @@ async def _show(args: argparse.Namespace) -> int:
 async def _add(args: argparse.Namespace) -> int:
     from drawbar.driver.api import slices
     from drawbar.driver.cli import consent, identity
-    from drawbar.driver.cli.taint import execution, plan, preview, views
+    from drawbar.driver.cli.taint import execution, preview, rule_steps, views
 
     wish = _wish(args, args.name)
     async with shell.connecting(args) as session:
@@ -237,15 +239,15 @@ async def _add(args: argparse.Namespace) -> int:
         kind = await execution.rule_kind(api)
         rules = await execution.rules(api, kind, name=wish.name)
         existing = next((rule for rule in rules if rule.metadata.name == wish.name), None)
-        plan.check(wish, existing)
-        document = plan.document(kind, wish, existing, user=await identity.user(api))
+        rule_steps.check(wish, existing)
+        document = rule_steps.document(kind, wish, existing, user=await identity.user(api))
         snapshot = await execution.snapshot(api)
         selector = existing.spec.device_selector if existing is not None else wish.selector
         taint = document["spec"]["taint"]
         effect = slices.Taint(key=taint["key"], value=taint.get("value", ""), effect="NoExecute")
         seen = preview.preview(selector, effect, snapshot)
-        plan.check_breadth(wish, seen, allow_empty=args.allow_empty)
-        planned = plan.steps(
+        rule_steps.check_breadth(wish, seen, allow_empty=args.allow_empty)
+        planned = rule_steps.steps(
             wish,
             existing,
             document,
@@ -259,7 +261,7 @@ async def _add(args: argparse.Namespace) -> int:
             "rule": wish.name,
             "effect": taint["effect"],
             "preview": views.effects(seen, selector, snapshot, taint["effect"]),
-            "steps": [plan.sentence(step, wish.name) for step in planned],
+            "steps": [rule_steps.sentence(step, wish.name) for step in planned],
             "done": False,
         }
         is_dry, is_document = args.dry_run != "none", documents.is_document(args.output)
@@ -289,12 +291,12 @@ async def _add(args: argparse.Namespace) -> int:
 
 async def _remove(args: argparse.Namespace) -> int:
     from drawbar.driver.cli import consent
-    from drawbar.driver.cli.taint import execution, plan, views
+    from drawbar.driver.cli.taint import execution, rule_steps, views
 
     async with shell.connecting(args) as session:
         api = session.api
         kind = await execution.rule_kind(api)
-        chosen = plan.removed(args.name, await execution.rules(api, kind, name=args.name))
+        chosen = rule_steps.removed(args.name, await execution.rules(api, kind, name=args.name))
         shown = {
             "rule": args.name,
             "steps": [f"delete DeviceTaintRule {rule.metadata.name}" for rule in chosen],
@@ -306,7 +308,7 @@ async def _remove(args: argparse.Namespace) -> int:
             _print(args, "TaintChange", shown, views.show_steps, names=names)
         if is_dry:
             return 0
-        question = f"Delete {plan.counted(len(chosen), 'DeviceTaintRule')} of {args.name}? What is evicted already does not come back."
+        question = f"Delete {rule_steps.counted(len(chosen), 'DeviceTaintRule')} of {args.name}? What is evicted already does not come back."
         await consent.ask(question, assumed=args.yes)
         await execution.delete(api, kind, chosen)
     if is_document:

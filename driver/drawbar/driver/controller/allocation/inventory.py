@@ -11,7 +11,7 @@ from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.offers import group, memory_chunk
-from drawbar.driver.controller.pools import desired, devices
+from drawbar.driver.controller.pools import desired, devices, fabric_state
 from drawbar.fabric import contract
 
 
@@ -138,7 +138,7 @@ def find_reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.I
             cluster.pools.in_fabric(opened.name),
             devices.Rules(
                 restricted=policies.find_restricted_models(fabric.spec.policy.models),
-                given=desired.find_claim_pools(cluster.placed.in_fabric(opened.name)),
+                given=fabric_state.find_claim_pools(cluster.placed.in_fabric(opened.name)),
             ),
         )
         probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)

@@ -17,8 +17,8 @@ from drawbar.driver import backoff
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import outcomes
-from drawbar.driver.controller.attachments import plan
-from drawbar.driver.controller.attachments.plan import CallState
+from drawbar.driver.controller.attachments.plans import part_state, steps
+from drawbar.driver.controller.attachments.plans.part_state import CallState
 from drawbar.fabric import contract, errors
 
 # The interval of queries for an operation whose end no watch reports.
@@ -70,7 +70,7 @@ class Calls:
         self._calls: dict[tuple[str, outcomes.Side], _Cached] = {}
         self.blockers = Blockers()
 
-    def view(self, uid: str, side: outcomes.Side, now: float) -> plan.Call:
+    def view(self, uid: str, side: outcomes.Side, now: float) -> part_state.Call:
         """Return the call in the plan's terms.
 
         Args:
@@ -82,7 +82,7 @@ class Calls:
         state = call.state
         if state == CallState.RUNNING and now >= call.due:
             state = CallState.UNASKED
-        return plan.Call(
+        return part_state.Call(
             state=state,
             retry_after_seconds=max(0.05, call.due - now) if call.due else 1.0,
             failure=call.failure,
@@ -155,7 +155,7 @@ class Calls:
         call, reported = self._get(uid, side), failure(error)
         if call.state is not CallState.FAILED:
             self.settled(uid, side, reported.reason)
-        pause = backoff.longest(call.attempt, PAUSE_FIRST_SECONDS, plan.PAUSE_MAX_SECONDS)
+        pause = backoff.longest(call.attempt, PAUSE_FIRST_SECONDS, steps.PAUSE_MAX_SECONDS)
         self._put(uid, side, CallState.FAILED, failure=reported, due=now + pause)
         self._change(uid, side, refused=refusal(error))
 

@@ -15,8 +15,8 @@ from drawbar.driver.controller.attachments.fabric_actions import FabricActions
 from drawbar.driver.controller.attachments.part import ObservedPart
 from drawbar.driver.controller.attachments.reports import Reports
 from drawbar.driver.controller.attachments.writes import Writes
-from drawbar.driver.kube import client, kinds, workers
 from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.kube import kinds, pacing, workers
 from drawbar.fabric import errors as fabric_errors
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ async def work(context: Context, queue: workers.WorkQueue[names.DeviceKey]) -> N
         with (
             context.watchdog.watching(f"device {key.attachment}"),
             context.cluster.refusals.attempt((key.fabric,), f"device {key.device}"),
-            client.writing_for(key.fabric),
+            pacing.writing_for(key.fabric),
         ):
             return await reconcile(context, key)
 

@@ -10,6 +10,7 @@ from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions, context, plan
 from drawbar.driver.controller.attachments.part import ObservedPart
+from drawbar.driver.controller.attachments.plans import attach
 from drawbar.driver.controller.offers import memory_chunk
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
@@ -43,7 +44,7 @@ class FabricActions:
                 await self._ask(side)
             case actions.CallFabric(side=side):
                 if side is outcomes.Side.ATTACH and context.ahead_of(self._part.context, self._part.existing):
-                    return plan.QUEUE_LOOK_SECONDS
+                    return attach.QUEUE_LOOK_SECONDS
                 pause = self._pause_seconds(side)
                 self._waits = pause > 0 or not self._part.opened.manager.turns.take(
                     self._part.key, self._part.existing.spec.host_id, self._part.namespace

@@ -9,12 +9,13 @@ from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import marks, names, outcomes, policies
-from drawbar.driver.controller.attachments import contradictions, identities, plan
+from drawbar.driver.controller.attachments import contradictions, identities
 from drawbar.driver.controller.attachments.context import Context, ahead_of
 from drawbar.driver.controller.attachments.part import ObservedPart
+from drawbar.driver.controller.attachments.plans import part_state
 from drawbar.driver.controller.fabrics import losses
 from drawbar.driver.controller.fabrics.session import Session
-from drawbar.driver.controller.offers import group, memory_chunk, offer
+from drawbar.driver.controller.offers import interleaving, memory_chunk, offer
 from drawbar.fabric import contract
 
 
@@ -86,7 +87,7 @@ class _Demands:
         parts = self.realisation.parts
         members = (given,) if len(parts) == 1 else tuple(part.device for part in parts)
         devices = {name: self._find_listed(name) for name in members}
-        problem = group.interleaving_problem(given, devices)
+        problem = interleaving.find_problem(given, devices)
         if demand.failure is not None or problem is None:
             return demand
         unfit = attachments.Failure(
@@ -203,7 +204,7 @@ class _Observation:
             realisation=self.realisation,
         )
 
-    def observe(self) -> plan.Observed:
+    def observe(self) -> part_state.PartState:
         """Return the whole input of the plan."""
         context, attachment, session = self._context, self.attachment, self.session
         uid, moment = (attachment.metadata.uid if attachment else ""), asyncio.get_running_loop().time()
@@ -213,7 +214,7 @@ class _Observation:
         owner = marks.owner(connection, session.mark if session else None, recorded=attachment is not None)
         # Only if the device has no record.
         is_lost = connection is not None and owner is marks.Owner.OURS and attachment is None
-        return plan.Observed(
+        return part_state.PartState(
             attachment=attachment,
             demand=demand,
             present=self._present(),
@@ -262,14 +263,14 @@ class _Observation:
         state = self._context.calls.view(uid, side, moment).state
         is_attached = attachment.holds(attachments.ATTACHED)
         # A connection can be lost in the moment in which the attach succeeds, before it is recorded.
-        if not (is_attached or said is not None or state is plan.CallState.SUCCEEDED):
+        if not (is_attached or said is not None or state is part_state.CallState.SUCCEEDED):
             known.forget(self._key)
             return None
         is_told = self.session is not None and self.session.connection.connected and bool(self._present())
         connection = self.device.connection if self.device is not None else None
         shown: tuple[str | None] | None = None
         # A device that is being attached again is not shown yet.
-        if is_told and (is_attached or connection is not None or state is plan.CallState.SUCCEEDED):
+        if is_told and (is_attached or connection is not None or state is part_state.CallState.SUCCEEDED):
             here = owner is not marks.Owner.OTHERS and connection is not None
             if not (here and connection is not None and connection.host_id == attachment.spec.host_id):
                 shown = (connection.host_id if connection is not None else None,)

@@ -6,8 +6,9 @@ from drawbar.driver.api import attachments, claims
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import cluster, names, outcomes
-from drawbar.driver.controller.attachments import plan, statements
+from drawbar.driver.controller.attachments import statements
 from drawbar.driver.controller.attachments.context import Context
+from drawbar.driver.controller.attachments.plans import part_state
 from drawbar.driver.controller.fabrics.session import Session
 from drawbar.driver.controller.offers import offer
 from drawbar.fabric import contract
@@ -28,7 +29,7 @@ class ObservedPart:
 
     context: Context
     key: names.DeviceKey
-    observed: plan.Observed
+    observed: part_state.PartState
     session: Session | None
     attachment: attachments.DeviceAttachment | None
     device: contract.Device | None

@@ -9,8 +9,9 @@ from drawbar.driver.api import attachments
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import outcomes
-from drawbar.driver.controller.attachments import actions, plan, statements
+from drawbar.driver.controller.attachments import actions, statements
 from drawbar.driver.controller.attachments.part import ObservedPart
+from drawbar.driver.controller.attachments.plans import attach, steps
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import errors as fabric_errors
 
@@ -31,7 +32,7 @@ class Reports:
         known, uid = self._part.context.calls, attachment.metadata.uid
         known.note_refusal(uid, side, error, is_reached=self._part.session.connection.connected)
         call = known.view(uid, side, asyncio.get_running_loop().time())
-        for action in plan.refusal_steps(attachment, side, call):
+        for action in steps.record_refusal(attachment, side, call):
             if isinstance(action, actions.RecordRefusal):
                 try:
                     await self._record_refusal(action, self._part.cluster.time_of_day())
@@ -46,7 +47,7 @@ class Reports:
         """Record why the part waits."""
         match action:
             case actions.RecordQueued(ahead=ahead):
-                message = plan.queued_message(self._part.existing, ahead)
+                message = attach.queued_message(self._part.existing, ahead)
                 await self._part.record(statements.build_queued(self._part.existing, message, now))
             case actions.RecordRefusal():
                 await self._record_refusal(action, now)

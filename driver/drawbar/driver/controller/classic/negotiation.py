@@ -30,7 +30,7 @@ PodSchedulingContextStatus.
 """
 
 import datetime
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from drawbar.driver.api import attachments, claims, classic, handles, meta
@@ -38,6 +38,7 @@ from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import actions, claim_state, history, observation
+from drawbar.driver.controller.classic.choice import Choice, Share, choose, expect_handle
 from drawbar.driver.controller.classic.claim_state import State
 
 # This round finds anything that an observation missed.
@@ -63,32 +64,6 @@ class Decision:
 def plan(observed: observation.Round, past: history.History, now: datetime.datetime) -> Decision:
     """Return the next safe steps for all claims and contexts."""
     return _Round(observed, past.at(now)).decide()
-
-
-_Share = tuple[tuple[str, tuple[names.DeviceKey, ...]], ...]
-"""The devices of a claim, by the name of its request."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Choice:
-    """The suitable nodes for a requester, with their devices.
-
-    Attributes:
-        requests: with the UIDs of their claims, the requests that all these nodes can meet; without optional ones that
-            none can.
-        suitable: by node name, the devices for each of `requests`, in the order of the candidates.
-    """
-
-    requests: tuple[tuple[str, matching.Request], ...]
-    suitable: Mapping[str, matching.Given]
-
-    def share(self, claim: str, node: str) -> _Share:
-        """Return the devices of one claim on a node."""
-        return tuple(
-            (request.name, keys)
-            for (uid, request), keys in zip(self.requests, self.suitable[node], strict=True)
-            if uid == claim
-        )
 
 
 class _Round:
@@ -261,7 +236,7 @@ class _Round:
     def _offer(self, requester: observation.Requester, idle: tuple[observation.Waiting, ...]) -> None:
         """Begin on the selected node, or keep devices for the requester until one is selected."""
         once = tuple({waiting.claim.uid: waiting for waiting in idle}.values())
-        choice = self._with_room(once, self._choose(once, lambda: self._usable(requester, once)))
+        choice = self._with_room(once, choose(self._stock, once, lambda: self._usable(requester, once)))
         target = requester.selected_node if requester.context is not None else next(iter(choice.suitable), "")
         if requester.context is None and not choice.requests:
             self._begin(requester, once, "", choice)
@@ -294,46 +269,16 @@ class _Round:
             name for name in requester.nodes if name in self._alive and name not in avoided and pins <= {name}
         )
 
-    def _choose(
-        self, once: tuple[observation.Waiting, ...], candidates: Callable[[], Iterable[str]]
-    ) -> _Choice:
-        """Return the suitable nodes.
-
-        Args:
-            once: claims of one requester, each once.
-            candidates: returns the candidates; not called if too few devices are left for any node.
-        """
-
-        def judged(asked: Iterable[tuple[str, matching.Request]]) -> _Choice:
-            asked = tuple(asked)
-            search = matching.Search(self._stock, tuple(request for _, request in asked))
-            nodes = () if search.hopeless else candidates()
-            return _Choice(
-                requests=asked,
-                suitable={node: given for node in nodes if (given := search.on(node)) is not None},
-            )
-
-        everything = [
-            (waiting.claim.uid, request) for waiting in once for request in waiting.requests.requests
-        ]
-        choice = judged(everything)
-        optional = [asked for asked in everything if asked[1].optional]
-        if choice.suitable or not optional:
-            return choice
-        choice = judged(asked for asked in everything if not asked[1].optional)
-        for optional_request in optional if choice.suitable else ():
-            better = judged((*choice.requests, optional_request))
-            choice = better if better.suitable else choice
-        return choice
-
-    def _with_room(self, once: tuple[observation.Waiting, ...], choice: _Choice) -> _Choice:
+    def _with_room(self, once: tuple[observation.Waiting, ...], choice: Choice) -> Choice:
         """Return the choice without nodes whose allocation is too large for the API; if no node is left, inform the users once."""
         large = [waiting for waiting in once if waiting.requests.devices > SURELY_FIT]
         refused: dict[str, str] = {}
         suitable = {}
         for node, given in choice.suitable.items():
             problems = {
-                waiting.claim.uid: claim_state.too_large(self._expected(choice, waiting, node))
+                waiting.claim.uid: claim_state.too_large(
+                    expect_handle(choice, waiting, node, self._stock, self._began)
+                )
                 for waiting in large
             }
             if any(problems.values()):
@@ -349,32 +294,12 @@ class _Round:
                 self._complain(waiting.claim, reason, refused[waiting.claim.uid], reason)
         return replace(choice, suitable=suitable)
 
-    def _expected(self, choice: _Choice, waiting: observation.Waiting, node: str) -> handles.Handle:
-        """Return the allocation at the end of an attempt with these devices."""
-        share = dict(choice.share(waiting.claim.uid, node))
-        return handles.Handle(
-            node=node,
-            allocated_at=self._began,
-            devices=tuple(
-                handles.HandleDevice(
-                    request=request,
-                    fabric=key.fabric,
-                    pool=self._stock.device(key).pool,
-                    device=key.device,
-                    attachment=key.attachment,
-                )
-                for request, keys in share.items()
-                for key in keys
-            ),
-            without=tuple(request.name for request in waiting.requests.requests if request.name not in share),
-        )
-
     def _begin(
         self,
         requester: observation.Requester,
         once: tuple[observation.Waiting, ...],
         node: str,
-        choice: _Choice,
+        choice: Choice,
     ) -> None:
         for waiting in once:
             share = choice.share(waiting.claim.uid, node) if choice.requests else ()
@@ -389,7 +314,7 @@ class _Round:
                 handle = handles.Handle(node=node, allocated_at=self._began, without=without)
                 self._allocate(requester, waiting, handle)
 
-    def _attach(self, claim: classic.Claim, share: _Share, node: str, began: str, devices: int) -> None:
+    def _attach(self, claim: classic.Claim, share: Share, node: str, began: str, devices: int) -> None:
         for request, keys in share:
             for key in keys:
                 self._steps.append(

@@ -20,7 +20,6 @@ Invariants:
 - a rule with one part leaves no complete group over, apart from devices that are given separately.
 """
 
-import itertools
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -32,8 +31,6 @@ from drawbar.driver.controller.offers.offer import Arrangement, Offer, Stock
 from drawbar.fabric import contract
 
 LEAST_MEMBERS = 2
-WAYS = (2, 3, 4, 6, 8, 12, 16)
-"""The possible numbers of devices for interleaved memory (CXL 3.1, 8.2.4.20.7)."""
 MOST_MEMBERS = 16
 # One attribute for each member: a text has 64 bytes, and a list is in no release up to 1.37.
 MEMBERS = tuple(f"member{number}" for number in range(MOST_MEMBERS))
@@ -334,21 +331,15 @@ class _Room:
             if enclosure != enclosures[first]:
                 return f"device {device_id} is in enclosure {enclosure or '(none)'}, and {first} in {enclosures[first] or '(none)'}"
         members = [self.listed[names.label(device_id)] for device_id in composite.devices]
-        if not _has_common_reach(members):
+        if _common_reach(members) == frozenset():
             return "its devices have no reachability group in common, so no host can have them all"
         return None
 
 
-def _has_common_reach(members: Iterable[contract.Device]) -> bool:
-    """Return whether some host can have all members, as far as their groups tell."""
+def _common_reach(members: Iterable[contract.Device]) -> frozenset[str] | None:
+    """Return the groups whose hosts can have all members, or None if no member has groups."""
     groups = [member.reach_groups for member in members if member.reach_groups]
-    return not groups or bool(frozenset.intersection(*groups))
-
-
-def _common_reach(members: Iterable[contract.Device]) -> frozenset[str]:
-    """Return the groups whose hosts can have all members; empty if no member has groups."""
-    groups = [member.reach_groups for member in members if member.reach_groups]
-    return frozenset.intersection(*groups) if groups else frozenset()
+    return frozenset.intersection(*groups) if groups else None
 
 
 def compose(name: str, members: Sequence[contract.Device]) -> contract.Device:
@@ -366,7 +357,7 @@ def compose(name: str, members: Sequence[contract.Device]) -> contract.Device:
     }
     return contract.Device(
         id=name,
-        reach_groups=_common_reach(members),
+        reach_groups=_common_reach(members) or frozenset(),
         memory_bytes=sum(member.memory_bytes for member in members),
         health=next(health for health in _WORST_FIRST if any(member.health is health for member in members)),
         attributes=tuple(
@@ -376,46 +367,6 @@ def compose(name: str, members: Sequence[contract.Device]) -> contract.Device:
         ),
         **agreed,
     )
-
-
-def interleaving_problem(given: str, members: Mapping[str, contract.Device | None]) -> str | None:
-    """Return why the memory of a claim's devices cannot be interleaved, in a sentence, or None if it may be.
-
-    Devices other than memory ignore the demand, like any other that does not concern them.
-
-    Args:
-        given: the DRA name of the composite, or of the device.
-        members: by name, the composite's devices, or the single device; unlisted ones are judged once they are listed.
-    """
-    listed = {name: device for name, device in members.items() if device is not None}
-    strangers = [
-        name for name, device in listed.items() if device.device_class is not contract.DeviceClass.CXL_MEMORY
-    ]
-    if listed and len(strangers) == len(listed):
-        return None
-    if len(members) < LEAST_MEMBERS:
-        return (
-            f"memory.interleave is for a composite of CXL memory devices, and {given} is a device by itself: leave it out, or "
-            f"claim a composite (spec.composites of its Fabric)"
-        )
-    if strangers:
-        return f"memory.interleave is for CXL memory, and {strangers[0]}, a member of composite {given}, is none: leave it out"
-    if len(members) not in WAYS:
-        *fewer, most = WAYS
-        return (
-            f"memory.interleave takes {', '.join(map(str, fewer))} or {most} devices, and composite {given} has {len(members)}: "
-            f"leave it out, or change spec.composites of its Fabric"
-        )
-    sizes = {name: device.memory_bytes for name, device in listed.items() if device.memory_bytes}
-    if len(set(sizes.values())) > 1:
-        (first, its), (other, differs) = next(
-            pair for pair in itertools.pairwise(sizes.items()) if pair[0][1] != pair[1][1]
-        )
-        return (
-            f"memory.interleave wants members of one size, and of composite {given} {first} has {its} bytes and {other} "
-            f"{differs}: leave it out, or change spec.composites of its Fabric"
-        )
-    return None
 
 
 def _kind(part: fabrics.CompositePart) -> str:

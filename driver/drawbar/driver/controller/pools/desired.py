@@ -25,109 +25,19 @@ Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for `timeAdded`, which is k
 
 import datetime
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from drawbar.driver.api import attachments, claims, drivers, fabrics, maintenances, meta, slices
+from drawbar.driver.api import claims, drivers, fabrics, slices
 from drawbar.driver.controller import names, policies, reach
 from drawbar.driver.controller.offers import group, table
-from drawbar.driver.controller.offers.offer import Arrangement, Part, Stock
-from drawbar.driver.controller.pools import causes, devices
-from drawbar.driver.slices import encoding
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.controller.offers.offer import Arrangement, Stock
+from drawbar.driver.controller.pools import causes, devices, fabric_state, judgement
+from drawbar.driver.controller.pools.fabric_state import FabricState
+from drawbar.driver.slices import encoding, pool_writes
 from drawbar.fabric import contract
-
-FABRIC_LABEL = "drawbar.dev/fabric"
-
-
-def fabric_of(published: slices.ResourceSlice | None) -> str | None:
-    """Return the Fabric of our driver's slice, or None for a node's own pool."""
-    if published is None or published.spec.node_name is not None:
-        return None
-    return names.fabric_of(published.spec.pool.name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """The fabric manager's reports, and their history.
-
-    Attributes:
-        fabric: the Fabric object.
-        devices: the last listing; None before the first one, and then devices neither come nor go.
-        silent_seconds: the seconds since the manager was last reached.
-        probations: by device name, the time for which its failure counts, if it is not the usual one.
-        failures: by device name, the number of failures in a row.
-        claimed: by device name, the pool in a claim's allocation.
-        missing: the names of unlisted devices that keep their earlier state.
-        made: by the id of each pool of memory, the bytes in memory chunks of ours.
-        chooses: whether the fabric chooses the device itself, so that its devices are places.
-        worn: by the name of a device that was erased too often within a day, the end of its rest; on the steady clock.
-        maintenance: the devices and nodes in maintenance.
-        not_offered: the names of listed devices outside of the Fabric's offer; in `devices` only while a claim has
-            them.
-        refused: the pairs of a device and a host that the manager refused as incompatible, and is not asked about now.
-        refused_until: the time when the first of these pairs may be tried again; on the steady clock.
-    """
-
-    fabric: fabrics.Fabric
-    devices: tuple[contract.Device, ...] | None
-    silent_seconds: float = 0.0
-    probations: Mapping[str, datetime.timedelta] = field(default_factory=dict)
-    failures: Mapping[str, int] = field(default_factory=dict)
-    claimed: Mapping[str, str] = field(default_factory=dict)
-    missing: frozenset[str] = frozenset()
-    made: Mapping[str, int] = field(default_factory=dict)
-    chooses: bool = False
-    worn: Mapping[str, datetime.datetime] = field(default_factory=dict)
-    maintenance: maintenances.Scope = field(default_factory=maintenances.Scope)
-    not_offered: frozenset[str] = frozenset()
-    refused: Collection[reach.Pair] = ()
-    refused_until: datetime.datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FabricState:
-    """A fabric's devices, attachments and slices at one moment.
-
-    Attributes:
-        attached_by_us: the node of each attached device, by all names that its attachment covers.
-        composites: by name, the members of the composites with attachments; their names are in `attached_by_us` too.
-        given: by device name, the pool that it was given out of, from its attachment.
-        reported: by device name, the causes in its attachment's report.
-        date: the time of day, for new taints.
-        failed_since: by device name, the time when this process first saw its failure's taint, on the steady clock.
-        published: the present slices of this fabric.
-        kept: the fields of slices that the API server keeps. If it drops binding conditions, a pod would be bound
-            before its device is there, so nothing is published.
-    """
-
-    driver: str
-    facts: Facts
-    date: datetime.datetime
-    attached_by_us: Mapping[str, str] = field(default_factory=dict)
-    composites: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    given: Mapping[str, str] = field(default_factory=dict)
-    reported: Mapping[str, tuple[causes.Cause, ...]] = field(default_factory=dict)
-    failed_since: Mapping[str, datetime.datetime] = field(default_factory=dict)
-    published: tuple[slices.ResourceSlice, ...] = ()
-    kept: encoding.Kept
-
-    @property
-    def fabric(self) -> str:
-        """Return the name of the Fabric object."""
-        return self.facts.fabric.metadata.name
-
-    @property
-    def policy(self) -> fabrics.Policy:
-        """Return the Fabric's policy."""
-        return self.facts.fabric.spec.policy
-
-    @property
-    def devices(self) -> tuple[contract.Device, ...] | None:
-        """Return the devices to publish: none of a Fabric that is being deleted, None before the first listing."""
-        return () if self.facts.fabric.deleting else self.facts.devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +67,7 @@ class Withheld:
     devices: int
 
 
-Action = slice_plan.Write | LookAgain | LeftOut | Withheld
+Action = pool_writes.Write | LookAgain | LeftOut | Withheld
 
 
 def plan(observed: FabricState, now: datetime.datetime) -> tuple[Action, ...]:
@@ -169,27 +79,10 @@ def plan(observed: FabricState, now: datetime.datetime) -> tuple[Action, ...]:
     reported = (LeftOut(devices=tuple(left_out)),) if left_out else ()
     beyond = (Withheld(pools=tuple(sorted(withheld)), devices=withheld.total()),) if withheld else ()
     return (
-        *slice_plan.writes(pools, observed.published),
+        *pool_writes.writes(pools, observed.published),
         *reported,
         *beyond,
         *_next_look(candidates, observed, now),
-    )
-
-
-def withdrawal(
-    driver: str, fabric: str, published: tuple[slices.ResourceSlice, ...], date: datetime.datetime
-) -> FabricState:
-    """Return the state of a fabric that no longer exists: its slices are left over.
-
-    Only slices made by the controller count: others may have published a pool of the same name.
-    """
-    published = tuple(each for each in published if each.metadata.labels.get(FABRIC_LABEL) == fabric)
-    gone = fabrics.Fabric(
-        metadata=meta.ObjectMeta(name=fabric), spec=fabrics.FabricSpec(adapter="", endpoint="")
-    )
-    kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
-    return FabricState(
-        driver=driver, facts=Facts(fabric=gone, devices=()), date=date, published=published, kept=kept
     )
 
 
@@ -227,7 +120,7 @@ def _within_limit(
         if candidate.pool not in beyond:
             continue
         home = homes.get(candidate.device.name)
-        if home is not None and filled[home] < slice_plan.DEVICES_MAX:
+        if home is not None and filled[home] < pool_writes.DEVICES_MAX:
             filled[home] += 1
             within.append(replace(candidate, pool=home))
         else:
@@ -237,7 +130,7 @@ def _within_limit(
 
 def _pools(
     candidates: tuple[_Candidate, ...], observed: FabricState, now: datetime.datetime
-) -> tuple[slice_plan.Pool, ...]:
+) -> tuple[pool_writes.Pool, ...]:
     """Return each wanted pool."""
     kept = observed.kept
     tainted = encoding.decode(observed.published)
@@ -250,18 +143,18 @@ def _pools(
             now,
             observed.date,
             fabric=observed.fabric,
-            probation=_probation(observed, candidate.device.name, now),
+            probation=judgement.find_probation(observed, candidate.device.name, now),
             evictions_per_second=observed.policy.evictions_per_second,
         )
         desired.setdefault(candidate.pool, []).append(msgspec.structs.replace(candidate.device, taints=fresh))
     return tuple(
-        slice_plan.Pool(
+        pool_writes.Pool(
             name=pool,
             slice_name=names.resource_slice(observed.driver, pool),
             driver=observed.driver,
             content=encoding.encode(kept.form, wanted, kept.details, informs=kept.informs),
             node_selector=_selector(observed, pool),
-            labels={FABRIC_LABEL: observed.fabric},
+            labels={fabric_state.FABRIC_LABEL: observed.fabric},
         )
         for pool, wanted in desired.items()
     )
@@ -292,21 +185,21 @@ def _candidates(observed: FabricState) -> tuple[_Candidate, ...]:
     ]
     if observed.devices is None:
         return tuple(
-            _Candidate(pool=pool, device=device, causes=_causes(observed, device.name, None))
+            _Candidate(pool=pool, device=device, causes=judgement.find_causes(observed, device.name, None))
             for pool, device in published
         )
-    arranged = _arrange(observed, frozenset(device.name for _, device in published))
+    kept_whole = {device.name for _, device in published} & observed.attached_by_us.keys()
+    arranged = _arrange(observed, kept_whole)
     by_name = {names.label(device.id): device for device in observed.devices}
     kept = _kept_names(observed, arranged)
     places = _homes(observed, arranged, kept)
     members_of = {**arranged.unlisted, **arranged.members}
-    kept_whole = {device.name for _, device in published} & observed.attached_by_us.keys()
     withheld = find_reserved(observed.policy.immediate, observed.devices) - kept_whole
     candidates = {
         name: _Candidate(
             pool=places[name],
             device=devices.build_offer(observed.driver, observed.fabric, offer),
-            causes=_all_causes(observed, name, offer.device, members_of, by_name),
+            causes=judgement.find_all_causes(observed, name, offer.device, members_of, by_name),
         )
         for name, offer in sorted(arranged.offers.items(), key=lambda item: item[1].device.id)
         if name not in withheld
@@ -316,13 +209,13 @@ def _candidates(observed: FabricState) -> tuple[_Candidate, ...]:
             candidates[device.name] = _Candidate(
                 pool=pool,
                 device=device,
-                causes=_all_causes(observed, device.name, None, members_of, by_name),
+                causes=judgement.find_all_causes(observed, device.name, None, members_of, by_name),
             )
     return tuple(candidates.values())
 
 
-def _arrange(observed: FabricState, published: Collection[str]) -> Arrangement:
-    """Return the offers of the fabric; `published` are the names of all devices in its slices."""
+def _arrange(observed: FabricState, kept_whole: Collection[str]) -> Arrangement:
+    """Return the offers of the fabric; `kept_whole` are the attached devices in its slices."""
     return table.arrange(
         Stock(
             spec=None if observed.facts.fabric.deleting else observed.facts.fabric.spec,
@@ -333,7 +226,7 @@ def _arrange(observed: FabricState, published: Collection[str]) -> Arrangement:
             missing=observed.facts.missing,
             chooses=observed.facts.chooses,
             maintenance=observed.facts.maintenance,
-            kept_whole=observed.attached_by_us.keys() & published,
+            kept_whole=kept_whole,
             made=observed.facts.made if observed.kept.shares else {},
         )
     )
@@ -366,64 +259,6 @@ def _homes(observed: FabricState, arranged: Arrangement, kept: frozenset[str]) -
     return devices.homes(observed.fabric, offered, observed.published, rules)
 
 
-def _all_causes(
-    observed: FabricState,
-    name: str,
-    device: contract.Device | None,
-    members_of: Mapping[str, tuple[str, ...]],
-    by_name: Mapping[str, contract.Device],
-) -> tuple[causes.Cause, ...]:
-    """Return the causes of a device; those of a composite include each of its members', each once."""
-    members = members_of.get(name, ())
-    own = _causes(observed, name, device) if device is not None or not members else ()
-    of_members = (cause for member in members for cause in _causes(observed, member, by_name.get(member)))
-    return tuple(dict.fromkeys((*own, *of_members)))
-
-
-def _causes(observed: FabricState, name: str, device: contract.Device | None) -> tuple[causes.Cause, ...]:
-    """Return why a device should not be allocated: the reports of its attachment, the fabric manager and administrators."""
-    ours = name in observed.attached_by_us
-    host = device.connection.host_id if device is not None and device.connection is not None else ""
-    connected = device is not None and device.connection is not None
-    listed = device is not None or observed.devices is None
-    result = [
-        replace(cause, host=host)
-        if isinstance(cause, causes.HeldByHand)
-        else replace(cause, listed=listed)
-        if isinstance(cause, causes.Lost)
-        else cause
-        for cause in observed.reported.get(name, ())
-    ]
-    is_lost = any(isinstance(cause, causes.Lost) for cause in result)
-    if not listed and not is_lost and name not in observed.facts.missing:
-        result.append(causes.Lost(node=observed.attached_by_us.get(name, ""), listed=False))
-    if connected and not ours:
-        result.append(causes.InUse(host=host))
-    if device is not None and device.health is contract.Health.CRITICAL:
-        result.append(causes.FabricHealth(health="critical"))
-    elif device is not None and device.health is contract.Health.WARNING:
-        result.append(causes.FabricHealth(health="warning"))
-    silent = 0 < observed.facts.silent_seconds >= observed.policy.unreachable_grace_seconds
-    if silent and not ours and not connected:
-        result.append(causes.Unreachable())
-    if observed.facts.maintenance.has_device(name, device.id if device is not None else name):
-        result.append(causes.Maintenance())
-    if device is not None and observed.policy.immediate.holds(device.id, device.model):
-        result.append(causes.Reserved())
-    if name in observed.facts.not_offered:
-        result.append(causes.NotOffered())
-    if name in observed.facts.worn and name not in observed.attached_by_us:
-        result.append(causes.WearLimited(erasures=observed.policy.erases_per_device_per_day))
-    return tuple(result)
-
-
-def _probation(observed: FabricState, name: str, now: datetime.datetime) -> causes.Probation:
-    usual = datetime.timedelta(seconds=observed.policy.probation_seconds)
-    return causes.Probation(
-        length=observed.facts.probations.get(name, usual), since=observed.failed_since.get(name, now)
-    )
-
-
 def _next_look(
     candidates: tuple[_Candidate, ...], observed: FabricState, now: datetime.datetime
 ) -> tuple[LookAgain, ...]:
@@ -433,7 +268,7 @@ def _next_look(
             observed.driver,
             candidate.causes,
             tainted.get(candidate.device.name, ()),
-            _probation(observed, candidate.device.name, now),
+            judgement.find_probation(observed, candidate.device.name, now),
         )
         for candidate in candidates
     ]
@@ -442,76 +277,8 @@ def _next_look(
     return (LookAgain(at=min(future)),) if future else ()
 
 
-def find_claim_pools(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, str]:
-    """Return, by device name, the pool that its claim names; a device attached by hand has none."""
-    return {
-        attachment.spec.allocated: attachment.spec.pool
-        for attachment in attached
-        if not attachment.held_by_hand
-    }
-
-
 def find_reserved(reservation: fabrics.Reservation, listed: Iterable[contract.Device]) -> frozenset[str]:
     """Return the names of the devices that are reserved for immediate allocation."""
     return frozenset(
         names.label(device.id) for device in listed if reservation.holds(device.id, device.model)
-    )
-
-
-def observe(
-    driver: str,
-    facts: Facts,
-    attached: Iterable[attachments.DeviceAttachment],
-    published: tuple[slices.ResourceSlice, ...],
-    kept: encoding.Kept,
-    *,
-    date: datetime.datetime,
-    overdue: Collection[str] = (),
-) -> FabricState:
-    """Return the observed state for the plan.
-
-    Args:
-        driver: the DRA driver's name.
-        facts: the fabric manager's reports.
-        attached: the attachments of this fabric.
-        published: its present slices.
-        kept: the fields of slices that the API server keeps.
-        date: the time of day.
-        overdue: the names of devices whose release takes too long, for any reason.
-    """
-    by_device = {attachment.spec.device: attachment for attachment in attached}
-    reported = {
-        name: _count_failures(
-            causes.of_attachment(attachment, overdue=name in overdue), facts.failures.get(name, 0)
-        )
-        for name, attachment in by_device.items()
-        if not Part.from_attachment(attachment).is_carved
-    }
-    for attachment in by_device.values():
-        failed, part = causes.failure(attachment), Part.from_attachment(attachment)
-        if part.is_carved and failed is not None:
-            whole = part.source
-            reported[whole] = _count_failures((failed,), facts.failures.get(whole, 0))
-    ours = [attachment for attachment in by_device.values() if not attachment.held_by_hand]
-    return FabricState(
-        driver=driver,
-        facts=facts,
-        date=date,
-        attached_by_us={
-            name: attachment.spec.node_name
-            for attachment in ours
-            for name in (attachment.spec.device, attachment.spec.allocated)
-        },
-        composites=group.find_held_members(ours),
-        given=find_claim_pools(by_device.values()),
-        reported={name: (causes.NotReleased(),) for name in overdue} | reported,
-        published=published,
-        kept=kept,
-    )
-
-
-def _count_failures(reported: tuple[causes.Cause, ...], failures: int) -> tuple[causes.Cause, ...]:
-    return tuple(
-        replace(cause, failures=failures) if isinstance(cause, causes.AttachFailed) else cause
-        for cause in reported
     )

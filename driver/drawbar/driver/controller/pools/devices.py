@@ -23,7 +23,7 @@ from drawbar.driver.api import bindings, quantities, slices
 from drawbar.driver.controller import names, reach
 from drawbar.driver.controller.offers import group, memory_chunk
 from drawbar.driver.controller.offers.offer import Offer
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import pool_writes
 from drawbar.fabric import contract
 
 ATTRIBUTE_BYTES = 64
@@ -204,7 +204,7 @@ def homes(
     full = {
         published_slice.spec.pool.name
         for published_slice in published
-        if len(published_slice.spec.devices) >= slice_plan.DEVICES_MAX
+        if len(published_slice.spec.devices) >= pool_writes.DEVICES_MAX
     }
     for published_slice in published:
         pool = published_slice.spec.pool.name
@@ -221,7 +221,7 @@ def homes(
     for name in sorted(given.keys() & (first.keys() - places.keys())):
         places[name] = given[name]
         filled[given[name]] += 1
-    return slice_plan.place(places, first, filled)
+    return pool_writes.place(places, first, filled)
 
 
 def _first_pools(
@@ -246,7 +246,7 @@ def _first_pools(
     if not rules.refusing:
         return first
     kinds = Counter(first.values())
-    ordinary = sum(-(-number // slice_plan.DEVICES_MAX) for number in kinds.values())
+    ordinary = sum(-(-number // pool_writes.DEVICES_MAX) for number in kinds.values())
     there = {published_slice.spec.pool.name for published_slice in published}
     apart = reach.separate(rules.refusing, first, there, rules.pools_max - ordinary)
     return first | {name: pool(name, hosts) for name, hosts in apart.items()}

@@ -19,11 +19,10 @@ from drawbar.driver.controller import attachment_index, maintenance, names
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.offers import group, selection
-from drawbar.driver.controller.pools import causes, desired, health
+from drawbar.driver.controller.pools import causes, desired, fabric_state, health
 from drawbar.driver.kube import client, mirror
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.slices import encoding, retries
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import encoding, pool_writes, retries
 from drawbar.driver.slices import publisher as slice_publisher
 from drawbar.fabric import contract
 
@@ -124,7 +123,7 @@ class Publisher:
             again: list[float] = []
             left_out: tuple[str, ...] = ()
             self._withheld.pop(fabric, None)
-            writes: list[slice_plan.Write] = []
+            writes: list[pool_writes.Write] = []
             for action in desired.plan(observed, now):
                 match action:
                     case desired.LookAgain(at=moment):
@@ -133,7 +132,7 @@ class Publisher:
                         left_out = devices
                     case desired.Withheld():
                         self._withheld[fabric] = action
-                    case slice_plan.Create() | slice_plan.Replace() | slice_plan.Delete():
+                    case pool_writes.Create() | pool_writes.Replace() | pool_writes.Delete():
                         writes.append(action)
                     case _:
                         assert_never(action)
@@ -142,7 +141,7 @@ class Publisher:
             left = await self._write(fabric, writes)
             return min((moment for moment in (*again, held, left) if moment is not None), default=None)
 
-    async def _write(self, fabric: str, writes: list[slice_plan.Write]) -> float | None:
+    async def _write(self, fabric: str, writes: list[pool_writes.Write]) -> float | None:
         """Carry out the due writes; return the seconds until a refused one is due, or None."""
         if not writes:
             self._retries.pop(fabric, None)
@@ -169,7 +168,9 @@ class Publisher:
             raise delayed.stale
         return delayed.seconds_left()
 
-    def _observed(self, name: str, kept: encoding.Kept, now: datetime.datetime) -> desired.FabricState | None:
+    def _observed(
+        self, name: str, kept: encoding.Kept, now: datetime.datetime
+    ) -> fabric_state.FabricState | None:
         """Return the observed state for the plan, or None if there is no such Fabric and nothing published."""
         fabric, view = self._sources.fabrics.get(name), self._sources.sessions.get(name)
         placed, published = self._sources.placed, self.in_fabric(name)
@@ -184,17 +185,17 @@ class Publisher:
         if fabric is None:
             self._health.pop(name, None)
             # The fabric's slices are left over.
-            withdrawal = desired.withdrawal(self._driver, name, published, self._time_of_day())
+            withdrawal = fabric_state.withdrawal(self._driver, name, published, self._time_of_day())
             return replace(withdrawal, failed_since=failed_since) if withdrawal is not None else None
         scope = self._sources.maintenance.scope(name)
-        report = desired.Facts(
+        report = fabric_state.Facts(
             fabric=fabric, devices=None, silent_seconds=0.0, probations={}, maintenance=scope
         )
         if view is not None:
             probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
             refused = view.pairs.ends(probation, now)
             steady, seconds = self._health.setdefault(name, health.Health()), _monotonic()
-            report = desired.Facts(
+            report = fabric_state.Facts(
                 fabric=fabric,
                 devices=steady.of_devices(self.find_offered(name), seconds) if view.has_listing else None,
                 not_offered=self.find_not_offered(name),
@@ -216,7 +217,7 @@ class Publisher:
                     if device.carving is not None and device.carving.is_pool
                 },
             )
-        observed = desired.observe(
+        observed = fabric_state.observe(
             self._driver,
             report,
             placed.in_fabric(name),
@@ -242,7 +243,7 @@ class Publisher:
     def note_change(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """Take in a change of a published slice."""
         for published_slice in (old, new):
-            fabric = desired.fabric_of(published_slice)
+            fabric = fabric_state.fabric_of(published_slice)
             if published_slice is None or fabric is None or published_slice.spec.driver != self._driver:
                 continue
             by_name, name = self._slices.setdefault(fabric, {}), published_slice.metadata.name

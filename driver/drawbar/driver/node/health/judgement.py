@@ -29,7 +29,7 @@ _EFFECTS = (verdicts.Effect.NO_EXECUTE, verdicts.Effect.NO_SCHEDULE, verdicts.Ef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Findings:
     """The findings of one sample; a finding in neither field is absent.
 
     Attributes:
@@ -60,7 +60,7 @@ class Memory:
 
 def observe(
     memory: Memory, sample: Sample, elapsed_seconds: float, policy: Policy
-) -> tuple[Memory, Observed]:
+) -> tuple[Memory, Findings]:
     """Return the state to remember of the sample, and its findings.
 
     Args:
@@ -81,7 +81,7 @@ def observe(
             assert_never(sample)
 
 
-def _observe_absence(memory: Memory, elapsed: float, policy: Policy) -> tuple[Memory, Observed]:
+def _observe_absence(memory: Memory, elapsed: float, policy: Policy) -> tuple[Memory, Findings]:
     absent = memory.absent_seconds + elapsed
     # The driver of a returning device is not yet bound, so most state is dropped.
     kept = {
@@ -100,16 +100,16 @@ def _observe_absence(memory: Memory, elapsed: float, policy: Policy) -> tuple[Me
             presence.LOST,
             f"the device has not appeared within {policy.arrival_seconds:g} s; look at its link",
         )
-    return after, Observed(present={}, unknown=_ALL)
+    return after, Findings(present={}, unknown=_ALL)
 
 
-def _single_finding(rule: HealthRule, message: str) -> Observed:
-    return Observed(present={rule.name: Evidence(message=message)}, unknown=_ALL - {rule.name})
+def _single_finding(rule: HealthRule, message: str) -> Findings:
+    return Findings(present={rule.name: Evidence(message=message)}, unknown=_ALL - {rule.name})
 
 
 def _observe_reading(
     memory: Memory, reading: Reading, elapsed: float, policy: Policy
-) -> tuple[Memory, Observed]:
+) -> tuple[Memory, Findings]:
     present: dict[str, Evidence] = {}
     unknown: set[str] = set()
     by_rule: dict[str, Any] = {}
@@ -124,7 +124,7 @@ def _observe_reading(
         elif rule.unknown(reading) or (rule.files and reading.asleep):
             unknown.add(rule.name)
     after_all = Memory(seen=True, address=reading.address, by_rule=by_rule)
-    return after_all, Observed(present=present, unknown=frozenset(unknown))
+    return after_all, Findings(present=present, unknown=frozenset(unknown))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +195,7 @@ def look_again_seconds(history: History, policy: Policy) -> float:
 
 
 def _advance(
-    finding: str, track: Track | None, observed: Observed, step: float, policy: Policy
+    finding: str, track: Track | None, observed: Findings, step: float, policy: Policy
 ) -> Track | None:
     """Return the finding's course after a sample, or None if there is nothing to remember."""
     evidence = observed.present.get(finding)

@@ -1,6 +1,6 @@
 """The writes to publish a node's own devices. Pure.
 
-Invariants, in addition to those of `slices.plan`:
+Invariants, in addition to those of `slices.pool_writes`:
 
 - Each pool has one slice. A taint is therefore one write in place, no generation changes, and no pool is ever incomplete.
 - A device never changes its pool while it is published or remembered, because a claim names both.
@@ -23,8 +23,7 @@ import msgspec
 from drawbar.driver.api import leftout, meta, nodepools, slices
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.local import residents
-from drawbar.driver.slices import encoding
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import encoding, pool_writes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,7 @@ class Observed:
     keeps_conditions: bool = True
 
 
-def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, ...]:
+def plan(observed: Observed, now: datetime.datetime) -> tuple[pool_writes.Write, ...]:
     """Return the writes to reach the desired slices."""
     ours = [each for each in observed.published if nodepools.is_pool(each.spec.pool.name, observed.node_name)]
     actual = _actual(observed, ours)
@@ -87,7 +86,7 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, 
         if content.devices or (note and pool == first):
             published_slice = actual.get(pool)
             pools.append(
-                slice_plan.Pool(
+                pool_writes.Pool(
                     name=pool,
                     slice_name=published_slice.metadata.name
                     if published_slice
@@ -99,7 +98,7 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, 
                     annotations={leftout.ANNOTATION: note if pool == first else ""},
                 )
             )
-    return slice_plan.writes(pools, ours)
+    return pool_writes.writes(pools, ours)
 
 
 def keys(observed: Observed) -> frozenset[verdicts.Key]:
@@ -127,11 +126,11 @@ def homes(observed: Observed, published: Iterable[slices.ResourceSlice]) -> dict
     filled = Counter(chosen.values())
     for name in sorted(offer.device.name for offer in observed.offers if not offer.pool):
         pool = pools.get(name)
-        if pool is not None and filled[pool] < slice_plan.DEVICES_MAX:
+        if pool is not None and filled[pool] < pool_writes.DEVICES_MAX:
             chosen[name] = pool
             filled[pool] += 1
     first = {offer.device.name: nodepools.pool(observed.node_name) for offer in observed.offers}
-    return slice_plan.place(chosen, first, filled)
+    return pool_writes.place(chosen, first, filled)
 
 
 def _actual(observed: Observed, ours: list[slices.ResourceSlice]) -> Mapping[str, slices.ResourceSlice]:

@@ -25,8 +25,7 @@ from drawbar.driver.kube import client, events, exclusions, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.local import nulls, plan
-from drawbar.driver.slices import encoding, retries
-from drawbar.driver.slices import plan as slice_plan
+from drawbar.driver.slices import encoding, pool_writes, retries
 from drawbar.driver.slices import publisher as slice_publisher
 
 log = logging.getLogger(__name__)
@@ -288,7 +287,7 @@ class Publisher:
         if self._retries.stale is not None:
             raise self._retries.stale
 
-    async def _write(self, action: slice_plan.Write) -> bool:
+    async def _write(self, action: pool_writes.Write) -> bool:
         """Carry out a write; return whether the API server turned out to drop a field that changes the plan."""
         self._writing = action.slice.metadata.name
         try:
@@ -296,14 +295,14 @@ class Publisher:
             dropped = stored is not None and self._note_result(action.slice, stored)
         except kube_errors.Invalid as error:
             # Kubernetes releases up to 1.34 reject the effect None.
-            if isinstance(action, slice_plan.Delete) or not encoding.informs(action.slice.spec):
+            if isinstance(action, pool_writes.Delete) or not encoding.informs(action.slice.spec):
                 raise
             log.info("taints of effect None are not taken, so they are left out: %s", error)
             self._dropped |= {_INFORMATION}
             dropped = True
         finally:
             self._writing = ""
-        if isinstance(action, slice_plan.Delete):
+        if isinstance(action, pool_writes.Delete):
             self._remembered.pop(action.slice.spec.pool.name, None)
         return dropped
 
@@ -328,11 +327,11 @@ class Publisher:
         )
         return self._adopt(encoding.find_lost_fields(desired.spec, stored.spec))
 
-    def _is_settled(self, action: slice_plan.Write) -> bool:
+    def _is_settled(self, action: pool_writes.Write) -> bool:
         """Return whether exactly this was written before, with the present slice as its result."""
         wanted = action.slice
         settled = self._settled.get(wanted.spec.pool.name)
-        return isinstance(action, slice_plan.Replace) and settled == (
+        return isinstance(action, pool_writes.Replace) and settled == (
             wanted.spec,
             wanted.metadata.annotations,
             wanted.metadata.resource_version,

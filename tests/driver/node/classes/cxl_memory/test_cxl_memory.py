@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 from drawbar.driver.api import parameters
 from drawbar.driver.node import classes, errors, kernel
 from drawbar.driver.node.classes.cxl_memory import operations as cxl_operations
-from drawbar.driver.node.classes.cxl_memory import plan
+from drawbar.driver.node.classes.cxl_memory import region_steps
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, load_recording
 
 GIB = 1 << 30
-BARE = plan.Layout(
+BARE = region_steps.Layout(
     memdev="mem0",
     ram_bytes=GIB,
-    decoder=plan.Decoder(name="decoder2.0", mode="none", dpa_bytes=0),
+    decoder=region_steps.Decoder(name="decoder2.0", mode="none", dpa_bytes=0),
     decoders=("decoder2.0",),
-    window=plan.Window(name="decoder0.0", granularity_bytes=256, makes_ram=True),
+    window=region_steps.Window(name="decoder0.0", granularity_bytes=256, makes_ram=True),
 )
-SIZED = dataclasses.replace(BARE, decoder=plan.Decoder(name="decoder2.0", mode="ram", dpa_bytes=GIB))
-EMPTY = plan.Region(
+SIZED = dataclasses.replace(BARE, decoder=region_steps.Decoder(name="decoder2.0", mode="ram", dpa_bytes=GIB))
+EMPTY = region_steps.Region(
     name="region0",
     window="decoder0.0",
     mode="ram",
@@ -38,7 +38,7 @@ EMPTY = plan.Region(
     committed=False,
     driver=None,
 )
-BLOCKS = tuple(plan.Block(name=f"memory{number}", online=True, zone="Movable") for number in (46, 47))
+BLOCKS = tuple(region_steps.Block(name=f"memory{number}", online=True, zone="Movable") for number in (46, 47))
 ONLINE = dataclasses.replace(
     EMPTY,
     ways=1,
@@ -47,7 +47,7 @@ ONLINE = dataclasses.replace(
     positions=("decoder2.0",),
     committed=True,
     driver="cxl_region",
-    dax=(plan.Dax(name="dax0.0", driver="kmem"),),
+    dax=(region_steps.Dax(name="dax0.0", driver="kmem"),),
     blocks=BLOCKS,
 )
 
@@ -62,20 +62,20 @@ def region(**changes):
 
 def blocks(*states):
     return tuple(
-        plan.Block(name=f"memory{number}", online=zone is not None, zone=zone)
+        region_steps.Block(name=f"memory{number}", online=zone is not None, zone=zone)
         for number, zone in enumerate(states)
     )
 
 
 def set_region(attribute, value):
-    return plan.SetRegion(region="region0", attribute=attribute, value=value)
+    return region_steps.SetRegion(region="region0", attribute=attribute, value=value)
 
 
 def set_decoder(attribute, value):
-    return plan.SetDecoder(decoder="decoder2.0", attribute=attribute, value=value)
+    return region_steps.SetDecoder(decoder="decoder2.0", attribute=attribute, value=value)
 
 
-OTHER_SIZE = plan.Decoder(name="decoder2.0", mode="ram", dpa_bytes=5)
+OTHER_SIZE = region_steps.Decoder(name="decoder2.0", mode="ram", dpa_bytes=5)
 FORWARD = [
     (BARE, set_decoder("mode", "ram"), "decoder without a mode"),
     (
@@ -84,50 +84,53 @@ FORWARD = [
         "decoder without memory",
     ),
     (dataclasses.replace(SIZED, decoder=OTHER_SIZE), set_decoder("dpa_size", 0), "decoder with other memory"),
-    (SIZED, plan.CreateRegion(window="decoder0.0"), "no region"),
+    (SIZED, region_steps.CreateRegion(window="decoder0.0"), "no region"),
     (empty(), set_region("interleave_granularity", 256), "no granularity"),
     (empty(granularity_bytes=256), set_region("interleave_ways", 1), "no ways"),
     (empty(granularity_bytes=256, ways=1), set_region("size", GIB), "no size"),
     (
         empty(granularity_bytes=256, ways=1, size_bytes=GIB, positions=("",)),
-        plan.SetTarget(region="region0", position=0, decoder="decoder2.0"),
+        region_steps.SetTarget(region="region0", position=0, decoder="decoder2.0"),
         "no target",
     ),
     (
         empty(granularity_bytes=256, ways=2, size_bytes=2 * GIB, positions=("", "")),
-        plan.DeleteRegion(window="decoder0.0", region="region0"),
+        region_steps.DeleteRegion(window="decoder0.0", region="region0"),
         "what a crash left of an interleaved region",
     ),
     (
         region(committed=False, ways=2, positions=("decoder2.0", "")),
-        plan.DeleteRegion(window="decoder0.0", region="region0"),
+        region_steps.DeleteRegion(window="decoder0.0", region="region0"),
         "what is left of an interleaved region",
     ),
     (region(committed=False), set_region("commit", 1), "not committed"),
-    (region(driver=None), plan.BindRegion(region="region0"), "not bound"),
+    (region(driver=None), region_steps.BindRegion(region="region0"), "not bound"),
     (
         region(blocks=blocks(None, "Movable", None)),
-        plan.SetMemory(blocks=("memory0", "memory2"), state="online_movable"),
+        region_steps.SetMemory(blocks=("memory0", "memory2"), state="online_movable"),
         "offline",
     ),
     (
         region(blocks=blocks(None, "Normal")),
-        plan.SetMemory(blocks=("memory1",), state="offline"),
+        region_steps.SetMemory(blocks=("memory1",), state="offline"),
         "online where the kernel keeps its own",
     ),
     (region(), None, "online"),
     (
-        region(dax=(plan.Dax(name="dax0.0", driver=None),), blocks=()),
-        plan.BindDax(dax="dax0.0", driver="kmem"),
+        region(dax=(region_steps.Dax(name="dax0.0", driver=None),), blocks=()),
+        region_steps.BindDax(dax="dax0.0", driver="kmem"),
         "a dax device without a driver",
     ),
     (
-        region(dax=(plan.Dax(name="dax0.0", driver="device_dax"),), blocks=()),
-        plan.UnbindDax(dax="dax0.0", driver="device_dax"),
+        region(dax=(region_steps.Dax(name="dax0.0", driver="device_dax"),), blocks=()),
+        region_steps.UnbindDax(dax="dax0.0", driver="device_dax"),
         "a dax device of its own",
     ),
     (
-        region(positions=("decoder2.0", "decoder3.0"), dax=(plan.Dax(name="dax0.0", driver="device_dax"),)),
+        region(
+            positions=("decoder2.0", "decoder3.0"),
+            dax=(region_steps.Dax(name="dax0.0", driver="device_dax"),),
+        ),
         None,
         "an interleaved dax device of an operator",
     ),
@@ -139,35 +142,35 @@ FORWARD = [
 
 @pytest.mark.parametrize(("seen", "step"), [case[:2] for case in FORWARD], ids=[case[2] for case in FORWARD])
 def test_the_next_step_towards_online_memory(seen, step):
-    assert plan.towards_ready(seen, "kmem") == step
+    assert region_steps.towards_ready(seen, "kmem") == step
 
 
 @pytest.mark.parametrize(
     ("seen", "step"),
     [
-        (SIZED, plan.CreateRegion(window="decoder0.0")),
-        (region(driver=None, dax=(), blocks=()), plan.BindRegion(region="region0")),
+        (SIZED, region_steps.CreateRegion(window="decoder0.0")),
+        (region(driver=None, dax=(), blocks=()), region_steps.BindRegion(region="region0")),
         (
-            region(dax=(plan.Dax(name="dax0.0", driver=None),), blocks=()),
-            plan.BindDax(dax="dax0.0", driver="device_dax"),
+            region(dax=(region_steps.Dax(name="dax0.0", driver=None),), blocks=()),
+            region_steps.BindDax(dax="dax0.0", driver="device_dax"),
         ),
         (
             region(blocks=blocks("Normal", None, "Movable")),
-            plan.SetMemory(blocks=("memory0", "memory2"), state="offline"),
+            region_steps.SetMemory(blocks=("memory0", "memory2"), state="offline"),
         ),
-        (region(blocks=blocks(None)), plan.UnbindDax(dax="dax0.0", driver="kmem")),
-        (region(dax=(plan.Dax(name="dax0.0", driver="device_dax"),), blocks=()), None),
+        (region(blocks=blocks(None)), region_steps.UnbindDax(dax="dax0.0", driver="kmem")),
+        (region(dax=(region_steps.Dax(name="dax0.0", driver="device_dax"),), blocks=()), None),
         (region(positions=("decoder2.0", "decoder3.0")), None),
     ],
     ids=["bare", "not bound", "no driver", "online", "offline", "there", "interleaved, online"],
 )
 def test_the_next_step_towards_a_dax_device_of_its_own(seen, step):
-    assert plan.towards_ready(seen) == step
+    assert region_steps.towards_ready(seen) == step
 
 
 def test_memory_that_may_never_go_offline_is_named_with_the_remedy():
-    assert plan.find_misplaced(region(blocks=blocks("Movable", None))) is None
-    text = plan.find_misplaced(region(blocks=blocks("Normal", "Movable", "DMA32", "Normal")))
+    assert region_steps.find_misplaced(region(blocks=blocks("Movable", None))) is None
+    text = region_steps.find_misplaced(region(blocks=blocks("Normal", "Movable", "DMA32", "Normal")))
     assert text.startswith("memory0, memory2 and 1 more came online in zone Normal")
     assert "set auto_online_blocks to online_movable" in text
 
@@ -175,7 +178,7 @@ def test_memory_that_may_never_go_offline_is_named_with_the_remedy():
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        (plan.Layout(), "no CXL memory device"),
+        (region_steps.Layout(), "no CXL memory device"),
         (dataclasses.replace(BARE, decoder=None), "cxl_port"),
         (dataclasses.replace(BARE, window=None), "window"),
         (
@@ -189,25 +192,28 @@ def test_memory_that_may_never_go_offline_is_named_with_the_remedy():
     ],
 )
 def test_what_cannot_be_done_from_here_is_said(seen, why):
-    missing = plan.towards_ready(seen, "kmem")
-    assert isinstance(missing, plan.Missing)
+    missing = region_steps.towards_ready(seen, "kmem")
+    assert isinstance(missing, region_steps.Missing)
     assert why in missing.why
 
 
 @pytest.mark.parametrize(
     ("seen", "step"),
     [
-        (region(), plan.SetMemory(blocks=("memory46", "memory47"), state="offline")),
-        (region(blocks=blocks(None, "Movable")), plan.SetMemory(blocks=("memory1",), state="offline")),
-        (region(blocks=blocks(None)), plan.UnbindDax(dax="dax0.0", driver="kmem")),
+        (region(), region_steps.SetMemory(blocks=("memory46", "memory47"), state="offline")),
         (
-            region(blocks=(), dax=(plan.Dax(name="dax0.0", driver="device_dax"),)),
-            plan.UnbindDax(dax="dax0.0", driver="device_dax"),
+            region(blocks=blocks(None, "Movable")),
+            region_steps.SetMemory(blocks=("memory1",), state="offline"),
         ),
-        (region(blocks=(), dax=(plan.Dax(name="dax0.0", driver=None),)), set_region("commit", 0)),
+        (region(blocks=blocks(None)), region_steps.UnbindDax(dax="dax0.0", driver="kmem")),
+        (
+            region(blocks=(), dax=(region_steps.Dax(name="dax0.0", driver="device_dax"),)),
+            region_steps.UnbindDax(dax="dax0.0", driver="device_dax"),
+        ),
+        (region(blocks=(), dax=(region_steps.Dax(name="dax0.0", driver=None),)), set_region("commit", 0)),
         (
             region(blocks=(), dax=(), committed=False),
-            plan.DeleteRegion(window="decoder0.0", region="region0"),
+            region_steps.DeleteRegion(window="decoder0.0", region="region0"),
         ),
         (region(mode="pmem"), None),
         (region(positions=("decoder2.0", "decoder3.0")), None),
@@ -226,7 +232,7 @@ def test_what_cannot_be_done_from_here_is_said(seen, why):
     ],
 )
 def test_the_next_step_back(seen, step):
-    assert plan.towards_rest(seen) == step
+    assert region_steps.towards_rest(seen) == step
 
 
 @pytest.mark.parametrize(
@@ -238,7 +244,7 @@ def test_the_next_step_back(seen, step):
     ],
 )
 def test_what_is_not_to_be_taken_away_is_named(seen, said):
-    obstacles = plan.obstacles(seen)
+    obstacles = region_steps.obstacles(seen)
     assert len(obstacles) == len(said)
     assert all(part in text for part, text in zip(said, obstacles, strict=True))
 
@@ -254,15 +260,15 @@ def test_a_region_goes_only_when_its_memory_is_offline_and_it_is_volatile_and_ou
     zones, committed, driver, mode, targets
 ):
     seen = region(blocks=blocks(*zones), committed=committed, driver=driver, mode=mode, positions=targets)
-    match plan.towards_rest(seen):
-        case plan.SetRegion() | plan.DeleteRegion() | plan.UnbindDax():
+    match region_steps.towards_rest(seen):
+        case region_steps.SetRegion() | region_steps.DeleteRegion() | region_steps.UnbindDax():
             assert not any(zones)
             assert mode != "pmem"
             assert targets == ("decoder2.0",)
-        case plan.SetMemory(state=state):
+        case region_steps.SetMemory(state=state):
             assert state == "offline"
-    match plan.towards_ready(seen, "kmem"):
-        case plan.SetMemory(state=state, blocks=names):
+    match region_steps.towards_ready(seen, "kmem"):
+        case region_steps.SetMemory(state=state, blocks=names):
             wanted = {"offline": "Normal", "online_movable": None}[state]
             assert all(zones[int(name.removeprefix("memory"))] == wanted for name in names)
 
@@ -385,7 +391,7 @@ def refusing(tree):
     """Return the standing of memory in the wrong zone whose state cannot be written."""
     (tree.root / "devices/system/memory/memory45/state").unlink()
     (tree.root / "devices/system/memory/memory45/state").mkdir()
-    return region(blocks=(plan.Block(name="memory45", online=True, zone="Normal"),))
+    return region(blocks=(region_steps.Block(name="memory45", online=True, zone="Normal"),))
 
 
 async def test_a_refusal_to_take_memory_of_the_wrong_zone_offline_has_the_remedy(tree):
@@ -491,7 +497,7 @@ def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memo
         (decoder.parent / "mode").write_text("pmem\n")
     (user,) = operations.current_users(host, card_of(tree))
     assert user.startswith("region0 holds persistent memory")
-    assert plan.towards_rest(standing(tree)) is None
+    assert region_steps.towards_rest(standing(tree)) is None
 
 
 def test_an_empty_region_of_persistent_memory_is_not_filled(tree):
@@ -522,7 +528,7 @@ def test_without_a_size_of_blocks_there_are_none(tree, size):
 def test_a_card_without_a_memory_device_has_nothing_standing_on_it(tree):
     tree.attach(1, MockDevice(device_class=DeviceClass.GPU, vendor=1, device=2))
     host = classes.Host.from_sysfs(tree.root)
-    assert standing(tree) == plan.Layout()
+    assert standing(tree) == region_steps.Layout()
     assert classes.by_name("cxl-memory").pending_quiesce_step(host, card_of(tree)) is None
 
 
@@ -546,8 +552,8 @@ def test_a_recorded_device_of_persistent_memory_is_ready_as_it_is(tmp_path):
     card = model.Card(functions=(reader.read_function(host.sysfs, "0000:0d:00.0"),))
     seen = cxl_operations.read_layout(host, card)
     assert (seen.memdev, seen.ram_bytes, seen.decoders) == ("mem0", 0, ("decoder2.0",))
-    assert seen.window == plan.Window(
+    assert seen.window == region_steps.Window(
         name="decoder0.0", granularity_bytes=256, makes_ram=False, bridges=("ACPI0016:00",)
     )
-    assert plan.towards_ready(seen) is None
-    assert "6.3" in plan.towards_ready(dataclasses.replace(seen, ram_bytes=1)).why
+    assert region_steps.towards_ready(seen) is None
+    assert "6.3" in region_steps.towards_ready(dataclasses.replace(seen, ram_bytes=1)).why

@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 
 from drawbar.driver.api import parameters
 from drawbar.driver.node import classes, errors, kernel
-from drawbar.driver.node.classes.cxl_memory import interleaving, operations, plan
+from drawbar.driver.node.classes.cxl_memory import interleaving, operations, region_steps
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
 GIB = 1 << 30
-WINDOW = plan.Window(name="decoder0.0", granularity_bytes=256, makes_ram=True, bridges=("hb0",))
-CROSS = plan.Window(name="decoder0.1", granularity_bytes=1024, makes_ram=True, ways=2, bridges=("hb0", "hb1"))
+WINDOW = region_steps.Window(name="decoder0.0", granularity_bytes=256, makes_ram=True, bridges=("hb0",))
+CROSS = region_steps.Window(
+    name="decoder0.1", granularity_bytes=1024, makes_ram=True, ways=2, bridges=("hb0", "hb1")
+)
 
 
 def member(number, *, bridge="hb0", route=("port1",), **changes):
@@ -27,17 +29,17 @@ def member(number, *, bridge="hb0", route=("port1",), **changes):
     fields = {
         "memdev": f"mem{number}",
         "ram_bytes": GIB,
-        "decoder": plan.Decoder(name=f"decoder{number}.0", mode="ram", dpa_bytes=GIB),
+        "decoder": region_steps.Decoder(name=f"decoder{number}.0", mode="ram", dpa_bytes=GIB),
         "decoders": (f"decoder{number}.0", f"decoder{number}.1"),
         "window": WINDOW,
         "bridge": bridge,
         "route": (*route, f"endpoint{number}"),
     }
-    return plan.Layout(**fields | changes)
+    return region_steps.Layout(**fields | changes)
 
 
 PAIR = (member(2), member(3))
-EMPTY = plan.Region(
+EMPTY = region_steps.Region(
     name="region0",
     window="decoder0.0",
     mode="ram",
@@ -54,7 +56,7 @@ WHOLE = dataclasses.replace(
     positions=("decoder2.0", "decoder3.0"),
     committed=True,
     driver="cxl_region",
-    dax=(plan.Dax(name="dax0.0", driver="device_dax"),),
+    dax=(region_steps.Dax(name="dax0.0", driver="device_dax"),),
 )
 
 
@@ -80,21 +82,21 @@ def on(which, region=WHOLE, **changes):
 
 
 def set_region(attribute, value):
-    return plan.SetRegion(region="region0", attribute=attribute, value=value)
+    return region_steps.SetRegion(region="region0", attribute=attribute, value=value)
 
 
 def set_target(position, decoder):
-    return plan.SetTarget(region="region0", position=position, decoder=decoder)
+    return region_steps.SetTarget(region="region0", position=position, decoder=decoder)
 
 
-DELETE = plan.DeleteRegion(window="decoder0.0", region="region0")
-BARE = member(3, decoder=plan.Decoder(name="decoder3.0", mode="none", dpa_bytes=0))
+DELETE = region_steps.DeleteRegion(window="decoder0.0", region="region0")
+BARE = member(3, decoder=region_steps.Decoder(name="decoder3.0", mode="none", dpa_bytes=0))
 FORWARD = {
     "a decoder without a mode": (
         ensemble(PAIR[0], BARE),
-        plan.SetDecoder(decoder="decoder3.0", attribute="mode", value="ram"),
+        region_steps.SetDecoder(decoder="decoder3.0", attribute="mode", value="ram"),
     ),
-    "no region": (ensemble(), plan.CreateRegion(window="decoder0.0")),
+    "no region": (ensemble(), region_steps.CreateRegion(window="decoder0.0")),
     "no granularity": (with_empty(), set_region("interleave_granularity", 256)),
     "no ways": (with_empty(granularity_bytes=256), set_region("interleave_ways", 2)),
     "other ways": (with_empty(granularity_bytes=256, ways=1), set_region("interleave_ways", 2)),
@@ -106,10 +108,10 @@ FORWARD = {
     "one target": (on({0}, SHAPED, positions=("decoder2.0", "")), set_target(1, "decoder3.0")),
     "the other target alone": (on({1}, SHAPED, positions=("", "decoder3.0")), set_target(0, "decoder2.0")),
     "not committed": (on({0, 1}, committed=False, driver=None, dax=()), set_region("commit", 1)),
-    "not bound": (on({0, 1}, driver=None, dax=()), plan.BindRegion(region="region0")),
+    "not bound": (on({0, 1}, driver=None, dax=()), region_steps.BindRegion(region="region0")),
     "no driver": (
-        on({0, 1}, dax=(plan.Dax(name="dax0.0", driver=None),)),
-        plan.BindDax(dax="dax0.0", driver="device_dax"),
+        on({0, 1}, dax=(region_steps.Dax(name="dax0.0", driver=None),)),
+        region_steps.BindDax(dax="dax0.0", driver="device_dax"),
     ),
     "there": (on({0, 1}), None),
     "there in another order": (on({0, 1}, positions=("decoder3.0", "decoder2.0")), None),
@@ -119,16 +121,16 @@ FORWARD = {
     ),
     "a region of one device, as one without a claim has": (
         on({0}, ways=1, positions=("decoder2.0",)),
-        plan.UnbindDax(dax="dax0.0", driver="device_dax"),
+        region_steps.UnbindDax(dax="dax0.0", driver="device_dax"),
     ),
     "a region of one device whose memory is online": (
         on(
             {0},
             ways=1,
             positions=("decoder2.0",),
-            blocks=(plan.Block(name="memory46", online=True, zone="Movable"),),
+            blocks=(region_steps.Block(name="memory46", online=True, zone="Movable"),),
         ),
-        plan.SetMemory(blocks=("memory46",), state="offline"),
+        region_steps.SetMemory(blocks=("memory46",), state="offline"),
     ),
     "a region of one device without a driver": (
         on({0}, ways=1, positions=("decoder2.0",), driver=None, dax=()),
@@ -152,7 +154,7 @@ def test_the_next_step_towards_one_region(seen, step):
 
 def test_a_region_of_another_granularity_than_is_asked_for_is_taken_down():
     step = interleaving.towards_interleaved(on({0, 1}), granularity_bytes=512)
-    assert step == plan.UnbindDax(dax="dax0.0", driver="device_dax")
+    assert step == region_steps.UnbindDax(dax="dax0.0", driver="device_dax")
     assert interleaving.towards_interleaved(on({0, 1}), granularity_bytes=256) is None
 
 
@@ -210,13 +212,13 @@ def test_a_granularity_that_is_not_the_windows_is_refused_where_that_is_interlea
     unfit = interleaving.towards_interleaved(ensemble(*spread, windows=(CROSS,)), granularity_bytes=256)
     assert "alternates between its host bridges after 1024 bytes" in unfit.why
     created = interleaving.towards_interleaved(ensemble(*spread, windows=(CROSS,)), granularity_bytes=1024)
-    assert created == plan.CreateRegion(window="decoder0.1")
+    assert created == region_steps.CreateRegion(window="decoder0.1")
 
 
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        (ensemble(plan.Layout(), PAIR[1]), "no CXL memory device"),
+        (ensemble(region_steps.Layout(), PAIR[1]), "no CXL memory device"),
         (ensemble(PAIR[0], member(3, decoder=None)), "mem3 has no free decoder"),
         (
             ensemble(windows=(dataclasses.replace(WINDOW, makes_ram=False),)),
@@ -228,7 +230,7 @@ def test_a_granularity_that_is_not_the_windows_is_refused_where_that_is_interlea
 )
 def test_what_may_still_come_is_waited_for(seen, why):
     missing = interleaving.towards_interleaved(seen)
-    assert isinstance(missing, plan.Missing)
+    assert isinstance(missing, region_steps.Missing)
     assert why in missing.why
 
 
@@ -294,31 +296,31 @@ def as_seen(regions):
 def play(regions, step):
     """Do what a kernel does, and refuse what it refuses."""
     match step:
-        case plan.CreateRegion():
+        case region_steps.CreateRegion():
             regions.append(EMPTY)
             return
-        case plan.DeleteRegion():
+        case region_steps.DeleteRegion():
             assert not regions[0].committed
             regions.clear()
             return
-        case plan.SetRegion(attribute="commit", value=0):
+        case region_steps.SetRegion(attribute="commit", value=0):
             changes = {"committed": False, "driver": None, "dax": ()}
-        case plan.SetRegion(attribute="commit"):
+        case region_steps.SetRegion(attribute="commit"):
             assert sorted(regions[0].positions) == ["decoder2.0", "decoder3.0"]
             changes = {"committed": True}
-        case plan.SetRegion(attribute=attribute, value=value):
+        case region_steps.SetRegion(attribute=attribute, value=value):
             assert not regions[0].size_bytes, "nothing of it changes once it has a size"
             changes = {ATTRIBUTES[attribute]: value}
             changes |= {"positions": ("",) * value} if attribute == "interleave_ways" else {}
-        case plan.SetTarget(position=position, decoder=decoder):
+        case region_steps.SetTarget(position=position, decoder=decoder):
             assert decoder not in regions[0].targets
             placed = list(regions[0].positions)
             placed[position] = decoder
             changes = {"positions": tuple(placed)}
-        case plan.BindRegion():
-            changes = {"driver": "cxl_region", "dax": (plan.Dax(name="dax0.0", driver=None),)}
-        case plan.BindDax(driver=driver):
-            changes = {"dax": (plan.Dax(name="dax0.0", driver=driver),)}
+        case region_steps.BindRegion():
+            changes = {"driver": "cxl_region", "dax": (region_steps.Dax(name="dax0.0", driver=None),)}
+        case region_steps.BindDax(driver=driver):
+            changes = {"dax": (region_steps.Dax(name="dax0.0", driver=driver),)}
     regions[0] = dataclasses.replace(regions[0], **changes)
 
 
@@ -569,7 +571,7 @@ def test_a_window_that_is_interleaved_itself_is_read_with_its_host_bridges(tree)
     (root / "dport7").symlink_to("../../../LNXSYSTM:00/LNXSYBUS:00/ACPI0016:01")
     seen = operations.read_ensemble(classes.Host.from_sysfs(tree.root), cards_of(tree, [1]))
     assert seen.windows == (
-        plan.Window(
+        region_steps.Window(
             name="decoder0.0",
             granularity_bytes=256,
             makes_ram=True,

@@ -3,7 +3,7 @@
 import pytest
 
 from drawbar.driver.node import classes
-from drawbar.driver.node.classes.cxl_memory import operations, plan
+from drawbar.driver.node.classes.cxl_memory import operations, region_steps
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
@@ -47,17 +47,17 @@ def make_dax(tree, start):
 
 def test_without_a_region_there_is_nothing_to_do(tree):
     standing, _ = seen(tree)
-    assert (plan.towards_ready(standing), plan.towards_rest(standing)) == (None, None)
+    assert (region_steps.towards_ready(standing), region_steps.towards_rest(standing)) == (None, None)
 
 
 def test_a_region_is_in_the_way_and_left_alone_though_its_kernel_does_not_say_what_it_is(tree):
     tree.create_region([101])
     assert not (tree.root / "bus/cxl/devices/region0/mode").exists()
     standing, _ = seen(tree)
-    assert [text.partition(":")[0] for text in plan.obstacles(standing)] == [
+    assert [text.partition(":")[0] for text in region_steps.obstacles(standing)] == [
         "region0 holds persistent memory"
     ]
-    assert (plan.towards_ready(standing), plan.towards_rest(standing)) == (None, None)
+    assert (region_steps.towards_ready(standing), region_steps.towards_rest(standing)) == (None, None)
 
 
 def test_a_dax_device_in_the_regions_range_belongs_to_the_device(tree):

@@ -13,7 +13,7 @@ from drawbar.driver.catalogue import fabric_conditions, links, reasons, tables
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.plans import nodes
-from drawbar.driver.controller import hosts, names
+from drawbar.driver.controller import host_claims, names
 from drawbar.fabric import identifiers
 
 YOUNG_SECONDS = 30.0
@@ -261,9 +261,11 @@ def _machines(nodes: Sequence[core.Node]) -> Iterator[Finding]:
         {node.metadata.name: identifiers.system_uuid(node.status.node_info.system_uuid) for node in nodes},
     )
     yield from _find_duplicates(
-        f"annotation {hosts.SERIAL_ANNOTATION}",
+        f"annotation {host_claims.SERIAL_ANNOTATION}",
         {
-            node.metadata.name: identifiers.serial(node.metadata.annotations.get(hosts.SERIAL_ANNOTATION, ""))
+            node.metadata.name: identifiers.serial(
+                node.metadata.annotations.get(host_claims.SERIAL_ANNOTATION, "")
+            )
             for node in nodes
         },
     )

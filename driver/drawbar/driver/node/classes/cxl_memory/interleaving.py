@@ -1,4 +1,4 @@
-"""The plan for one region over the memory of all members of a composite: its next step. `plan` has the way back. Pure.
+"""The plan for one region over the memory of all members of a composite: its next step. `region_steps` has the way back. Pure.
 
 Invariant: a region is committed only with all memory of all members, the same amount from each. Other regions on members
 only are removed first, in the order of a release. They are a member's own region, which a device without a claim has, or
@@ -14,7 +14,7 @@ Sizes are bytes. Source: Documentation/ABI/testing/sysfs-bus-cxl; CXL 3.1, 9.13.
 import itertools
 from dataclasses import dataclass
 
-from drawbar.driver.node.classes.cxl_memory import plan
+from drawbar.driver.node.classes.cxl_memory import region_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,12 @@ class Ensemble:
         empties: regions without any target yet.
     """
 
-    members: tuple[plan.Layout, ...]
-    windows: tuple[plan.Window, ...] = ()
-    empties: tuple[plan.Region, ...] = ()
+    members: tuple[region_steps.Layout, ...]
+    windows: tuple[region_steps.Window, ...] = ()
+    empties: tuple[region_steps.Region, ...] = ()
 
     @property
-    def regions(self) -> tuple[plan.Region, ...]:
+    def regions(self) -> tuple[region_steps.Region, ...]:
         """Return the regions with a decoder of any member, each once."""
         by_name = {region.name: region for member in self.members for region in member.regions}
         return tuple(by_name.values())
@@ -50,8 +50,10 @@ WAYS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 def towards_interleaved(
-    ensemble: Ensemble, driver: plan.DaxDriver = plan.DEVICE_DAX, granularity_bytes: int | None = None
-) -> plan.Action | plan.Missing | CannotInterleave | None:
+    ensemble: Ensemble,
+    driver: region_steps.DaxDriver = region_steps.DEVICE_DAX,
+    granularity_bytes: int | None = None,
+) -> region_steps.Action | region_steps.Missing | CannotInterleave | None:
     """Return the next step to usable memory in one region of all members, or None if it is ready.
 
     Args:
@@ -64,7 +66,7 @@ def towards_interleaved(
         return problem
     decoders = {name for member in ensemble.members for name in member.decoders}
     for region in ensemble.regions:
-        if region.mode not in (None, plan.VOLATILE):
+        if region.mode not in (None, region_steps.VOLATILE):
             return CannotInterleave(
                 why=f"{region.name} holds persistent memory of these devices: destroy it, or leave memory.interleave out"
             )
@@ -81,10 +83,10 @@ def towards_interleaved(
     )
 
 
-def _find_problem(members: tuple[plan.Layout, ...]) -> plan.Missing | CannotInterleave | None:
+def _find_problem(members: tuple[region_steps.Layout, ...]) -> region_steps.Missing | CannotInterleave | None:
     for member in members:
         if member.memdev is None:
-            return plan.Missing(
+            return region_steps.Missing(
                 why="the driver of a member has made no CXL memory device; look at the kernel's log"
             )
         if not member.ram_bytes:
@@ -109,7 +111,7 @@ class _Misplaced(Exception):
     """A window cannot interleave the devices at their places; the text is a clause with the remedy."""
 
 
-def _shape(ensemble: Ensemble, granularity_bytes: int | None) -> plan.Shape | CannotInterleave:
+def _shape(ensemble: Ensemble, granularity_bytes: int | None) -> region_steps.Shape | CannotInterleave:
     """Return the region's shape in the first window that takes all members, or else the first window's problem."""
     problems = []
     for window in ensemble.windows:
@@ -120,7 +122,7 @@ def _shape(ensemble: Ensemble, granularity_bytes: int | None) -> plan.Shape | Ca
             continue
         if window.ways == 1 or granularity_bytes in (None, window.granularity_bytes):
             wanted = granularity_bytes or window.granularity_bytes
-            return plan.Shape(window=window, order=order, granularity_bytes=wanted)
+            return region_steps.Shape(window=window, order=order, granularity_bytes=wanted)
         problems.append(
             f"{window.name} alternates between its host bridges after {window.granularity_bytes} bytes, and so does what is "
             f"made in it, not after {granularity_bytes}: leave memory.granularity out"
@@ -132,7 +134,9 @@ def _shape(ensemble: Ensemble, granularity_bytes: int | None) -> plan.Shape | Ca
     return CannotInterleave(why=problems[0])
 
 
-def _order(members: tuple[plan.Layout, ...], window: plan.Window) -> tuple[plan.Layout, ...]:
+def _order(
+    members: tuple[region_steps.Layout, ...], window: region_steps.Window
+) -> tuple[region_steps.Layout, ...]:
     """Return the members by position.
 
     Raises:
@@ -159,7 +163,7 @@ def _order(members: tuple[plan.Layout, ...], window: plan.Window) -> tuple[plan.
     return tuple(itertools.chain(*rows))
 
 
-def _alternate(members: tuple[plan.Layout, ...], level: int) -> tuple[plan.Layout, ...]:
+def _alternate(members: tuple[region_steps.Layout, ...], level: int) -> tuple[region_steps.Layout, ...]:
     """Return the members below one port, alternating between the ports below it.
 
     Raises:
@@ -167,7 +171,7 @@ def _alternate(members: tuple[plan.Layout, ...], level: int) -> tuple[plan.Layou
     """
     if len(members) == 1:
         return members
-    below: dict[str, list[plan.Layout]] = {}
+    below: dict[str, list[region_steps.Layout]] = {}
     for member in members:
         if level >= len(member.route):
             raise _Misplaced(
@@ -184,26 +188,29 @@ def _alternate(members: tuple[plan.Layout, ...], level: int) -> tuple[plan.Layou
 
 
 def _next_step(
-    ensemble: Ensemble, shape: plan.Shape, driver: plan.DaxDriver, granularity_bytes: int | None
-) -> plan.Action | plan.Missing | None:
+    ensemble: Ensemble,
+    shape: region_steps.Shape,
+    driver: region_steps.DaxDriver,
+    granularity_bytes: int | None,
+) -> region_steps.Action | region_steps.Missing | None:
     """Return the next step to a region of that shape, from any state of the members."""
     whole = next((region for region in ensemble.regions if shape.is_whole(region, granularity_bytes)), None)
     if whole is not None and whole.driver is None:
-        return plan.BindRegion(region=whole.name)
+        return region_steps.BindRegion(region=whole.name)
     if whole is not None:
-        return plan.drive(whole, driver)
+        return region_steps.drive(whole, driver)
     begun = next((region for region in ensemble.regions if shape.has_begun(region)), None)
     other = next((region for region in ensemble.regions if region is not begun), None)
     if other is not None:
-        return plan.take_down(other)
+        return region_steps.take_down(other)
     for member in shape.order:
-        step = plan.allot(member)
+        step = region_steps.allot(member)
         if step is not None:
             return step
     empty = next((region for region in ensemble.empties if region.window == shape.window.name), None)
     started = begun or empty
     if started is not None:
-        return plan.fill(started, shape)
+        return region_steps.fill(started, shape)
     if not shape.window.makes_ram:
-        return plan.Missing(why=plan.TOO_OLD)
-    return plan.CreateRegion(window=shape.window.name)
+        return region_steps.Missing(why=region_steps.TOO_OLD)
+    return region_steps.CreateRegion(window=shape.window.name)

@@ -1,4 +1,4 @@
-"""The reading of a CXL memory device's state, and the execution of the decisions of `plan` and `interleaving`.
+"""The reading of a CXL memory device's state, and the execution of the decisions of `region_steps` and `interleaving`.
 
 Not supported: a part of a device, persistent memory, and devices mapped by firmware without a region. A region's memory
 blocks are found by its range of host addresses, so the dax device is not needed to find them.
@@ -20,7 +20,7 @@ from drawbar.cdi import spec
 from drawbar.driver.api import parameters
 from drawbar.driver.node import errors, kernel
 from drawbar.driver.node.classes import generic, users
-from drawbar.driver.node.classes.cxl_memory import interleaving, plan
+from drawbar.driver.node.classes.cxl_memory import interleaving, region_steps
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import cxl, files, model, pci
 from drawbar.fabric.classes import DeviceClass
@@ -32,7 +32,7 @@ _BLOCKS_MAX = 1 << 16
 """8 TiB in the smallest blocks; a longer range is implausible."""
 
 
-def read_layout(host: Host, card: model.Card, companions: Collection[model.Card] = ()) -> plan.Layout:
+def read_layout(host: Host, card: model.Card, companions: Collection[model.Card] = ()) -> region_steps.Layout:
     """Return the standing of the card's first memory device; `companions` are the other members of its composite."""
     return _Reading(os.fspath(host.sysfs)).read_layout(card, companions)
 
@@ -59,10 +59,10 @@ class _Reading:
         self._root = root
         self._topology = cxl.read(root)
 
-    def read_layout(self, card: model.Card, companions: Collection[model.Card]) -> plan.Layout:
+    def read_layout(self, card: model.Card, companions: Collection[model.Card]) -> region_steps.Layout:
         memdev = self.memdev(card)
         if memdev is None:
-            return plan.Layout()
+            return region_steps.Layout()
         endpoint = self.endpoint(memdev)
         decoders = self.decoders(endpoint)
         window = next((candidate for candidate in self.windows(endpoint) if candidate.ways == 1), None)
@@ -72,7 +72,7 @@ class _Reading:
         free = [decoder for decoder in decoders if not decoder.region]
         chosen = next((decoder for decoder in decoders if decoder.name in used), next(iter(free), None))
         theirs = (self.decoders(self.endpoint(self.memdev(companion))) for companion in companions)
-        return plan.Layout(
+        return region_steps.Layout(
             memdev=memdev.name,
             ram_bytes=memdev.ram_bytes or 0,
             decoder=_decoder(chosen) if chosen is not None else None,
@@ -100,7 +100,7 @@ class _Reading:
         name = endpoint.name if endpoint is not None else ""
         return tuple(decoder for decoder in self._topology.decoders if decoder.port == name)
 
-    def empties(self, window: str) -> list[plan.Region]:
+    def empties(self, window: str) -> list[region_steps.Region]:
         """Return the uncommitted volatile regions below a root decoder that have no target yet."""
         return [
             _region(self._root, region, ())
@@ -108,10 +108,10 @@ class _Reading:
             if _parent_name(region) == window
             and not region.targets
             and not region.committed
-            and region.mode == plan.VOLATILE
+            and region.mode == region_steps.VOLATILE
         ]
 
-    def windows(self, endpoint: model.Port | None) -> list[plan.Window]:
+    def windows(self, endpoint: model.Port | None) -> list[region_steps.Window]:
         """Return the root decoders for volatile memory that lead to the endpoint's host bridge, the widest first."""
         if endpoint is None:
             return []
@@ -131,9 +131,9 @@ class _Reading:
             if bridge is None or not any(window.bridges) or bridge in window.bridges
         ]
 
-    def _window(self, decoder: model.Decoder) -> plan.Window:
+    def _window(self, decoder: model.Decoder) -> region_steps.Window:
         folder = f"{self._root}/{_folder(decoder)}"
-        return plan.Window(
+        return region_steps.Window(
             name=decoder.name,
             granularity_bytes=decoder.interleave_granularity_bytes or 256,
             makes_ram=files.text(f"{self._root}/{decoder.path}/create_ram_region") is not None,
@@ -167,13 +167,13 @@ def _uses_decoder(region: model.Region, decoders: tuple[model.Decoder, ...]) -> 
     return any(decoder.name in region.targets or decoder.region == region.name for decoder in decoders)
 
 
-def _decoder(decoder: model.Decoder) -> plan.Decoder:
-    return plan.Decoder(name=decoder.name, mode=decoder.mode, dpa_bytes=decoder.dpa_bytes or 0)
+def _decoder(decoder: model.Decoder) -> region_steps.Decoder:
+    return region_steps.Decoder(name=decoder.name, mode=decoder.mode, dpa_bytes=decoder.dpa_bytes or 0)
 
 
-def _region(root: str, region: model.Region, decoders: tuple[model.Decoder, ...]) -> plan.Region:
+def _region(root: str, region: model.Region, decoders: tuple[model.Decoder, ...]) -> region_steps.Region:
     path = f"{root}/{region.path}"
-    return plan.Region(
+    return region_steps.Region(
         name=region.name,
         window=_parent_name(region),
         mode=region.mode or _mode(region, decoders),
@@ -190,7 +190,7 @@ def _region(root: str, region: model.Region, decoders: tuple[model.Decoder, ...]
 
 def _positions(path: str, ways: int) -> tuple[str, ...]:
     """Return the target at each position of a region, as far as sysfs shows positions."""
-    shown = (files.text(f"{path}/target{position}") for position in range(min(ways, plan.WAYS_MAX)))
+    shown = (files.text(f"{path}/target{position}") for position in range(min(ways, region_steps.WAYS_MAX)))
     return tuple(itertools.takewhile(lambda target: target is not None, shown))  # type: ignore[arg-type]
 
 
@@ -213,7 +213,7 @@ def _parent_name(region: model.Region) -> str:
     return region.path.rpartition("/")[0].rpartition("/")[2]
 
 
-def _dax(root: str, region: model.Region) -> list[plan.Dax]:
+def _dax(root: str, region: model.Region) -> list[region_steps.Dax]:
     """Return the dax devices of a region.
 
     They are below it in sysfs, or within its range: those of persistent memory are below another bus.
@@ -230,7 +230,7 @@ def _dax(root: str, region: model.Region) -> list[plan.Dax]:
     ]
     by_name = {place.rpartition("/")[2]: place for place in places}
     return [
-        plan.Dax(name=name, driver=files.link_name(f"{place}/driver"))
+        region_steps.Dax(name=name, driver=files.link_name(f"{place}/driver"))
         for name, place in by_name.items()
         if name.startswith("dax") and name[3:4].isdecimal()
     ]
@@ -243,7 +243,7 @@ def _is_in(root: str, dax: str, region: model.Region) -> bool:
     return region.start <= start < region.start + region.size_bytes
 
 
-def _blocks(root: str, region: model.Region) -> list[plan.Block]:
+def _blocks(root: str, region: model.Region) -> list[region_steps.Block]:
     size = _hexadecimal(files.text(f"{root}/{_MEMORY}/block_size_bytes"))
     if not size or not region.start or not region.size_bytes:
         return []
@@ -255,7 +255,7 @@ def _blocks(root: str, region: model.Region) -> list[plan.Block]:
         if state is not None:
             online = state != "offline"  # "going-offline" is still in use
             zone = files.text(f"{root}/{_MEMORY}/{name}/valid_zones") if online else None
-            blocks.append(plan.Block(name=name, online=online, zone=zone or None))
+            blocks.append(region_steps.Block(name=name, online=online, zone=zone or None))
     return blocks
 
 
@@ -287,10 +287,10 @@ def dax_nodes(
     return tuple(node for node in device_nodes if node is not None)
 
 
-_DRIVERS: dict[str | None, plan.DaxDriver] = {
-    None: plan.DEVICE_DAX,
-    parameters.DEVDAX: plan.DEVICE_DAX,
-    parameters.SYSTEM_RAM: plan.KMEM,
+_DRIVERS: dict[str | None, region_steps.DaxDriver] = {
+    None: region_steps.DEVICE_DAX,
+    parameters.DEVDAX: region_steps.DEVICE_DAX,
+    parameters.SYSTEM_RAM: region_steps.KMEM,
 }
 STEPS_MAX = 24
 """About twice the steps from an unused device to online memory; a device that needs more is in a loop."""
@@ -339,7 +339,7 @@ class CxlMemory(generic.Generic):
             return missing
         host, driver = (
             Host.from_sysfs(kernel.sysfs),
-            _DRIVERS.get(device_parameters.memory.mode, plan.DEVICE_DAX),
+            _DRIVERS.get(device_parameters.memory.mode, region_steps.DEVICE_DAX),
         )
         # Every member decides on the same region, in the same order.
         cards = sorted((card, *self.companions), key=lambda member: member.address)
@@ -353,7 +353,7 @@ class CxlMemory(generic.Generic):
                 # One member represents all: they have the same memory blocks.
                 return ensemble.members[0], step
             standing = await _standing(kernel, host, card)
-            return standing, plan.towards_ready(standing, driver)
+            return standing, region_steps.towards_ready(standing, driver)
 
         # An empty region has no owner yet: two devices arriving at once would both fill the same one.
         async with kernel.changing_region:
@@ -362,41 +362,44 @@ class CxlMemory(generic.Generic):
     async def _bring_up(
         self, kernel: kernel.Kernel, decide: Callable[[], Awaitable["_Decision"]]
     ) -> str | None:
-        before: plan.Action | None = None
+        before: region_steps.Action | None = None
         for _ in range(STEPS_MAX + STEPS_PER_MEMBER * len(self.companions)):
             standing, step = await decide()
             match step:
                 case None:
                     return None
-                case plan.Missing(why=why):
+                case region_steps.Missing(why=why):
                     return why
                 case interleaving.CannotInterleave(why=why):
                     raise errors.CannotInterleave(why)
                 case _ if step == before:
-                    return plan.find_misplaced(standing) or "the kernel has not yet done what it was asked"
+                    return (
+                        region_steps.find_misplaced(standing)
+                        or "the kernel has not yet done what it was asked"
+                    )
             await _execute(kernel, standing, step)
             before = step
         return "it takes more steps than it should; look at the kernel's log"
 
     def current_users(self, host: Host, card: model.Card) -> tuple[str, ...]:
         """Return the processes with the device or its dax devices open, and the regions that Drawbar must not remove."""
-        kept = plan.obstacles(read_layout(host, card, self.companions))
+        kept = region_steps.obstacles(read_layout(host, card, self.companions))
         mapped = users.find_openers(host.proc, users.of_nodes(dax_nodes(host, card)))
         return (*kept, *mapped, *generic.Generic.current_users(self, host, card))
 
     def pending_quiesce_step(self, host: Host, card: model.Card) -> str | None:
         """Return the next online memory or region to remove, as a clause, or None; each step has another text, to show progress."""
         standing = read_layout(host, card, self.companions)
-        match plan.towards_rest(standing):
+        match region_steps.towards_rest(standing):
             case None:
                 return None
-            case plan.SetMemory(blocks=blocks):
-                return plan.find_misplaced(standing) or f"{len(blocks)} memory blocks are online"
-            case plan.UnbindDax(dax=name, driver=driver):
+            case region_steps.SetMemory(blocks=blocks):
+                return region_steps.find_misplaced(standing) or f"{len(blocks)} memory blocks are online"
+            case region_steps.UnbindDax(dax=name, driver=driver):
                 return f"{name} is bound to {driver}"
-            case plan.SetRegion(region=name):
+            case region_steps.SetRegion(region=name):
                 return f"{name} is committed"
-            case plan.DeleteRegion(region=name):
+            case region_steps.DeleteRegion(region=name):
                 return f"{name} is there"
 
     async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
@@ -410,7 +413,7 @@ class CxlMemory(generic.Generic):
 
     async def _quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
         standing = await _standing(kernel, host, card, self.companions)
-        step = plan.towards_rest(standing)
+        step = region_steps.towards_rest(standing)
         if step is not None:
             await _execute(kernel, standing, step)
 
@@ -431,9 +434,9 @@ class CxlMemory(generic.Generic):
         In an interleaved composite one member supplies the file, and the others none.
         """
         container_edits = generic.Generic.edits(self, card, host)
-        if not dax_nodes(host, card, plan.DEVICE_DAX):
+        if not dax_nodes(host, card, region_steps.DEVICE_DAX):
             return container_edits
-        nodes = dax_nodes(host, card, plan.DEVICE_DAX, self.companions)
+        nodes = dax_nodes(host, card, region_steps.DEVICE_DAX, self.companions)
         return msgspec.structs.replace(container_edits, device_nodes=tuple(map(generic.describe_node, nodes)))
 
 
@@ -465,12 +468,14 @@ def _sanitize(folder: Path, name: str, report: generic.Report) -> None:
         time.sleep(SANITIZE_LOOK_SECONDS)
 
 
-_Decision = tuple[plan.Layout, plan.Action | plan.Missing | interleaving.CannotInterleave | None]
+_Decision = tuple[
+    region_steps.Layout, region_steps.Action | region_steps.Missing | interleaving.CannotInterleave | None
+]
 
 
 async def _standing(
     kernel: kernel.Kernel, host: Host, card: model.Card, companions: Collection[model.Card] = ()
-) -> plan.Layout:
+) -> region_steps.Layout:
     among = " among others" if companions else ""
     return await kernel.run(
         f"the memory of {card.address}",
@@ -488,32 +493,35 @@ async def _ensemble(
     )
 
 
-async def _execute(kernel: kernel.Kernel, layout: plan.Layout, step: plan.Action) -> None:
+async def _execute(kernel: kernel.Kernel, layout: region_steps.Layout, step: region_steps.Action) -> None:
     match step:
-        case plan.SetDecoder(decoder=decoder, attribute=attribute, value=value):
+        case region_steps.SetDecoder(decoder=decoder, attribute=attribute, value=value):
             await kernel.set_decoder(decoder, attribute, value)
-        case plan.CreateRegion(window=window):
+        case region_steps.CreateRegion(window=window):
             await kernel.create_region(window)
-        case plan.SetRegion(region=region, attribute=part, value=value):
+        case region_steps.SetRegion(region=region, attribute=part, value=value):
             await kernel.set_region(region, part, value)
-        case plan.SetTarget(region=region, position=position, decoder=decoder):
+        case region_steps.SetTarget(region=region, position=position, decoder=decoder):
             await kernel.set_target(region, position, decoder)
-        case plan.BindRegion(region=region):
+        case region_steps.BindRegion(region=region):
             await kernel.bind_region(region)
-        case plan.BindDax(dax=dax, driver=driver):
+        case region_steps.BindDax(dax=dax, driver=driver):
             await kernel.bind_dax(dax, driver)
-        case plan.UnbindDax(dax=dax, driver=bound):
+        case region_steps.UnbindDax(dax=dax, driver=bound):
             await kernel.unbind_dax(dax, bound)
-        case plan.DeleteRegion(window=window, region=region):
+        case region_steps.DeleteRegion(window=window, region=region):
             await kernel.delete_region(window, region)
-        case plan.SetMemory(blocks=blocks, state=state):
+        case region_steps.SetMemory(blocks=blocks, state=state):
             await _set_memory(kernel, layout, blocks[:BLOCKS_AT_ONCE], state)
         case _:
             assert_never(step)
 
 
 async def _set_memory(
-    kernel: kernel.Kernel, layout: plan.Layout, blocks: tuple[str, ...], state: plan.MemoryState
+    kernel: kernel.Kernel,
+    layout: region_steps.Layout,
+    blocks: tuple[str, ...],
+    state: region_steps.MemoryState,
 ) -> None:
     """Set the blocks' state.
 
@@ -523,7 +531,7 @@ async def _set_memory(
         for block in blocks:
             await kernel.set_memory(block, state)
     except errors.KernelRefused as refused:
-        why = plan.find_misplaced(layout)
+        why = region_steps.find_misplaced(layout)
         if why is None:
             raise
         if isinstance(refused, errors.KernelSilent):

@@ -10,7 +10,7 @@ from drawbar.driver.api import meta
 from drawbar.driver.api.claims import ResourceClaim
 from drawbar.driver.cli import objects, podgroups
 from drawbar.driver.cli.doctor import findings
-from drawbar.driver.cli.maintenance import plan as maintenance
+from drawbar.driver.cli.maintenance import entries
 from drawbar.driver.cli.status import observed, tree
 
 RUNNING = "Running"
@@ -49,7 +49,7 @@ class Move:
 
     claims: tuple[str, ...]
     devices: tuple[tree.Device, ...]
-    change: maintenance.Plan
+    change: entries.Plan
     pods: tuple[Pod, ...]
     spare: Mapping[str, int]
 
@@ -59,7 +59,7 @@ class Move:
         return tuple(pod.metadata.name for pod in self.pods if pod.controller is None)
 
     @property
-    def back(self) -> maintenance.Plan:
+    def back(self) -> entries.Plan:
         """Return the change that undoes this one."""
         return dataclasses.replace(self.change, on=False)
 
@@ -96,12 +96,10 @@ def plan(cluster: observed.Cluster, moved: Sequence[ResourceClaim], pods: Iterab
     name = ", ".join(names)
     results = [result for claim in moved for result in claim.results(cluster.driver)]
     if not results:
-        raise maintenance.Nothing(
-            f"claim {name} has no device of {cluster.driver}, so there is nothing to move"
-        )
+        raise entries.Nothing(f"claim {name} has no device of {cluster.driver}, so there is nothing to move")
     places = sorted({f"{result.pool}/{result.device}" for result in results})
     parts = [
-        maintenance.plan(cluster, frozenset(), objects.Target(kind="device", name=place), on=True)
+        entries.plan(cluster, frozenset(), objects.Target(kind="device", name=place), on=True)
         for place in places
     ]
     by_fabric: dict[str, frozenset[str]] = {}
@@ -115,16 +113,16 @@ def plan(cluster: observed.Cluster, moved: Sequence[ResourceClaim], pods: Iterab
         if any(podgroups.is_user(consumer, pod.metadata, pod.spec) for consumer in consumers)
     )
     if not used_by:
-        raise maintenance.Nothing(
+        raise entries.Nothing(
             f"no pod uses claim {name}, so there is none to evict; its device is free once the claim is deleted or deallocated"
         )
     changes = tuple(
-        maintenance.Change(fabric=fabric, devices=members) for fabric, members in sorted(by_fabric.items())
+        entries.Change(fabric=fabric, devices=members) for fabric, members in sorted(by_fabric.items())
     )
     return Move(
         claims=names,
         devices=devices,
-        change=maintenance.Plan(
+        change=entries.Plan(
             on=True,
             changes=changes,
             devices=devices,

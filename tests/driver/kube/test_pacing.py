@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from drawbar.driver.kube import client
+from drawbar.driver.kube import pacing
 from drawbar.mocks.testing import virtualtime
 
 
@@ -13,7 +13,7 @@ from drawbar.mocks.testing import virtualtime
 def test_a_burst_passes_at_once_and_the_rest_at_the_sustained_rate(quiet, burst, expected):
     async def a_hundred():
         loop = asyncio.get_running_loop()
-        writes = client.Pace(per_second=10, burst=burst)
+        writes = pacing.Pace(per_second=10, burst=burst)
         await asyncio.sleep(quiet)
         began = loop.time()
         await asyncio.gather(*(writes.take() for _ in range(100)))
@@ -30,7 +30,7 @@ def played(scene):
     """Return the scene's result with a pace of `RATE` writes a second."""
 
     async def play():
-        return await scene(client.Pace(per_second=RATE, burst=1), asyncio.get_running_loop())
+        return await scene(pacing.Pace(per_second=RATE, burst=1), asyncio.get_running_loop())
 
     with contextlib.closing(virtualtime.VirtualTimeLoop()) as loop:
         return loop.run_until_complete(play())
@@ -38,7 +38,7 @@ def played(scene):
 
 async def written(writes, payer, count, moments):
     """Write so often for a payer; note each moment."""
-    with client.writing_for(payer):
+    with pacing.writing_for(payer):
         for _ in range(count):
             await writes.take()
             moments.append(asyncio.get_running_loop().time())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drawbar.fabric import contract, errors, judgement
 from drawbar.fabric.notes import Note
-from drawbar.fabric.qemu import plan, pool, ports, qmp, sights
+from drawbar.fabric.qemu import hotplug, pool, ports, qmp, sights
 
 NVME = pool.Nvme(id="nvme-1", serial="S1", file="/pool/nvme-1", properties={"mdts": 7})
 MEMORY = pool.CxlMemory(id="mem-1", serial=4660, file="/m", labels_file="/l", size_mib=256)
@@ -26,10 +26,10 @@ HOST = sights.Host(id="vm1", ports=(EMPTY, sights.Port(id="crp1", cxl=True)))
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.id)
 def test_the_note_comes_before_the_device_and_the_device_comes_last(model):
-    steps = plan.attach(model, EMPTY, HOST, Note(request_id="r", mark="m"))
+    steps = hotplug.attach(model, EMPTY, HOST, Note(request_id="r", mark="m"))
     kinds = [type(step) for step in steps]
-    assert kinds[0] is plan.AddNote
-    assert kinds[-1] is plan.AddDevice
+    assert kinds[0] is hotplug.AddNote
+    assert kinds[-1] is hotplug.AddDevice
     assert Note.from_text(steps[0].text) == Note(request_id="r", mark="m")
     arguments = steps[-1].arguments
     assert (arguments["driver"], arguments["id"], arguments["bus"]) == (
@@ -46,10 +46,10 @@ def test_what_an_earlier_life_left_goes_first_and_its_names_are_not_used_again()
         HOST,
         objects=frozenset({"drawbar.mem-1.memory-0", "drawbar.mem-1.note", "drawbar.mem-10.memory-0"}),
     )
-    steps = plan.attach(MEMORY, EMPTY, left, Note())
+    steps = hotplug.attach(MEMORY, EMPTY, left, Note())
     assert steps[:2] == (
-        plan.RemoveObject(id="drawbar.mem-1.memory-0"),
-        plan.RemoveObject(id="drawbar.mem-1.note"),
+        hotplug.RemoveObject(id="drawbar.mem-1.memory-0"),
+        hotplug.RemoveObject(id="drawbar.mem-1.note"),
     )
     assert steps[-1].arguments["memdev"] == "drawbar.mem-1.memory-1"
     assert "drawbar.mem-10.memory-0" not in str(steps)
@@ -57,7 +57,7 @@ def test_what_an_earlier_life_left_goes_first_and_its_names_are_not_used_again()
 
 def test_nothing_is_tidied_that_is_attached_or_in_flight():
     left = replace(HOST, objects=frozenset({"drawbar.a.note", "drawbar.b.note", "drawbar.c.note"}))
-    assert plan.tidy(["a", "b", "c"], left, {"a"}, {"b"}) == (plan.RemoveObject(id="drawbar.c.note"),)
+    assert hotplug.tidy(["a", "b", "c"], left, {"a"}, {"b"}) == (hotplug.RemoveObject(id="drawbar.c.note"),)
 
 
 def judged(request, devices, hosts, reserved=frozenset(), *, cxl=frozenset(), busy=frozenset()):
@@ -114,7 +114,7 @@ def test_nothing_begins_on_a_port_in_use_or_for_a_device_that_is_anywhere(
     assert verdict.port_id not in taken
     assert port.cxl == (device_id == "mem-1")
     model = MEMORY if device_id == "mem-1" else NVME
-    assert plan.attach(model, port, hosts["vm1"], Note())
+    assert hotplug.attach(model, port, hosts["vm1"], Note())
 
 
 def test_a_port_that_an_attach_in_flight_has_is_passed_over():
@@ -127,24 +127,24 @@ def test_a_port_that_an_attach_in_flight_has_is_passed_over():
 def test_a_port_that_filled_up_since_the_judgement_gets_nothing():
     used = replace(EMPTY, occupants=(sights.Occupant(path="/x"),))
     with pytest.raises(errors.Aborted):
-        plan.attach(NVME, used, HOST, Note())
+        hotplug.attach(NVME, used, HOST, Note())
 
 
 @pytest.mark.parametrize(
     ("asked", "refused", "there", "now", "step"),
     [
-        (None, False, True, 0, plan.Ask),
-        (0, False, True, 1, plan.Wait),
-        (0, False, True, 15, plan.Ask),
-        (0, False, True, 60, plan.GiveUp),
-        (0, True, True, 1, plan.GiveUp),
-        (0, True, False, 99, plan.Done),
-        (None, False, False, 0, plan.Done),
+        (None, False, True, 0, hotplug.Ask),
+        (0, False, True, 1, hotplug.Wait),
+        (0, False, True, 15, hotplug.Ask),
+        (0, False, True, 60, hotplug.GiveUp),
+        (0, True, True, 1, hotplug.GiveUp),
+        (0, True, False, 99, hotplug.Done),
+        (None, False, False, 0, hotplug.Done),
     ],
 )
 def test_a_detach_asks_waits_asks_again_and_gives_up(asked, refused, there, now, step):
-    progress = plan.Progress(deadline=60, asked=asked, refused=refused)
-    assert isinstance(plan.detach("d", progress, now, there=there), step)
+    progress = hotplug.Progress(deadline=60, asked=asked, refused=refused)
+    assert isinstance(hotplug.detach("d", progress, now, there=there), step)
 
 
 @pytest.mark.parametrize(

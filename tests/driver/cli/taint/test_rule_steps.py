@@ -11,7 +11,7 @@ from hypothesis import strategies
 from drawbar.driver import errors
 from drawbar.driver.api import meta, slices, taintrules
 from drawbar.driver.cli import objects
-from drawbar.driver.cli.taint import plan, preview
+from drawbar.driver.cli.taint import preview, rule_steps
 from drawbar.driver.kube import kinds
 
 NOW = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
@@ -20,14 +20,14 @@ SELECTOR = taintrules.DeviceSelector(driver="a.dev", pool="p")
 
 
 def wish(**fields):
-    return plan.Wish(**({"name": "swap", "selector": SELECTOR} | fields))
+    return rule_steps.Wish(**({"name": "swap", "selector": SELECTOR} | fields))
 
 
 def existing(effect="None", *, owner="swap", name="swap", rate=None):
     return taintrules.DeviceTaintRule(
         metadata=meta.ObjectMeta(name=name, uid="u", labels={taintrules.RULE_LABEL: owner} if owner else {}),
         spec=taintrules.RuleSpec(
-            taint=slices.Taint(key=plan.KEY, value="swap", effect=effect, evictions_per_second=rate),
+            taint=slices.Taint(key=rule_steps.KEY, value="swap", effect=effect, evictions_per_second=rate),
             device_selector=SELECTOR,
         ),
     )
@@ -51,8 +51,10 @@ def affected(count, per_device=1):
 
 
 def steps(asked, before=None, seen=None, *, has_rates=False, has_batches=False):
-    rule = plan.document(KIND, asked, before, user="alice")
-    return plan.steps(asked, before, rule, seen or affected(0), has_rates=has_rates, has_batches=has_batches)
+    rule = rule_steps.document(KIND, asked, before, user="alice")
+    return rule_steps.steps(
+        asked, before, rule, seen or affected(0), has_rates=has_rates, has_batches=has_batches
+    )
 
 
 def kinds_of(planned):
@@ -76,7 +78,7 @@ def test_a_new_rule_has_effect_none_and_carries_who_why_and_until_when():
         },
         "spec": {
             "deviceSelector": {"driver": "a.dev", "pool": "p"},
-            "taint": {"key": plan.KEY, "value": "swap", "effect": "None"},
+            "taint": {"key": rule_steps.KEY, "value": "swap", "effect": "None"},
         },
     }
     stored = msgspec.convert(create.document, taintrules.DeviceTaintRule)
@@ -102,9 +104,9 @@ def test_a_rule_that_exists_keeps_who_made_it_and_what_is_not_changed():
     before = msgspec.structs.replace(
         before, metadata=msgspec.structs.replace(before.metadata, annotations=annotations)
     )
-    rule = plan.document(KIND, wish(effect="NoSchedule"), before, user="alice")
+    rule = rule_steps.document(KIND, wish(effect="NoSchedule"), before, user="alice")
     assert rule["metadata"]["annotations"] == annotations
-    rule = plan.document(KIND, wish(forever=True, reason="new fan"), before, user="alice")
+    rule = rule_steps.document(KIND, wish(forever=True, reason="new fan"), before, user="alice")
     assert rule["metadata"]["annotations"] == {
         taintrules.CREATED_BY_ANNOTATION: "bob",
         taintrules.REASON_ANNOTATION: "new fan",
@@ -127,7 +129,7 @@ def test_more_pods_are_evicted_in_batches_while_the_rule_keeps_further_pods_away
     rules = [document for step in planned[1:4] for document in step.documents]
     assert len({rule["metadata"]["name"] for rule in rules}) == 5
     for rule in rules:
-        assert rule["spec"]["taint"] == {"key": plan.KEY, "value": "swap", "effect": "NoExecute"}
+        assert rule["spec"]["taint"] == {"key": rule_steps.KEY, "value": "swap", "effect": "NoExecute"}
         assert rule["metadata"]["labels"][taintrules.RULE_LABEL] == "swap"
         assert rule["metadata"]["annotations"][taintrules.REASON_ANNOTATION] == "fan"
         assert set(rule["spec"]["deviceSelector"]) == {"driver", "pool", "device"}
@@ -139,7 +141,7 @@ def test_a_rate_goes_into_the_rule_where_the_api_has_it():
     (create, _) = steps(wish(effect="NoExecute", rate=3), None, affected(30), has_rates=True)
     assert create.document["spec"]["taint"]["evictionsPerSecond"] == 3
     (change, _) = steps(wish(effect="NoExecute"), existing(), affected(30), has_rates=True)
-    assert change.content["spec"]["taint"] == {"effect": "NoExecute", "evictionsPerSecond": plan.RATE}
+    assert change.content["spec"]["taint"] == {"effect": "NoExecute", "evictionsPerSecond": rule_steps.RATE}
     (change, _) = steps(
         wish(effect="NoExecute", rate=3), existing("NoExecute", rate=5), affected(30), has_rates=True
     )
@@ -151,14 +153,14 @@ def test_a_rate_goes_into_the_rule_where_the_api_has_it():
 
 def test_batches_that_were_asked_for_are_made_by_hand_whatever_the_api_has():
     planned = steps(wish(effect="NoExecute", batch=10), None, affected(30), has_rates=True)
-    assert plan.batch_count(planned) == 3
-    assert {step.seconds for step in planned if isinstance(step, plan.Evict)} == {0.0}
+    assert rule_steps.batch_count(planned) == 3
+    assert {step.seconds for step in planned if isinstance(step, rule_steps.Evict)} == {0.0}
     assert "evictionsPerSecond" not in planned[0].document["spec"]["taint"]
 
 
 def test_without_an_api_for_it_a_rate_is_a_batch_per_second():
     planned = steps(wish(effect="NoExecute", rate=15), None, affected(30))
-    assert [(step.seconds, len(step.pods)) for step in planned if isinstance(step, plan.Evict)] == [
+    assert [(step.seconds, len(step.pods)) for step in planned if isinstance(step, rule_steps.Evict)] == [
         (1.0, 15)
     ] * 2
 
@@ -168,9 +170,9 @@ def test_pods_that_tolerate_the_taint_for_a_time_are_waited_for_and_in_no_batch(
     patient = dataclasses.replace(seen.pods[3], fate=preview.Fate.LATER, after_seconds=30)
     seen = dataclasses.replace(seen, pods=(*seen.pods[:3], patient))
     planned = steps(wish(effect="NoExecute", batch=2), None, seen)
-    in_batches = [uid for step in planned if isinstance(step, plan.Evict) for uid in step.pods]
+    in_batches = [uid for step in planned if isinstance(step, rule_steps.Evict) for uid in step.pods]
     assert sorted(in_batches) == ["uid-0", "uid-1", "uid-2"]
-    (wait,) = [step for step in planned if isinstance(step, plan.Await)]
+    (wait,) = [step for step in planned if isinstance(step, rule_steps.Await)]
     assert patient.uid in wait.pods
 
 
@@ -202,7 +204,7 @@ def test_only_the_end_of_a_rule_changes():
     per_device=strategies.integers(1, 4),
     size=strategies.integers(1, 12),
     before=strategies.sampled_from([None, "None", "NoSchedule", "NoExecute"]),
-    effect=strategies.sampled_from(plan.EFFECTS),
+    effect=strategies.sampled_from(rule_steps.EFFECTS),
     has_rates=strategies.booleans(),
 )
 def test_no_pod_is_evicted_before_its_batch_and_its_device_is_kept_from_others_meanwhile(
@@ -213,21 +215,21 @@ def test_no_pod_is_evicted_before_its_batch_and_its_device_is_kept_from_others_m
     current, gone = before, set()
     for step in planned:
         match step:
-            case plan.Create(document=document):
+            case rule_steps.Create(document=document):
                 assert current is None
                 current = document["spec"]["taint"]["effect"]
-            case plan.Change(content=content):
+            case rule_steps.Change(content=content):
                 current = content["spec"]["taint"]["effect"]
-                if current == "NoExecute" and plan.batch_count(planned):
+                if current == "NoExecute" and rule_steps.batch_count(planned):
                     assert len(gone) == pods
-            case plan.Evict():
+            case rule_steps.Evict():
                 assert current == "NoSchedule"
                 assert len(step.pods) <= max(size, per_device)
                 assert not gone & step.pods
                 gone |= step.pods
-            case plan.Await():
+            case rule_steps.Await():
                 assert current == "NoExecute"
-            case plan.DeleteBatches():
+            case rule_steps.DeleteBatches():
                 assert current == effect
     assert current == effect
 
@@ -247,7 +249,9 @@ def test_no_pod_is_evicted_before_its_batch_and_its_device_is_kept_from_others_m
             "another selector",
             id="all in place of some",
         ),
-        pytest.param(wish(taint=(plan.KEY, "other")), existing(), "another selector or taint", id="value"),
+        pytest.param(
+            wish(taint=(rule_steps.KEY, "other")), existing(), "another selector or taint", id="value"
+        ),
         pytest.param(wish(taint=("other", "")), existing(), "another selector or taint", id="other taint"),
         pytest.param(
             wish(selector=taintrules.DeviceSelector(device="d")),
@@ -261,20 +265,22 @@ def test_no_pod_is_evicted_before_its_batch_and_its_device_is_kept_from_others_m
 )
 def test_what_cannot_be_is_refused_with_a_sentence(asked, before, words):
     with pytest.raises(errors.UsageError, match=words):
-        plan.check(asked, before)
+        rule_steps.check(asked, before)
 
 
 def test_what_is_as_long_as_may_be_is_taken():
-    plan.check(wish(name="a" * plan.NAME_CHARS_MAX, reason="x" * plan.REASON_CHARS_MAX), None)
-    furthest = NOW + datetime.timedelta(days=plan.UNTIL_DAYS_MAX)
-    assert plan.moment(f"{plan.UNTIL_DAYS_MAX}d", NOW) == furthest
+    rule_steps.check(
+        wish(name="a" * rule_steps.NAME_CHARS_MAX, reason="x" * rule_steps.REASON_CHARS_MAX), None
+    )
+    furthest = NOW + datetime.timedelta(days=rule_steps.UNTIL_DAYS_MAX)
+    assert rule_steps.moment(f"{rule_steps.UNTIL_DAYS_MAX}d", NOW) == furthest
 
 
 def test_a_taint_is_a_key_and_perhaps_a_value():
-    assert plan.taint("example.com/a") == ("example.com/a", "")
-    assert plan.taint("example.com/a=b") == ("example.com/a", "b")
+    assert rule_steps.taint("example.com/a") == ("example.com/a", "")
+    assert rule_steps.taint("example.com/a=b") == ("example.com/a", "b")
     with pytest.raises(ValueError, match="give KEY"):
-        plan.taint("=b")
+        rule_steps.taint("=b")
 
 
 def test_a_selector_that_matches_every_device_is_refused_without_all():
@@ -286,7 +292,7 @@ def test_a_selector_that_matches_every_device_is_refused_without_all():
         pods=(),
     )
     with pytest.raises(errors.UsageError, match="all 2 devices"):
-        plan.check_breadth(wish(), seen, allow_empty=False)
+        rule_steps.check_breadth(wish(), seen, allow_empty=False)
     for narrow in (
         wish(selector=taintrules.DeviceSelector(), every=True),
         wish(selector=SELECTOR, every=True),
@@ -294,15 +300,15 @@ def test_a_selector_that_matches_every_device_is_refused_without_all():
         # A rule that exists and keeps its selector.
         wish(selector=taintrules.DeviceSelector()),
     ):
-        plan.check_breadth(narrow, seen, allow_empty=False)
-    plan.check(wish(selector=taintrules.DeviceSelector(), every=True), None)
+        rule_steps.check_breadth(narrow, seen, allow_empty=False)
+    rule_steps.check(wish(selector=taintrules.DeviceSelector(), every=True), None)
 
 
 @pytest.mark.parametrize(
     ("content", "hours"), [("90m", 1.5), ("2h", 2), ("1d", 24), ("2026-05-01T16:00:00+02:00", 2)]
 )
 def test_an_end_is_a_span_or_a_time(content, hours):
-    assert plan.moment(content, NOW) == NOW + datetime.timedelta(hours=hours)
+    assert rule_steps.moment(content, NOW) == NOW + datetime.timedelta(hours=hours)
 
 
 @pytest.mark.parametrize(
@@ -310,12 +316,12 @@ def test_an_end_is_a_span_or_a_time(content, hours):
 )
 def test_an_end_that_is_none_is_refused(content):
     with pytest.raises(ValueError, match="give"):
-        plan.moment(content, NOW)
+        rule_steps.moment(content, NOW)
 
 
 def test_a_rule_goes_before_its_batches():
     rules = [existing(name="a-batch"), existing(), existing(owner=None, name="other")]
-    assert [rule.metadata.name for rule in plan.removed("swap", rules)] == ["swap", "a-batch"]
-    assert [rule.metadata.name for rule in plan.removed("other", rules)] == ["other"]
+    assert [rule.metadata.name for rule in rule_steps.removed("swap", rules)] == ["swap", "a-batch"]
+    assert [rule.metadata.name for rule in rule_steps.removed("other", rules)] == ["other"]
     with pytest.raises(objects.Missing, match="taint list"):
-        plan.removed("none", rules)
+        rule_steps.removed("none", rules)

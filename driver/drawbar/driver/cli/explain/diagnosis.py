@@ -101,11 +101,6 @@ def _repeats(finding: Finding, earlier: Finding) -> bool:
     return len(fact) >= _FACT_CHARS and fact in earlier.message
 
 
-def plan(world: observed.World) -> tuple[Finding, ...]:
-    """Return the findings on the object and on everything that it waits for, the cause first."""
-    return explain(world).findings
-
-
 def _object(world: observed.World) -> Iterator[Finding]:
     if world.pod is not None:
         yield from _pod(world.pod)

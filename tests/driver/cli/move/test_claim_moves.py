@@ -3,39 +3,39 @@
 import dataclasses
 
 from drawbar.driver.api import meta
-from drawbar.driver.cli.maintenance import plan as maintenance
-from drawbar.driver.cli.move import plan
+from drawbar.driver.cli.maintenance import entries
+from drawbar.driver.cli.move import claim_moves
 
 
 def pod(uid, owner="", phase="Running", **metadata):
     owners = (meta.OwnerReference(kind="Job", name=owner, uid=owner, controller=True),) if owner else ()
-    return plan.Pod(
+    return claim_moves.Pod(
         metadata=meta.ObjectMeta(name=uid, uid=uid, owner_references=owners, **metadata),
-        status=plan.Status(phase=phase),
+        status=claim_moves.Status(phase=phase),
     )
 
 
 def moved(*pods):
-    nothing = maintenance.Plan(on=True, changes=(), devices=())
-    return plan.Move(claims=("default/c",), devices=(), change=nothing, pods=pods, spare={})
+    nothing = entries.Plan(on=True, changes=(), devices=())
+    return claim_moves.Move(claims=("default/c",), devices=(), change=nothing, pods=pods, spare={})
 
 
 def test_each_pod_of_a_controller_is_replaced_by_one_that_was_not_there_and_runs():
     planned = moved(pod("a", "job"), pod("b", "job"), pod("c", "other"), pod("d"))
     before = frozenset({"a", "b", "c", "d", "old"})
-    assert plan.missing(planned, before, []) == 3
+    assert claim_moves.missing(planned, before, []) == 3
     there = [pod("old", "job"), pod("x", "job", phase="Pending"), pod("y", "job", deletion_timestamp="now")]
-    assert plan.missing(planned, before, there) == 3
-    assert plan.missing(planned, before, [*there, pod("z", "job"), pod("w", "other")]) == 1
-    assert plan.missing(planned, before, [pod("q", "job"), pod("z", "job"), pod("v", "job")]) == 1
+    assert claim_moves.missing(planned, before, there) == 3
+    assert claim_moves.missing(planned, before, [*there, pod("z", "job"), pod("w", "other")]) == 1
+    assert claim_moves.missing(planned, before, [pod("q", "job"), pod("z", "job"), pod("v", "job")]) == 1
 
 
 def test_who_has_no_controller_is_not_waited_for():
-    assert plan.missing(moved(pod("d")), frozenset({"d"}), []) == 0
+    assert claim_moves.missing(moved(pod("d")), frozenset({"d"}), []) == 0
 
 
 def test_what_was_in_maintenance_before_is_not_taken_out():
-    change = maintenance.Change(fabric="f", devices=frozenset({"d1"}))
+    change = entries.Change(fabric="f", devices=frozenset({"d1"}))
     planned = moved(pod("a"))
     planned = dataclasses.replace(planned, change=dataclasses.replace(planned.change, changes=(change,)))
     assert (planned.back.on, planned.back.changes) == (False, (change,))

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import meta, slices
-from drawbar.driver.slices import encoding, plan
+from drawbar.driver.slices import encoding, pool_writes
 
 TAINT = slices.Taint(key="drawbar.dev/maintenance", effect="NoSchedule", time_added="2026-01-01T00:00:00Z")
 OWNER = meta.OwnerReference(api_version="v1", kind="Node", name="n", uid="u-1", controller=True)
@@ -17,7 +17,9 @@ def pool(name, *devices, taints=None, **changes):
         if taints is None
         else tuple(slices.SliceTaint(device=device, taint=TAINT) for device in taints),
     )
-    return plan.Pool(name=name, slice_name=f"slice-{name}", driver="drawbar.dev", content=content, **changes)
+    return pool_writes.Pool(
+        name=name, slice_name=f"slice-{name}", driver="drawbar.dev", content=content, **changes
+    )
 
 
 def carried_out(published, actions):
@@ -25,7 +27,7 @@ def carried_out(published, actions):
     state = {resource_slice.metadata.name: resource_slice for resource_slice in published}
     for number, action in enumerate(actions):
         fresh = action.slice
-        if isinstance(action, plan.Delete):
+        if isinstance(action, pool_writes.Delete):
             del state[fresh.metadata.name]
         else:
             metadata = msgspec.structs.replace(fresh.metadata, uid="u", resource_version=str(number))
@@ -34,7 +36,7 @@ def carried_out(published, actions):
 
 
 def published(*pools):
-    *_, state = carried_out((), plan.writes(pools, ()))
+    *_, state = carried_out((), pool_writes.writes(pools, ()))
     return tuple(state.values())
 
 
@@ -43,7 +45,7 @@ def shown(actions):
 
 
 def test_a_new_pool_is_complete_with_its_last_write():
-    states = list(carried_out((), plan.writes([pool("p", "a", taints=())], ())))
+    states = list(carried_out((), pool_writes.writes([pool("p", "a", taints=())], ())))
     assert [len(state) for state in states] == [1, 2]
     assert {resource_slice.spec.pool.resource_slice_count for resource_slice in states[-1].values()} == {2}
     assert {resource_slice.spec.pool.generation for resource_slice in states[-1].values()} == {1}
@@ -51,7 +53,7 @@ def test_a_new_pool_is_complete_with_its_last_write():
 
 def test_what_is_published_is_not_written_again():
     pools = [pool("p", "a", taints=["a"]), pool("q", "b", owners=(OWNER,))]
-    assert plan.writes(pools, published(*pools)) == ()
+    assert pool_writes.writes(pools, published(*pools)) == ()
 
 
 @pytest.mark.parametrize(
@@ -70,19 +72,19 @@ def test_what_is_published_is_not_written_again():
 )
 def test_the_generation_is_new_only_where_more_than_one_slice_changes(before, after, writes, generation):
     stored = published(before)
-    actions = plan.writes([after], stored)
+    actions = pool_writes.writes([after], stored)
     *_, state = carried_out(stored, actions)
     assert len(actions) == writes
     assert {resource_slice.spec.pool.generation for resource_slice in state.values()} == {generation}
     assert {resource_slice.spec.pool.resource_slice_count for resource_slice in state.values()} == {
         len(state)
     }
-    assert plan.writes([after], tuple(state.values())) == ()
+    assert pool_writes.writes([after], tuple(state.values())) == ()
 
 
 def test_a_device_leaves_its_pool_before_it_is_in_another():
     stored = published(pool("a", "y"), pool("b", "x", "z"), pool("c", "v"))
-    actions = plan.writes([pool("a", "y", "x", "v"), pool("b", "z")], stored)
+    actions = pool_writes.writes([pool("a", "y", "x", "v"), pool("b", "z")], stored)
     assert shown(actions)[0] == ("Delete", "slice-c")
     for state in carried_out(stored, actions):
         names = [device.name for resource_slice in state.values() for device in resource_slice.spec.devices]
@@ -91,9 +93,9 @@ def test_a_device_leaves_its_pool_before_it_is_in_another():
 
 def test_owners_are_set_where_they_are_given_and_left_alone_elsewhere():
     stored = published(pool("p", "a", owners=(OWNER,)))
-    assert plan.writes([pool("p", "a")], stored) == ()
+    assert pool_writes.writes([pool("p", "a")], stored) == ()
     other = msgspec.structs.replace(OWNER, uid="u-2")
-    (action,) = plan.writes([pool("p", "a", owners=(other,))], stored)
+    (action,) = pool_writes.writes([pool("p", "a", owners=(other,))], stored)
     assert shown([action]) == [("Replace", "slice-p")]
     assert action.slice.metadata.owner_references == (other,)
     assert action.slice.metadata.resource_version == "0", "only if it is still what was seen"
@@ -101,7 +103,7 @@ def test_owners_are_set_where_they_are_given_and_left_alone_elsewhere():
 
 def test_devices_without_a_pool_fill_the_first_with_room():
     first = {f"d{number:03}": "p" for number in range(70)} | {"e": "q"}
-    homes = plan.place({"d000": "elsewhere"}, first, {"p": 2, "p/1": 62})
+    homes = pool_writes.place({"d000": "elsewhere"}, first, {"p": 2, "p/1": 62})
     assert homes["d000"] == "elsewhere"
     counts = {pool: sum(home == pool for home in homes.values()) for pool in set(homes.values())}
     assert counts == {"elsewhere": 1, "p": 62, "p/1": 2, "p/2": 5, "q": 1}

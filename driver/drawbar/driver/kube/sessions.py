@@ -1,0 +1,99 @@
+"""The HTTP sessions with the API server: connections, headers, and the words of a failed connection."""
+
+import asyncio
+import os
+import socket
+import weakref
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+import aiohttp
+from multidict import CIMultiDict
+
+from drawbar.driver.kube import connections
+
+REQUEST_TIMEOUT_SECONDS = 30.0
+CLOSE_SECONDS, CLOSE_PAUSE_SECONDS = 1.0, 0.005
+KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
+"""A watch may be silent for minutes. A peer that is gone without closing is noticed after 30 + 3 * 10 s."""
+
+
+async def headers(
+    connection: connections.Connection, identity: Mapping[str, str] | None = None, **more: str
+) -> CIMultiDict[str]:
+    """Return the headers of a request, as `identity` or else as the connection's user; several groups are one header each."""
+    made = CIMultiDict(more)
+    made.extend(identity or connection.impersonation)
+    if authorization := await connection.authorize():
+        made["Authorization"] = authorization
+    return made
+
+
+@asynccontextmanager
+async def opening(
+    connection: connections.Connection, *limits: int
+) -> AsyncIterator[tuple[aiohttp.ClientSession, ...]]:
+    """Yield a session for each limit of connections at once; 0: of any number. All are closed on return, for `CLOSE_SECONDS` at most."""
+    sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+    try:
+        async with AsyncExitStack() as stack:
+            opened = [
+                await stack.enter_async_context(_session(connection, limit, sockets)) for limit in limits
+            ]
+            yield tuple(opened)
+    finally:
+        # aiohttp does not wait until its transports are closed.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                pause = 0.0
+                while any(made.fileno() != -1 for made in sockets):
+                    await asyncio.sleep(pause)
+                    pause = CLOSE_PAUSE_SECONDS
+
+
+def _session(
+    connection: connections.Connection, limit: int, sockets: "weakref.WeakSet[socket.socket]"
+) -> aiohttp.ClientSession:
+    """Return a session, as `sessions` has them, whose sockets are added to `sockets`."""
+    tls = connection.tls if connection.tls is not None else True
+
+    def make(address: aiohttp.AddrInfoType) -> socket.socket:
+        made = _kept_alive(address)
+        sockets.add(made)
+        return made
+
+    proxy, connector = connection.proxy, None
+    if proxy and proxy.startswith("socks"):
+        import aiohttp_socks
+
+        # As Go, names are resolved by the proxy.
+        url = f"socks5://{proxy.partition('://')[2]}"
+        connector = aiohttp_socks.ProxyConnector.from_url(url, rdns=True, ssl=tls, limit=limit)
+    return aiohttp.ClientSession(
+        connector=connector or aiohttp.TCPConnector(ssl=tls, limit=limit, socket_factory=make),
+        proxy=None if connector else proxy,
+        timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS, sock_connect=10),
+        # None is kept, as in client-go: a server could send them without end.
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
+
+
+def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol = address[:3]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
+
+
+def words(error: BaseException) -> str:
+    """Return why there is no answer, without the library's own terms."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        inner = error.certificate_error
+        return f"its certificate is not trusted ({getattr(inner, 'verify_message', '') or inner})"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its host name has no address"
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+        return os.strerror(error.os_error.errno)
+    return " ".join(str(error).split()) or type(error).__name__
