@@ -11,7 +11,7 @@ EXAMPLES ?= 140
 # Each program that a test starts would compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo docs lint types test contract kubernetes chart redfish storm fuzz lab hil hil-short bench generate clean
+.PHONY: help venv demo docs lint types check test contract kubernetes chart redfish storm fuzz lab hil hil-short bench generate clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,9 @@ lint: venv ## style and architecture
 types: venv ## types
 	@echo "== mypy"; $(BIN)/mypy
 	MYPYPATH=bench $(BIN)/mypy bench/*.py
+
+check: lint types ## after each edit, in under a minute: lint, types, and the unit tests of the changed files
+	@$(BIN)/python tests/changed.py
 
 # A test that fails is run once more, because a busy machine can stall for seconds. The report shows each such test and its
 # traceback, even if it passes then: mend it. More than five in a run are failures.

@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from field import choice, fabric_devices, session, stand
 from lab import cluster, errors, laboratory, machine, sessions, worker
+from tests.untested import pytest_terminal_summary
+
+__all__ = ["pytest_terminal_summary"]
 
 TEST_SECONDS = 600
 MACHINE = machine.Machine(name="worker-1", ports=4, cxl_ports=1, memory_mib=1536)

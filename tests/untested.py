@@ -5,6 +5,7 @@ the hooks of this module as its own. In a run with pytest-xdist, workers collect
 """
 
 import collections
+import ctypes.util
 import importlib.util
 import os
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from drawbar.mocks.testing import helm
+from drawbar.mocks.testing import browser, helm
 
 PROGRAMS = str(Path(sys.executable).parent)
 LINES = 12
@@ -37,6 +38,15 @@ class Tool:
 
 def _under_make_chart() -> bool:
     return os.environ.get("DRAWBAR_CHART") == "required"
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _has_umockdev() -> bool:
+    libraries = ("umockdev", "umockdev-preload", "udev")
+    return shutil.which("umockdev-wrapper") is not None and all(map(ctypes.util.find_library, libraries))
 
 
 def _has_packages(*names: str) -> Callable[[], bool]:
@@ -69,6 +79,22 @@ TOOLS: Mapping[str, Tool] = {
     "kubectl": Tool(
         tests="the doubles by kubectl: install kubectl on the PATH",
         is_here=lambda: shutil.which("kubectl") is not None,
+    ),
+    "chromium": Tool(
+        tests=f"the web page in a browser: {browser.MISSING}", is_here=lambda: browser.PROGRAM is not None
+    ),
+    "umockdev": Tool(
+        tests="uevents as libudev sees them: install Debian's packages umockdev and libumockdev0",
+        is_here=_has_umockdev,
+    ),
+    "root": Tool(tests="other users, mounts and capabilities: run the tests as root", is_here=_is_root),
+    "another user": Tool(
+        tests="files that a user may not read: run the tests as another user than root",
+        is_here=lambda: not _is_root(),
+    ),
+    "kernel events": Tool(
+        tests="uevents of this kernel: run the tests as root, where /sys can be written",
+        is_here=lambda: os.access("/sys/devices/virtual/mem/null/uevent", os.W_OK),
     ),
 }
 FIXTURES = {"engine": "helm", "validator": "kubernetes-validate", "promql": "promql-parser"}

@@ -33,7 +33,7 @@ LIMIT_SECONDS = 900.0
 STOP_SECONDS = 15.0
 INSTALL_SECONDS = 1500.0
 _SECOND_HALF = ("test_field.py", "test_node_cycles.py", "test_node_kills.py")
-_PYTEST = (str(Path(sys.executable).parent / "pytest"), "-q", "-ra", "-p", "no:cacheprovider")
+_PYTEST = (str(Path(sys.executable).parent / "pytest"), "-q", "-p", "no:cacheprovider")
 _SOURCES = (
     "driver/drawbar",
     "fabric/drawbar",

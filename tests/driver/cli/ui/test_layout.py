@@ -8,7 +8,7 @@ from tests.scenes import pages
 from drawbar.driver.cli.ui import following, server
 from drawbar.mocks.testing import browser
 
-pytestmark = pytest.mark.skipif(browser.PROGRAM is None, reason=browser.MISSING)
+pytestmark = pytest.mark.tool("chromium")
 
 WIDTHS = [390, 800, 1440, 2200]
 HEIGHT = 900

@@ -12,7 +12,7 @@ from drawbar.driver.cli.ui import device_rows, server
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks.testing import browser
 
-pytestmark = pytest.mark.skipif(browser.PROGRAM is None, reason=browser.MISSING)
+pytestmark = pytest.mark.tool("chromium")
 
 COLUMNS = ["device", "state", "model", "claim", "why"]
 ROWS = f"""[...document.querySelectorAll('#rows [aria-level="2"]')].map(

@@ -278,9 +278,7 @@ def test_an_unprivileged_start_says_all_that_is_missing(pod):
         assert expected in message
 
 
-@pytest.mark.skipif(
-    not RUNS_AS_ROOT or shutil.which("setpriv") is None, reason="takes capabilities away from root"
-)
+@pytest.mark.tool("root")
 async def test_without_capabilities_the_daemon_starts_and_warns(pod):
     before = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
     process = await asyncio.create_subprocess_exec(
@@ -299,7 +297,7 @@ async def test_without_capabilities_the_daemon_starts_and_warns(pod):
         await process.wait()
 
 
-@pytest.mark.skipif(not RUNS_AS_ROOT or shutil.which("unshare") is None, reason="mounts, which takes root")
+@pytest.mark.tool("root")
 def test_read_only_mounts_are_named(pod):
     for name in ("k", "cdi", "sys"):
         (pod / name).mkdir(exist_ok=True)

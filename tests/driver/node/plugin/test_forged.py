@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import socket
 import stat
 import sys
@@ -49,7 +48,7 @@ def files(node):
     return {path.name: path.read_bytes() for path in (node.folder / "cdi").glob("*.json")}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@pytest.mark.tool("root")
 async def test_no_other_user_of_the_node_can_open_a_socket(node, tmp_path):
     _, instance = node
     for folder in (tmp_path, *tmp_path.parents):

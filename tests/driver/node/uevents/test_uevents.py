@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 import socket
 import uuid
 from pathlib import Path
@@ -194,9 +193,6 @@ async def test_a_file_at_the_sockets_path_is_not_removed(tmp_path):
 
 
 NULL_DEVICE = Path("/sys/devices/virtual/mem/null/uevent")
-needs_kernel_events = pytest.mark.skipif(
-    not os.access(NULL_DEVICE, os.W_OK), reason="only root can ask the kernel for a uevent"
-)
 
 
 def ask_kernel_for_event(argument: str) -> None:
@@ -204,7 +200,7 @@ def ask_kernel_for_event(argument: str) -> None:
     NULL_DEVICE.write_text(f"change {uuid.uuid4()} DRAWBAR={argument}")
 
 
-@needs_kernel_events
+@pytest.mark.tool("kernel events")
 async def test_the_kernels_own_events_arrive_as_they_were_sent():
     marker = uuid.uuid4().hex
     async with asyncio.timeout(120), uevents.listening("kernel") as source:
@@ -218,7 +214,7 @@ async def test_the_kernels_own_events_arrive_as_they_were_sent():
     assert event.seqnum > 0
 
 
-@needs_kernel_events
+@pytest.mark.tool("kernel events")
 async def test_events_that_the_kernel_had_to_drop_are_an_overflow_and_later_ones_still_come():
     pending = sources.Backlog(4096)
     marker = uuid.uuid4().hex

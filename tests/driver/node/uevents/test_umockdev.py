@@ -9,7 +9,6 @@ import asyncio
 import ctypes
 import ctypes.util
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -120,24 +119,7 @@ async def scene():
     return steps
 
 
-def missing():
-    """Return what this machine lacks for the scene, or None."""
-    if shutil.which("umockdev-wrapper") is None:
-        return "umockdev-wrapper is not installed (Debian package umockdev)"
-    for name, package in (
-        ("umockdev", "libumockdev0"),
-        ("umockdev-preload", "umockdev"),
-        ("udev", "libudev1"),
-    ):
-        if ctypes.util.find_library(name) is None:
-            return f"the library lib{name} is not installed (Debian package {package})"
-    return None
-
-
-LACK = missing()
-
-
-@pytest.mark.skipif(LACK is not None, reason=LACK or "")
+@pytest.mark.tool("umockdev")
 def test_the_kernels_events_and_tree_as_libudev_sees_them_keep_the_devices_current():
     command = ["umockdev-wrapper", sys.executable, __file__]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
