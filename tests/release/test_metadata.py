@@ -66,7 +66,7 @@ def test_artifact_hub_is_told_of_every_definition(chart):
         (crd["name"], crd["kind"], crd["version"])
         for crd in yaml.safe_load(annotations["artifacthub.io/crds"])
     }
-    defined = [yaml.safe_load(file.read_text()) for file in (CHART / "crds").glob("*.yaml")]
+    defined = [yaml.safe_load(file.read_text()) for file in (CHART / "definitions").glob("*.yaml")]
     assert listed == {
         (crd["metadata"]["name"], crd["spec"]["names"]["kind"], crd["spec"]["versions"][0]["name"])
         for crd in defined
