@@ -16,7 +16,6 @@ EVERYTHING = {
     "simulation": {"enabled": True},
     "metrics": {
         "enabled": True,
-        "proxy": {"image": "r/p:1"},
         "serviceMonitor": {"enabled": True},
         "prometheusRule": {"enabled": True},
         "dashboard": {"enabled": True},

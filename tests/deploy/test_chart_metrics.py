@@ -13,7 +13,6 @@ from drawbar.driver.catalogue import links
 CHART = Path(__file__).parents[2] / "deploy" / "drawbar"
 METRICS = {
     "enabled": True,
-    "proxy": {"image": "registry.example.com/proxy:1"},
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "prometheusRule": {
         "enabled": True,

@@ -52,7 +52,6 @@ WRONG = (
     ({"nameOverride": "x" * 21}, "/nameOverride"),
     ({"node": {"updateStrategy": {"typ": "OnDelete"}}}, "'typ' not allowed"),
     ({"image": {"repository": ""}}, "image.repository is empty: name the registry"),
-    ({"metrics": {"enabled": True}}, "metrics.proxy.image is empty: the daemons give"),
 )
 
 

@@ -58,8 +58,8 @@ async def _until_terminated(args: argparse.Namespace) -> int:
         return 0
 
 
-MODULES = ("asyncinotify", "trustme")
-"""The modules of the extra `mocks`."""
+MODULES = ("asyncinotify",)
+"""The module of the extra `mocks` that the image of a simulation has, too; the API server double needs trustme besides."""
 COMMAND = Command(
     name="mock",
     help="run a double: API server, scheduler, kubelet, fabric, or a whole cluster",

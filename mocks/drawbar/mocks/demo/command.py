@@ -181,7 +181,7 @@ COMMAND = Command(
     ),
     configure=_configure,
     run=_run,
-    modules=MODULES,
+    modules=(*MODULES, "trustme"),
     examples=(
         "drawbar demo",
         "drawbar demo --nodes 2 --pods 12 --attach-seconds 5",
