@@ -18,18 +18,23 @@ help: ## what can be made
 
 venv: $(VENV)/.installed ## the virtual environment with everything in it
 
-$(VENV)/.installed: requirements-dev.txt pyproject.toml
+# The packages of the demo alone. Python compiles the few modules that it imports, so pip compiles none.
+$(VENV)/.demo: requirements-demo.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed: apt-get install python3 python3-venv" >&2; exit 1; }
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is $$($(PYTHON) -V 2>&1), Drawbar needs Python 3.11 or later: make PYTHON=python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "error: $(PYTHON) has no venv module: apt-get install python3-venv" >&2; exit 1; }
-	echo "== creating $(VENV)"
+	echo "== installing $$(grep -cE '^[a-zA-Z]' requirements-demo.txt) packages into $(VENV) (half a minute)"
 	$(PYTHON) -m venv $(VENV)
-	echo "== installing $$(grep -cE '^[a-zA-Z]' requirements-dev.txt) packages (a minute or two)"
-	$(BIN)/pip install --disable-pip-version-check --progress-bar on --require-hashes -r requirements-dev.txt | grep -vE '^Requirement already' || { echo "error: the packages could not be installed: is the package index reachable?" >&2; exit 1; }
+	$(BIN)/pip install --disable-pip-version-check --quiet --no-compile --require-hashes -r requirements-demo.txt || { echo "error: the packages could not be installed: is the package index reachable?" >&2; exit 1; }
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e . || { echo "error: Drawbar itself could not be installed" >&2; exit 1; }
 	touch $@
 
-demo: venv ## pods get fabric devices, end to end; make demo ARGS="--pods 8 --json"
+$(VENV)/.installed: requirements-dev.txt $(VENV)/.demo
+	@echo "== installing the $$(grep -cE '^[a-zA-Z]' requirements-dev.txt) packages for development (a minute or two)"
+	$(BIN)/pip install --disable-pip-version-check --progress-bar on --require-hashes -r requirements-dev.txt | grep -vE '^Requirement already' || { echo "error: the packages could not be installed: is the package index reachable?" >&2; exit 1; }
+	touch $@
+
+demo: $(VENV)/.demo ## pods get fabric devices, end to end; make demo ARGS="--pods 8 --json"
 	@exec $(BIN)/drawbar demo $(ARGS)
 
 docs: venv $(VENV)/.docs ## the documentation site in build/site, with every link and anchor checked

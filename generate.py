@@ -59,8 +59,8 @@ def files() -> dict[str, str]:
         "docs/reference/redfish-quirks.md": _quirks(),
         "docs/reference/permissions.md": _permissions(),
         "docs/reference/settings.md": _settings(),
-        "deploy/drawbar/crds/deviceattachments.yaml": _definition("deviceattachments.yaml"),
-        "deploy/drawbar/crds/fabrics.yaml": _definition("fabrics.yaml"),
+        "deploy/drawbar/definitions/deviceattachments.yaml": _definition("deviceattachments.yaml"),
+        "deploy/drawbar/definitions/fabrics.yaml": _definition("fabrics.yaml"),
         **{f"deploy/drawbar/templates/{role.template}": _cluster_role(role) for role in permissions.ROLES},
         "deploy/drawbar/values.yaml": _values(),
         "deploy/drawbar/values.schema.json": _schema(),
@@ -69,7 +69,7 @@ def files() -> dict[str, str]:
 
 
 def _definition(name: str) -> str:
-    text = (ROOT / "deploy/drawbar/crds" / name).read_text()
+    text = (ROOT / "deploy/drawbar/definitions" / name).read_text()
     text = re.sub(r"enum: \[gpu, .*\]", f"enum: [{', '.join(_NAMES)}]", text)
     ways = [
         (listed, "none, reset, erase" if listed.can_erase else "none, reset") for listed in OFFERED_CLASSES

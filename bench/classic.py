@@ -69,7 +69,7 @@ def _fabric(size: Size) -> configuration.Configuration:
 
 def _objects(version: str, size: Size, endpoint: str) -> Iterator[tuple[kinds.Kind, str | None, Json]]:
     """The cluster before the first pod; each with its namespace, if it has one."""
-    for file in sorted((deployment.folder() / "drawbar/crds").glob("*.yaml")):
+    for file in sorted((deployment.folder() / "drawbar/definitions").glob("*.yaml")):
         yield kinds.CUSTOM_RESOURCE, None, yaml.safe_load(file.read_text(encoding="utf-8"))
     yield kinds.NAMESPACE, None, {"metadata": {"name": "drawbar"}}
     everything, binding = deployment.KINDS["ClusterRole"], deployment.KINDS["ClusterRoleBinding"]

@@ -1,10 +1,13 @@
-"""`make storm` runs every part, whatever becomes of the others."""
+"""`make storm` runs every part even if one fails, and `make demo` installs only the packages of the demo."""
 
 import os
 import pathlib
+import re
 import subprocess
+from importlib import metadata
 
 import pytest
+from packaging import requirements, utils
 
 ROOT = pathlib.Path(__file__).parents[1]
 PARTS = ("the controller", "classic negotiation", "the redfish adapter")
@@ -22,6 +25,8 @@ def storm(tmp_path):
     pytest_file.parent.mkdir()
     pytest_file.write_text(PYTEST)
     pytest_file.chmod(0o755)
+    # `make` compares times: the second follows from the first.
+    (tmp_path / ".demo").touch()
     (tmp_path / ".installed").touch()
 
     def run(failing):
@@ -58,3 +63,48 @@ def test_a_storm_without_failures_prints_its_seed_and_ends_well(storm):
     assert run.returncode == 0
     assert [f"storm: {part} passed" in run.stdout for part in PARTS] == [True] * len(PARTS)
     assert "every part passed with SEED=5" in run.stdout
+
+
+def locked(file):
+    """Return the versions of a lock file by package."""
+    lines = (ROOT / file).read_text().splitlines()
+    found = (re.match(r"([A-Za-z0-9._-]+)==(\S+)", line) for line in lines)
+    return {utils.canonicalize_name(match[1]): match[2] for match in found if match}
+
+
+def dependencies(*names):
+    """Return the packages that the given ones need at last, with themselves."""
+    todo, done = [requirements.Requirement(name) for name in names], set()
+    while todo:
+        needed = todo.pop()
+        key = (utils.canonicalize_name(needed.name), frozenset(needed.extras))
+        if key in done:
+            continue
+        done.add(key)
+        below = (requirements.Requirement(text) for text in metadata.requires(needed.name) or ())
+        extras = needed.extras or {""}
+        todo += [
+            each
+            for each in below
+            if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in extras)
+        ]
+    return {name for name, _ in done}
+
+
+def test_the_demo_installs_what_it_needs_and_no_tool_of_developers():
+    demo, everything = locked("requirements-demo.txt"), locked("requirements-dev.txt")
+    assert demo.items() <= everything.items()
+    assert demo.keys() == dependencies("drawbar[mocks]", "hatchling") - {"drawbar"}
+    assert not {"mypy", "hypothesis", "pytest", "ruff"} & demo.keys()
+
+
+def test_make_demo_does_not_install_the_packages_for_development(tmp_path):
+    run = subprocess.run(
+        ["make", "--no-print-directory", "-n", "demo", f"VENV={tmp_path / 'venv'}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "-r requirements-demo.txt" in run.stdout
+    assert "requirements-dev.txt" not in run.stdout

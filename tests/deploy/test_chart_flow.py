@@ -184,7 +184,7 @@ async def test_the_roles_allow_what_the_doctor_looks_for_and_nothing_else(render
         secrets=["fabric-credentials"],
         parts=parts,
     )
-    proxy = {"enabled": True, "proxy": {"image": "registry.example.com/proxy:1"}}
+    proxy = {"enabled": True}
     watched = await render(**values, metrics=proxy)
     for daemon in permissions.Daemon:
         wanted = {

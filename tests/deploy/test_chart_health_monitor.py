@@ -25,7 +25,7 @@ async def test_by_default_there_is_none(render):
     assert [item for item in await render() if NAME in item["metadata"]["name"]] == []
 
 
-@pytest.mark.parametrize("changes", [{}, {"metrics": {"enabled": True, "proxy": {"image": "proxy"}}}])
+@pytest.mark.parametrize("changes", [{}, {"metrics": {"enabled": True}}])
 async def test_the_values_of_the_page_make_one_restricted_pod(render, values, changes):
     documents = named(await render(**values | changes))
     deployment = documents["Deployment", NAME]["spec"]

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from drawbar.driver.catalogue import links
+
 CHART = Path(__file__).parents[2] / "deploy" / "drawbar"
 METRICS = {
     "enabled": True,
-    "proxy": {"image": "registry.example.com/proxy:1"},
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "prometheusRule": {
         "enabled": True,
@@ -102,8 +103,7 @@ async def test_the_objects_of_the_prometheus_operator_have_its_fields_and_find_t
         rule for group in operator_objects["PrometheusRule"]["spec"]["groups"] for rule in group["rules"]
     ]
     runbooks = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in alerts}
-    page = "https://wiki.example.com/drawbar/docs/alerts.md#"
-    assert runbooks == {name: page + name.lower() for name in runbooks}
+    assert runbooks == {name: f"https://wiki.example.com/drawbar/alerts#{name.lower()}" for name in runbooks}
     services = [document for document in documents if document["kind"] == "Service"]
     wanted = operator_objects["ServiceMonitor"]["spec"]["selector"]["matchLabels"].items()
     assert len([service for service in services if wanted <= service["metadata"]["labels"].items()]) == 2
@@ -120,6 +120,16 @@ async def test_the_objects_of_the_prometheus_operator_have_its_fields_and_find_t
         (pod,) = pods
         ports = [named["name"] for each in pod["spec"]["containers"] for named in each.get("ports", ())]
         assert ports == [port["targetPort"]]
+
+
+@pytest.mark.tool("chart")
+async def test_by_default_an_alert_leads_to_the_documentation(render):
+    documents = await render(metrics={"prometheusRule": {"enabled": True}})
+    (made,) = [document for document in documents if document["kind"] == "PrometheusRule"]
+    for group in made["spec"]["groups"]:
+        for rule in group["rules"]:
+            page = links.url(f"alerts.md#{rule['alert'].lower()}")
+            assert rule["annotations"]["runbook_url"] == page
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
 """Install, upgrade, roll back and uninstall with Helm's own engine, and the guard before the end."""
 
 import pytest
+import yaml
+from tests.deploy.conftest import CHART
 
-from drawbar.driver.kube import kinds
+from drawbar.driver.kube import client, kinds
 from drawbar.mocks.testing import helm
 
 pytestmark = pytest.mark.tool("chart")
@@ -53,8 +55,8 @@ async def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(chart
         assert left(cluster) == installed
 
         await cluster.helm("uninstall")
-        assert left(cluster) == set()
-        # They hold what an administrator wrote, and go by hand.
+        assert {kind for kind, _ in left(cluster)} == {"CustomResourceDefinition"}
+        # They hold what an administrator wrote, and stay unless crds.keep is false.
         definitions = await cluster.named(kinds.CUSTOM_RESOURCE)
         assert sorted(definitions) == [
             "deviceattachments.drawbar.dev",
@@ -98,14 +100,43 @@ async def test_an_installation_stays_whole_while_a_device_is_attached_or_a_fabri
         other = {"driver": "gpu.example.com"}
         await cluster.create(kinds.FABRIC, "other", spec={"adapter": "grpc", "endpoint": "unix:/x"} | other)
         await cluster.helm("uninstall")
-        assert left(cluster) == set()
+        assert {kind for kind, _ in left(cluster)} == {"CustomResourceDefinition"}
+
+
+async def test_an_upgrade_changes_the_definitions_and_an_uninstallation_may_take_them(chart_cluster):
+    async with chart_cluster() as cluster:
+        await cluster.install()
+        merge = client.Patch.MERGE
+        without = {"spec": {"names": {"categories": []}}}
+        await cluster.api.patch(
+            kinds.CUSTOM_RESOURCE, "fabrics.drawbar.dev", without, content=merge, into=dict
+        )
+        values = {"image": {"repository": "r/d"}, "crds": {"keep": False}}
+        await cluster.helm("upgrade", chart=str(cluster.chart), values=values)
+        definitions = await cluster.named(kinds.CUSTOM_RESOURCE)
+        assert definitions["fabrics.drawbar.dev"]["spec"]["names"]["categories"] == ["drawbar"]
+        await cluster.helm("uninstall")
+        assert await cluster.named(kinds.CUSTOM_RESOURCE) == {}
+
+
+async def test_the_definitions_are_left_to_others_on_request(render):
+    def made(documents):
+        return [each for each in documents if each["kind"] == "CustomResourceDefinition"]
+
+    assert made(await render(crds={"install": False})) == []
+    files = [yaml.safe_load(file.read_text()) for file in sorted((CHART / "definitions").glob("*.yaml"))]
+    rendered = made(await render())
+    for definition in rendered:
+        assert definition["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+        assert definition["metadata"].pop("labels")["app.kubernetes.io/name"] == "drawbar"
+    assert sorted(rendered, key=lambda each: each["metadata"]["name"]) == files
 
 
 async def test_a_second_driver_is_installed_beside_the_first_and_shares_no_object_with_it(chart_cluster):
     async with chart_cluster() as cluster:
         await cluster.install()
         first = left(cluster)
-        values = {"image": {"repository": "r/d"}, "driverName": "gpu.example.com"}
+        values = {"image": {"repository": "r/d"}, "driverName": "gpu.example.com", "crds": {"install": False}}
         await cluster.engine.call(
             "helm_install",
             namespace="drawbar",
@@ -115,6 +146,7 @@ async def test_a_second_driver_is_installed_beside_the_first_and_shares_no_objec
             timeout="30s",
         )
         second = left(cluster) - first
-        assert {kind for kind, _ in second} == {kind for kind, _ in first}
-        assert len(second) == len(first)
+        own = {(kind, name) for kind, name in first if kind != "CustomResourceDefinition"}
+        assert {kind for kind, _ in second} == {kind for kind, _ in own}
+        assert len(second) == len(own)
         assert all("gpu.example.com" in name for _, name in second)

@@ -27,7 +27,6 @@ OPTIONAL = {
         {},
         {
             "enabled": True,
-            "proxy": {"image": "registry.example.com/proxy:1"},
             "serviceMonitor": {"enabled": True, "labels": {"a": "b"}},
             "prometheusRule": {"enabled": True},
             "dashboard": {"enabled": True},
@@ -229,7 +228,7 @@ async def test_a_controller_in_the_nodes_network_makes_room_for_the_next_on_its_
 
 async def test_two_proxies_on_one_port_of_the_node_are_refused(render):
     both = {"controller": {"hostNetwork": True}, "node": {"hostNetwork": True}}
-    metrics = {"enabled": True, "proxy": {"image": "registry.example.com/proxy:1"}}
+    metrics = {"enabled": True}
     with pytest.raises(helm.HelmError, match="port 8443 of the node"):
         await render(metrics=metrics, **both)
     await render(**both)
@@ -250,7 +249,7 @@ async def test_the_node_daemon_is_replaced_without_a_gap_and_has_each_path_where
 
 
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
-PROXY = {"enabled": True, "proxy": {"image": "registry.example.com/proxy:1"}}
+PROXY = {"enabled": True}
 
 
 @pytest.mark.parametrize("metrics", [{}, PROXY], ids=["without-proxy", "with-proxy"])
@@ -276,7 +275,7 @@ async def test_probes_are_the_small_program_and_ask_where_the_daemon_serves(rend
         ]
         assert {"name": volume, "emptyDir": {}} in pod["volumes"]
     for proxy in proxies:
-        assert f"--upstream=http://{endpoint}/" in proxy["args"]
+        assert f"--upstream=http://{endpoint}/metrics" in proxy["args"]
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,24 @@ async def test_a_fabric_is_beside_the_controller_and_its_hosts_are_the_chosen_no
     assert fabric["restartPolicy"] == "Always"
     assert "--nodes=drawbar.dev/simulation=true,lab=yes" in fabric["args"]
     assert "--devices=accelerator=2,cxl-memory=2,fpga=2,gpu=4,nvme=3" in fabric["args"]
-    spec = objects["Fabric", "simulated"]["spec"]
-    assert spec == {
-        "driver": "drawbar.dev",
-        "adapter": "grpc",
-        "endpoint": "unix:/run/drawbar/fabric/simulated.sock",
-    }
     (mount,) = fabric["volumeMounts"]
     assert mount == {"name": "adapters", "mountPath": "/run/drawbar/fabric", "subPath": "fabric"}
+
+
+async def test_its_fabric_is_made_after_the_definitions_and_kept_by_an_upgrade(chart_cluster):
+    async with chart_cluster() as cluster:
+        values = {"simulation": {"enabled": True}}
+        await cluster.install(**values)
+        made = (await cluster.named(kinds.FABRIC))["simulated"]
+        assert made["spec"].items() >= {
+            ("driver", "drawbar.dev"),
+            ("adapter", "grpc"),
+            ("endpoint", "unix:/run/drawbar/fabric/simulated.sock"),
+        }
+        image = {"image": {"repository": "registry.example.com/drawbar"}}
+        await cluster.helm("upgrade", chart=str(cluster.chart), values=values | image)
+        kept = (await cluster.named(kinds.FABRIC))["simulated"]
+        assert kept["metadata"]["uid"] == made["metadata"]["uid"]
 
 
 async def test_the_node_daemon_runs_on_the_chosen_nodes_alone_and_reaches_no_hardware(render):

@@ -6,7 +6,7 @@ from drawbar.mocks.testing import helm
 
 TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
 EVERYTHING = {
-    "metrics": {"enabled": True, "proxy": {"image": "registry.example.com/proxy:1"}},
+    "metrics": {"enabled": True},
     "healthMonitor": {"enabled": True, "tlsSecretName": "tls", "tokenSecretName": "token"},
     "webhook": {"enabled": True},
     "networkPolicy": {"apiServerCIDRs": ["10.0.0.1/32"], "healthMonitorFrom": [{"podSelector": {}}]},

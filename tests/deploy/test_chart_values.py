@@ -52,7 +52,6 @@ WRONG = (
     ({"nameOverride": "x" * 21}, "/nameOverride"),
     ({"node": {"updateStrategy": {"typ": "OnDelete"}}}, "'typ' not allowed"),
     ({"image": {"repository": ""}}, "image.repository is empty: name the registry"),
-    ({"metrics": {"enabled": True}}, "metrics.proxy.image is empty: the daemons give"),
 )
 
 
@@ -193,4 +192,4 @@ async def test_helms_own_linter_reports_no_problem_of_the_chart(engine, pytestco
     said = await engine.call(
         "helm_lint", paths=[str(pytestconfig.rootpath / "deploy" / "drawbar")], strict=True, values=values
     )
-    assert {message["severity"] for message in json.loads(said)["messages"]} <= {"INFO"}
+    assert json.loads(said)["messages"] is None

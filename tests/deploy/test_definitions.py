@@ -12,7 +12,7 @@ from drawbar.driver.controller import outcomes
 NODE = Path(__file__).parents[2] / "driver" / "drawbar" / "driver" / "node"
 # The API server describes these itself, and refuses a description of the metadata.
 OF_EVERY_KIND = {"apiVersion", "kind", "metadata"}
-DEFINITIONS = sorted((Path(__file__).parents[2] / "deploy" / "drawbar" / "crds").glob("*.yaml"))
+DEFINITIONS = sorted((Path(__file__).parents[2] / "deploy" / "drawbar" / "definitions").glob("*.yaml"))
 
 
 def undescribed(path, schema):

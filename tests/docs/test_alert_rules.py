@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from drawbar.driver.api import fabrics
+from drawbar.driver.catalogue import links
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.operation import gauges
 from drawbar.driver.controller.operation import metrics as controller_metrics
@@ -209,7 +210,7 @@ def test_the_runbook_of_every_alert_is_its_paragraph_in_the_documentation():
     assert sections.keys() == alerts.keys()
     assert all(sections.values())
     # A heading's anchor is its text in lower case.
-    assert alerts == {name: f"docs/alerts.md#{name.lower()}" for name in alerts}
+    assert alerts == {name: links.url(f"alerts.md#{name.lower()}") for name in alerts}
 
 
 def test_the_dashboard_shows_what_the_health_monitor_counts(exposed):
@@ -229,6 +230,25 @@ def test_the_dashboard_shows_what_the_health_monitor_counts(exposed):
         "unreadable_objects",
     }
     assert counted - charted == {monitor_metrics.PREFIX + name for name in of_every_daemon}
+
+
+def test_a_number_that_is_bad_is_seen_by_its_colour():
+    panels = {panel["title"]: panel for panel in json.loads(DASHBOARD.read_text())["panels"]}
+    for title in ("Fabrics that can be reached", "Controllers that lead", "Node daemons that are not ready"):
+        steps = panels[title]["fieldConfig"]["defaults"]["thresholds"]["steps"]
+        assert {step["color"] for step in steps} == {"green", "red"}
+        assert panels[title]["options"]["colorMode"] == "background"
+    rows = [panel for panel in panels.values() if panel["type"] == "row"]
+    assert len(rows) > 3
+    assert rows[0]["gridPos"]["y"] == 0
+
+
+def test_the_links_of_panels_lead_to_alerts_that_exist():
+    pages = {rule.values[0]["annotations"]["runbook_url"] for rule in rules()}
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    linked = [link["url"] for panel in panels for link in panel.get("links", ())]
+    assert linked
+    assert set(linked) <= pages
 
 
 def test_panels_have_numbers_and_places_of_their_own():

@@ -140,8 +140,11 @@ def test_a_device_class_is_one_module_and_one_row(copy):
     assert [kind for _, kind, _ in blocks] == ["python", "diff"]
     assert [line[0] for line in blocks[1][2].splitlines()].count("+") == 1
     lists = {
-        "deploy/drawbar/crds/deviceattachments.yaml": ["nic, dsp, other]"],
-        "deploy/drawbar/crds/fabrics.yaml": ["nic, dsp, other]", "dsp: {type: string, enum: [none, reset]"],
+        "deploy/drawbar/definitions/deviceattachments.yaml": ["nic, dsp, other]"],
+        "deploy/drawbar/definitions/fabrics.yaml": [
+            "nic, dsp, other]",
+            "dsp: {type: string, enum: [none, reset]",
+        ],
         "deploy/drawbar/values.yaml": ["nic, dsp, cxl-memory-pool"],
         "deploy/drawbar/values.schema.json": ['"dsp",', "nic|dsp|other", '"parityBroken": {'],
         "proto/drawbar/proto/fabric/v1alpha1/fabric_pb2.pyi": [

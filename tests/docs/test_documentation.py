@@ -87,7 +87,7 @@ def test_the_folders_that_the_architecture_names_exist():
 def test_the_fabric_of_the_concepts_has_only_fields_of_its_schema():
     page = (ROOT / "docs" / "concepts.md").read_text()
     example = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, re.DOTALL).group(1))
-    crd = yaml.safe_load((ROOT / "deploy/drawbar/crds/fabrics.yaml").read_text())
+    crd = yaml.safe_load((ROOT / "deploy/drawbar/definitions/fabrics.yaml").read_text())
     (version,) = crd["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert example["spec"].keys() <= schema["properties"].keys()

@@ -7,7 +7,7 @@ import pytest
 from drawbar.driver import main
 
 
-@pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",)])
+@pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",), ("help", "--help")])
 def test_help_lists_the_verbs_in_groups(words, capsys):
     assert main.main(words) == 0
     output = capsys.readouterr().out

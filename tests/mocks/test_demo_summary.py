@@ -3,10 +3,11 @@
 import io
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
-from drawbar.mocks.demo import progress, screens, summary
+from drawbar.mocks.demo import progress, screens, stages, summary
 from drawbar.mocks.demo.progress import Step
 
 WAY = {
@@ -165,6 +166,53 @@ def test_where_claims_are_allocated_after_the_attach_the_time_is_from_the_attach
     assert summary.step_milliseconds(late, Step.ATTACHING, classic=True) is None
     assert summary.step_milliseconds(late, Step.BOUND, classic=True) == 2250.0
     said = "\n".join(screens.lines(summary.summarise([late], leaked=0, seconds=1.0, classic=True)))
-    assert "from the choice of a device to its allocation" in said
+    assert "from choice to allocation" in said
     said = "\n".join(screens.lines(summary.summarise([view()], leaked=0, seconds=1.0)))
     assert "from allocation to ready" in said
+
+
+def test_the_story_says_who_took_how_long_within_80_columns():
+    seen = view(
+        cdi=("drawbar.dev/device=15ed24c8-3bb9-4766-8c8e-ed079efb8228-cxl-memory-1",), serial="1" * 23
+    )
+    read = view(steps=WAY | {Step.READ: 7.5})
+    for whole in (
+        summary.summarise([view()], leaked=0, seconds=16.84),
+        summary.summarise([read], leaked=0, seconds=16.84, reads=True),
+        summary.summarise([view(steps=LATE)], leaked=0, seconds=16.84, classic=True),
+    ):
+        assert all(len(line) <= 80 for line in screens.lines(whole))
+    assert screens.lines(summary.summarise([view()], leaked=0, seconds=16.84)) == [
+        "1 of 1 pods ran, 1 of 1 devices came back, 0 leaked, in 16.8 s.",
+        "",
+        "Half of the pods took at most:",
+        "   2.0 s  the fabric manager attached the device to the node",
+        "   0.5 s  Drawbar added, from allocation to ready (at most 0.5 s)",
+        "   2.5 s  the scheduler noticed; it looks every 5 s",
+        "   0.5 s  the kubelet asked Drawbar to prepare the device",
+        "   0.5 s  the kubelet started the container",
+        "   0.2 s  the node released the device after the pod's end",
+        "   1.0 s  the fabric manager detached it",
+    ]
+    assert screens.detail(seen, Step.PREPARED) == "drawbar.dev/device=15ed24c8…-cxl-memory-1"
+
+
+def test_a_kept_cluster_is_looked_at_with_drawbars_own_verbs_first(monkeypatch, tmp_path):
+    program = tmp_path / "bin" / "drawbar"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program.with_name("python")))
+    monkeypatch.setenv("PATH", "/nowhere")
+    where = stages.Whereabouts(
+        kubeconfig=Path("/tmp/d/admin"), directory=Path("/tmp/d"), logs=Path("/tmp/d/l")
+    )
+    commands = [line.strip() for line in screens.hints(where) if line.startswith("  ")]
+    assert commands[:3] == [
+        f"export PATH={program.parent}:$PATH",
+        "export KUBECONFIG=/tmp/d/admin",
+        "drawbar status",
+    ]
+    assert commands[-1].startswith("kubectl get")
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert not any("export PATH" in line for line in screens.hints(where))

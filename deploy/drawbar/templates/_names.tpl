@@ -76,9 +76,6 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.node" . }}
 {{- else }}{{ $repository }}:{{ $image.tag | default .Chart.AppVersion }}
 {{- end -}}
 {{- end -}}
-{{- define "drawbar.proxyImage" -}}
-{{- required "metrics.proxy.image is empty: the daemons give their metrics to their own pod alone, so Prometheus needs a proxy in it; name an image of kube-rbac-proxy, or set metrics.enabled=false" .Values.metrics.proxy.image -}}
-{{- end -}}
 
 {{/* The settings files of the daemons: what the chart decides wins over what the values say. */}}
 {{- define "drawbar.controllerConfig" -}}
@@ -167,11 +164,15 @@ kubelet would mount into all of them.
 {{/* The proxy that lets Prometheus in. Call with a dict of root and upstream. */}}
 {{- define "drawbar.proxy" -}}
 - name: metrics
-  image: {{ include "drawbar.proxyImage" .root }}
+  image: {{ include "drawbar.image" .root }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  command: [drawbar-metrics-proxy]
   args:
-    - --secure-listen-address=:8443
-    - --upstream=http://{{ .upstream }}/
-    - --allow-paths=/metrics
+    - --listen=:8443
+    - --upstream=http://{{ .upstream }}/metrics
+  env:
+    - name: PYTHONDONTWRITEBYTECODE
+      value: "1"
   ports:
     - {name: metrics, containerPort: 8443, protocol: TCP}
   securityContext:

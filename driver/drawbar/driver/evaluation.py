@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import resource
 import signal
 import sys
 import time
@@ -247,6 +246,8 @@ async def _exchange(child: asyncio.subprocess.Process, question: bytes) -> Outco
 
 def main() -> None:
     """Answer questions from standard input until it ends."""
+    import resource  # Windows has no such module, and the program imports this one there
+
     # The parent handles a user's Ctrl-C; this process ends with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)

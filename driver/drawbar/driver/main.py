@@ -88,7 +88,7 @@ def _run(words: Sequence[str]) -> int:
         sys.stdout.write(f"drawbar {metadata.version('drawbar')}\n")
         return 0
     if first in ("help", "-h", "--help"):
-        if named := words[1:]:
+        if named := [word for word in words[1:] if not word.startswith("-")]:
             return _run([*named, "--help"])
         sys.stdout.write(overview())
         return 0
@@ -154,9 +154,10 @@ WITH_ACTIONS = frozenset({"fabric", "maintenance", "mock", "taint"})
 def overview() -> str:
     """Return the help of the program: its verbs in groups."""
     groups: dict[str, list[command.Command]] = {
-        title: [_load(place) for place in verbs.values()] for title, verbs in GROUPS.items()
+        title: [verb for name in verbs if (verb := _find(name)) is not None]
+        for title, verbs in GROUPS.items()
     }
-    plugins = [point.load() for point in metadata.entry_points(group=GROUP)]
+    plugins = [verb for name in _plugins() if (verb := _find(name)) is not None]
     if plugins:
         groups[DOUBLES] = sorted(plugins, key=lambda verb: verb.name)
     width = max(len(verb.name) for verbs in groups.values() for verb in verbs)
@@ -179,17 +180,49 @@ def parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser of the verb that `words` begin with, or of all verbs."""
     top = _Parser(prog="drawbar", add_help=False)
     verbs = top.add_subparsers(title="verbs", metavar="VERB", required=True)
-    plugins = {point.name: point for point in metadata.entry_points(group=GROUP)}
-    listed = [*VERBS, *sorted(plugins)]
-    for name in [words[0]] if words and words[0] in listed else listed:
-        _add(verbs, plugins[name].load() if name in plugins else _load(VERBS[name]))
+    listed = [*VERBS, *sorted(_plugins())]
+    if words and words[0] in listed:
+        _add(verbs, _load(words[0]))
+        return top
+    for name in listed:
+        if (verb := _find(name)) is not None:
+            _add(verbs, verb)
     return top
 
 
-def _load(place: str) -> command.Command:
-    """Import `module:NAME`, or the `COMMAND` of a module."""
-    module, _, name = place.partition(":")
-    verb: command.Command = getattr(importlib.import_module(module), name or "COMMAND")
+def _plugins() -> dict[str, metadata.EntryPoint]:
+    """Return the verbs of other packages by name."""
+    return {point.name: point for point in metadata.entry_points(group=GROUP)}
+
+
+def _find(name: str) -> command.Command | None:
+    """Return a verb, or None if it does not work here."""
+    try:
+        return _load(name)
+    except errors.UsageError:
+        return None
+
+
+def _load(name: str) -> command.Command:
+    """Import the module of a verb and return the verb.
+
+    Raises:
+        errors.UsageError: the verb does not work here; the message names the remedy.
+    """
+    try:
+        verb: command.Command = (
+            importlib.import_module(VERBS[name]).COMMAND if name in VERBS else _plugins()[name].load()
+        )
+    except ModuleNotFoundError as error:
+        if (error.name or "drawbar").partition(".")[0] == "drawbar":
+            raise
+        raise errors.UsageError(
+            f"drawbar {name} works on Linux only; here Python has no module {error.name}: run it on a node"
+        ) from error
+    if not verb.is_installed():
+        raise errors.UsageError(
+            f"drawbar {name} needs packages that are not installed: pip install 'drawbar[mocks]'"
+        )
     return verb
 
 

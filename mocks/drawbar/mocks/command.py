@@ -58,11 +58,14 @@ async def _until_terminated(args: argparse.Namespace) -> int:
         return 0
 
 
+MODULES = ("asyncinotify",)
+"""The module of the extra `mocks` that the image of a simulation has, too; the API server double needs trustme besides."""
 COMMAND = Command(
     name="mock",
     help="run a double: API server, scheduler, kubelet, fabric, or a whole cluster",
     configure=_configure,
     run=_run,
+    modules=MODULES,
     examples=(
         "drawbar mock cluster --nodes 2 --kubeconfig-dir /tmp/drawbar",
         "drawbar mock apiserver --kubeconfig-dir /tmp/drawbar --profile 1.36",

@@ -16,7 +16,7 @@ from drawbar.driver import main
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks import apiserver, sysfs
 
-CRD = Path(__file__).parents[3] / "deploy" / "drawbar" / "crds" / "deviceattachments.yaml"
+CRD = Path(__file__).parents[3] / "deploy" / "drawbar" / "definitions" / "deviceattachments.yaml"
 RBAC = "rbac.authorization.k8s.io"
 
 

@@ -42,7 +42,7 @@ def test_the_table_of_policies_has_every_field():
 
 
 def test_the_definition_has_the_fields_and_the_defaults_that_are_read():
-    text = (ROOT / "deploy" / "drawbar" / "crds" / "healthpolicies.yaml").read_text()
+    text = (ROOT / "deploy" / "drawbar" / "definitions" / "healthpolicies.yaml").read_text()
     (version,) = yaml.safe_load(text)["spec"]["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     assert spec.keys() == set(healthpolicies.Spec.__struct_encode_fields__)

@@ -251,7 +251,7 @@ def test_an_object_is_named_with_its_namespace_or_without_where_it_has_none():
 
 def test_the_kinds_of_our_own_are_those_of_the_definitions(pytestconfig):
     for kind in (kinds.FABRIC, kinds.ATTACHMENT):
-        (file,) = (pytestconfig.rootpath / "deploy" / "drawbar" / "crds").glob(f"{kind.plural}.yaml")
+        (file,) = (pytestconfig.rootpath / "deploy" / "drawbar" / "definitions").glob(f"{kind.plural}.yaml")
         spec = yaml.safe_load(file.read_text())["spec"]
         assert (spec["group"], spec["names"]["plural"], spec["names"]["kind"]) == (
             kind.group,

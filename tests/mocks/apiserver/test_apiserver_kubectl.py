@@ -57,14 +57,14 @@ async def server() -> AsyncIterator[apiserver.ApiServer]:
 async def kubectl(server: apiserver.ApiServer, tmp_path: Path) -> Kubectl:
     """The administrator's kubectl, with our definitions applied."""
     tool = Kubectl(server.kubeconfig(tmp_path / "admin.kubeconfig"))
-    await tool("apply", "-f", str(DEPLOY / "drawbar" / "crds"))
+    await tool("apply", "-f", str(DEPLOY / "drawbar" / "definitions"))
     await tool("wait", "--for=condition=established", "crd", "--all", "--timeout=10s")
     return tool
 
 
 def attachment(name: str = "a1.a1") -> dict[str, Any]:
     """A DeviceAttachment that our definition admits."""
-    definition = yaml.safe_load((DEPLOY / "drawbar" / "crds" / "deviceattachments.yaml").read_text())
+    definition = yaml.safe_load((DEPLOY / "drawbar" / "definitions" / "deviceattachments.yaml").read_text())
     spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return {
         "apiVersion": "drawbar.dev/v1alpha1",

@@ -1,7 +1,7 @@
 """DeviceAttachments: the intent and the record of one device on one node.
 
 The name is derived from the fabric and the device's stable id, so the API server refuses a second attachment of one
-device. Source: `deploy/drawbar/crds/deviceattachments.yaml`.
+device. Source: `deploy/drawbar/definitions/deviceattachments.yaml`.
 """
 
 import enum

@@ -1,6 +1,6 @@
 """Fabrics: one fabric manager each, and the policy for its devices.
 
-Source: `deploy/drawbar/crds/fabrics.yaml`.
+Source: `deploy/drawbar/definitions/fabrics.yaml`.
 """
 
 import enum

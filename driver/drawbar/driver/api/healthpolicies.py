@@ -2,7 +2,7 @@
 
 The bounds of every field are the CRD's, so what is read here keeps to them.
 
-Source: `deploy/drawbar/crds/healthpolicies.yaml`.
+Source: `deploy/drawbar/definitions/healthpolicies.yaml`.
 """
 
 import enum

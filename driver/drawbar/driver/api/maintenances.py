@@ -3,7 +3,7 @@
 A Maintenance is an object of its own and no field of the Fabric, so that a technician needs no right on Fabrics. All
 Maintenances of a Fabric apply together.
 
-Source: `deploy/drawbar/crds/maintenances.yaml`.
+Source: `deploy/drawbar/definitions/maintenances.yaml`.
 """
 
 from collections.abc import Iterable

@@ -7,6 +7,7 @@ can be described and tested without importing the others.
 import argparse
 import contextlib
 import dataclasses
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ class Command:
         run: does the work and returns the exit status; raises `DrawbarError` for mistakes of the user.
         description: a paragraph for the verb's own help; if empty, `help` is shown.
         examples: command lines for the epilog, without a prompt.
+        modules: modules of the extra `mocks` without which the verb does not work.
     """
 
     name: str
@@ -34,6 +36,11 @@ class Command:
     run: Callable[[argparse.Namespace], int]
     description: str = ""
     examples: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+
+    def is_installed(self) -> bool:
+        """Return true if the verb's modules are installed."""
+        return all(importlib.util.find_spec(name) is not None for name in self.modules)
 
 
 @contextlib.contextmanager

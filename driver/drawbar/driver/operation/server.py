@@ -103,15 +103,7 @@ async def serving(
         errors.AddressError: the address cannot be listened on, however long one waits.
     """
     contained = contained or containment.Uncontained()
-    handlers = _Handlers(
-        _handler(by_path, contained),
-        access_log=None,
-        logger=_requests,
-        max_line_size=LINE_LIMIT_BYTES,
-        max_field_size=LINE_LIMIT_BYTES,
-        max_headers=HEADERS_LIMIT,
-        lingering_time=0.0,
-    )
+    handlers = make_handlers(_handler(by_path, contained))
     async with contextlib.AsyncExitStack() as stack:
         listening = await _listen(endpoint, handlers, stack)
         if not listening:
@@ -148,6 +140,19 @@ class _Handlers(web_server.Server):
         """Forget the connection."""
         self._open.pop(handler, None)
         super().connection_lost(handler, exc)
+
+
+def make_handlers(handle: Callable[[web_request.BaseRequest], Awaitable[web_response.Response]]) -> _Handlers:
+    """Return the protocol of a listener, with bounds for connections and for the head of a request."""
+    return _Handlers(
+        handle,
+        access_log=None,
+        logger=_requests,
+        max_line_size=LINE_LIMIT_BYTES,
+        max_field_size=LINE_LIMIT_BYTES,
+        max_headers=HEADERS_LIMIT,
+        lingering_time=0.0,
+    )
 
 
 def _handler(

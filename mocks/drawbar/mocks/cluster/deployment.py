@@ -21,7 +21,7 @@ PLACES = (_MOCKS / "deploy", _MOCKS.parents[2] / "deploy")
 """The folders of the files: in an installed wheel, and in the repository."""
 ORDER = (
     "manifests/namespace.yaml",
-    "drawbar/crds",
+    "drawbar/definitions",
     "manifests/controller-rbac.yaml",
     "manifests/node-rbac.yaml",
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from drawbar.driver import errors, logs
 from drawbar.driver.cli.command import Command
+from drawbar.mocks.command import MODULES
 
 if TYPE_CHECKING:
     from drawbar.mocks.claims import dialects
@@ -180,6 +181,7 @@ COMMAND = Command(
     ),
     configure=_configure,
     run=_run,
+    modules=(*MODULES, "trustme"),
     examples=(
         "drawbar demo",
         "drawbar demo --nodes 2 --pods 12 --attach-seconds 5",

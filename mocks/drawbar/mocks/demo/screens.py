@@ -4,8 +4,12 @@ Every form receives the same events; times are seconds since the demo began.
 """
 
 import json
+import re
+import shutil
 import sys
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -13,6 +17,10 @@ import msgspec
 from drawbar.mocks import cluster
 from drawbar.mocks.demo import progress, stages, summary
 from drawbar.mocks.fabric import journal
+from drawbar.mocks.scheduler import settings
+
+COLUMNS = 80
+_UID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 class Screen(Protocol):
@@ -176,49 +184,74 @@ def detail(view: progress.View, step: progress.Step) -> str:
         case progress.Step.BOUND:
             return view.node
         case progress.Step.PREPARED:
-            return ", ".join(view.cdi)
+            return ", ".join(short(name) for name in view.cdi)
         case _:
             return ""
 
 
+def short(cdi: str) -> str:
+    """Return the name of a CDI device with the beginning of the claim's UID alone."""
+    return _UID.sub(r"\1…", cdi)
+
+
 def hints(where: stages.Whereabouts) -> list[str]:
     """Return the lines about a kept cluster: commands, logs and notes."""
-    command = f"kubectl --kubeconfig {where.kubeconfig}"
     return [
-        "Everything keeps running until Ctrl-C. Look at it with:",
-        f"  {command} get deviceattachments,resourceslices",
-        f"  {command} get pods,resourceclaims -o wide",
-        f"  {command} get fabrics",
+        "Everything keeps running until Ctrl-C. Look at it from a second terminal:",
+        "",
+        *_path(Path(sys.executable).parent),
+        f"  export KUBECONFIG={where.kubeconfig}",
+        "  drawbar status",
+        "  drawbar explain pod/demo-1",
+        "  drawbar ui",
+        "  kubectl get pods,resourceclaims,deviceattachments",
+        "",
         f"Logs: {where.logs}/*.log",
         *where.notes,
     ]
 
 
+def _path(programs: Path) -> list[str]:
+    """Return the command that makes `drawbar` known to the shell; none if it is known."""
+    program = programs / "drawbar"
+    if not program.is_file() or shutil.which("drawbar") == str(program):
+        return []
+    return [f"  export PATH={programs}:$PATH"]
+
+
 def lines(whole: summary.Summary) -> list[str]:
-    """Return the summary for people, as lines."""
+    """Return the story of the run for people, as lines of at most 80 columns."""
     read = "" if whole.read is None else f"{whole.read} of {whole.pods} containers read their device, "
-    counts = (
-        f"{whole.running} of {whole.pods} pods ran, {read}{whole.detached} of {whole.pods} devices came back"
+    first = (
+        f"{whole.running} of {whole.pods} pods ran, {read}{whole.detached} of {whole.pods} devices came back, "
+        f"{whole.leaked} leaked, in {whole.seconds:.1f} s."
     )
-    said = [f"{counts}, {whole.leaked} leaked, in {whole.seconds:.1f} s."]
+    rows = [f"{times.p50 / summary.MILLISECONDS:6.1f} s  {what}" for times, what in _story(whole)]
+    if not rows:
+        return textwrap.wrap(first, COLUMNS)
+    return [*textwrap.wrap(first, COLUMNS), "", "Half of the pods took at most:", *rows]
+
+
+def _story(whole: summary.Summary) -> Iterator[tuple[summary.Percentiles, str]]:
+    """Yield the time of each part of the run, and the part's description."""
+    if whole.attach is not None:
+        yield whole.attach, "the fabric manager attached the device to the node"
     if whole.added is not None:
-        kernel = "" if whole.read is None else ", the emulated kernel's included"
-        span = "the choice of a device to its allocation" if whole.classic else "allocation to ready"
-        said.append(
-            f"Time added by the software from {span}, the fabric's own taken out{kernel}: "
-            f"p50 {whole.added.p50:.0f} ms, p99 {whole.added.p99:.0f} ms."
-        )
-    said += [
-        f"  to {step.value:<10} p50 {times.p50:7.0f} ms   p99 {times.p99:7.0f} ms"
-        for step, times in whole.steps.items()
-    ]
-    fabric = {"attach": whole.attach, "detach": whole.detach}
-    said += [
-        f"  the fabric's own {name}: p50 {times.p50:.0f} ms, p99 {times.p99:.0f} ms"
-        for name, times in fabric.items()
-        if times is not None
-    ]
-    return said
+        kernel = "" if whole.read is None else " and kernel"
+        slowest = f"(at most {whole.added.p99 / summary.MILLISECONDS:.1f} s)"
+        span = "from choice to allocation" if whole.classic else "from allocation to ready"
+        yield whole.added, f"Drawbar{kernel} added, {span} {slowest}"
+    steps = {
+        progress.Step.BOUND: "the scheduler bound the pod"
+        if whole.classic
+        else f"the scheduler noticed; it looks every {settings.Settings().poll_seconds:.0f} s",
+        progress.Step.PREPARED: "the kubelet asked Drawbar to prepare the device",
+        progress.Step.RUNNING: "the kubelet started the container",
+        progress.Step.RELEASED: "the node released the device after the pod's end",
+    }
+    yield from ((whole.steps[step], what) for step, what in steps.items() if step in whole.steps)
+    if whole.detach is not None:
+        yield whole.detach, "the fabric manager detached it"
 
 
 def _write(text: str) -> None:

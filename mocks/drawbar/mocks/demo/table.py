@@ -96,7 +96,8 @@ class LiveTable:
         self._end()
         first, *rest = screens.lines(whole)
         self._out.print(text.Text(first, "green" if whole.good else "red"))
-        self._out.print("\n".join(rest), soft_wrap=True)
+        if rest:
+            self._out.print("\n".join(rest), soft_wrap=True)
 
     def _end(self) -> None:
         self._finished = True
@@ -120,7 +121,7 @@ class LiveTable:
             row.append_text(self._all_steps(view) if wide else self._last_step(view))
             rows.append(row)
             if view.serial:
-                cdi = f"  CDI {view.cdi[0]}" if view.cdi else ""
+                cdi = f"  CDI {screens.short(view.cdi[0])}" if view.cdi else ""
                 read = f'  read "{view.content}"' if view.content else ""
                 rows.append(text.Text(f"        serial {view.serial}{cdi}{read}", "dim"))
         for row in rows:

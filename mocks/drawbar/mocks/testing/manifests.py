@@ -8,6 +8,11 @@ from typing import Any
 from drawbar.mocks.testing import helm
 
 FILES = (
+    "crds.yaml",
+    "controller.yaml",
+    "node.yaml",
+    "networkpolicy.yaml",
+    "resourcequota.yaml",
     "controller-rbac.yaml",
     "node-rbac.yaml",
     "operator-rbac.yaml",
@@ -29,11 +34,15 @@ CLASSIC_FILES = {
     "1.30.0": ("resourceclasses.yaml",),
 }
 """The files for clusters with classic allocation, by Kubernetes version; they have a folder of their own."""
-# The rendered objects do not contain the image, but the chart refuses to render without one.
-_VALUES = {"image": {"repository": "registry.example.com/drawbar"}}
+IMAGE = "registry.example.com/drawbar"
+"""The image of the daemons, which a kustomization replaces."""
+_VALUES = {"image": {"repository": IMAGE}, "crds": {"keep": False}}
 _SOURCE = re.compile(r"^# Source: drawbar/templates/(\S+)\n", re.MULTILINE)
 # Labels of objects that Helm manages, and a `labels:` key without entries. Helm does not manage these files.
-_MANAGED = re.compile(r"^    (?:app\.kubernetes\.io|helm\.sh)/.*\n", re.MULTILINE)
+_MANAGED = re.compile(
+    r"^(?:    app\.kubernetes\.io/| +(?:helm\.sh/chart|app\.kubernetes\.io/managed-by): ).*\n|^    helm\.sh/.*\n",
+    re.MULTILINE,
+)
 _EMPTY = re.compile(r"^  labels:\n(?!    )", re.MULTILINE)
 
 

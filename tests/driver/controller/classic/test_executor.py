@@ -99,7 +99,7 @@ async def hands(tmp_path):
 
         hands_ = Hands(await connected("admin"), latency.Latency(metrics.Metrics("drawbar.dev")))
         hands_.connected = connected
-        for file in sorted((deployment.folder() / "drawbar/crds").glob("*.yaml")):
+        for file in sorted((deployment.folder() / "drawbar/definitions").glob("*.yaml")):
             await hands_.api.create(kinds.CUSTOM_RESOURCE, yaml.safe_load(file.read_text()), into=dict)
         yield hands_
 

@@ -338,3 +338,52 @@ def test_phases_are_a_closed_list():
         "Releasing": 1,
         "Released": 1,
     }
+
+
+def device(name, model="H100", device_class=contract.DeviceClass.GPU):
+    return contract.Device(id=name, device_class=device_class, model=model)
+
+
+def test_devices_are_counted_by_class_and_model():
+    offered = gauges.offer("d", [published(("g-0",), ("g-1",), ("n-0",))])
+    listed = [
+        device("g-0"),
+        device("g-1"),
+        device("hidden"),
+        device("n-0", model="PM1733", device_class=contract.DeviceClass.NVME),
+    ]
+    assert gauges.models(offered, listed, {"g-1"}) == {
+        ("gpu", "H100", "free"): 1,
+        ("gpu", "H100", "attached"): 1,
+        ("gpu", "H100", "withdrawn"): 1,
+        ("nvme", "PM1733", "free"): 1,
+    }
+
+
+def test_a_manager_that_invents_models_makes_no_more_series_than_the_bound():
+    listed = [device(f"g-{number}", model=f"m{number}") for number in range(3 * gauges.MODELS_MAX)]
+    counts = gauges.models(gauges.offer("d", []), listed, set())
+    assert len(counts) == gauges.MODELS_MAX + 1
+    assert counts["gpu", gauges.OTHER, "withdrawn"] == 2 * gauges.MODELS_MAX
+    assert counts.total() == len(listed)
+
+
+def waiting_attachment(uid, namespace, *conditions, deleting=False):
+    claim = attachments.ClaimReference(namespace=namespace, name=uid, uid=uid)
+    return attachment(*conditions, deleting=deleting, claim=claim)
+
+
+def test_a_claim_waits_until_its_node_sees_all_its_devices():
+    listed = [
+        waiting_attachment("c1", "team-a"),
+        waiting_attachment("c1", "team-a", "Attached"),
+        waiting_attachment("c2", "team-a", "Attached"),
+        waiting_attachment("c3", "team-b", "Attached", "Visible"),
+        waiting_attachment("c4", "team-b", deleting=True),
+        NEW,
+    ]
+    assert gauges.waiting_claims(listed) == {"team-a": 2.0}
+    many = [waiting_attachment(f"c{n}", f"team-{n}") for n in range(gauges.NAMESPACES_MAX + 5)]
+    counts = gauges.waiting_claims(many)
+    assert len(counts) == gauges.NAMESPACES_MAX + 1
+    assert counts[gauges.OTHER] == 5.0

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import datetime
 import gc
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,12 @@ def run(args: argparse.Namespace) -> int:
             gc.enable()
 
 
+def _has_terminal() -> bool:
+    """Return true if keys can be read and the screen can be drawn; Windows has no termios."""
+    is_unix = importlib.util.find_spec("termios") is not None
+    return is_unix and sys.stdin.isatty() and sys.stdout.isatty()
+
+
 async def _run(args: argparse.Namespace) -> int:
     from drawbar.driver.cli import progress
     from drawbar.driver.cli.explain import pending
@@ -65,7 +72,7 @@ async def _run(args: argparse.Namespace) -> int:
     printed: Any = None
     async with shell.connecting(args) as session:
         target = session.target(args.target)
-        if args.watch and args.output == "table" and sys.stdin.isatty() and sys.stdout.isatty():
+        if args.watch and args.output == "table" and _has_terminal():
             from drawbar.driver.cli.terminal import view
 
             await view.show(session.api, driver=shell.driver(args), words=target.name)

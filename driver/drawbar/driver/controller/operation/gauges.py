@@ -15,6 +15,7 @@ A device is in exactly one state, the first of these that applies:
 """
 
 import datetime
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,7 @@ from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.operation import metrics
 from drawbar.driver.kube import mirror, workers
 from drawbar.driver.slices import encoding
+from drawbar.fabric import contract
 
 ATTACHED = "attached"
 WITHDRAWN = "withdrawn"
@@ -34,6 +36,11 @@ FOREIGN = "foreign"
 TAINTED = "tainted"
 FREE = "free"
 STATES = (FREE, ATTACHED, TAINTED, FOREIGN, WITHDRAWN)
+MODELS_MAX = 50
+"""The models of a fabric that have series of their own; the others count as `OTHER`."""
+NAMESPACES_MAX = 100
+"""The namespaces with series of their own, those with most waiting claims; the others count as `OTHER`."""
+OTHER = "(other)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +82,46 @@ def devices(offered: Offer, listed: Collection[str], attached: Collection[str]) 
     hidden = set(listed).difference(offered.published).difference(attached)
     numbers = (free, len(attached), len(tainted), len(foreign), len(hidden))
     return dict(zip(STATES, numbers, strict=True))
+
+
+def state(offered: Offer, name: str, attached: Collection[str]) -> str:
+    """Return the state of one device of the fabric."""
+    if name in attached:
+        return ATTACHED
+    if name not in offered.published:
+        return WITHDRAWN
+    if name in offered.foreign:
+        return FOREIGN
+    return TAINTED if name in offered.tainted else FREE
+
+
+def models(
+    offered: Offer, listed: Iterable[contract.Device], attached: Collection[str]
+) -> Counter[tuple[str, str, str]]:
+    """Return the number of a fabric's devices by class, model and state."""
+    found = [
+        (device.device_class.value, device.model, state(offered, names.label(device.id), attached))
+        for device in listed
+    ]
+    named = {model for model, _ in Counter(model for _, model, _ in found).most_common(MODELS_MAX)}
+    return Counter(
+        (device_class, model if model in named else OTHER, shown) for device_class, model, shown in found
+    )
+
+
+def waiting_claims(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
+    """Return, by namespace, the number of claims with an allocated device that its node does not see yet."""
+    waiting = {
+        (attachment.spec.claim.namespace, attachment.spec.claim.uid)
+        for attachment in listed
+        if attachment.spec.claim is not None
+        and not attachment.deleting
+        and not attachment.holds(attachments.VISIBLE)
+    }
+    numbers = Counter(namespace for namespace, _ in waiting).most_common()
+    shown = {namespace: float(number) for namespace, number in numbers[:NAMESPACES_MAX]}
+    rest = sum(number for _, number in numbers[NAMESPACES_MAX:])
+    return shown | ({OTHER: float(rest)} if rest else {})
 
 
 def phases(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
@@ -130,6 +177,18 @@ class Gauges:
         watch, by = measured.watch, measured.watch_by
         watch("leading", "Whether this controller leads.", lambda: {"": float(self.leading)})
         by("devices", "Devices of a fabric by their state.", self.devices, "fabric", "state")
+        by(
+            "model_devices",
+            "Devices by class, model and state.",
+            self.models,
+            *("fabric", "class", "model", "state"),
+        )
+        watch(
+            "waiting_claims",
+            "Claims whose device is not on its node yet.",
+            lambda: self._led(self._waiting_claims),
+            label="claim_namespace",
+        )
         watch("attachments", "Attachments by phase.", lambda: self._led(self._phases), label="phase")
         watch(
             "oldest_operation_seconds",
@@ -240,6 +299,17 @@ class Gauges:
                 counts[fabric, state] = float(number)
         return counts
 
+    def models(self) -> ByFabric:
+        """Return the number of devices by fabric, class, model and state."""
+        counts: dict[tuple[str, ...], float] = {}
+        for opened in self.cluster.sessions:
+            attached = frozenset(
+                attachment.spec.device for attachment in self.cluster.placed.in_fabric(opened.name)
+            )
+            for key, number in models(self._offer(opened.name), opened.devices, attached).items():
+                counts[opened.name, *key] = float(number)
+        return counts
+
     def incompatible_pairs(self) -> Mapping[str, float]:
         """Return the number of refused pairs by fabric."""
         numbers = {}
@@ -280,6 +350,9 @@ class Gauges:
 
     def _led(self, read: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
         return read() if self.leading else {}
+
+    def _waiting_claims(self) -> Mapping[str, float]:
+        return waiting_claims(self.cluster.attachments)
 
     def _phases(self) -> Mapping[str, float]:
         return phases(self.cluster.attachments)

@@ -24,9 +24,7 @@ FABRICS = "fabrics.drawbar.dev"
 ATTACHMENTS = "deviceattachments.drawbar.dev"
 MAINTENANCES = "maintenances.drawbar.dev"
 _SELECTABLE = ".spec.driver"
-_APPLY = (
-    "apply the CRDs of this version (deploy/drawbar/crds/); Helm does not change CRDs that are there already"
-)
+_APPLY = "apply the CRDs of this version (deploy/drawbar/definitions/), or upgrade the chart with crds.install=true"
 
 
 class _Part(NamedTuple):
@@ -80,7 +78,7 @@ def plan_objects(unreadable: Iterable[exclusions.Unreadable]) -> Iterator[Findin
 
 def _complaints(name: str, definition: observed.Definition | None, selectable: bool) -> Iterator[Finding]:
     if definition is None:
-        yield _error(name, "does not exist", "apply deploy/drawbar/crds/, or install the chart")
+        yield _error(name, "does not exist", "apply deploy/drawbar/definitions/, or install the chart")
         return
     version = next((served for served in definition.spec.versions if served.name == VERSION), None)
     if version is None or not version.served:

@@ -1,0 +1,254 @@
+"""`drawbar-metrics-proxy`: give a daemon's metrics to callers who may read them, over TLS.
+
+It runs in a container of its own beside the daemon, as a service account of its own: so no daemon may review tokens, and
+Prometheus reaches nothing else of the daemon. The API server decides about each caller: a TokenReview says who it is, a
+SubjectAccessReview whether it may `get` the path `/metrics`. Answers are remembered for `ALLOWED_SECONDS` and
+`REFUSED_SECONDS`, for at most `CALLERS_MAX` callers. The certificate is made at each start and signs itself: callers prove
+who they are, and the proxy does not.
+
+Source: Kubernetes "Authenticating", "Authorization Overview"; controller-runtime, pkg/metrics/filters.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import logging
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+from aiohttp import web_request, web_response
+
+from drawbar.driver import logs
+from drawbar.driver.kube import client, config, errors, kinds
+from drawbar.driver.operation import server
+
+log = logging.getLogger(__name__)
+
+PATH = "/metrics"
+BEARER = "Bearer "
+ALLOWED_SECONDS = 60.0
+REFUSED_SECONDS = 10.0
+CALLERS_MAX = 64
+REVIEWS_LIMIT = 4
+PAGE_LIMIT_BYTES = 64 << 20
+TIMEOUT_SECONDS = 4.0
+CERTIFICATE_SECONDS = 30.0
+CERTIFICATE = (
+    *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+    *("-subj", "/CN=drawbar-metrics", "-days", "3650", "-keyout", "/dev/stdout", "-out", "/dev/stdout"),
+)
+TOKEN_REVIEW = kinds.Kind(
+    group="authentication.k8s.io",
+    version="v1",
+    kind="TokenReview",
+    plural="tokenreviews",
+    namespaced=False,
+)
+ACCESS_REVIEW = kinds.Kind(
+    group="authorization.k8s.io",
+    version="v1",
+    kind="SubjectAccessReview",
+    plural="subjectaccessreviews",
+    namespaced=False,
+)
+OK, UNAUTHENTICATED, FORBIDDEN, UPSTREAM_FAILED, UNAVAILABLE = 200, 401, 403, 502, 503
+
+
+@dataclass(kw_only=True)
+class Judge:
+    """The API server's opinion about callers, with a short memory.
+
+    Attributes:
+        api: a client that may create both kinds of review.
+        clock: seconds of a monotonic clock.
+    """
+
+    api: client.Client
+    clock: Callable[[], float] = time.monotonic
+    _known: OrderedDict[bytes, tuple[float, int]] = field(default_factory=OrderedDict)
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REVIEWS_LIMIT))
+
+    async def judge(self, token: str) -> int:
+        """Return 200, 401 or 403 for the holder of a token.
+
+        Raises:
+            errors.KubeError: the API server does not answer.
+        """
+        digest = hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+        until, status = self._known.get(digest, (0.0, 0))
+        if self.clock() < until:
+            return status
+        async with self._turns:
+            status = await self._ask(token)
+        lasts = ALLOWED_SECONDS if status == OK else REFUSED_SECONDS
+        self._known[digest] = (self.clock() + lasts, status)
+        self._known.move_to_end(digest)
+        while len(self._known) > CALLERS_MAX:
+            self._known.popitem(last=False)
+        return status
+
+    async def _ask(self, token: str) -> int:
+        status = await self._review(TOKEN_REVIEW, {"token": token})
+        if not status.get("authenticated"):
+            return UNAUTHENTICATED
+        user = status.get("user") or {}
+        spec = {
+            "user": user.get("username", ""),
+            "uid": user.get("uid", ""),
+            "groups": user.get("groups") or [],
+            "extra": user.get("extra") or {},
+            "nonResourceAttributes": {"path": PATH, "verb": "get"},
+        }
+        status = await self._review(ACCESS_REVIEW, spec)
+        return OK if status.get("allowed") else FORBIDDEN
+
+    async def _review(self, kind: kinds.Kind, spec: dict[str, Any]) -> dict[str, Any]:
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
+        answer = await self.api.create(kind, body, into=dict[str, Any])
+        return answer.get("status") or {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proxy:
+    """The handler of requests.
+
+    Attributes:
+        judge: the opinion about callers.
+        upstream: the address of the daemon's metrics.
+        session: a session for requests to the daemon.
+    """
+
+    judge: Judge
+    upstream: str
+    session: aiohttp.ClientSession
+
+    async def handle(self, request: web_request.BaseRequest) -> web_response.Response:
+        """Return the daemon's metrics, or the reason why the caller does not get them."""
+        response = await self._answer(request)
+        response.force_close()
+        return response
+
+    async def _answer(self, request: web_request.BaseRequest) -> web_response.Response:
+        if request.path != PATH:
+            return web_response.Response(status=404, text=f"here is {PATH}\n")
+        if request.method not in ("GET", "HEAD"):
+            return web_response.Response(status=405, text="only GET\n")
+        header = request.headers.get("Authorization", "")
+        if not header.startswith(BEARER):
+            return web_response.Response(status=UNAUTHENTICATED, text="send a bearer token\n")
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                status = await self.judge.judge(header.removeprefix(BEARER).strip())
+                if status == UNAUTHENTICATED:
+                    return web_response.Response(
+                        status=status, text="the API server does not know the token\n"
+                    )
+                if status == FORBIDDEN:
+                    return web_response.Response(
+                        status=status,
+                        text=f"the caller may not get {PATH}: bind it to the ClusterRole drawbar-metrics-reader\n",
+                    )
+                return await self._fetch()
+        except errors.KubeError as error:
+            log.warning("the API server did not review a caller", extra={"reason": str(error)})
+            return web_response.Response(status=UNAVAILABLE, text="the API server does not answer\n")
+        except TimeoutError:
+            return web_response.Response(status=UNAVAILABLE, text="no answer in time\n")
+
+    async def _fetch(self) -> web_response.Response:
+        try:
+            async with self.session.get(self.upstream) as answer:
+                page = await answer.content.read(PAGE_LIMIT_BYTES)
+                while (more := await answer.content.read(PAGE_LIMIT_BYTES - len(page))) and more:
+                    page += more
+                return web_response.Response(
+                    status=answer.status, body=page, headers={"Content-Type": server.METRICS_TYPE}
+                )
+        except aiohttp.ClientError as error:
+            log.warning("the daemon does not give its metrics", extra={"reason": str(error)})
+            return web_response.Response(status=UPSTREAM_FAILED, text="the daemon does not answer\n")
+
+
+def make_certificate() -> ssl.SSLContext:
+    """Return a server's TLS context with a certificate of its own; nothing is written to a disk.
+
+    Raises:
+        OSError: there is no program openssl.
+        subprocess.SubprocessError: it failed, or did not end.
+    """
+    made = subprocess.run(CERTIFICATE, capture_output=True, check=True, timeout=CERTIFICATE_SECONDS)  # noqa: S603 - a constant
+    descriptor = os.memfd_create("certificate")
+    try:
+        os.write(descriptor, made.stdout)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+    return context
+
+
+async def serve(api: client.Client, *, listen: str, upstream: str, tls: ssl.SSLContext) -> None:
+    """Serve until cancelled.
+
+    Args:
+        api: a client that may create both kinds of review.
+        listen: the port on all addresses, as `:8443`, or HOST:PORT.
+        upstream: the address of the daemon's metrics.
+        tls: the certificate.
+    """
+    host, _, port = listen.rpartition(":")
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        proxy = Proxy(judge=Judge(api=api), upstream=upstream, session=session)
+        handlers = server.make_handlers(proxy.handle)
+        listener = await asyncio.get_running_loop().create_server(
+            handlers, host.strip("[]") or None, int(port), ssl=tls
+        )
+        log.info("serving metrics to callers who may read them", extra={"address": listen})
+        try:
+            await listener.serve_forever()
+        finally:
+            await handlers.shutdown(server.CLOSE_TIMEOUT_SECONDS)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until a signal; return the exit status."""
+    parser = argparse.ArgumentParser(prog="drawbar-metrics-proxy", description=__doc__.partition("\n")[0])
+    parser.add_argument("--listen", default=":8443", metavar="HOST:PORT", help="default: %(default)s")
+    parser.add_argument("--upstream", required=True, metavar="URL", help="the daemon's metrics")
+    parser.add_argument("--log", default="json", choices=[form.value for form in logs.Format])
+    options = parser.parse_args(arguments)
+    logs.configure(options.log)
+    try:
+        asyncio.run(_run(options))
+    except (errors.KubeError, OSError, subprocess.SubprocessError) as error:
+        sys.stderr.write(f"error: metrics cannot be served: {error}\n")
+        return 1
+    return 0
+
+
+async def _run(options: argparse.Namespace) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    tls = await asyncio.to_thread(make_certificate)
+    try:
+        async with client.connecting(config.load()) as api:
+            await serve(api, listen=options.listen, upstream=options.upstream, tls=tls)
+    except asyncio.CancelledError:
+        log.info("stopped")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
