@@ -5,6 +5,7 @@ knows whether its request is still right. Every request has a deadline and a lar
 """
 
 import enum
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -279,9 +280,21 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 def _decoded(request: str, text: bytes | msgspec.Raw, into: type[T]) -> T:
     try:
-        return msgspec.json.decode(text, type=into)
+        try:
+            return msgspec.json.decode(text, type=into)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return msgspec.json.decode(_unicode(bytes(text)), type=into)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise errors.Unreachable(f"{request}: the answer is not what was asked for: {error}") from error
+
+
+def _unicode(text: bytes) -> str:
+    """Return JSON with U+FFFD for each byte and each surrogate that is no Unicode.
+
+    Opaque parameters of a claim may hold such text, and the API server sends it as it was written.
+    """
+    written = json.dumps(json.loads(text.decode(errors="replace")), ensure_ascii=False)
+    return written.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _selection(labels: str, fields: str) -> dict[str, str]:
