@@ -37,6 +37,7 @@ from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
+from drawbar.mocks.kube import connections
 
 Json = dict[str, Any]
 DRIVER = "drawbar.dev"
@@ -67,7 +68,7 @@ def _fabric(size: Size) -> configuration.Configuration:
     return world.fabric(names, [device(number) for number in range(size.devices)])
 
 
-def _objects(version: str, size: Size, endpoint: str) -> Iterator[tuple[kinds.Kind, str | None, Json]]:
+def _objects(version: str, size: Size, endpoint: str) -> Iterator[tuple[Any, str | None, Json]]:
     """The cluster before the first pod; each with its namespace, if it has one."""
     for file in sorted((deployment.folder() / "drawbar/definitions").glob("*.yaml")):
         yield kinds.CUSTOM_RESOURCE, None, yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -161,7 +162,7 @@ async def _double(name: str, folder: Path) -> AsyncIterator[None]:
 
 async def play(name: str, kubeconfig: Path) -> None:
     """Is one of the doubles until terminated."""
-    connection = config.from_kubeconfig(kubeconfig)
+    connection = connections.from_kubeconfig(kubeconfig)
     serving = scheduler.serving(connection) if name == "scheduler" else claims.serving(connection)
     async with serving:
         print("ready", flush=True)

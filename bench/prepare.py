@@ -49,14 +49,13 @@ def claim(number: int) -> api_pb2.Claim:
 async def serve(folder: Path, cdi: Path) -> None:
     """The daemon's side, until the other side closes standard input."""
     from drawbar.driver.api import attachments, meta
-    from drawbar.driver.node import classes
+    from drawbar.driver.node import claim_versions, classes
     from drawbar.driver.node.discovery import reader
     from drawbar.driver.node.health import verdicts
     from drawbar.driver.node.plugin import server, sockets
     from drawbar.driver.node.preparation import cdifiles, holders, lookup, metadata, preparer, store
     from drawbar.fabric.contract import DeviceClass
     from drawbar.mocks import sysfs
-    from drawbar.mocks.testing import readers
 
     disk = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial="SN1")
     tree = sysfs.SysfsTree.create(folder / "sys")
@@ -119,8 +118,11 @@ async def serve(folder: Path, cdi: Path) -> None:
     )
     files = store.Store(cdifiles.CdiFiles(cdi, DRIVER), folder)
     api: Any = None
+    versions = claim_versions.Served(api)
+    versions.known.set()
+    versions.modern.set()
     prepared = preparer.Preparer(
-        reader=readers.modern(api, driver=DRIVER, node_name="n"),
+        reader=claim_versions.Reader(api, driver=DRIVER, node_name="n", versions=versions),
         finder=finder,
         held_by=holders.Holders(files),
         described=metadata.Files(folder, DRIVER, enabled=False),

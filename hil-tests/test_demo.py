@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from lab import errors, fabric_journal, stage, waiting
 
-from drawbar.driver import errors as driver_errors
 from drawbar.fabric import contract
 from drawbar.mocks import cluster
+from drawbar.mocks import errors as mock_errors
 from drawbar.mocks.fabric import journal
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -121,7 +121,7 @@ async def test_a_console_that_says_nothing_yet_is_no_error(tmp_path):
 @pytest.mark.parametrize(
     ("raised", "kind", "said"),
     [
-        (errors.Unavailable("no kernel: get one"), driver_errors.UsageError, "no kernel: get one"),
+        (errors.Unavailable("no kernel: get one"), mock_errors.UsageError, "no kernel: get one"),
         (
             errors.GuestSilent("node-1 did not come up; its console ends with:\n[ 0.1] oops"),
             cluster.ClusterError,

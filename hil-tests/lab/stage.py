@@ -14,12 +14,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from drawbar.driver import errors as driver_errors
 from drawbar.driver import logs as log_format
 from drawbar.driver.kube import kinds
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import cluster as doubles
+from drawbar.mocks import errors as mock_errors
 from drawbar.mocks.demo import progress, stages
+from drawbar.mocks.kube import client, connections
 from lab import cluster, errors, fabric_journal, guest, laboratory, machine, plane, processes, waiting, worker
 
 MACHINE = machine.Machine(name="node-1", ports=4, memory_mib=1536)
@@ -72,10 +73,16 @@ class World:
     """A running cluster with one real kernel; see `drawbar.mocks.demo.stages.World`."""
 
     def __init__(
-        self, pool: plane.Plane, events: processes.Process, slots: dict[str, str], folder: Path, logs: Path
+        self,
+        api: client.Client,
+        pool: plane.Plane,
+        events: processes.Process,
+        slots: dict[str, str],
+        folder: Path,
+        logs: Path,
     ) -> None:
         self.keep_logs = False
-        self.api = pool.cluster.api
+        self.api = api
         self.journal = folder / "journal.jsonl"
         self.where = stages.Whereabouts(
             kubeconfig=folder / "admin.kubeconfig",
@@ -157,7 +164,7 @@ class Stage:
         """A node that has booted and a pool that is published.
 
         Raises:
-            driver_errors.UsageError: this machine lacks something; the message names what to install.
+            mock_errors.UsageError: this machine lacks something; the message names what to install.
             doubles.ClusterError: the guest does not come up, or something in it.
         """
         logs = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix=PREFIX))
@@ -170,7 +177,7 @@ class Stage:
                     finally:
                         keep = world.keep_logs
         except Exception as error:
-            keep = not isinstance(error, driver_errors.UsageError)
+            keep = not isinstance(error, mock_errors.UsageError)
             raise
         finally:
             if not keep:
@@ -207,7 +214,9 @@ class Stage:
         pool = await enter(
             plane.giving_out(node, lab.folder, disks=len(self.wanted) + SPARE, withdrawn=False)
         )
-        world = World(pool, events, slots, lab.folder, logs)
+        connection = connections.from_kubeconfig(lab.folder / "admin.kubeconfig")
+        api = await enter(client.connecting(connection))
+        world = World(api, pool, events, slots, lab.folder, logs)
         await enter(fabric_journal.writing(pool.adapter, world.journal))
         return world
 
@@ -248,7 +257,7 @@ def explained(logs: Path) -> Iterator[None]:
     try:
         yield
     except errors.Unavailable as error:
-        raise driver_errors.UsageError(str(error)) from error
+        raise mock_errors.UsageError(str(error)) from error
     except (errors.LabError, AssertionError) as error:
         # Its first sentence: the rest is the end of a log, which is kept.
         said = str(error).partition("; its console ends with")[0].partition("\n")[0]

@@ -146,7 +146,7 @@ class Installation:
                 f"the API server does not answer for {REQUEST_SECONDS:.0f} s: {said}"
             ) from error
 
-    async def objects(self, kind: kinds.Kind) -> list[dict[str, Any]]:
+    async def objects(self, kind: Any) -> list[dict[str, Any]]:
         """All objects of a kind; in the default namespace where it has any."""
         namespace = "default" if kind.namespaced else None
         listing = await self.insist(lambda: self.api.list_all(kind, into=dict, namespace=namespace))
@@ -178,7 +178,7 @@ class Installation:
         """Delete a pod and its template, with what grace the pod has."""
         for kind in (kinds.POD, self.dialect.template):
 
-            async def gone(kind: kinds.Kind = kind) -> None:
+            async def gone(kind: Any = kind) -> None:
                 with contextlib.suppress(kube_errors.NotFound):
                     await self.api.begin_delete(kind, name, namespace="default", into=dict)
 
@@ -378,7 +378,7 @@ class Installation:
         program = str(Path(sys.executable).with_name("drawbar"))
         self.daemons[name] = processes.Component(name, [program, *arguments], self.folder / f"{name}.log")
 
-    async def _create(self, kind: kinds.Kind, name: str, spec: dict[str, Any]) -> None:
+    async def _create(self, kind: Any, name: str, spec: dict[str, Any]) -> None:
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec}
         namespace = "default" if kind.namespaced else None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from drawbar.driver.kube import connections
+from drawbar.mocks.kube import connections
 
 Json = dict[str, Any]
 # A cluster is slower than doubles on this machine; both are done much sooner when they behave.

@@ -11,7 +11,7 @@ import pytest
 from contract import api, capabilities, features, kinds, negotiation, targets
 from contract import lab as labs
 from contract import world as worlds
-from drawbar.driver.kube import config, errors, sessions
+from drawbar.mocks.kube import client, connections, errors
 
 SWEPT = (
     "validatingadmissionpolicybindings",
@@ -38,8 +38,8 @@ class Prepared:
 
 @asynccontextmanager
 async def connecting(kubeconfig: str) -> AsyncIterator[api.Client]:
-    connection = await asyncio.to_thread(config.load, kubeconfig)
-    async with sessions.opening(connection, 0) as (session,):
+    connection = await asyncio.to_thread(connections.load, kubeconfig)
+    async with client.session(connection) as session:
         yield api.Client(connection=connection, session=session)
 
 

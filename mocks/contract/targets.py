@@ -98,7 +98,15 @@ def _double(folder: Path, name: str, *arguments: str) -> Iterator[None]:
     log = folder / f"{name}.log"
     with log.open("ab") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-P", str(TETHERED), str(os.getpid()), "mock", name, *arguments],
+            [
+                sys.executable,
+                "-P",
+                str(TETHERED),
+                str(os.getpid()),
+                "drawbar.mocks.command",
+                name,
+                *arguments,
+            ],
             stdout=subprocess.PIPE,
             stderr=errors,
             stdin=subprocess.DEVNULL,

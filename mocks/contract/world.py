@@ -13,7 +13,7 @@ import pytest
 
 from contract import api, bodies, capabilities, kinds
 from contract.api import Json, Reply
-from drawbar.driver.kube import config
+from drawbar.mocks.kube import connections
 
 RUN_LABEL = "contract.drawbar.dev/run"
 PAUSE_SECONDS = 0.05
@@ -140,7 +140,7 @@ class World:
         credential = f"{account}-{node}" if node else account
         if credential not in self._accounts:
             pytest.skip(f"{self.can.version} lets us act neither as others nor as the account {credential}")
-        return api.Client(connection=config.load(self._accounts[credential]), session=self.api.session)
+        return api.Client(connection=connections.load(self._accounts[credential]), session=self.api.session)
 
     def _impersonating(self, account: str, node: str) -> api.Client:
         headers = {"Impersonate-User": self.user(account)}

@@ -10,6 +10,7 @@ from tests.scenes import clusters
 from drawbar.driver.kube import kinds
 from drawbar.mocks import claims
 from drawbar.mocks.claims import documents, plan
+from drawbar.mocks.kube import meta
 
 PROTECTION = "resource.kubernetes.io/delete-protection"
 Json = dict[str, Any]
@@ -58,7 +59,7 @@ async def test_a_finished_pod_leaves_the_claim_to_the_others(cluster: Cluster) -
 
 def _claim(*, reserved: list[Json], deleting: bool = False, allocated: bool = True) -> documents.Document:
     return documents.Document(
-        metadata=documents.Metadata(
+        metadata=meta.ObjectMeta(
             name="c1",
             namespace="default",
             finalizers=(PROTECTION,),
@@ -69,9 +70,7 @@ def _claim(*, reserved: list[Json], deleting: bool = False, allocated: bool = Tr
 
 
 def _pod(uid: str, **status: Any) -> documents.Document:
-    return documents.Document(
-        metadata=documents.Metadata(name=uid, namespace="default", uid=uid), status=status
-    )
+    return documents.Document(metadata=meta.ObjectMeta(name=uid, namespace="default", uid=uid), status=status)
 
 
 ONE = {"resource": "pods", "name": "one", "uid": "one"}
@@ -108,10 +107,10 @@ def test_a_claim_gets_exactly_these_actions(
 
 def test_a_claim_is_made_once_even_when_the_pod_does_not_know_it_yet() -> None:
     pod = documents.Document(
-        metadata=documents.Metadata(name="p", namespace="default", uid="u"),
+        metadata=meta.ObjectMeta(name="p", namespace="default", uid="u"),
         spec={"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]},
     )
-    made = documents.Document(metadata=documents.Metadata(name="p-gpu-x", namespace="default"))
-    templates = {"gpus": documents.Document(metadata=documents.Metadata(name="gpus"))}
+    made = documents.Document(metadata=meta.ObjectMeta(name="p-gpu-x", namespace="default"))
+    templates = {"gpus": documents.Document(metadata=meta.ObjectMeta(name="gpus"))}
     (action,) = plan.for_pod(pod, {"gpu": made}, templates)
     assert action == plan.RecordClaims(statuses=({"name": "gpu", "resourceClaimName": "p-gpu-x"},))

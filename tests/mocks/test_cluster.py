@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from drawbar.driver import errors as driver_errors
 from drawbar.driver.kube import kinds
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import cluster, sysfs
+from drawbar.mocks import errors as mock_errors
 from drawbar.mocks.cluster import children, errors
 from drawbar.mocks.cluster import cluster as running
 from drawbar.mocks.fabric import pool
@@ -122,7 +122,7 @@ async def test_a_folder_too_deep_for_sockets_is_refused_with_the_remedy(folder, 
     deep = folder / ("x" * 80)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    with pytest.raises(driver_errors.UsageError, match="set TMPDIR"):
+    with pytest.raises(mock_errors.UsageError, match="set TMPDIR"):
         async with cluster.Cluster.running(doubles()):
             pass
     assert list(deep.iterdir()) == []

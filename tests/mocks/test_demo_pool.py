@@ -4,8 +4,7 @@ import collections
 
 import pytest
 
-from drawbar.driver import errors
-from drawbar.mocks import cluster
+from drawbar.mocks import cluster, errors
 from drawbar.mocks.cluster import deployment, settings
 from drawbar.mocks.demo import pods, simulated
 from drawbar.mocks.fabric import configuration, pool

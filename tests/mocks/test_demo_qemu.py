@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from drawbar.driver import errors
+from drawbar.mocks import errors
 from drawbar.mocks.demo import laboratory
 
 SIMULATED = {"--nodes": None, "--attach-seconds": None, "--detach-seconds": None}

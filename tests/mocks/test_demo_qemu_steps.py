@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from drawbar.driver.kube import client, config, kinds
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, cluster
 from drawbar.mocks.demo import demonstration, progress, screens, stages, summary, table
 from drawbar.mocks.demo.progress import Step
+from drawbar.mocks.kube import client, connections, kinds
 
 CLAIM = progress.ClaimSeen(uid="c", pod="p", pool="qemu/shelf", device="pool-0", node="n1")
 WANTED = progress.AttachmentSeen(claim_uid="c", device_id="pool-0", serial="POOL0000")
@@ -186,7 +186,7 @@ class Stage:
     @contextlib.asynccontextmanager
     async def running(self, report):
         async with apiserver.serving() as server:
-            connection = config.from_kubeconfig(server.kubeconfig(self._folder / "admin", "admin"))
+            connection = connections.from_kubeconfig(server.kubeconfig(self._folder / "admin", "admin"))
             async with client.connecting(connection) as api:
                 yield World(api, self._folder, self._read)
 

@@ -7,6 +7,7 @@ import pytest
 
 from drawbar.mocks.claims import documents
 from drawbar.mocks.eviction import board, plan, progress
+from drawbar.mocks.kube import meta
 from drawbar.mocks.scheduler import objects, taintrules
 
 T = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
@@ -39,8 +40,8 @@ def claim(*tolerations, name="c1", device="a", reserved=("pod-1",), owner=""):
         "allocation": {"devices": {"results": [result]}},
         "reservedFor": [{"resource": "pods", "name": uid, "uid": uid} for uid in reserved],
     }
-    owners = (documents.Owner(kind="Pod", uid=owner, controller=True),) if owner else ()
-    metadata = documents.Metadata(name=name, namespace="default", uid=name, owner_references=owners)
+    owners = (meta.OwnerReference(kind="Pod", uid=owner, controller=True),) if owner else ()
+    metadata = meta.ObjectMeta(name=name, namespace="default", uid=name, owner_references=owners)
     return documents.Document(metadata=metadata, status=status)
 
 
@@ -49,7 +50,7 @@ def pod(*claims, uid="pod-1", node="node-a", namespace="default", **metadata):
         "resourceClaims": [{"name": name, "resourceClaimName": name} for name in claims],
         "nodeName": node,
     }
-    identity = documents.Metadata(name=uid, namespace=namespace, uid=uid, **metadata)
+    identity = meta.ObjectMeta(name=uid, namespace=namespace, uid=uid, **metadata)
     return documents.Document(metadata=identity, spec=spec)
 
 
@@ -169,7 +170,7 @@ def test_only_a_bound_pod_with_a_reservation_goes(bound, held, goes):
 def test_a_claim_from_a_template_counts_only_for_its_pod(owner, goes):
     held = claim(owner=owner)
     document = documents.Document(
-        metadata=documents.Metadata(name="pod-1", namespace="default", uid="pod-1"),
+        metadata=meta.ObjectMeta(name="pod-1", namespace="default", uid="pod-1"),
         spec={"nodeName": "n", "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]},
         status={"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c1"}]},
     )

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 import trustme
 
-from drawbar.driver import errors as driver_errors
 from drawbar.fabric import contract, errors
 from drawbar.fabric.grpc.adapter import GrpcAdapter
+from drawbar.mocks import errors as mock_errors
 from drawbar.mocks.fabric import command
 
 PROGRAM = """
@@ -124,7 +124,7 @@ async def test_over_the_network_it_serves_those_who_show_a_certificate(tmp_path,
     ],
 )
 async def test_certificates_go_with_an_address_of_this_machine(config, options, words):
-    with pytest.raises(driver_errors.UsageError, match=words):
+    with pytest.raises(mock_errors.UsageError, match=words):
         await command.serve(parsed("--config", str(config), *options))
 
 

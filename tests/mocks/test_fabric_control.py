@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from drawbar.driver import errors as driver_errors
 from drawbar.fabric import contract, errors
+from drawbar.mocks import errors as mock_errors
 from drawbar.mocks.fabric import SimulatedFabric, command, commands, configuration, control
 
 FABRIC = {
@@ -177,7 +177,7 @@ async def test_the_command_tells_and_prints_the_answer(fabric, endpoint, capsys)
     ],
 )
 async def test_what_a_user_gets_wrong_is_told_in_a_sentence(words, complaint):
-    with pytest.raises(driver_errors.UsageError, match=complaint):
+    with pytest.raises(mock_errors.UsageError, match=complaint):
         await command.serve(parsed(*words))
 
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import meta
 from drawbar.mocks.scheduler import allocation, capacity, matching, objects, pools, quantities, search, usage
 
 DRIVER = "drawbar.dev"
@@ -204,7 +205,7 @@ def test_a_capacity_that_is_no_quantity_ends_the_attempt():
 
 def claim(*results):
     return documents.Document(
-        metadata=documents.Metadata(name="c1"),
+        metadata=meta.ObjectMeta(name="c1"),
         status={
             "allocation": {
                 "devices": {"results": [{"driver": DRIVER, "pool": "pool", **result} for result in results]}

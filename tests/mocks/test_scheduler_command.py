@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from drawbar.driver import errors
 from drawbar.driver.kube import client, config, kinds
-from drawbar.mocks import apiserver
+from drawbar.mocks import apiserver, errors
 from drawbar.mocks.claims import documents
 from drawbar.mocks.kubelet import command as kubelet
 from drawbar.mocks.scheduler import command as scheduler

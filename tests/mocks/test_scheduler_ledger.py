@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import meta
 from drawbar.mocks.scheduler import ledger, objects, plan, usage
 
 DEVICES = [("d", "p", name) for name in "abc"]
@@ -34,11 +35,11 @@ def allocation(device):
 def claim(uid="u", device=None):
     result = {"request": "r", "driver": "d", "pool": "p", "device": device}
     status = {"allocation": {"devices": {"results": [result]}}} if device else {}
-    return documents.Document(metadata=documents.Metadata(name="c", namespace="n", uid=uid), status=status)
+    return documents.Document(metadata=meta.ObjectMeta(name="c", namespace="n", uid=uid), status=status)
 
 
 def pod(node="", **status):
-    metadata = documents.Metadata(name="p", namespace="n", uid="pod")
+    metadata = meta.ObjectMeta(name="p", namespace="n", uid="pod")
     return documents.Document(metadata=metadata, spec={"nodeName": node} if node else {}, status=status)
 
 

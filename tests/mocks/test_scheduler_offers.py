@@ -6,13 +6,14 @@ import msgspec
 import pytest
 
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import meta
 from drawbar.mocks.scheduler import matching, objects, plan, pools, usage
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-POD = documents.Document(metadata=documents.Metadata(name="p", namespace="n", uid="pod"))
+POD = documents.Document(metadata=meta.ObjectMeta(name="p", namespace="n", uid="pod"))
 REQUEST = {"name": "r", "exactly": {"deviceClassName": "any"}}
 CLAIM = documents.Document(
-    metadata=documents.Metadata(name="c", namespace="n", uid="claim"),
+    metadata=meta.ObjectMeta(name="c", namespace="n", uid="claim"),
     spec={"devices": {"requests": [REQUEST]}},
 )
 ANY = msgspec.convert({"metadata": {"name": "any"}}, objects.DeviceClass)

@@ -7,12 +7,13 @@ import msgspec
 import pytest
 
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import meta
 from drawbar.mocks.scheduler import matching, messages, nodes, objects, plan, reports, usage
 
 NOW = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
 TIMEOUT = datetime.timedelta(seconds=600)
 NODES = (matching.Node(name="node-a", labels={"disk": "ssd"}), matching.Node(name="node-b"))
-POD = documents.Document(metadata=documents.Metadata(name="p", namespace="default", uid="pod"))
+POD = documents.Document(metadata=meta.ObjectMeta(name="p", namespace="default", uid="pod"))
 
 
 def result(device: str) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def claim(
         field = {"key": "metadata.name", "operator": "In", "values": [node]}
         allocation["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     return documents.Document(
-        metadata=documents.Metadata(name="c1", namespace="default", uid="claim"),
+        metadata=meta.ObjectMeta(name="c1", namespace="default", uid="claim"),
         status={
             "allocation": allocation,
             "devices": list(states),
@@ -176,7 +177,7 @@ def test_without_nodes_the_reason_says_so() -> None:
 
 
 def test_a_claim_without_its_allocation_is_waited_for() -> None:
-    bare = documents.Document(metadata=documents.Metadata(name="c1"))
+    bare = documents.Document(metadata=meta.ObjectMeta(name="c1"))
     assert plan.readiness([bare]) == plan.Pending(claim="c1")
 
 
@@ -197,7 +198,7 @@ def test_a_message_with_quotes_and_line_breaks_stays_on_one_line() -> None:
 def unallocated(**ask: Any) -> documents.Document:
     request = {"name": "one", "exactly": {"deviceClassName": "any", **ask}}
     return documents.Document(
-        metadata=documents.Metadata(name="c2", namespace="default", uid="claim-2"),
+        metadata=meta.ObjectMeta(name="c2", namespace="default", uid="claim-2"),
         spec={"devices": {"requests": [request]}},
     )
 
@@ -282,7 +283,7 @@ def test_a_claim_of_a_node_that_the_pod_does_not_want_goes_back_only_if_another_
 )
 def test_a_node_is_open_when_it_is_ready_and_not_cordoned(spec: Any, ready: str, closed: str) -> None:
     node = documents.Document(
-        metadata=documents.Metadata(name="n"),
+        metadata=meta.ObjectMeta(name="n"),
         spec=spec,
         status={"conditions": [{"type": "Ready", "status": ready}]},
     )
@@ -315,7 +316,7 @@ SAID = {
     ],
 )
 def test_the_condition_is_written_when_it_says_something_new(status: Any, written: Any) -> None:
-    pod = documents.Document(metadata=documents.Metadata(name="p", uid="u"), status=status)
+    pod = documents.Document(metadata=meta.ObjectMeta(name="p", uid="u"), status=status)
     body = reports.unscheduled(pod, "Unschedulable", "no", now="T2")
     if written is None:
         assert body is None

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from tests.scenes import witnesses
 
-from drawbar.driver import errors, main
+from drawbar.driver import main
 from drawbar.driver.node.discovery import reader
 from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import errors
 from drawbar.mocks.sysfs import ImpossibleWorld, SysfsTree, build, command, nodes
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "kernel-6.1-qemu"

@@ -1,15 +1,18 @@
 """`drawbar mock NAME`: run one double as a process of its own.
 
-A double is a package here whose module `command` has `add_arguments` and `serve`.
+Without Drawbar's driver, `python -m drawbar.mocks.command NAME` does the same. A double is a package here whose module `command` has `add_arguments` and `serve`.
 """
 
 import argparse
 import asyncio
 import importlib
+import logging
 import signal
+import sys
+from collections.abc import Sequence
 from typing import Any
 
-from drawbar.driver.cli.command import Command
+from drawbar.mocks import verbs
 
 DOUBLES = {
     "apiserver": "run an in-memory Kubernetes API server",
@@ -21,6 +24,10 @@ DOUBLES = {
     "scheduler": "run the scheduler double: schedule pods with claims, make claims from templates, evict pods from tainted devices",
     "sysfs": "write a ready-made or recorded /sys tree for drawbar discover and drawbar node",
 }
+
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C."""
 
 
 class _Double(argparse.ArgumentParser):
@@ -44,8 +51,21 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         doubles.add_parser(name, help=text, description=text)
 
 
+@verbs.explained
 def _run(args: argparse.Namespace) -> int:
     return asyncio.run(_until_terminated(args))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the double that the arguments name, and return the exit status."""
+    parser = argparse.ArgumentParser(prog="drawbar mock", description=COMMAND.help)
+    _configure(parser)
+    args = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        return _run(args)
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 async def _until_terminated(args: argparse.Namespace) -> int:
@@ -60,7 +80,7 @@ async def _until_terminated(args: argparse.Namespace) -> int:
 
 MODULES = ("asyncinotify",)
 """The module of the extra `mocks` that the image of a simulation has, too; the API server double needs trustme besides."""
-COMMAND = Command(
+COMMAND = verbs.Verb(
     name="mock",
     help="run a double: API server, scheduler, kubelet, fabric, or a whole cluster",
     configure=_configure,
@@ -71,3 +91,7 @@ COMMAND = Command(
         "drawbar mock apiserver --kubeconfig-dir /tmp/drawbar --profile 1.36",
     ),
 )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

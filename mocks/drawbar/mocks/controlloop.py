@@ -1,12 +1,11 @@
 """Shared code of the doubles of controllers and schedulers: start of mirrors, workers, and errors of tasks."""
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import Any
 
-from drawbar.driver import errors
-from drawbar.driver.kube import mirror, workers
+from drawbar.mocks import errors
+from drawbar.mocks.kube import mirror, workqueue
 
 WORKERS = 4
 
@@ -22,8 +21,8 @@ async def start_mirrors(group: asyncio.TaskGroup, name: str, mirrors: Sequence[m
 async def run(
     name: str,
     mirrors: Sequence[mirror.Mirror[Any]],
-    queue: workers.WorkQueue[workers.K],
-    reconcile: workers.Reconcile[workers.K],
+    queue: workqueue.WorkQueue[workqueue.K],
+    reconcile: workqueue.Reconcile[workqueue.K],
     ready: asyncio.Event,
 ) -> None:
     """Run the mirrors, and workers that reconcile the keys of the queue, until cancelled.
@@ -35,16 +34,16 @@ async def run(
             await start_mirrors(group, name, mirrors)
             ready.set()
             for number in range(WORKERS):
-                work = queue.run(reconcile, lambda key: {"key": key}, level=lambda _: logging.INFO)
+                work = queue.run(reconcile)
                 group.create_task(work, name=f"{name}-worker-{number}")
     finally:
         queue.close()
 
 
-def first_error(group: BaseExceptionGroup[errors.DrawbarError]) -> errors.DrawbarError:
+def first_error(group: BaseExceptionGroup[errors.MockError]) -> errors.MockError:
     """Return the first error of a group, however deeply it is nested."""
     inner: BaseException = group
     while isinstance(inner, BaseExceptionGroup):
         inner = inner.exceptions[0]
-    assert isinstance(inner, errors.DrawbarError)
+    assert isinstance(inner, errors.MockError)
     return inner

@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from tests.scenes import redfish_servers, waiting
+from tests.scenes import redfish_replay, redfish_servers, waiting
 from tests.scenes.redfish_servers import (
     BROKEN,
     HTML,
@@ -20,7 +20,6 @@ from tests.scenes.redfish_servers import (
 from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish import transcripts
 from drawbar.fabric.redfish.adapter import RedfishAdapter
-from drawbar.mocks.redfish import replay
 
 CASES = Path(__file__).parents[2] / "cases" / "redfish"
 FABRIC = f"{ROOT}/Fabrics/PCIe"
@@ -266,7 +265,7 @@ async def test_a_fabric_with_connections_alone_is_named_with_the_profile_that_li
 async def test_a_fabric_whose_links_all_lead_nowhere_is_named():
     """Recorded from the proof of concept of Sunfish (SC24), as its own scripts set it up."""
     transcript = transcripts.parse((CASES / "sunfish_sc24_as_set_up.json").read_bytes())
-    async with replay.replaying(transcript) as served:
+    async with redfish_replay.replaying(transcript) as served:
         config = contract.AdapterConfig(name="f", endpoint=served.url, timeout_seconds=10)
         async with await RedfishAdapter.connect(config) as adapter:
             inventory = await adapter.devices()

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 import yarl
 from tests.fabric.redfish.conftest import PASSWORD, USER
-from tests.scenes import waiting
+from tests.scenes import redfish_replay, waiting
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish import fabrics, transcripts
 from drawbar.fabric.redfish.adapter import RedfishAdapter
-from drawbar.mocks.redfish import Fault, FaultKind, replay, world
+from drawbar.mocks.redfish import Fault, FaultKind, world
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
@@ -129,7 +129,7 @@ async def test_a_transcript_reads_as_the_service_did(redfish_lab, form):
     service = await redfish_lab.serve(**form)
     transcript, read = await recorded(redfish_lab, service)
     assert transcript.complete
-    async with replay.replaying(transcript) as served:
+    async with redfish_replay.replaying(transcript) as served:
         config = replace(configured(redfish_lab, service), endpoint=served.url)
         async with await RedfishAdapter.connect(config) as adapter:
             assert shape(*await walk(adapter)) == shape(*read)
@@ -140,7 +140,7 @@ async def test_a_transcript_reads_as_the_service_did(redfish_lab, form):
 async def replayed(path):
     """Return an adapter to the service of a transcript, and that service."""
     transcript = transcripts.parse(path.read_bytes())
-    async with replay.replaying(transcript) as served:
+    async with redfish_replay.replaying(transcript) as served:
         config = contract.AdapterConfig(
             name="reported",
             endpoint=served.url,
@@ -323,7 +323,7 @@ async def test_an_odd_answer_is_odd_again_when_it_is_replayed(redfish_lab, kind,
         await RedfishAdapter.connect(config, recorder)
     text = msgspec.json.encode(recorder.transcript()).decode()
     assert [secret for secret in (PASSWORD, *service.issued) if secret in text] == []
-    async with replay.replaying(recorder.transcript()) as served:
+    async with redfish_replay.replaying(recorder.transcript()) as served:
         with pytest.raises(expected):
             await RedfishAdapter.connect(replace(config, endpoint=served.url))
 

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from drawbar.driver.kube import mirror
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import client, mirror
 from drawbar.mocks.scheduler.binding import BindingFailed, PodGone
 from drawbar.mocks.scheduler.classic import binding
 
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.parametrize("profile", ["1.31-classic"], indirect=True)
 class Scheduler:
     """A binder whose copies of claims and contexts are never brought up to date."""
 
-    def __init__(self, cluster):
-        self.cluster = cluster
+    def __init__(self, cluster, api):
+        self.cluster, self.api = cluster, api
         copies = [
-            mirror.Mirror(cluster.api, kind, into=documents.Document, changed=lambda _old, _new: None)
+            mirror.Mirror(api, kind, into=documents.Document, changed=lambda _old, _new: None)
             for kind in (cluster.dialect.claim, cluster.dialect.context)
         ]
-        self.binder = binding.Binder(cluster.api, cluster.dialect, claims=copies[0], contexts=copies[1])
+        self.binder = binding.Binder(api, cluster.dialect, claims=copies[0], contexts=copies[1])
 
     async def claim(self, name):
         return msgspec.convert(
@@ -37,7 +37,8 @@ class Scheduler:
 
 @pytest.fixture
 async def stale(idle):
-    return Scheduler(idle)
+    async with client.connecting(idle.connection) as api:
+        yield Scheduler(idle, api)
 
 
 async def test_an_answer_that_came_in_between_survives_the_next_selection(idle, stale):
@@ -57,7 +58,7 @@ async def test_a_reservation_is_added_to_what_others_reserved_meanwhile(idle, st
     claim = await stale.claim("c1")
     first, second = await stale.pod("p1", "c1"), await stale.pod("p2", "c1")
     await stale.binder.bind(first, [claim], "a")
-    await Scheduler(idle).binder.bind(second, [claim], "a")
+    await Scheduler(idle, stale.api).binder.bind(second, [claim], "a")
     assert await stale.reserved("c1") == ["p1", "p2"]
 
 

@@ -6,6 +6,7 @@ from drawbar.driver.kube import kinds
 from drawbar.mocks.claims import dialects, documents, scheduled
 from drawbar.mocks.claims import plan as modern
 from drawbar.mocks.claims.classic import plan
+from drawbar.mocks.kube import meta
 
 ONE = {"resource": "pods", "name": "p", "uid": "uid-of-p"}
 OTHER = {"apiGroup": "example.com", "resource": "jobs", "name": "j", "uid": "uid-of-j"}
@@ -69,7 +70,7 @@ async def test_for_a_pod_that_has_a_node_the_drivers_are_told_that_node_and_clai
 def _claim(name="c1", *, dialect=dialects.V1ALPHA2, allocated=True, reserved=(), spec=None, **metadata):
     status = {"allocation": {"shareable": True}, "reservedFor": list(reserved)} if allocated else {}
     return documents.Document(
-        metadata=documents.Metadata(name=name, namespace="default", uid=f"uid-of-{name}", **metadata),
+        metadata=meta.ObjectMeta(name=name, namespace="default", uid=f"uid-of-{name}", **metadata),
         spec=spec if spec is not None else {"allocationMode": "WaitForFirstConsumer"},
         status=status,
     )
@@ -120,13 +121,13 @@ def test_a_claim_gets_exactly_these_actions(claim, owner_done, actions, asked):
 
 
 def _pod(node="a", **content):
-    metadata = documents.Metadata(name="p", namespace="default", uid="uid-of-p", **content.pop("meta", {}))
+    metadata = meta.ObjectMeta(name="p", namespace="default", uid="uid-of-p", **content.pop("meta", {}))
     return documents.Document(metadata=metadata, spec={"nodeName": node}, **content)
 
 
 def _context(selected):
     return documents.Document(
-        metadata=documents.Metadata(name="p", namespace="default"), spec={"selectedNode": selected}
+        metadata=meta.ObjectMeta(name="p", namespace="default"), spec={"selectedNode": selected}
     )
 
 

@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
-from drawbar.driver.kube import client, config, connections
 from drawbar.mocks import apiserver
 from drawbar.mocks.claims import dialects, discovery, documents, users
+from drawbar.mocks.kube import client, connections, meta
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from drawbar.mocks.claims import dialects, discovery, documents, users
 )
 async def test_the_release_decides(tmp_path, profile, dialect):
     async with apiserver.serving(profile=profile) as server:
-        connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
+        connection = connections.from_kubeconfig(server.kubeconfig(tmp_path / "kubeconfig"))
         async with client.connecting(connection) as api:
             assert await discovery.dialect(api) == dialect
 
@@ -55,14 +55,14 @@ async def test_a_server_that_does_not_answer_yet_is_asked_again():
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = "http://{}:{}".format(*server.sockets[0].getsockname())
-        connection = connections.Connection(server=url, tls=None, authorization=lambda: None, origin="test")
+        connection = connections.Connection(server=url, tls=None, authorization=lambda: None)
         async with client.connecting(connection) as api, asyncio.timeout(120):
             assert await discovery.dialect(api) == dialects.V1ALPHA2
     assert asked == [what for what, _ in ROUNDS]
 
 
 def _claim(**status):
-    return documents.Document(metadata=documents.Metadata(name="c1"), status=status)
+    return documents.Document(metadata=meta.ObjectMeta(name="c1"), status=status)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_the_index_of_users_follows_the_pods():
     def pod(*claims):
         uses = [{"name": claim, "source": {"resourceClaimName": claim}} for claim in claims]
         return documents.Document(
-            metadata=documents.Metadata(name="p", namespace="n"), spec={"resourceClaims": uses}
+            metadata=meta.ObjectMeta(name="p", namespace="n"), spec={"resourceClaims": uses}
         )
 
     index = users.Users()

@@ -6,6 +6,7 @@ import contextlib
 import pytest
 
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import meta
 from drawbar.mocks.scheduler import settings
 from drawbar.mocks.scheduler.classic import backlog, hints
 from drawbar.mocks.testing import virtualtime
@@ -16,7 +17,7 @@ POD = ("default", "p")
 def _context(selected="a", potential=("a", "b"), **unsuitable):
     answers = [{"name": entry, "unsuitableNodes": list(nodes)} for entry, nodes in unsuitable.items()]
     return documents.Document(
-        metadata=documents.Metadata(name="p", namespace="default"),
+        metadata=meta.ObjectMeta(name="p", namespace="default"),
         spec={"selectedNode": selected, "potentialNodes": list(potential)},
         status={"resourceClaims": answers} if answers else {},
     )
@@ -43,7 +44,7 @@ def test_a_change_of_a_context_wakes_its_pod_or_not(pending, old, new, wakes):
 
 
 def _claim(uid="u", finalizers=(), **status):
-    metadata = documents.Metadata(name="c1", namespace="default", uid=uid, finalizers=finalizers)
+    metadata = meta.ObjectMeta(name="c1", namespace="default", uid=uid, finalizers=finalizers)
     return documents.Document(metadata=metadata, status=status)
 
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from drawbar.mocks.claims import dialects, documents
+from drawbar.mocks.kube import meta
 from drawbar.mocks.scheduler import matching
 from drawbar.mocks.scheduler import plan as modern
 from drawbar.mocks.scheduler.classic import objects, plan
@@ -17,7 +18,7 @@ BOTH = pytest.mark.parametrize(
 
 
 def _document(name, **content):
-    metadata = documents.Metadata(
+    metadata = meta.ObjectMeta(
         name=name, namespace="default", uid=f"uid-of-{name}", **content.pop("meta", {})
     )
     return documents.Document(metadata=metadata, **content)
@@ -55,7 +56,7 @@ def _context(selected="", potential=(), owner="p", **unsuitable):
     answers = [{"name": entry, "unsuitableNodes": list(nodes)} for entry, nodes in unsuitable.items()]
     return _document(
         "p",
-        meta={"owner_references": (documents.Owner(kind="Pod", uid=f"uid-of-{owner}", controller=True),)},
+        meta={"owner_references": (meta.OwnerReference(kind="Pod", uid=f"uid-of-{owner}", controller=True),)},
         spec={"selectedNode": selected, "potentialNodes": list(potential)},
         status={"resourceClaims": answers},
     )

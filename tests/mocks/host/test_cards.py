@@ -2,10 +2,10 @@
 
 import pytest
 
-from drawbar.driver.api import attachments, meta
 from drawbar.fabric.contract import DeviceClass
-from drawbar.mocks import sysfs
+from drawbar.mocks import attachments, sysfs
 from drawbar.mocks.host import cards
+from drawbar.mocks.kube import meta
 from drawbar.mocks.sysfs import device
 
 
@@ -19,20 +19,18 @@ def attachment(
     pci_id="144d:a824",
     uid="u",
 ):
-    connection = None if port is None else attachments.ConnectionRecord(port=port, slot=port)
+    connection = None if port is None else attachments.Connection(port=port, slot=port)
     return attachments.DeviceAttachment(
         metadata=meta.ObjectMeta(name=name, uid=uid),
-        spec=attachments.AttachmentSpec(
-            fabric="rack",
+        spec=attachments.Spec(
             device_id="nvme-1",
-            driver="drawbar.dev",
             pool="rack/chassis-1",
             device="nvme-1",
             node_name="node-1",
             host_id="node-1",
             identity=attachments.Identity(device_class=device_class, serial=serial, pci_id=pci_id),
         ),
-        status=attachments.AttachmentStatus(
+        status=attachments.Status(
             connection=connection, conditions=(meta.Condition(type="Attached", status=attached),)
         ),
     )

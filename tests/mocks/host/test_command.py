@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from drawbar.driver import errors
 from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import errors
 from drawbar.mocks.fabric import command as fabric
 from drawbar.mocks.fabric import pool
 from drawbar.mocks.host import command
@@ -34,14 +34,14 @@ async def test_a_host_is_of_a_node(tmp_path):
 
 async def test_what_is_not_there_cannot_be_pulled_out(tmp_path):
     arguments = parsed(command, "--root", str(tmp_path / "sys"), "--pull", "1")
-    with pytest.raises(errors.DrawbarError, match="no mocked sysfs tree"):
+    with pytest.raises(errors.MockError, match="no mocked sysfs tree"):
         await command.serve(arguments)
 
 
 async def test_a_folder_with_something_else_is_refused_and_stays_as_it_is(tmp_path):
     (tmp_path / "sys").mkdir()
     (tmp_path / "sys" / "mine").touch()
-    with pytest.raises(errors.DrawbarError, match="no mocked sysfs tree"):
+    with pytest.raises(errors.MockError, match="no mocked sysfs tree"):
         await command.serve(host(tmp_path))
     assert (tmp_path / "sys" / "mine").exists()
 

@@ -2,8 +2,8 @@
 
 from contextlib import AsyncExitStack
 
-from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import kinds
+from drawbar.mocks.kube import errors as kube_errors
 from drawbar.mocks.kubelet import slices
 
 

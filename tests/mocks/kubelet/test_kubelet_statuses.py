@@ -1,6 +1,7 @@
 """Which devices each container of a pod gets."""
 
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import meta
 from drawbar.mocks.kubelet import claiminfo, statuses
 
 
@@ -15,7 +16,7 @@ def test_a_container_gets_the_devices_of_its_own_extended_resources_alone():
         {"containerName": "b", "resourceName": "d/disk", "requestName": "second"},
     ]
     status = {"extendedResourceClaimStatus": {"resourceClaimName": "made", "requestMappings": mappings}}
-    pod = documents.Document(metadata=documents.Metadata(name="pod"), status=status)
+    pod = documents.Document(metadata=meta.ObjectMeta(name="pod"), status=status)
     claims = {statuses.EXTENDED: info}
     given = {name: statuses.cdi_ids(pod, {"name": name}, claims) for name in ("a", "b", "c")}
     assert given == {"a": ["d/claim=first"], "b": ["d/claim=second"], "c": []}

@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from drawbar.driver import errors
-from drawbar.mocks import redfish
+from drawbar.mocks import errors, redfish
 from drawbar.mocks.redfish import command, quirks, world
 from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure, Host
 from drawbar.mocks.redfish.quirks import Form

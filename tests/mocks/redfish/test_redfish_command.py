@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 import trustme
 
-from drawbar.driver import errors
+from drawbar.mocks import errors
 from drawbar.mocks.redfish import command, faults
 
 DESCRIBED = {

@@ -243,7 +243,7 @@ class Client:
     ) -> T:
         """Change some fields; with `Patch.APPLY`, `manager` takes them over. With `dry_run`, nothing is stored."""
         query = {"fieldManager": manager} if manager else {}
-        if content is Patch.APPLY:
+        if content == Patch.APPLY:
             query["force"] = "true"
         if dry_run:
             query["dryRun"] = "All"

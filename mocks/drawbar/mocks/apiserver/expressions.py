@@ -20,10 +20,9 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-from drawbar.driver import expressions
-from drawbar.mocks.apiserver import optionals, quantities
+from cel import cel, stdlib
 
-cel, stdlib = expressions.library(), expressions.library("stdlib")
+from drawbar.mocks.apiserver import optionals, quantities
 
 Json = dict[str, Any]
 _FAILURES = (KeyError, TypeError, ValueError, RuntimeError, OverflowError, IndexError, ZeroDivisionError)

@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from drawbar.driver import expressions
+from cel import cel
 
-cel = expressions.library()
 SELECT = "optSelect"
 _TOKEN = re.compile(
     r"""\s*(?P<text>[rRbB]{0,2}(?:'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drawbar.driver.kube import kinds
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,22 @@
 """Detection of the `resource.k8s.io` dialect of an API server; repeated until there is an answer."""
 
-from drawbar.driver.kube import client, discovery
 from drawbar.mocks.claims import dialects
+from drawbar.mocks.kube import client, discovery, errors
 
 
 async def dialect(api: client.Client) -> dialects.Dialect:
     """Return the modern dialect if `v1` is served or no classic one is; of two classic ones the newer.
 
-    The request is repeated with growing pauses while the API server does not answer. One that denies the request is
-    assumed to be recent.
+    An API server that denies the question is assumed to be recent.
     """
-    served = await discovery.await_resources(api, discovery.RESOURCE_GROUP)
+    return await discovery.answered(lambda: _dialect(api), discovery.RESOURCE_GROUP)
+
+
+async def _dialect(api: client.Client) -> dialects.Dialect:
+    try:
+        served = await discovery.resources(api, discovery.RESOURCE_GROUP)
+    except errors.Denied:
+        return dialects.MODERN
     if served.get(dialects.MODERN.version):
         return dialects.MODERN
     for candidate in dialects.CLASSIC:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from drawbar.driver.api import meta
+from drawbar.mocks.kube import meta
 
 Key = tuple[str, str]
 DeviceID = tuple[str, str, str]
@@ -21,27 +21,12 @@ PROTECTION_FINALIZER = "resource.kubernetes.io/delete-protection"
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 
 
-class Owner(meta.OwnerReference, frozen=True):
-    """An owner reference with the two flags of garbage collection."""
-
-    controller: bool | None = None
-    block_owner_deletion: bool | None = None
-
-
-class Metadata(meta.ObjectMeta, frozen=True):
-    """All metadata that an update must send back unchanged."""
-
-    owner_references: tuple[Owner, ...] = ()
-    managed_fields: tuple[dict[str, Any], ...] = ()
-    deletion_grace_period_seconds: int | None = None
-
-
 class Document(meta.Struct, frozen=True, kw_only=True):
     """One API object. `spec` and `status` are as the API server sent them; treat them as read-only."""
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata
+    metadata: meta.ObjectMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: dict[str, Any] = msgspec.field(default_factory=dict)
 
@@ -127,7 +112,7 @@ def extended_claim(pod: Document) -> tuple[str, list[dict[str, str]]]:
     return str(recorded.get("resourceClaimName") or ""), list(recorded.get("requestMappings") or ())
 
 
-def owning_pod(claim: Document) -> Owner | None:
+def owning_pod(claim: Document) -> meta.OwnerReference | None:
     """Return the owner reference of the pod that controls a claim made from a template, or None."""
     owners = (owner for owner in claim.metadata.owner_references if owner.kind == "Pod" and owner.controller)
     return next(owners, None)

@@ -10,8 +10,8 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from drawbar.driver.kube import client, errors, kinds
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import client, errors, kinds
 
 log = logging.getLogger(__name__)
 

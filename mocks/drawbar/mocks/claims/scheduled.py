@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drawbar.driver.kube import kinds
 from drawbar.mocks.claims import dialects, documents, plan
+from drawbar.mocks.kube import kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,10 @@ from typing import Any, Literal, assert_never
 
 import msgspec
 
-from drawbar.driver.kube import client, connections, errors, kinds, mirror, workers
 from drawbar.mocks import controlloop
 from drawbar.mocks.claims import dialects, discovery, documents, plan, scheduled, users
 from drawbar.mocks.claims.classic import plan as classic
+from drawbar.mocks.kube import client, connections, errors, kinds, mirror, workqueue
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class ClaimController:
     def __init__(self, api: client.Client, dialect: dialects.Dialect) -> None:
         self._api = api
         self._dialect = dialect
-        self._queue: workers.WorkQueue[WorkKey] = workers.WorkQueue()
+        self._queue: workqueue.WorkQueue[WorkKey] = workqueue.WorkQueue()
         # Claims that were just made, until the watch shows them: otherwise a second one would be made.
         self._owned: dict[str, dict[str, documents.Document]] = {}
         self._users = users.Users()

@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 from drawbar.mocks.cluster import errors
 
 TETHERED = Path(__file__).with_name("tethered.py")
+DOUBLES, DAEMONS = "drawbar.mocks.command", "drawbar.driver.main"
+"""The modules of the doubles' program and of Drawbar's own."""
 STOP_SECONDS = 5.0
 MOST_RESTARTS = 5
 FIRST_PAUSE_SECONDS = 0.2
@@ -31,7 +33,7 @@ class Program:
 
     Attributes:
         name: the name for people and for the log file.
-        arguments: its command line after `drawbar`.
+        arguments: its module, and the command line.
         double: true for a double: it prints a ready line on stdout, and its end ends the cluster. False for a
             daemon: it is restarted when it ends, as by a Deployment or DaemonSet.
     """

@@ -15,20 +15,21 @@ import contextlib
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
-from drawbar.driver import errors as driver_errors
-from drawbar.driver.api import attachments, fabrics, meta, slices
-from drawbar.driver.kube import client, config, kinds, mirror
-from drawbar.fabric import contract, registry
+from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
-from drawbar.mocks import controlloop, sysfs
+from drawbar.mocks import attachments, controlloop, sysfs
+from drawbar.mocks import errors as mock_errors
 from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.cluster import children, deployment, errors, fabricdoubles, places, settings
+from drawbar.mocks.kube import client, connections, kinds, meta, mirror
 from drawbar.mocks.kubelet import settings as kubelet_settings
+from drawbar.mocks.scheduler import objects
 
 FABRIC = "rack-1"
 CONTROLLER_ACCOUNT = "drawbar:drawbar-controller"
@@ -68,6 +69,16 @@ class Leaks:
         return self.fabric + self.attachments + self.cdi + self.sysfs
 
 
+class _FabricStatus(meta.Struct, frozen=True):
+    conditions: tuple[meta.Condition, ...] = ()
+    devices: int = 0
+
+
+class _Fabric(meta.Struct, frozen=True):
+    metadata: meta.ObjectMeta
+    status: _FabricStatus = _FabricStatus()
+
+
 def _ignore(_: Happening) -> None:
     """Ignore the event."""
 
@@ -102,7 +113,7 @@ class Cluster:
 
         Raises:
             errors.ClusterError: it does not start, or one of its processes ended.
-            driver_errors.UsageError: the settings make no sense.
+            mock_errors.UsageError: the settings make no sense.
         """
         settings.validate(options)
         cluster = cls(options, places.create(options.nodes), report)
@@ -113,7 +124,7 @@ class Cluster:
                     yield cluster
                 except Exception as error:  # noqa: BLE001 - raised again below, outside the task group and its wrapping
                     failure = error
-        except* driver_errors.DrawbarError as group:
+        except* mock_errors.MockError as group:
             cluster.keep_logs = True
             raise controlloop.first_error(group) from None
         finally:
@@ -161,7 +172,7 @@ class Cluster:
             name=FABRIC, endpoint=spec["endpoint"], parameters=spec["parameters"], timeout_seconds=10
         )
         try:
-            async with await registry.adapter_class(spec["adapter"]).connect(where) as adapter:
+            async with await _adapter(spec["adapter"]).connect(where) as adapter:
                 held = await adapter.devices()
         except fabric_errors.FabricError as error:
             raise errors.ClusterError(f"the fabric does not answer: {error}") from error
@@ -206,7 +217,14 @@ class Cluster:
         faults = () if options.faults is None else ("--faults", str(options.faults.absolute()))
         start(
             "apiserver",
-            *("mock", "apiserver", "--profile", options.profile, "--kubeconfig-dir", str(where.kubeconfigs)),
+            *(
+                children.DOUBLES,
+                "apiserver",
+                "--profile",
+                options.profile,
+                "--kubeconfig-dir",
+                str(where.kubeconfigs),
+            ),
             *(word for account in accounts for word in ("--service-account", account)),
             *faults,
             double=True,
@@ -216,18 +234,26 @@ class Cluster:
         )  # a thread left behind would write while we clean up
         start("fabric", *self._double.command(where), double=True)
         await self._children.ready("apiserver")
-        self.api = await stack.enter_async_context(client.connecting(config.from_kubeconfig(where.admin)))
+        self.api = await stack.enter_async_context(
+            client.connecting(connections.from_kubeconfig(where.admin))
+        )
         self._do("applying deploy/ and starting the scheduler and the kubelets")
         release = profiles.profile(options.profile)
         await deployment.apply(self.api, version=release.dynamic_version)
         admin = ("--kubeconfig", str(where.admin))
         start(
-            "scheduler", "mock", "scheduler", *admin, "--poll-seconds", str(options.poll_seconds), double=True
+            "scheduler",
+            children.DOUBLES,
+            "scheduler",
+            *admin,
+            "--poll-seconds",
+            str(options.poll_seconds),
+            double=True,
         )
         pairs = [f"{name}={where.node(name).kubelet}" for name in options.nodes]
         start(
             "kubelet",
-            *("mock", "kubelet", *admin, *_release(options.profile)),
+            *(children.DOUBLES, "kubelet", *admin, *_release(options.profile)),
             *(f"--node={pair}" for pair in pairs),
             double=True,
         )
@@ -250,7 +276,7 @@ class Cluster:
         self._do(f"starting the controller and {len(self._options.nodes)} node daemons")
         start(
             "controller",
-            *("controller", "--kubeconfig", str(self.places.account("drawbar-controller"))),
+            *(children.DAEMONS, "controller", "--kubeconfig", str(self.places.account("drawbar-controller"))),
             # The same after a restart, so that the controller need not wait for the lease to expire.
             *("--identity", "controller"),
             # Doubles of fabric managers listen on this machine.
@@ -262,7 +288,7 @@ class Cluster:
             node = self.places.node(name)
             start(
                 name,
-                *("node", "--node-name", name),
+                *(children.DAEMONS, "node", "--node-name", name),
                 *("--kubeconfig", str(self.places.account(f"drawbar-node-{name}"))),
                 *("--kubelet-dir", str(node.kubelet), "--cdi-dir", str(node.cdi)),
                 *("--sysfs", str(node.sysfs), "--uevents", f"unix:{node.uevents}"),
@@ -286,12 +312,12 @@ class Cluster:
         def notice(_old: object, _new: object) -> None:
             changed.set()
 
-        mirrored = mirror.Mirror(self.api, kinds.FABRIC, into=fabrics.Fabric, changed=notice)
-        offers = mirror.Mirror(self.api, kinds.SLICE, into=slices.ResourceSlice, changed=notice)
+        mirrored = mirror.Mirror(self.api, kinds.FABRIC, into=_Fabric, changed=notice)
+        offers = mirror.Mirror(self.api, kinds.SLICE, into=objects.Slice, changed=notice)
 
         def complete() -> bool:
             fabric = mirrored.get(FABRIC)
-            if fabric is None or not meta.is_true(fabric.status.conditions, fabrics.CONNECTED):
+            if fabric is None or not meta.is_true(fabric.status.conditions, "Connected"):
                 return False
             devices = sum(len(offer.spec.devices) for offer in offers) if published else fabric.status.devices
             return devices >= self._options.devices
@@ -314,6 +340,13 @@ class Cluster:
             "spec": self.fabric,
         }
         await self.api.create(kinds.FABRIC, body, into=dict[str, Any])
+
+
+def _adapter(name: str) -> type[contract.FabricAdapter]:
+    """Return the installed adapter of that name."""
+    (point,) = metadata.entry_points(group="drawbar.fabric_adapters", name=name)
+    adapter: type[contract.FabricAdapter] = point.load()
+    return adapter
 
 
 def _release(profile: str) -> tuple[str, ...]:

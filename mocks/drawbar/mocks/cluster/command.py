@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from drawbar.driver import errors
-from drawbar.driver.api import drivers
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
+from drawbar.mocks import attachments, errors
 from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.cluster import cluster, places, settings
 from drawbar.mocks.cluster import errors as cluster_errors
@@ -184,7 +183,7 @@ def _description(running: cluster.Cluster, options: settings.Settings, folder: P
             "journal": str(where.journal),
         },
         "nodes": {name: _node(where.node(name)) for name in options.nodes},
-        "driver": drivers.DEFAULT if options.daemons else None,
+        "driver": attachments.DRIVER if options.daemons else None,
         "doubles": running.answers,
         "pids": running.pids,
     }

@@ -8,13 +8,13 @@ import dataclasses
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import yaml
 
-from drawbar.driver.kube import client, kinds
 from drawbar.mocks.cluster import errors
+from drawbar.mocks.kube import kinds
 
 _MOCKS = Path(__file__).resolve().parents[1]
 PLACES = (_MOCKS / "deploy", _MOCKS.parents[2] / "deploy")
@@ -39,11 +39,17 @@ CLASSIC_POLICIES = "manifests/classic/policies.yaml"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The loader of libyaml is ten times as fast. A deeply nested file crashes it, so read only our own files."""
 _RBAC = {"group": "rbac.authorization.k8s.io", "version": "v1"}
+_ADMISSION = {"group": "admissionregistration.k8s.io", "version": "v1"}
 KINDS = {
     kind.kind: kind
     for kind in (
         kinds.NAMESPACE,
-        kinds.CUSTOM_RESOURCE,
+        kinds.Kind(
+            group="apiextensions.k8s.io",
+            kind="CustomResourceDefinition",
+            plural="customresourcedefinitions",
+            namespaced=False,
+        ),
         kinds.DEVICE_CLASS,
         kinds.RESOURCE_CLASS,
         kinds.Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts"),
@@ -51,13 +57,32 @@ KINDS = {
         kinds.Kind(**_RBAC, kind="RoleBinding", plural="rolebindings", namespaced=True),
         kinds.Kind(**_RBAC, kind="ClusterRole", plural="clusterroles", namespaced=False),
         kinds.Kind(**_RBAC, kind="ClusterRoleBinding", plural="clusterrolebindings", namespaced=False),
-        kinds.ADMISSION_POLICY,
-        kinds.ADMISSION_BINDING,
+        kinds.Kind(
+            **_ADMISSION,
+            kind="ValidatingAdmissionPolicy",
+            plural="validatingadmissionpolicies",
+            namespaced=False,
+        ),
+        kinds.Kind(
+            **_ADMISSION,
+            kind="ValidatingAdmissionPolicyBinding",
+            plural="validatingadmissionpolicybindings",
+            namespaced=False,
+        ),
     )
 }
 
 
-async def apply(api: client.Client, *, policies: bool = False, version: str = MODERN) -> None:
+class Creator(Protocol):
+    """A client that can create objects: that of a driver under test, or `drawbar.mocks.kube.client`."""
+
+    async def create(
+        self, kind: Any, body: object, *, into: type[dict[str, Any]], namespace: str | None = None
+    ) -> dict[str, Any]:
+        """Create an object; return it as stored."""
+
+
+async def apply(api: Creator, *, policies: bool = False, version: str = MODERN) -> None:
     """Create all objects in an empty API server.
 
     Args:

@@ -8,10 +8,10 @@ Messages name the process and its log.
 
 from pathlib import Path
 
-from drawbar.driver import errors
+from drawbar.mocks import errors
 
 
-class ClusterError(errors.DrawbarError):
+class ClusterError(errors.MockError):
     """The cluster cannot start, or cannot go on."""
 
 

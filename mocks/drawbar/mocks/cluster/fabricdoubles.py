@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from drawbar.fabric import contract
+from drawbar.mocks.cluster import children
 from drawbar.mocks.cluster.places import Places
 from drawbar.mocks.cluster.settings import Settings
 from drawbar.mocks.fabric import configuration as simulated
@@ -23,7 +24,7 @@ class FabricDouble:
     Attributes:
         adapter: the Fabric's adapter.
         configuration: a function that returns the content of its configuration file; every node is a host.
-        command: a function that returns its command line after `drawbar`. Its ready line has its `endpoint`.
+        command: a function that returns its module and command line. Its ready line has its `endpoint`.
         parameters: a function that returns the Fabric's parameters.
     """
 
@@ -51,7 +52,14 @@ def _simulated(settings: Settings, places: Places) -> simulated.Configuration:
 
 def _simulated_command(places: Places) -> tuple[str, ...]:
     return (
-        *("mock", "fabric", "--config", str(places.fabric_configuration), "--listen", places.endpoint),
+        *(
+            children.DOUBLES,
+            "fabric",
+            "--config",
+            str(places.fabric_configuration),
+            "--listen",
+            places.endpoint,
+        ),
         *("--journal", str(places.journal), "--state", str(places.fabric_state)),
     )
 
@@ -96,7 +104,7 @@ def _redfish_device(device: contract.Device) -> redfish.Device:
 
 def _redfish_command(places: Places) -> tuple[str, ...]:
     return (
-        *("mock", "redfish", "--config", str(places.fabric_configuration)),
+        *(children.DOUBLES, "redfish", "--config", str(places.fabric_configuration)),
         *("--journal", str(places.journal)),
     )
 

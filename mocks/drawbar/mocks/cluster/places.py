@@ -5,11 +5,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from drawbar.driver import errors
-from drawbar.driver.api import drivers
-from drawbar.driver.node.plugin import sockets
+from drawbar.mocks import attachments, errors
 
 PREFIX = "drawbar-"
+SOCKET_PATH_BYTES = 107
+"""The longest path of a UNIX socket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class NodePlace:
     @property
     def registration(self) -> Path:
         """Return the path of the node daemon's registration socket; it exists once the daemon serves."""
-        return self.kubelet / "plugins_registry" / f"{drivers.DEFAULT}-reg.sock"
+        return self.kubelet / "plugins_registry" / f"{attachments.DRIVER}-reg.sock"
 
     @property
     def longest_bytes(self) -> int:
@@ -114,10 +114,10 @@ def create(nodes: tuple[str, ...]) -> Places:
         ) from error
     places = Places(directory=directory)
     longest = max(places.node(name).longest_bytes for name in nodes)
-    if longest > sockets.PATH_LIMIT_BYTES:
+    if longest > SOCKET_PATH_BYTES:
         directory.rmdir()
         raise errors.UsageError(
-            f"sockets in {directory} would have paths of {longest} bytes, {sockets.PATH_LIMIT_BYTES} are possible: "
+            f"sockets in {directory} would have paths of {longest} bytes, {SOCKET_PATH_BYTES} are possible: "
             f"set TMPDIR to a folder with a shorter path"
         )
     for folder in (places.logs, *(places.node(name).kubelet for name in nodes)):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from drawbar.driver import errors
+from drawbar.mocks import errors
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.sysfs import hosts
 

@@ -1,6 +1,6 @@
-"""Runs one verb of `drawbar` in a process that the kernel ends when its parent dies.
+"""Runs a module as a program, in a process that the kernel ends when its parent dies.
 
-    python -P tethered.py PARENT_PID VERB [ARGUMENT...]
+    python -P tethered.py PARENT_PID MODULE [ARGUMENT...]
 
 Started as a file and not as a module, so that the package around it is not imported into every child. The request to
 the kernel is made here, after exec: between fork and exec Python code is not safe in a parent that has threads.
@@ -11,6 +11,7 @@ children of a killed parent live on.
 
 import ctypes
 import os
+import runpy
 import signal
 import sys
 
@@ -28,6 +29,6 @@ def _tether(parent: int) -> bool:
 if __name__ == "__main__":
     if not _tether(int(sys.argv[1])):
         sys.exit(1)
-    from drawbar.driver import main
-
-    sys.exit(main.main(sys.argv[2:]))
+    module = sys.argv[2]
+    del sys.argv[1:3]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

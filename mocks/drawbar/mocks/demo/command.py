@@ -4,14 +4,14 @@ import argparse
 import asyncio
 import contextlib
 import importlib.util
+import logging
 import os
 import signal
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from drawbar.driver import errors, logs
-from drawbar.driver.cli.command import Command
+from drawbar.mocks import errors, verbs
 from drawbar.mocks.command import MODULES
 
 if TYPE_CHECKING:
@@ -71,9 +71,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print a JSON object per event, and the summary at the end")
 
 
+@verbs.explained
 def _run(args: argparse.Namespace) -> int:
     # The error reports a failure once; the children's logs have the rest.
-    logs.configure("text", level="ERROR")
+    logging.basicConfig(level=logging.ERROR, force=True)
     is_qemu = args.adapter == QEMU
     usual_seconds = DEADLINE_QEMU_SECONDS if is_qemu else DEADLINE_SECONDS
     deadline_seconds = usual_seconds if args.deadline is None else args.deadline
@@ -168,7 +169,7 @@ def _cancel_on_signals() -> None:
         loop.add_signal_handler(number, lambda: None if task.cancelling() else task.cancel())
 
 
-COMMAND = Command(
+COMMAND = verbs.Verb(
     name="demo",
     help="run an end-to-end demo on an emulated cluster",
     description=(

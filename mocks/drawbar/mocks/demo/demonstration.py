@@ -5,12 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from drawbar.driver import errors
-from drawbar.driver.kube import client, kinds
-from drawbar.mocks import controlloop
+from drawbar.mocks import controlloop, errors
 from drawbar.mocks.claims import dialects
 from drawbar.mocks.demo import observation, pods, progress, screens, stages, summary
 from drawbar.mocks.demo.progress import Step
+from drawbar.mocks.kube import client, kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +49,14 @@ class Demonstration:
         """Run to the end; return true if every pod used its device, every device came back and nothing leaked.
 
         Raises:
-            driver.errors.UsageError: this machine does not meet a requirement.
+            errors.UsageError: this machine does not meet a requirement.
             cluster.ClusterError: a process ended, the stage did not start, or a container read wrong content.
             kube.errors.KubeError: the API server double refuses a request.
         """
         async with self._stage.running(self._screen.happening) as world:
             try:
                 good = await self._show(world)
-            except* errors.DrawbarError as group:
+            except* errors.MockError as group:
                 raise controlloop.first_error(group) from None
             world.keep_logs = not good
             return good

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drawbar.driver import errors
+from drawbar.mocks import errors
 
 if TYPE_CHECKING:
     from drawbar.mocks.demo import stages

@@ -6,54 +6,21 @@ The only state is a `Progress`. Sightings are parsed here, at the edge, and fold
 import asyncio
 import json
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
-from drawbar.driver.api import (
-    attachments,
-    bindings,
-    claims,
-    classic,
-    classic_v1alpha2,
-    classic_v1alpha3,
-    drivers,
-)
-from drawbar.driver.kube import client, kinds, mirror
 from drawbar.fabric import contract
+from drawbar.mocks import attachments
 from drawbar.mocks.claims import dialects, documents
 from drawbar.mocks.demo import pods, progress
 from drawbar.mocks.fabric import journal
+from drawbar.mocks.kube import client, kinds, mirror
 from drawbar.mocks.kubelet import server as kubelet
 
-DRIVER = drivers.DEFAULT
 JOURNAL_LOOK_SECONDS = 0.05
 """The pause between two reads of the journal, in seconds. It delays the display, not the measured times."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reading:
-    """The way to read claims of one API version.
-
-    In `v1` the claim itself shows the progress of its device. In the classic versions it shows nothing until the
-    device is there; until then the DeviceAttachment does.
-
-    Attributes:
-        into: the type to decode a claim into.
-        sighting: the function from a claim to its sighting; None if the claim is irrelevant.
-    """
-
-    into: Any
-    sighting: Callable[[Any, str], progress.ClaimSeen | None]
-
-
-class _OwnedClaim(claims.ResourceClaim, frozen=True):
-    """A claim with all of its metadata. The driver's own type omits the owners, and the demo finds the pod by them."""
-
-    def __post_init__(self) -> None:
-        """Accept the decoded values unchanged."""
 
 
 class Listener(Protocol):
@@ -82,7 +49,6 @@ class Observer:
     ) -> None:
         self.progress = initial
         self._dialect = dialect
-        self._reading = _READINGS[dialect.version]
         self._listener = listener
         self._clock = clock
         self._views = progress.views(initial)
@@ -102,7 +68,7 @@ class Observer:
             mirror.Mirror(
                 api,
                 self._dialect.claim,
-                into=self._reading.into,
+                into=documents.Document,
                 changed=self._claim,
                 namespace=pods.NAMESPACE,
             ),
@@ -144,15 +110,12 @@ class Observer:
             )
         )
 
-    def _claim(self, _old: Any, new: Any) -> None:
-        if new is None:
-            return
-        owner = next(
-            (reference.name for reference in new.metadata.owner_references if reference.kind == "Pod"), ""
-        )
-        sighting = self._reading.sighting(new, owner) if owner else None
-        if sighting is not None:
-            self.see(sighting)
+    def _claim(self, _old: documents.Document | None, new: documents.Document | None) -> None:
+        owner = documents.owning_pod(new) if new is not None else None
+        if new is not None and owner is not None:
+            sighting = _claim_seen(new, owner.name, self._dialect)
+            if sighting is not None:
+                self.see(sighting)
 
     def _attachment(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
@@ -203,42 +166,56 @@ class Observer:
         )
 
 
-def _modern(claim: claims.ResourceClaim, pod: str) -> progress.ClaimSeen | None:
-    results = claim.results(DRIVER)
-    if claim.status.allocation is None or not results:
-        return None
-    result = results[0]
-    key = bindings.Key(pool=result.pool, device=result.device)
+def _claim_seen(claim: documents.Document, pod: str, dialect: dialects.Dialect) -> progress.ClaimSeen | None:
+    """Return the sighting of a pod's claim; None if it does not matter.
+
+    In `v1` the claim itself shows the progress of its device. In the classic versions it shows nothing until the device
+    is there; until then the DeviceAttachment does.
+    """
+    device = next(iter(_devices(claim, dialect)), None)
+    if device is None:
+        return (
+            None
+            if dialect.context is None
+            else progress.ClaimSeen(uid=claim.metadata.uid, pod=pod, allocated=False)
+        )
+    entries = claim.status.get("devices") or ()
+    conditions = [
+        condition["type"]
+        for entry in entries
+        if entry["driver"] == attachments.DRIVER and (entry["pool"], entry["device"]) == device
+        for condition in entry.get("conditions") or ()
+        if condition["status"] == "True"
+    ]
     return progress.ClaimSeen(
         uid=claim.metadata.uid,
         pod=pod,
-        pool=result.pool,
-        device=result.device,
-        node=claim.status.allocation.node or "",
-        attached=bindings.is_true(claim, DRIVER, key, bindings.ATTACHED),
-        visible=bindings.is_true(claim, DRIVER, key, bindings.VISIBLE),
+        pool=device[0],
+        device=device[1],
+        node=_node(claim),
+        attached=f"{attachments.DRIVER}/attached" in conditions,
+        visible=f"{attachments.DRIVER}/visible" in conditions,
     )
 
 
-def _v1alpha3(claim: classic_v1alpha3.ResourceClaim, pod: str) -> progress.ClaimSeen:
-    return _classic(classic_v1alpha3.claim(claim, DRIVER), pod)
+def _devices(claim: documents.Document, dialect: dialects.Dialect) -> list[tuple[str, str]]:
+    """Return pool and name of each allocated device."""
+    if dialect is not dialects.V1ALPHA2:
+        return [
+            (result["pool"], result["device"])
+            for result in documents.results(claim)
+            if result["driver"] == attachments.DRIVER
+        ]
+    handles = (documents.allocation(claim) or {}).get("resourceHandles") or ()
+    return [
+        (device["pool"], device["device"])
+        for handle in handles
+        for device in json.loads(handle["data"]).get("devices", ())
+    ]
 
 
-def _v1alpha2(claim: classic_v1alpha2.ResourceClaim, pod: str) -> progress.ClaimSeen:
-    return _classic(classic_v1alpha2.claim(claim, DRIVER), pod)
-
-
-def _classic(claim: classic.Claim, pod: str) -> progress.ClaimSeen:
-    handle = claim.allocation.handle if claim.allocation is not None else None
-    if claim.allocation is None or handle is None or not handle.devices:
-        return progress.ClaimSeen(uid=claim.uid, pod=pod, allocated=False)
-    device = handle.devices[0]
-    node = claim.allocation.node or ""
-    return progress.ClaimSeen(uid=claim.uid, pod=pod, pool=device.pool, device=device.device, node=node)
-
-
-_READINGS = {
-    "v1": _Reading(into=_OwnedClaim, sighting=_modern),
-    "v1alpha3": _Reading(into=classic_v1alpha3.ResourceClaim, sighting=_v1alpha3),
-    "v1alpha2": _Reading(into=classic_v1alpha2.ResourceClaim, sighting=_v1alpha2),
-}
+def _node(claim: documents.Document) -> str:
+    """Return the only node on which the claim can be used; empty if there are others."""
+    terms = (dialects.usable_on(claim) or {}).get("nodeSelectorTerms") or ()
+    names = [field["values"] for term in terms for field in term.get("matchFields") or ()]
+    return str(names[0][0]) if names else ""

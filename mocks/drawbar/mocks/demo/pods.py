@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from drawbar.driver.api import drivers
-from drawbar.driver.kube import kinds
 from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import attachments
 from drawbar.mocks.claims import dialects
+from drawbar.mocks.kube import kinds
 
 NAMESPACE = "default"
 CLASSES = (
@@ -49,7 +49,7 @@ def prerequisites(
         reference = {"kind": kinds.CONFIG_MAP.kind, "name": name}
         spec = {"resourceClassName": _class_name(device_class), "parametersRef": reference}
     elif dialect.version == dialects.V1ALPHA3.version:
-        spec = {"controller": drivers.DEFAULT, "devices": {"requests": [request]}}
+        spec = {"controller": attachments.DRIVER, "devices": {"requests": [request]}}
     else:
         exactly = {"deviceClassName": request.pop("deviceClassName")}
         spec = {"devices": {"requests": [request | {"exactly": exactly}]}}
@@ -76,7 +76,7 @@ def _object(kind: kinds.Kind, name: str, **metadata: Any) -> dict[str, Any]:
 
 
 def _class_name(device_class: DeviceClass) -> str:
-    return f"{device_class.value}.{drivers.DEFAULT}"
+    return f"{device_class.value}.{attachments.DRIVER}"
 
 
 def _template_name(device_class: DeviceClass) -> str:

@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from drawbar.driver import errors
 from drawbar.fabric.contract import DeviceClass
-from drawbar.mocks import cluster
+from drawbar.mocks import cluster, errors
 from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.claims import dialects
 from drawbar.mocks.demo import pods, progress, stages

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from drawbar.driver.kube import client
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import cluster
 from drawbar.mocks.demo import progress
+from drawbar.mocks.kube import client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +88,6 @@ class Stage(Protocol):
         """Run the world until the block ends, and yield it.
 
         Raises:
-            driver.errors.UsageError: this machine does not meet a requirement; the message names the remedy.
+            errors.UsageError: this machine does not meet a requirement; the message names the remedy.
             cluster.ClusterError: it does not start, or one of its processes ended.
         """

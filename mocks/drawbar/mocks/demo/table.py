@@ -3,13 +3,13 @@
 If the terminal is too narrow for a column per step, the table shows the last step of each pod.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 from rich import console, live, spinner, text
 
-from drawbar.driver import output
 from drawbar.mocks import cluster
 from drawbar.mocks.demo import progress, screens, stages, summary
 from drawbar.mocks.demo.progress import Step
@@ -18,6 +18,12 @@ from drawbar.mocks.fabric import journal
 REFRESHES_PER_SECOND = 8
 _HEADER = f"{'POD':<8}{'CLASS':<12}{'NODE':<8}{'DEVICE':<16}"
 _LEAST_COLUMNS = 5  # of a step: 12.34
+
+
+def _terminal() -> TextIO:
+    """Return stdout, without the program's filter of control characters: those here are our own."""
+    unfiltered: TextIO = getattr(sys.stdout, "raw", sys.stdout)
+    return unfiltered
 
 
 class LiveTable:
@@ -36,7 +42,7 @@ class LiveTable:
         self._clock = clock
         self._origin = 0.0
         self._doing = "starting"
-        self._out = output.console()
+        self._out = console.Console(file=_terminal(), highlight=False, markup=False, emoji=False)
         self._spinner = spinner.Spinner("dots")
         self._finished = False
         self._live = live.Live(

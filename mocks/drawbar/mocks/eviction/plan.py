@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from drawbar.driver.api import meta
 from drawbar.mocks.claims import documents
 from drawbar.mocks.eviction import rates
+from drawbar.mocks.kube import meta
 from drawbar.mocks.scheduler import matching, objects, taintrules
 
 NO_EXECUTE = "NoExecute"

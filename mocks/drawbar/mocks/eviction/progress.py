@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from drawbar.driver.api import meta
 from drawbar.mocks.claims import documents
 from drawbar.mocks.eviction import plan
+from drawbar.mocks.kube import meta
 from drawbar.mocks.scheduler import taintrules
 
 CONDITION = "EvictionInProgress"

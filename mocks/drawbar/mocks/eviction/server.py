@@ -18,11 +18,10 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from drawbar.driver.api import meta
-from drawbar.driver.kube import client, connections, errors, kinds, mirror, workers
 from drawbar.mocks import controlloop
 from drawbar.mocks.claims import documents, events
 from drawbar.mocks.eviction import board, plan, progress, rates, settings
+from drawbar.mocks.kube import client, connections, errors, kinds, meta, mirror, workqueue
 from drawbar.mocks.scheduler import discovery, objects, taintrules
 
 log = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class EvictionController:
         self._times = times
         self._clock = clock
         self._events = events.Recorder(api, component=COMPONENT, clock=clock)
-        self._queue: workers.WorkQueue[WorkKey] = workers.WorkQueue()
+        self._queue: workqueue.WorkQueue[WorkKey] = workqueue.WorkQueue()
         self._board = board.Board()
         self._rates = rates.Rates()
         self._due: dict[WorkKey, plan.Eviction] = {}

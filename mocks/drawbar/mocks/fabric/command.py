@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from drawbar.driver import errors as driver_errors
 from drawbar.fabric import errors
 from drawbar.fabric.grpc import certificates, endpoints, server
+from drawbar.mocks import errors as mock_errors
 from drawbar.mocks.fabric import commands, configuration, control, pool, records
 from drawbar.mocks.fabric.simulation import SimulatedFabric
 
@@ -109,7 +109,7 @@ async def serve(args: argparse.Namespace) -> int:
     if args.tell:
         return await _tell(args)
     if (args.config is None) == (args.devices is None) or args.listen is None:
-        raise driver_errors.UsageError(
+        raise mock_errors.UsageError(
             "a simulated fabric needs --listen and one of --config and --devices (or --control and --tell)"
         )
     files = _files(args)
@@ -137,11 +137,11 @@ def _files(args: argparse.Namespace) -> certificates.ServerFiles | None:
     if is_network and not endpoints.host_and_port(args.listen).startswith(
         ("127.0.0.1:", "[::1]:", "localhost:")
     ):
-        raise driver_errors.UsageError(
+        raise mock_errors.UsageError(
             f"--listen {args.listen} is no address of this machine alone; give tls://127.0.0.1:PORT"
         )
     if is_network != all(given) or is_network != any(given):
-        raise driver_errors.UsageError(
+        raise mock_errors.UsageError(
             "--listen tls://HOST:PORT goes with --certificate, --key and --authority; give all, or unix:/PATH alone"
         )
     if not is_network:
@@ -201,7 +201,7 @@ def _described(args: argparse.Namespace) -> configuration.Configuration:
     try:
         amounts = pool.parse_amounts(args.devices)
     except ValueError as error:
-        raise driver_errors.UsageError(f"--devices: {error}") from error
+        raise mock_errors.UsageError(f"--devices: {error}") from error
     return configuration.Configuration(
         enclosures=pool.mixed(amounts), attach_seconds=ATTACH_SECONDS, detach_seconds=DETACH_SECONDS
     )
@@ -209,13 +209,13 @@ def _described(args: argparse.Namespace) -> configuration.Configuration:
 
 async def _tell(args: argparse.Namespace) -> int:
     if args.control is None:
-        raise driver_errors.UsageError(
+        raise mock_errors.UsageError(
             "--tell needs --control, the socket of the fabric that receives the command"
         )
     try:
         answer = await control.tell(args.control, commands.from_words(args.tell))
     except errors.FabricError as error:
-        raise driver_errors.UsageError(error.message) from error
+        raise mock_errors.UsageError(error.message) from error
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0 if answer["ok"] else 1
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Literal
 
-from drawbar.fabric import contract, errors, judgement
+from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import faults, slots
 from drawbar.mocks.fabric.configuration import HostSpec
 from drawbar.mocks.fabric.history import History
@@ -104,7 +104,7 @@ class Console:
         stock = self._world.stock
         stock.known_host(host_id)
         if not stock.reaches(stock.device(device_id), host_id):
-            raise judgement.unreachable(device_id, host_id)
+            raise stock.unreachable(device_id, host_id)
         port = stock.free_port(host_id) if port_id is None else stock.usable_port(host_id, port_id)
         connection = self._world.hold(device_id)
         try:

@@ -9,17 +9,18 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from drawbar.driver.api import attachments, core
-from drawbar.driver.kube import client, config, kinds, mirror
 from drawbar.fabric import contract
+from drawbar.mocks import attachments
+from drawbar.mocks.claims import documents
 from drawbar.mocks.fabric.configuration import HostSpec
 from drawbar.mocks.fabric.console import Console
+from drawbar.mocks.kube import client, connections, kinds, mirror
 
 
 class Nodes:
     """The nodes that are hosts; made by `following`."""
 
-    def __init__(self, api: client.Client, mirrored: mirror.Mirror[core.Node], ports: int) -> None:
+    def __init__(self, api: client.Client, mirrored: mirror.Mirror[documents.Document], ports: int) -> None:
         self._api, self._mirrored, self._ports = api, mirrored, ports
 
     def hosts(self) -> tuple[HostSpec, ...]:
@@ -50,7 +51,7 @@ class Nodes:
     def keep(self, console: Console) -> None:
         """Add each present and each later node to the fabric's hosts."""
 
-        def changed(_old: core.Node | None, node: core.Node | None) -> None:
+        def changed(_old: documents.Document | None, node: documents.Document | None) -> None:
             if node is not None:
                 console.add_host(self._host(node))
 
@@ -58,7 +59,7 @@ class Nodes:
         for node in self._mirrored:
             console.add_host(self._host(node))
 
-    def _host(self, node: core.Node) -> HostSpec:
+    def _host(self, node: documents.Document) -> HostSpec:
         return HostSpec(id=node.metadata.name, ports=self._ports)
 
 
@@ -74,8 +75,8 @@ async def following(selector: str, ports: int, kubeconfig: str | None = None) ->
     Raises:
         errors.ConfigError: no API server is configured.
     """
-    async with client.connecting(config.load(kubeconfig)) as api, asyncio.TaskGroup() as tasks:
-        mirrored = mirror.Mirror(api, kinds.NODE, into=core.Node, labels=selector)
+    async with client.connecting(connections.load(kubeconfig)) as api, asyncio.TaskGroup() as tasks:
+        mirrored = mirror.Mirror(api, kinds.NODE, into=documents.Document, labels=selector)
         task = tasks.create_task(mirrored.run(), name="nodes")
         await mirrored.synced.wait()
         try:

@@ -4,9 +4,8 @@ Invariants: a port carries or is reserved for at most one device; a device is on
 either is in the history.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from types import MappingProxyType
 
 from drawbar.fabric import contract, errors
 from drawbar.mocks import identities
@@ -62,9 +61,28 @@ class Stock:
         """Return all devices."""
         return tuple(self._devices.values())
 
-    def by_id(self) -> Mapping[str, contract.Device]:
-        """Return all devices by id."""
-        return MappingProxyType(self._devices)
+    @staticmethod
+    def unreachable(device_id: str, host_id: str) -> errors.FailedPrecondition:
+        """Return the error of an attach to a host that the fabric does not connect with the device."""
+        return errors.FailedPrecondition(
+            f"host {host_id} cannot have device {device_id}: the fabric does not connect them; choose another host",
+            reason=errors.Reason.INCOMPATIBLE,
+            host_id=host_id,
+        )
+
+    @staticmethod
+    def check_free(device: contract.Device) -> None:
+        """Check that the device is not attached.
+
+        Raises:
+            FailedPrecondition: IN_USE.
+        """
+        if device.connection is not None:
+            raise errors.FailedPrecondition(
+                f"device {device.id} is attached to host {device.connection.host_id}; detach it there first",
+                reason=errors.Reason.IN_USE,
+                host_id=device.connection.host_id,
+            )
 
     def hosts(self) -> tuple[contract.Host, ...]:
         """Return all hosts."""

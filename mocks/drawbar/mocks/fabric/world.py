@@ -7,7 +7,7 @@ A request is checked completely before any change, so a refusal has no effect.
 from collections import OrderedDict
 from dataclasses import replace
 
-from drawbar.fabric import contract, errors, judgement
+from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import configuration as configurations
 from drawbar.mocks.fabric import records
 from drawbar.mocks.fabric.history import History
@@ -231,7 +231,7 @@ class World:
                 host_id=device.connection.host_id,
             )
         if not self.stock.reaches(device, host_id):
-            raise judgement.unreachable(device.id, host_id)
+            raise self.stock.unreachable(device.id, host_id)
         if device.id in contract.find_carved(self.stock.devices()):
             raise errors.FailedPrecondition(
                 f"device {device.id} is attached in slices alone; attach one of these",
@@ -263,16 +263,37 @@ class World:
             if made.slice_of is not None and made.slice_of.request_id == request.request_id:
                 # The operation was forgotten, but the slice carries its request id.
                 return self._nothing_to_do(request, made), False
-        judgement.create_slice(request, self.stock.by_id(), busy=self._in_flight.keys())
+        origin = self.stock.device(request.device_id)
+        self._check_idle(origin.id)
+        if origin.carving is None:
+            raise errors.InvalidArgument(f"device {origin.id} cannot be carved; name one that can")
+        if request.memory_bytes % origin.carving.step_bytes:
+            raise errors.InvalidArgument(
+                f"a slice of device {origin.id} has a multiple of {origin.carving.step_bytes} bytes, "
+                f"and not {request.memory_bytes}"
+            )
+        self.stock.check_free(origin)
+        if request.memory_bytes > origin.carving.free_bytes:
+            raise errors.ResourceExhausted(
+                f"device {origin.id} has {origin.carving.free_bytes} bytes left, and {request.memory_bytes} were asked for",
+                reason=errors.Reason.NO_CAPACITY,
+            )
         return self._begun(request)
 
     def _begin_delete(self, request: contract.DeleteSliceRequest) -> tuple[records.Record, bool]:
-        judged = judgement.delete_slice(request, self.stock.by_id(), busy=self._in_flight.keys())
-        if isinstance(judged, judgement.Stay):
+        try:
+            device = self.stock.device(request.device_id)
+        except errors.NotFound:
             return self._nothing_to_do(request, None), False
+        self._check_idle(device.id)
+        if device.slice_of is None:
+            raise errors.InvalidArgument(f"device {device.id} is no slice, so it cannot be deleted")
+        self.stock.check_free(device)
         return self._begun(request)
 
-    def _begun(self, request: judgement.Slicing) -> tuple[records.Record, bool]:
+    def _begun(
+        self, request: contract.CreateSliceRequest | contract.DeleteSliceRequest
+    ) -> tuple[records.Record, bool]:
         record = self._new_record(request, self.stock.device(request.device_id), None)
         self._reserve(record)
         return self._remember(record), True
@@ -285,12 +306,16 @@ class World:
             if self._chooses != "any":
                 raise errors.Unimplemented("the simulated fabric chooses the device; attach by model")
             return self.stock.device(request.device_id)
-        models = [device for device in self.stock.devices() if judgement.is_for(request, device)]
+        models = [
+            device
+            for device in self.stock.devices()
+            if device.model == request.model and device.slice_of is None
+        ]
         if not models:
             raise errors.NotFound(f'the fabric has no device of the model "{request.model}"')
         models = [device for device in models if self.stock.reaches(device, request.host_id)]
         if not models:
-            raise judgement.unreachable(f"of the model {request.model}", request.host_id)
+            raise self.stock.unreachable(f"of the model {request.model}", request.host_id)
         kept = contract.find_carved(self.stock.devices()) | self._in_flight.keys()
         for device in reversed(models) if self._chooses == "last" else models:
             if device.connection is None and device.id not in kept:

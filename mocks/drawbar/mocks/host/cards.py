@@ -13,9 +13,9 @@ Invariant: a slot with a wrong card is emptied before another card is plugged in
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from drawbar.driver.api import attachments
 from drawbar.fabric import witnesses
 from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import attachments
 from drawbar.mocks.fabric import pool
 from drawbar.mocks.sysfs import ImpossibleWorld, MockDevice
 

@@ -6,11 +6,10 @@ import json
 import sys
 from pathlib import Path
 
-from drawbar.driver import errors as driver_errors
-from drawbar.driver import logs
-from drawbar.driver.kube import client, config
+from drawbar.mocks import errors as mock_errors
 from drawbar.mocks import sysfs
 from drawbar.mocks.host import server
+from drawbar.mocks.kube import client, connections
 from drawbar.mocks.sysfs import layouts
 
 SLOTS = 8
@@ -65,16 +64,15 @@ async def serve(args: argparse.Namespace) -> int:
     """Serve until cancelled; print a line of JSON on stdout when the attached devices are in the tree.
 
     Raises:
-        errors.DrawbarError: the options are wrong, the tree cannot be written, or no API server is configured.
+        errors.MockError: the options are wrong, the tree cannot be written, or no API server is configured.
     """
     if args.pull is not None:
         await asyncio.to_thread(lambda: sysfs.SysfsTree.open(args.root).surprise_remove(args.pull))
         return 0
     if args.node_name is None or args.uevents is None:
-        raise driver_errors.UsageError("a simulated host needs --node-name and --uevents (or --pull SLOT)")
+        raise mock_errors.UsageError("a simulated host needs --node-name and --uevents (or --pull SLOT)")
     if not 1 <= args.slots <= layouts.MOST_SLOTS:
-        raise driver_errors.UsageError(f"--slots {args.slots} is not between 1 and {layouts.MOST_SLOTS}")
-    logs.configure(logs.Format.TEXT)
+        raise mock_errors.UsageError(f"--slots {args.slots} is not between 1 and {layouts.MOST_SLOTS}")
     try:
         if args.ready is not None:
             args.ready.unlink(missing_ok=True)
@@ -82,7 +80,7 @@ async def serve(args: argparse.Namespace) -> int:
             server.tree_at, args.root, slots=args.slots, uevent_socket=args.uevents
         )
         async with (
-            client.connecting(config.load(args.kubeconfig)) as api,
+            client.connecting(connections.load(args.kubeconfig)) as api,
             server.serving(api, args.node_name, tree, args.slots),
         ):
             if args.ready is not None:
@@ -91,7 +89,7 @@ async def serve(args: argparse.Namespace) -> int:
             sys.stdout.flush()
             await asyncio.get_running_loop().create_future()
     except OSError as error:
-        raise driver_errors.UsageError(
+        raise mock_errors.UsageError(
             f"the tree {args.root} cannot be written: {error.strerror} ({error.filename}); choose another --root"
         ) from error
     return 0

@@ -10,10 +10,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import assert_never
 
-from drawbar.driver.api import attachments
-from drawbar.driver.kube import client, kinds, mirror
-from drawbar.mocks import sysfs
+from drawbar.mocks import attachments, sysfs
 from drawbar.mocks.host import cards
+from drawbar.mocks.kube import client, kinds, mirror
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +71,7 @@ class _Host:
         wanted = cards.wanted(self._own, self._slots)
         for name, why in wanted.problems.items():
             if self._reported.get(name) != why:
-                log.warning("a device does not appear: %s", why, extra={"attachment": name})
+                log.warning("the device of %s does not appear: %s", name, why)
         self._reported = dict(wanted.problems)
         present = await asyncio.to_thread(self._tree.attached)
         for action in cards.changes(wanted, present, self._plugged):
@@ -84,10 +83,10 @@ def _carry_out(tree: sysfs.SysfsTree, action: cards.Action) -> None:
     match action:
         case cards.Plug(slot=slot, card=card):
             address = tree.attach(slot, card)
-            log.info("plugged in", extra={"slot": slot, "address": address, "serial": card.serial})
+            log.info("plugged %s into slot %d: %s", card.serial, slot, address)
         case cards.Unplug(slot=slot):
             tree.detach(slot)
-            log.info("unplugged", extra={"slot": slot})
+            log.info("unplugged slot %d", slot)
         case _:
             assert_never(action)
 

@@ -18,10 +18,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from drawbar.driver.api import meta
-from drawbar.driver.kube import client, kinds, mirror, workers
-from drawbar.driver.kube import errors as kube_errors
 from drawbar.mocks.claims import documents, events
+from drawbar.mocks.kube import client, kinds, meta, mirror, workqueue
+from drawbar.mocks.kube import errors as kube_errors
 from drawbar.mocks.kubelet import (
     claiminfo,
     errors,
@@ -73,7 +72,7 @@ class Kubelet:
         self._infos = infos
         self._look = healths.look if times.watches_health else None
         self._preparer = preparation.Preparer(api, held=held, infos=infos, times=times)
-        self._queue: workers.WorkQueue[WorkKey] = workers.WorkQueue()
+        self._queue: workqueue.WorkQueue[WorkKey] = workqueue.WorkQueue()
         self._failures: dict[WorkKey, int] = {}
         self._worked = asyncio.Event()
         # The end of each pod's containers, in the loop's time.
@@ -99,7 +98,7 @@ class Kubelet:
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(WORKERS):
-                    work = self._queue.run(self._sync_again, lambda key: {"pod": key})
+                    work = self._queue.run(self._sync_again)
                     group.create_task(work, name=f"kubelet-worker-{self.spec.name}-{number}")
                 group.create_task(self._resync(), name=f"kubelet-resync-{self.spec.name}")
                 group.create_task(self._reconcile(), name=f"kubelet-reconcile-{self.spec.name}")

@@ -5,8 +5,8 @@ import asyncio
 import json
 from pathlib import Path
 
-from drawbar.driver import errors
-from drawbar.driver.kube import config
+from drawbar.mocks import errors
+from drawbar.mocks.kube import connections
 from drawbar.mocks.kubelet import node, server, settings
 
 
@@ -58,7 +58,7 @@ async def serve(args: argparse.Namespace) -> int:
     times = settings.Settings(release=args.release, check_device_nodes=args.check_device_nodes)
     for text in args.time:
         times = _with_time(times, text)
-    async with server.serving(config.load(args.kubeconfig), nodes, times):
+    async with server.serving(connections.load(args.kubeconfig), nodes, times):
         print(json.dumps({"ready": True, "nodes": [name for name, _ in pairs]}), flush=True)  # noqa: T201 - the ready line
         await asyncio.get_running_loop().create_future()
     return 0

@@ -6,10 +6,10 @@ KubeletError
 ├── CallFailed              a plugin's call failed as a whole; the message is gRPC's
 ├── PrepareError            the plugin, a claim, or the answer is invalid: event, then retry
 ├── RuntimeFailure          the container runtime could not make the container: event, then retry
-└── StateError              a state file cannot be used: the kubelet does not start (also a DrawbarError: one sentence)
+└── StateError              a state file cannot be used: the kubelet does not start (also a MockError: one sentence)
 """
 
-from drawbar.driver import errors as driver_errors
+from drawbar.mocks import errors as mock_errors
 
 
 class KubeletError(Exception):
@@ -36,5 +36,5 @@ class RuntimeFailure(KubeletError):
     """The container could not be created."""
 
 
-class StateError(KubeletError, driver_errors.DrawbarError):
+class StateError(KubeletError, mock_errors.MockError):
     """A file required for the kubelet's start is broken."""

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from drawbar.driver.kube import client, errors, kinds
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import client, errors, kinds
 from drawbar.mocks.kubelet import sandboxes
 
 

@@ -12,9 +12,9 @@ not emulated.
 import dataclasses
 from collections.abc import Collection, Iterable
 
-from drawbar.driver.kube import client, kinds
-from drawbar.driver.kube import errors as kube_errors
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import client, kinds
+from drawbar.mocks.kube import errors as kube_errors
 from drawbar.mocks.kubelet import claiminfo, errors, plugins, protocols, settings, statuses, versions
 
 

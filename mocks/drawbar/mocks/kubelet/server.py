@@ -16,10 +16,9 @@ import datetime
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from drawbar.driver import errors as driver_errors
-from drawbar.driver.api import meta
-from drawbar.driver.kube import client, connections
 from drawbar.mocks import controlloop
+from drawbar.mocks import errors as mock_errors
+from drawbar.mocks.kube import client, connections, meta
 from drawbar.mocks.kubelet import (
     agent,
     claiminfo,
@@ -124,7 +123,7 @@ class Kubelets(Mapping[str, agent.Kubelet]):
                 self._running[spec.name] = kubelet
                 started.set_result(None)
                 await self._stops[spec.name].wait()
-        except* driver_errors.DrawbarError as group:
+        except* mock_errors.MockError as group:
             if started.done():
                 raise
             started.set_exception(controlloop.first_error(group))
@@ -148,13 +147,13 @@ async def serving(
         errors.StateError: a node's state file is broken.
         kube_errors.KubeError: the API server refuses a node.
     """
-    failure: driver_errors.DrawbarError | None = None
+    failure: mock_errors.MockError | None = None
     async with client.connecting(connection) as api, asyncio.TaskGroup() as group:
         kubelets = Kubelets(api, nodes, times=times or settings.Settings(), clock=clock, group=group)
         try:
             for spec in nodes:
                 await kubelets.start(spec.name)
-        except driver_errors.DrawbarError as error:
+        except mock_errors.MockError as error:
             failure = error
         else:
             yield kubelets

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from drawbar.driver import backoff
+from drawbar.mocks.kube import backoff
 from drawbar.mocks.kubelet import versions
 
 # All releases; `versions` explains the services.

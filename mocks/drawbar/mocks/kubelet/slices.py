@@ -15,8 +15,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from drawbar.driver import backoff
-from drawbar.driver.kube import client, errors, kinds
+from drawbar.mocks.kube import backoff, client, errors, kinds
 from drawbar.mocks.kubelet import settings, versions
 
 log = logging.getLogger(__name__)

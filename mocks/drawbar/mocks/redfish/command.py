@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from drawbar.driver import errors
+from drawbar.mocks import errors
 from drawbar.mocks.redfish import configuration, faults, quirks, service
 
 _METHODS = frozenset({"GET", "POST", "PATCH", "DELETE"})

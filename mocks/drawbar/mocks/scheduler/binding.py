@@ -14,9 +14,8 @@ from typing import Any
 
 import msgspec
 
-from drawbar.driver.api import meta
-from drawbar.driver.kube import client, errors, kinds, mirror
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import client, errors, kinds, meta, mirror
 from drawbar.mocks.scheduler import extended, messages, objects, plan, reports, settings
 
 log = logging.getLogger(__name__)

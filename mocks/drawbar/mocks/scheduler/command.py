@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 import json
 
-from drawbar.driver.kube import client, config, connections
 from drawbar.mocks.claims import discovery
 from drawbar.mocks.claims import server as claims
 from drawbar.mocks.eviction import server as eviction
+from drawbar.mocks.kube import client, connections
 from drawbar.mocks.scheduler import server, settings
 
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def serve(args: argparse.Namespace) -> int:
     """Run until cancelled; print one line of JSON once it is ready."""
-    connection = config.load(args.kubeconfig)
+    connection = connections.load(args.kubeconfig)
     times = settings.Settings(
         poll_seconds=args.poll_seconds,
         binding_timeout_seconds=args.binding_timeout_seconds,

@@ -1,18 +1,8 @@
 """The features of the API server: DeviceTaintRules depend on release and gates, rates of evictions on a proposal."""
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
 import msgspec
 
-from drawbar.driver import backoff
-from drawbar.driver.kube import client, discovery, errors, kinds
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
+from drawbar.mocks.kube import client, discovery, errors, kinds
 
 PLURAL = "devicetaintrules"
 # v1 since 1.37, v1beta2 since 1.36, v1alpha3 before.
@@ -47,7 +37,7 @@ async def taint_rules(api: client.Client) -> kinds.Kind | None:
 
     If the API server does not answer, the query is repeated with growing pauses.
     """
-    return await _answered(lambda: _taint_rules(api), "DeviceTaintRules")
+    return await discovery.answered(lambda: _taint_rules(api), "DeviceTaintRules")
 
 
 async def rules_for_scheduling(api: client.Client) -> kinds.Kind | None:
@@ -71,22 +61,12 @@ async def is_before_1_36(api: client.Client) -> bool:
     Source: allocateOne, k8s.io/dynamic-resource-allocation/structured, and isClaimReadyForBinding,
     pkg/scheduler/framework/plugins/dynamicresources, in 1.34 and 1.36.
     """
-    return await _answered(lambda: _is_older(api, ALLOCATES_FROM_COMPLETE_POOLS), "its version")
+    return await discovery.answered(lambda: _is_older(api, ALLOCATES_FROM_COMPLETE_POOLS), "its version")
 
 
 async def eviction_rates(api: client.Client) -> bool:
     """Return true if a taint can have a rate of evictions, as in no release; repeat the query until it is answered."""
-    return await _answered(lambda: _eviction_rates(api), "the fields of taints")
-
-
-async def _answered(ask: Callable[[], Awaitable[T]], what: str) -> T:
-    pauses = backoff.Backoff()
-    while True:
-        try:
-            return await ask()
-        except errors.KubeError as error:
-            log.warning("cannot ask for %s, trying again: %s", what, error)
-        await asyncio.sleep(pauses.count_failure())
+    return await discovery.answered(lambda: _eviction_rates(api), "the fields of taints")
 
 
 async def _is_older(api: client.Client, minor: int) -> bool:

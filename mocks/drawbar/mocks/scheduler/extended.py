@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import meta
 from drawbar.mocks.scheduler import objects
 
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
@@ -32,10 +33,10 @@ def claim_for(pod: documents.Document, classes: Iterable[objects.DeviceClass]) -
     ]
     if not requests:
         return None
-    owner = documents.Owner(
+    owner = meta.OwnerReference(
         api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True
     )
-    metadata = documents.Metadata(
+    metadata = meta.ObjectMeta(
         namespace=pod.metadata.namespace,
         uid=pod.metadata.uid,
         annotations={ANNOTATION: "true"},

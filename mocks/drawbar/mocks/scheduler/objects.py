@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from drawbar.driver.api import meta
+from drawbar.mocks.kube import meta
 
 Struct = meta.Struct
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from drawbar.driver.api import meta
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import meta
 from drawbar.mocks.scheduler import allocation, matching, messages, nodes, objects, pools, search, usage
 
 RESERVATIONS_LIMIT = 256

@@ -9,9 +9,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from drawbar.driver.api import meta
-from drawbar.driver.kube import client, errors, kinds
 from drawbar.mocks.claims import documents, events
+from drawbar.mocks.kube import client, errors, kinds, meta
 from drawbar.mocks.scheduler import messages
 
 log = logging.getLogger(__name__)

@@ -13,10 +13,9 @@ import functools
 import re
 from typing import Any
 
-from drawbar.driver import expressions
-from drawbar.mocks.scheduler import objects, quantities
+from cel import cel
 
-cel = expressions.library()
+from drawbar.mocks.scheduler import objects, quantities
 
 _DOMAIN = re.compile(r"\.(attributes|capacity)\s*\[\s*[\"']([^\"']+)[\"']\s*\]")
 _SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")

@@ -16,10 +16,10 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from drawbar.driver.kube import client, connections, errors, kinds, mirror, workers
 from drawbar.mocks import controlloop
 from drawbar.mocks.claims import discovery as claims_discovery
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import client, connections, errors, kinds, mirror, workqueue
 from drawbar.mocks.scheduler import (
     binding,
     discovery,
@@ -58,7 +58,7 @@ class Scheduler:
         self._times = times
         self._clock = clock
         self._reporter = reports.Reporter(api, component=pods.COMPONENT, clock=clock)
-        self._queue: workers.WorkQueue[documents.Key] = workers.WorkQueue()
+        self._queue: workqueue.WorkQueue[documents.Key] = workqueue.WorkQueue()
         self._attempts: dict[documents.Key, int] = {}
         # Pods that wait for a change, with the earliest time of the next attempt in the loop's time.
         self._parked: dict[documents.Key, float] = {}

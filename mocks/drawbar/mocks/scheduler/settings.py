@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from drawbar.driver import backoff
+from drawbar.mocks.kube import backoff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from drawbar.driver.api import meta
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import meta
 from drawbar.mocks.scheduler import objects
 
 

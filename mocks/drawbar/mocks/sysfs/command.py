@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from drawbar.driver import errors as driver_errors
+from drawbar.mocks import errors as mock_errors
 from drawbar.mocks.sysfs import errors, nodes, recording, tree
 
 _RECORDINGS = (".json", ".json.gz")
@@ -62,7 +62,7 @@ async def serve(args: argparse.Namespace) -> int:
     try:
         await asyncio.to_thread(_write, args)
     except OSError as error:
-        raise driver_errors.UsageError(
+        raise mock_errors.UsageError(
             f"the tree {args.tree} cannot be written to {args.root}: {error.strerror} ({error.filename}); "
             f"choose another --root"
         ) from error
@@ -84,7 +84,7 @@ def _write(args: argparse.Namespace) -> None:
         return
     for option, given in (("--uevents", args.uevents is not None), ("--react", args.react)):
         if given:
-            raise driver_errors.UsageError(f"a recorded tree never changes: leave {option} out")
+            raise mock_errors.UsageError(f"a recorded tree never changes: leave {option} out")
     if not snapshot.exists():
         raise errors.ImpossibleWorld(
             f"there is no recording {snapshot}: name a file, or choose {', '.join(nodes.NODES)}"

@@ -1,7 +1,7 @@
 """The error of the mocked sysfs."""
 
-from drawbar.driver import errors
+from drawbar.mocks import errors
 
 
-class ImpossibleWorld(errors.DrawbarError):
+class ImpossibleWorld(errors.MockError):
     """The requested state is impossible on a real host, so the mock refuses it."""

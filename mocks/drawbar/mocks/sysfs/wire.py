@@ -12,7 +12,7 @@ from pathlib import Path
 
 LONGEST_PATH_BYTES = 107  # sun_path holds 108 with its final NUL (unix(7))
 LISTENERS_MAX = 4
-"""The same number as in `drawbar.driver.node.uevents.sources`."""
+"""The number that marks a datagram as one of the kernel."""
 _PATIENCE_SECONDS = 5.0
 _NOBODY_LISTENS = frozenset({errno.ENOENT, errno.ECONNREFUSED})
 

@@ -1,4 +1,4 @@
-"""`drawbar mock NAME` as a child process of a test run; the kernel ends it with the test run."""
+"""A double (`drawbar mock NAME`) as a child process of a test run; the kernel ends it with the test run."""
 
 import contextlib
 import json
@@ -13,6 +13,7 @@ from typing import Any
 import drawbar.mocks
 
 TETHERED = Path(drawbar.mocks.__path__[0], "cluster", "tethered.py")
+DOUBLES = "drawbar.mocks.command"
 READY_SECONDS = 150.0
 STOP_SECONDS = 30.0
 
@@ -35,7 +36,7 @@ def running(name: str, log: Path, *arguments: str) -> Iterator[dict[str, Any]]:
     """
     with log.open("ab") as errors:
         process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-P", str(TETHERED), str(os.getpid()), "mock", name, *arguments],
+            [sys.executable, "-P", str(TETHERED), str(os.getpid()), DOUBLES, name, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -5,13 +5,13 @@ The doubles are not here, because each test needs others.
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from drawbar.driver import backoff
-from drawbar.driver.kube import client, kinds
 from drawbar.mocks import kubelet, sysfs
+from drawbar.mocks.kube import backoff, client, kinds
 
 SHOWN = 2000
 """The limit for the last value in a message, in characters."""
@@ -22,6 +22,18 @@ KUBELET = kubelet.Settings(
 """Settings of a kubelet with short waits."""
 
 T = TypeVar("T")
+
+
+class Kind(Protocol):
+    """A kind of objects, of either client."""
+
+    @property
+    def api_version(self) -> str:
+        """Return the group and version."""
+
+    @property
+    def kind(self) -> str:
+        """Return its name."""
 
 
 def pauses() -> backoff.Backoff:
@@ -36,10 +48,10 @@ class World:
     """A cluster and an administrator's client; call `stop_all` in the end.
 
     Attributes:
-        api: a client with all rights.
+        api: a client with all rights: that of the driver under test, or `drawbar.mocks.kube.client`.
     """
 
-    def __init__(self, api: client.Client) -> None:
+    def __init__(self, api: Any) -> None:
         self.api = api
         self._daemons: dict[str, asyncio.Task[None]] = {}
 
@@ -60,11 +72,12 @@ class World:
             await self.stop(name)
 
     async def create(
-        self, kind: kinds.Kind, name: str, namespace: str | None = None, **content: Any
+        self, kind: Kind, name: str, namespace: str | None = None, **content: Any
     ) -> dict[str, Any]:
         """Create an object and return it as stored."""
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **content}
-        return await self.api.create(kind, body, namespace=namespace, into=dict)
+        stored: dict[str, Any] = await self.api.create(kind, body, namespace=namespace, into=dict)
+        return stored
 
     async def pod_using(self, name: str, *uses: Mapping[str, str]) -> None:
         """Create a pod whose container uses these claims, written as in a pod's `resourceClaims`."""
@@ -124,15 +137,16 @@ def _brief(value: object) -> object:
             return value
 
 
-async def vanish(api: client.Client, name: str) -> None:
+async def vanish(api: Any, name: str) -> None:
     """Delete a DeviceAttachment and remove its finalizer, as an administrator's force does.
 
     The deletion comes first: a controller restores a missing finalizer of a live object.
 
     Raises:
-        drawbar.driver.kube.errors.NotFound: there is none, or its controller finished the deletion meanwhile.
+        NotFound: there is none, or its controller finished the deletion meanwhile.
     """
-    if await api.begin_delete(kinds.ATTACHMENT, name, into=dict) is not None:
+    answer = json.loads(await api.request("DELETE", kinds.ATTACHMENT.path(name=name)))
+    if answer["kind"] != "Status":
         bare = {"metadata": {"finalizers": None}}
         await api.patch(kinds.ATTACHMENT, name, bare, content=client.Patch.MERGE, into=dict)
 
@@ -165,7 +179,7 @@ def allocation(node: str, *results: Mapping[str, Any], at: str | None) -> dict[s
     }
 
 
-async def apply_status(api: client.Client, name: str, manager: str, **status: Any) -> None:
+async def apply_status(api: Any, name: str, manager: str, **status: Any) -> None:
     """Apply these fields of a DeviceAttachment's status as the field manager `manager`.
 
     Args:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.scenes import attachments as scenes
-from tests.scenes import clusters
+from tests.scenes import clusters, readers
 
 from drawbar.driver.api import attachments, classic_v1alpha2, classic_v1alpha3, handles, meta
 from drawbar.driver.kube import client, config, kinds
@@ -32,7 +32,6 @@ from drawbar.driver.node.preparation import (
 )
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, sysfs
-from drawbar.mocks.testing import readers
 
 DRIVER = "drawbar.dev"
 NODE = "n"

@@ -17,11 +17,10 @@ import threading
 from pathlib import Path
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.node import classes
+from drawbar.driver.node import claim_versions, classes
 from drawbar.driver.node.discovery import reader as tree_reader
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import cdifiles, holders, limits, lookup, metadata, preparer, store
-from drawbar.mocks.testing import readers
 
 DRIVER = "drawbar.dev"
 SERIALS = {"d1": "SN1", "d2": "SN2"}
@@ -99,8 +98,11 @@ def made(folder, inventory, host, boot_id="boot-1"):
     )
     files = store.Store(cdifiles.CdiFiles(folder / "cdi", DRIVER), folder)
     released = []
+    versions = claim_versions.Served(None)
+    versions.known.set()
+    versions.modern.set()
     instance = preparer.Preparer(
-        reader=readers.modern(None, driver=DRIVER, node_name="n"),
+        reader=claim_versions.Reader(None, driver=DRIVER, node_name="n", versions=versions),
         finder=finder,
         held_by=holders.Holders(files),
         described=metadata.Files(folder, DRIVER, enabled=False),

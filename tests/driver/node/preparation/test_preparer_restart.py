@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
+from tests.scenes import readers
 
 from drawbar.driver.kube import client, connections
 from drawbar.driver.node import errors
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import sweeping
-from drawbar.mocks.testing import readers
 
 DRIVER = "drawbar.dev"
 

@@ -7,8 +7,8 @@ its back-off, as in the real scheduler's queue.
 
 import asyncio
 
-from drawbar.driver.kube import workers
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import workqueue
 from drawbar.mocks.scheduler import settings
 
 Key = documents.Key
@@ -19,7 +19,7 @@ class Backlog:
 
     def __init__(self, times: settings.Settings) -> None:
         self._times = times
-        self._queue: workers.WorkQueue[Key] = workers.WorkQueue()
+        self._queue: workqueue.WorkQueue[Key] = workqueue.WorkQueue()
         self._attempts: dict[Key, int] = {}
         # The sleeping pods, with the earliest time of the next attempt in the loop's time.
         self._asleep: dict[Key, float] = {}

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from drawbar.driver.kube import client, errors, kinds, mirror
 from drawbar.mocks.claims import dialects, documents
+from drawbar.mocks.kube import client, errors, kinds, mirror
 from drawbar.mocks.scheduler.binding import BindingFailed, PodGone
 from drawbar.mocks.scheduler.classic import plan
 

@@ -5,8 +5,8 @@ Source: Kubernetes API reference, `resource.k8s.io/v1alpha2` and `v1alpha3`.
 
 import msgspec
 
-from drawbar.driver.api import meta
 from drawbar.mocks.claims import documents
+from drawbar.mocks.kube import meta
 from drawbar.mocks.scheduler import objects
 
 # The API's limit for `potentialNodes` and `unsuitableNodes`.

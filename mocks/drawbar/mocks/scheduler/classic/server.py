@@ -14,9 +14,9 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from drawbar.driver.kube import client, errors, kinds, mirror
 from drawbar.mocks import controlloop
 from drawbar.mocks.claims import dialects, documents, users
+from drawbar.mocks.kube import client, errors, kinds, mirror
 from drawbar.mocks.scheduler import ledger, matching, messages, nodes, pods, reports, settings
 from drawbar.mocks.scheduler import plan as modern
 from drawbar.mocks.scheduler.binding import BindingFailed, PodGone

@@ -1,10 +1,9 @@
 """A reader of claims for clusters known to serve `resource.k8s.io/v1`; it does not query the versions."""
 
-from drawbar.driver.kube import client
 from drawbar.driver.node import claim_versions
 
 
-def modern(api: client.Client, *, driver: str, node_name: str) -> claim_versions.Reader:
+def modern(api, *, driver, node_name):
     """Return a reader for the node."""
     versions = claim_versions.Served(api)
     versions.known.set()
