@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ class Verb:
         run: does the work and returns the exit status.
         description: a paragraph for the verb's own help; if empty, `help` is shown.
         examples: command lines, without a prompt.
+        modules: modules of the extra `mocks` without which the verb does not work.
     """
 
     name: str
@@ -30,6 +32,11 @@ class Verb:
     run: Run
     description: str = ""
     examples: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+
+    def is_installed(self) -> bool:
+        """Return true if the verb's modules are installed."""
+        return all(importlib.util.find_spec(name) is not None for name in self.modules)
 
 
 def explained(run: Run) -> Run:
