@@ -25,9 +25,10 @@ class Service:
 
     Attributes:
         tree: the bodies by URI.
-        hook: called with method, path and body; returns (status, content type, bytes), or None for the default.
+        hook: called with method, path and body; returns (status, content type, bytes) or a response, or None for the default.
         changes: the requests that change something: method, path and body.
         reads: the paths of GET.
+        query: that of the request being answered.
         show_etag: returns the header of an ETag.
         delay_seconds: how long each answer takes, one after the other.
         stalls_after: after so many reads nothing is answered; None: never.
@@ -39,7 +40,7 @@ class Service:
         self.hook = lambda method, path, body: None
         self.changes, self.reads = [], []
         self.show_etag = str
-        self.url = ""
+        self.url = self.query = ""
         self.delay_seconds = 0.0
         self.stalls_after = None
         self.ended = asyncio.Event()
@@ -101,7 +102,10 @@ class Service:
             self.reads.append(path)
         else:
             self.changes.append((method, path, body))
+        self.query = request.query_string
         odd = self.hook(method, path, body)
+        if isinstance(odd, web.Response):
+            return odd
         if odd is not None:
             status, kind, content = odd
             return web.Response(status=status, body=content, headers={"Content-Type": kind})

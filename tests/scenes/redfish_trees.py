@@ -10,7 +10,7 @@ FABRIC = f"{ROOT}/Fabrics/F"
 
 
 class Tree:
-    """In place of `redfish.client.Client`: resources by URI, read without $expand.
+    """In place of `redfish.reading.Reader`: resources by URI, read without $expand.
 
     Attributes:
         expands: as the service would offer it.

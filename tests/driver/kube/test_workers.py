@@ -207,3 +207,28 @@ async def test_other_tasks_run_between_two_keys_that_need_no_wait():
         await ended.wait()
         worker.cancel()
     assert reconciled_before[0] < 8
+
+
+async def test_a_key_that_always_asks_for_another_round_at_once_does_not_occupy_the_process(caplog):
+    queue, rounds, other = workers.WorkQueue(), 0, asyncio.Event()
+
+    async def reconcile(key):
+        nonlocal rounds
+        if key == "b":
+            other.set()
+            return None
+        rounds += 1
+        if rounds == workers.IN_A_ROW_MAX + 1:
+            queue.add("b")
+        return 0.0
+
+    async with asyncio.TaskGroup() as tasks:
+        worker = tasks.create_task(queue.run(reconcile, lambda key: {"key": key}))
+        queue.add("a")
+        await other.wait()
+        worker.cancel()
+    assert (rounds, queue.failing) == (workers.IN_A_ROW_MAX + 1, 1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "its reconciliation changes nothing; will try again"
+    ]
+    queue.close()

@@ -19,7 +19,7 @@ LOCAL = watches.VerdictChange(attachments=(), local=True)
 # By the row's name: a change, and its keys.
 CASES = {
     "own attachment: itself": [(OWN, ("f.a",)), (FOREIGN, ())],
-    "hardware: every attachment": [(HARDWARE, TWO)],
+    "hardware: affected attachments": [(HARDWARE, TWO)],
     "neighbour: every attachment": [(NEIGHBOUR, TWO)],
     "holder: the device's attachment": [(HOLDER, ("f.a",))],
     "verdict: the device's attachment": [(VERDICT, ("f.a",)), (LOCAL, ())],

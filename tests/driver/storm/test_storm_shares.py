@@ -407,6 +407,24 @@ def test_a_deletion_that_never_ends_is_cancelled_for_the_share_whose_claim_still
     in_storm(steps, ShareStorm)
 
 
+def test_a_node_that_fails_with_an_attached_share_occupies_no_controller_and_taints_no_memory(in_storm):
+    async def steps(storm):
+        await storm.allocate_shares([1], "n1")
+        await asyncio.sleep(5)
+        await storm.a_node_fails_a_device(0)
+        await asyncio.sleep(5)
+        (claim,) = await storm.claims()
+        reasons = {each["reason"] for each in claim["status"]["devices"][0]["conditions"]}
+        assert "DriverNotBound" in reasons
+        assert not any((await storm.taints()).values())
+        await storm.release(0, deletes=True)
+        await asyncio.sleep(1)
+        await storm.nodes_do_their_duty()
+        await until_free(storm, 60)
+
+    in_storm(steps, ShareStorm)
+
+
 def test_a_creation_whose_record_vanished_and_that_never_ends_is_cancelled_for_the_next_share(in_storm):
     async def steps(storm):
         storm.fabric.console.add_fault(faults.Stick(method=CREATE))

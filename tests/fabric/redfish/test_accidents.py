@@ -17,7 +17,7 @@ from tests.fabric.redfish.conftest import WITH_POOL, connection_body
 from tests.scenes import waiting
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish.adapter import ATTEMPTS
+from drawbar.fabric.redfish.changing import ATTEMPTS
 from drawbar.mocks.redfish import Fault, FaultKind, world
 
 USER, PASSWORD = "drawbar", "correct horse battery staple"

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from drawbar.fabric import budget, contract, errors
-from drawbar.fabric.redfish import client, reading
+from drawbar.fabric.redfish import client, monitors, pages, reading, transport
 
 ROOT = {
     "@odata.id": "/redfish/v1",
@@ -51,7 +51,7 @@ class Script:
 
 @pytest.fixture
 async def script(monkeypatch):
-    monkeypatch.setattr(client, "TASK_PAUSE_SECONDS_MIN", 0.0)
+    monkeypatch.setattr(monitors, "PAUSE_SECONDS_MIN", 0.0)
     script = Script()
     async with AsyncExitStack() as stack:
         runner = web.ServerRunner(web.Server(script.handle), shutdown_timeout=0.1)
@@ -125,7 +125,7 @@ async def test_an_address_that_is_not_permitted_is_not_connected_to_however_it_i
 
 
 def _members(*names, following=None):
-    page = {"Members": [{"@odata.id": f"/c/{name}", "Id": name} for name in names]}
+    page = {"Members": [{"@odata.id": f"/c/{name}", "Id": name, "Model": "M"} for name in names]}
     return page | ({"Members@odata.nextLink": following} if following else {})
 
 
@@ -140,7 +140,7 @@ async def test_pages_are_followed_to_the_last_one(script):
 
 
 async def test_a_listing_without_end_is_refused(script):
-    script.on("GET", "/c", _members("1", following="/c"))
+    script.on("GET", "/c", *(_members("1", following=f"/c?$skip={number}") for number in range(1, 9)))
     connection = await script.connect(limits=budget.Limits(devices=10, hosts=10))
     with pytest.raises(errors.Unavailable, match="and at most 160 are read") as caught:
         await reading.Reader(connection).members("/c")
@@ -199,7 +199,7 @@ async def test_however_many_links_a_listing_has_few_are_followed_at_once(script)
     connection = await script.connect()
     assert await reading.Reader(connection).members("/c") == ()
     # The client's own, and the service's two for each connection.
-    assert script.most_tasks <= 4 * client.PARALLEL
+    assert script.most_tasks <= 4 * transport.PARALLEL
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -301,7 +301,7 @@ async def test_a_collection_that_contradicts_itself_is_no_empty_one(script, body
 
 @pytest.mark.parametrize("count", [2, "2"])
 async def test_a_collection_that_counts_more_than_it_shows_is_in_doubt(script, count):
-    script.on("GET", "/c", {"Members@odata.count": count, "Members": [{"@odata.id": "/c/1", "Id": "1"}]})
+    script.on("GET", "/c", _members("1") | {"Members@odata.count": count})
     reader = reading.Reader(await script.connect())
     assert [member.id for member in await reader.members("/c")] == ["1"]
     assert reader.unread == {
@@ -423,7 +423,7 @@ async def test_a_member_that_cannot_be_read_is_noted_and_one_that_is_gone_is_not
 async def test_a_listing_is_expanded_as_the_service_offers_it(script, offered, query):
     script.on("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
     connection = await script.connect()
-    assert reading.Reader(connection)._expand(3) == query
+    assert pages.build_query(connection.root, 3) == query
 
 
 async def test_a_closed_client_reads_nothing(script):

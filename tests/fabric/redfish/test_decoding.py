@@ -31,6 +31,9 @@ def unpacked(raw, encoding):
         (zlib.compress(BODY), "deflate"),
         (zlib.compress(BODY)[2:-4], "deflate"),
         (gzip.compress(zlib.compress(BODY), mtime=0), "deflate, gzip"),
+        (gzip.compress(BODY[:3], mtime=0) + gzip.compress(BODY[3:], mtime=0), "gzip"),
+        (BODY, "gzip"),
+        (BODY, "UTF-8"),
     ],
 )
 def test_an_answer_is_unpacked(raw, encoding):
@@ -38,7 +41,8 @@ def test_an_answer_is_unpacked(raw, encoding):
 
 
 @pytest.mark.parametrize(
-    ("raw", "encoding"), [(GZIP[:-9], "gzip"), (BODY, "gzip"), (BODY, "br"), (b"", "gzip")]
+    ("raw", "encoding"),
+    [(GZIP[:-9], "gzip"), (GZIP[:-8] + bytes(8), "gzip"), (b"text", "gzip"), (b"text", "br"), (b"", "gzip")],
 )
 def test_an_answer_that_cannot_be_unpacked_is_damaged(raw, encoding):
     with pytest.raises(decoding.Damaged):

@@ -3,7 +3,7 @@
 import pytest
 from tests.scenes.redfish_trees import ROOT, Tree, collection, link, links, target
 
-from drawbar.fabric.redfish import entities, parts
+from drawbar.fabric.redfish import entities, models, parts
 from drawbar.fabric.redfish.documents import Document
 
 CARD = f"{ROOT}/Chassis/1/PCIeDevices/7"
@@ -43,7 +43,7 @@ async def identified(tree, *resources):
     """Return the device and the number of requests for its identifiers."""
     origin = Document.from_json(target("d"))
     listed = tuple(Document.from_json(each) for each in resources)
-    listed = (*listed, *parts.functions(listed))
+    listed = (*listed, *models.functions(listed))
     further = await parts.read_identifying(tree, [(origin, listed)])
     device = entities.device("d", origin, (*listed, *further[origin.uri]))
     return {(each.kind.value, each.value) for each in device.identifiers}, len(tree.reads)

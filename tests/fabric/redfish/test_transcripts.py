@@ -13,7 +13,7 @@ from tests.fabric.redfish.conftest import PASSWORD, USER
 from tests.scenes import waiting
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import transcripts, zones
+from drawbar.fabric.redfish import fabrics, transcripts
 from drawbar.fabric.redfish.adapter import RedfishAdapter
 from drawbar.mocks.redfish import Fault, FaultKind, replay, world
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
@@ -177,7 +177,7 @@ async def test_a_service_of_computer_systems_lists_hosts_and_says_that_it_has_no
         inventory = await adapter.devices()
         (host,) = await adapter.hosts()
     assert inventory.devices == inventory.unread == ()
-    assert inventory.oddities == (zones.NO_DEVICES,)
+    assert inventory.oddities == (fabrics.NO_DEVICES,)
     assert host.name == "fake"
     assert served.left == []
 

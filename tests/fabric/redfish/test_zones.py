@@ -3,7 +3,7 @@ from tests.scenes import redfish_trees
 from tests.scenes.redfish_trees import FABRIC, ROOT, initiator, link, links, target, zone
 
 from drawbar.fabric import contract, errors, notes
-from drawbar.fabric.redfish import appliance, connections, profiles, zones
+from drawbar.fabric.redfish import appliance, connections, fabrics, profiles, zones
 
 PAIR = profiles.PROFILES["generic"]
 PORT = profiles.PROFILES["h3"]
@@ -114,7 +114,7 @@ async def test_what_cannot_be_named_is_an_oddity_and_no_more():
     view = (await _read(tree)).view()
     assert list(view.devices) == ["F.d1"]
     assert sorted(view.hosts) == ["h1", "same"]
-    assert len(view.oddities) == 2
+    assert len(view.oddities) == 3
 
 
 async def test_only_the_fabrics_that_are_named_are_read():
@@ -203,7 +203,7 @@ async def test_a_service_without_fabrics_lists_its_hosts_and_says_that_it_has_no
         "s2": "u-s2",
     }
     assert view.devices == {}
-    assert view.oddities == (zones.NO_DEVICES,)
+    assert view.oddities == (fabrics.NO_DEVICES,)
 
 
 async def test_fabrics_that_a_service_shows_later_are_listed():

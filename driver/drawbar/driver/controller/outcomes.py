@@ -81,6 +81,15 @@ def problem(attachment: attachments.DeviceAttachment) -> attachments.Failure | N
     return None
 
 
+def blames_device(attachment: attachments.DeviceAttachment, reason: str) -> bool:
+    """Return whether a failure for this reason keeps others from the allocated device.
+
+    A node's trouble with an attached memory chunk does not affect the other chunks of the device.
+    """
+    is_of_chunk = attachment.spec.share is not None and attachment.holds(attachments.ATTACHED)
+    return reason not in NOT_THE_DEVICE and not is_of_chunk
+
+
 def contradiction(attachment: attachments.DeviceAttachment) -> meta.Condition | None:
     """Return the condition `Attached` if it says that the fabric manager's listing contradicts the record, else None."""
     attached = meta.find(attachment.status.conditions, attachments.ATTACHED)

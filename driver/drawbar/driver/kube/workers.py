@@ -2,7 +2,8 @@
 
 Guarantees: a key that is added while it waits is handled once; one that is added while it is being handled is handled
 again afterwards; a key is never handled by two workers at once; a key that failed, however unexpectedly, comes back after a pause that grows
-with its failures and is jittered. The queue holds each key at most once, so the number of objects bounds it.
+with its failures and is jittered; so does a key that asks for another round at once too often. The queue holds each key at most
+once, so the number of objects bounds it.
 """
 
 import asyncio
@@ -23,6 +24,8 @@ Reconcile = Callable[[K], Awaitable[float | None]]
 Describe = Callable[[K], Mapping[str, object]]
 """Return the extras of a key in the log."""
 
+IN_A_ROW_MAX = 32
+"""The most rounds of a key at once; the next one has the pause of a failure, so that no key occupies the process."""
 PAUSE_FIRST_SECONDS = 0.05
 PAUSE_MAX_SECONDS = 60.0
 
@@ -37,6 +40,7 @@ class WorkQueue(Generic[K]):
         self._again: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, backoff.Backoff] = {}
+        self._in_a_row: dict[K, int] = {}
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
@@ -110,10 +114,12 @@ class WorkQueue(Generic[K]):
                 extra = {**describe(key), "seconds": round(pause, 2)}
                 log.log(level(error), "will try again: %s", error, extra=extra)
             else:
-                self.forget(key)
                 if again == 0.0:
-                    self.add(key)
-                elif again is not None:
+                    self._add_at_once(key, describe)
+                    return
+                self.forget(key)
+                self._in_a_row.pop(key, None)
+                if again is not None:
                     self.add_after(key, again)
 
         while True:
@@ -151,6 +157,18 @@ class WorkQueue(Generic[K]):
         if key in self._again:
             self._again.discard(key)
             self.add(key)
+
+    def _add_at_once(self, key: K, describe: Describe[K]) -> None:
+        """Have the key reconciled at once, or after its back-off if it was so too often in a row."""
+        rounds = self._in_a_row[key] = self._in_a_row.get(key, 0) + 1
+        if rounds <= IN_A_ROW_MAX:
+            self.forget(key)
+            self.add(key)
+            return
+        pause = self.retry(key)
+        if rounds == IN_A_ROW_MAX + 1:
+            extra = {**describe(key), "rounds": IN_A_ROW_MAX, "seconds": round(pause, 2)}
+            log.warning("its reconciliation changes nothing; will try again", extra=extra)
 
     def close(self) -> None:
         """Cancel all timers."""

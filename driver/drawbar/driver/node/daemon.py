@@ -336,7 +336,8 @@ class _Node:
             self._recorder.unreadable(new)
 
     def _hardware_changed(self, changes: live.Changes) -> None:
-        self._changes.tell(watches.HardwareChange(functions=changes.functions, attachments=self._own.names()))
+        affected = tuple(each.metadata.name for each in self._own if self._context.is_affected(each, changes))
+        self._changes.tell(watches.HardwareChange(functions=changes.functions, attachments=affected))
 
     def _verdict_changed(self, key: verdicts.Key) -> None:
         is_local = nodepools.is_pool(key.pool, self._options.node_name)

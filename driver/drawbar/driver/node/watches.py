@@ -33,7 +33,7 @@ class HardwareChange:
 
     Attributes:
         functions: the addresses of the functions that changed, appeared or went.
-        attachments: the names of all attachments of this daemon's driver.
+        attachments: the names of the affected attachments (`Context.is_affected`).
     """
 
     functions: frozenset[str]
@@ -99,8 +99,7 @@ def _all(_change: object) -> tuple[str]:
 
 ATTACHMENTS = (
     watch("own attachment: itself", AttachmentChange, lambda c: (c.name,), when=lambda c: c.own),
-    # Each attachment's card is found among all cards.
-    watch("hardware: every attachment", HardwareChange, _names),
+    watch("hardware: affected attachments", HardwareChange, _names),
     watch("neighbour: every attachment", NeighbourChange, _names),
     watch("holder: the device's attachment", HolderChange, _names),
     watch("verdict: the device's attachment", VerdictChange, _names),

@@ -90,12 +90,12 @@ class Bench:
         self._is_pool = device.carving is not None and device.carving.is_pool
         self.device_ids = device_ids
         self._used = {device.id}
-        self._slices: set[str] = set()
         self.host_id = host_id
         self._other_host_id = other_host_id
         self._unreached_host_id = unreached_host_id
         self._prefix = f"conformance-{secrets.token_hex(6)}-"
         self._numbers = itertools.count(1)
+        self.slices = Slices(self)
 
     @property
     def other_host_id(self) -> str:
@@ -136,16 +136,21 @@ class Bench:
         if self.device_ids is None:
             return
         devices = (await self.adapter.devices()).devices
-        outside = [item.id for item in devices if item.model == self.model and not self._may_touch(item.id)]
+        outside = [item.id for item in devices if item.model == self.model and not self.may_touch(item.id)]
         if outside:
             raise CheckSkipped(f"the fabric could choose {outside[0]}, which is not to be touched")
 
-    def _may_touch(self, device_id: str) -> bool:
+    def may_touch(self, device_id: str) -> bool:
+        """Return whether the checks may attach, detach or carve the device."""
         return self.device_ids is None or device_id in self.device_ids
 
     def request_id(self) -> str:
         """Return an id that was never used."""
         return f"{self._prefix}{next(self._numbers)}"
+
+    def is_own(self, request_id: str | None) -> bool:
+        """Return whether the request is one of the checks."""
+        return request_id is not None and request_id.startswith(self._prefix)
 
     def attach_request(
         self, host_id: str | None = None, request_id: str | None = None
@@ -173,12 +178,10 @@ class Bench:
     async def attach(self, request: contract.AttachRequest | None = None) -> contract.Operation:
         """Attach and return the finished operation, which must succeed and name its device."""
         self.require_whole_device()
-        operation = self._succeeded(
-            await self.await_end(await self.adapter.attach(request or self.attach_request()))
-        )
+        operation = await self.await_success(await self.adapter.attach(request or self.attach_request()))
         if operation.device is None:
             fail("the finished operation names no device")
-        if not self._may_touch(operation.device.id):
+        if not self.may_touch(operation.device.id):
             fail(
                 f"the fabric attached the device {operation.device.id}, which was not to be touched; detach it by hand"
             )
@@ -188,9 +191,7 @@ class Bench:
 
     async def detach(self, request: contract.DetachRequest | None = None) -> contract.Operation:
         """Detach and return the finished operation, which must succeed."""
-        return self._succeeded(
-            await self.await_end(await self.adapter.detach(request or self.detach_request()))
-        )
+        return await self.await_success(await self.adapter.detach(request or self.detach_request()))
 
     async def await_end(self, operation: contract.Operation) -> contract.Operation:
         """Wait for the end of the operation and return it; the suite's deadline bounds the wait."""
@@ -215,20 +216,44 @@ class Bench:
         connection = (await self.device()).connection
         return connection.mark if connection is not None else fail("the device is not attached")
 
-    async def port_with_device(self) -> contract.Port | None:
-        """Return the host's port with the device, or None."""
-        hosts = {host.id: host for host in await self.adapter.hosts()}
-        expect(self.host_id in hosts, f"the listing has lost the host {self.host_id}")
-        ports = hosts[self.host_id].ports
-        return next((port for port in ports if port.device_id == self.device_id), None)
+    async def await_success(self, operation: contract.Operation) -> contract.Operation:
+        """Wait for the end of the operation and return it; it must succeed."""
+        ended = await self.await_end(operation)
+        if ended.error is not None:
+            fail(f"the {ended.kind} failed: {ended.error.code} {ended.error.message}")
+        return ended
+
+    async def free_device(self) -> None:
+        """Wait for operations in flight, detach each used device, and delete each slice that was made."""
+        await self.slices.free()
+        for operation in await self.adapter.operations():
+            device = operation.device
+            if self.is_own(operation.request_id) or (device is not None and device.id in self._used):
+                device = (await self.await_end(operation)).device
+                if device is not None and device.slice_of is None and self.may_touch(device.id):
+                    self._used.add(device.id)
+        for device_id in sorted(self._used):
+            self.device_id = device_id
+            if (host_id := await self.attached_host()) is not None:
+                if self.device_ids is not None and host_id not in self.host_ids:
+                    fail(f"the device {device_id} came to host {host_id}, which is not to be touched")
+                await self.detach(self.detach_request(host_id))
+
+
+class Slices:
+    """The slices that the checks make, and give back in the end."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._made: set[str] = set()
 
     async def origin(self) -> contract.Device:
         """Return a device with room for two slices; skip the check where there is none."""
-        if not self.capabilities.slices:
+        if not self._bench.capabilities.slices:
             raise CheckSkipped("the fabric makes no slices")
-        for device in (await self.adapter.devices()).devices:
+        for device in (await self._bench.adapter.devices()).devices:
             carving = device.carving
-            if carving is None or device.connection is not None or not self._may_touch(device.id):
+            if carving is None or device.connection is not None or not self._bench.may_touch(device.id):
                 continue
             if carving.free_bytes >= 2 * carving.step_bytes:
                 return device
@@ -238,61 +263,34 @@ class Bench:
         """Return the creation of a slice of the least size."""
         assert origin.carving is not None
         return contract.CreateSliceRequest(
-            request_id=self.request_id(), device_id=origin.id, memory_bytes=origin.carving.step_bytes
+            request_id=self._bench.request_id(), device_id=origin.id, memory_bytes=origin.carving.step_bytes
         )
 
     async def create(self, request: contract.CreateSliceRequest) -> contract.Device:
         """Make a slice and return it as named by the operation."""
-        operation = await self.await_success(await self.adapter.create_slice(request))
+        operation = await self._bench.await_success(await self._bench.adapter.create_slice(request))
         if operation.device is None:
             fail("the finished operation names no slice")
-        self._slices.add(operation.device.id)
+        self._made.add(operation.device.id)
         return operation.device
 
     async def delete(self, slice_id: str) -> None:
         """Give a slice back."""
-        request = contract.DeleteSliceRequest(request_id=self.request_id(), device_id=slice_id)
-        await self.await_success(await self.adapter.delete_slice(request))
+        request = contract.DeleteSliceRequest(request_id=self._bench.request_id(), device_id=slice_id)
+        await self._bench.await_success(await self._bench.adapter.delete_slice(request))
 
-    async def await_success(self, operation: contract.Operation) -> contract.Operation:
-        """Wait for the end of the operation and return it; it must succeed."""
-        return self._succeeded(await self.await_end(operation))
-
-    async def _free_slices(self) -> None:
-        for device in (await self.adapter.devices()).devices:
+    async def free(self) -> None:
+        """Detach and delete each slice that was made."""
+        for device in (await self._bench.adapter.devices()).devices:
             made = device.slice_of
-            if made is None or not (
-                device.id in self._slices or (made.request_id or "").startswith(self._prefix)
-            ):
+            if made is None or not (device.id in self._made or self._bench.is_own(made.request_id)):
                 continue
             if device.connection is not None:
                 detach = contract.DetachRequest(
-                    request_id=self.request_id(),
+                    request_id=self._bench.request_id(),
                     device_id=device.id,
                     host_id=device.connection.host_id,
                     host_prepared=True,
                 )
-                await self.await_success(await self.adapter.detach(detach))
+                await self._bench.await_success(await self._bench.adapter.detach(detach))
             await self.delete(device.id)
-
-    async def free_device(self) -> None:
-        """Wait for operations in flight, detach each used device, and delete each slice that was made."""
-        await self._free_slices()
-        for operation in await self.adapter.operations():
-            is_own, device = operation.request_id.startswith(self._prefix), operation.device
-            if is_own or (device is not None and device.id in self._used):
-                device = (await self.await_end(operation)).device
-                if device is not None and device.slice_of is None and self._may_touch(device.id):
-                    self._used.add(device.id)
-        for device_id in sorted(self._used):
-            self.device_id = device_id
-            if (host_id := await self.attached_host()) is not None:
-                if self.device_ids is not None and host_id not in self.host_ids:
-                    fail(f"the device {device_id} came to host {host_id}, which is not to be touched")
-                await self.detach(self.detach_request(host_id))
-
-    @staticmethod
-    def _succeeded(operation: contract.Operation) -> contract.Operation:
-        if operation.error is not None:
-            fail(f"the {operation.kind} failed: {operation.error.code} {operation.error.message}")
-        return operation

@@ -140,7 +140,7 @@ async def _(bench: Bench) -> None:
     operation = await bench.attach()
     expect(operation.device is not None, "the finished operation names no device")
     expect(await bench.attached_host() == bench.host_id, "the device is not listed as attached")
-    port = await bench.port_with_device()
+    port = await _find_port(bench)
     if port is None:
         fail("no port of the host shows the device")
     expect(port.state is contract.PortState.USED, f"the device's port is listed as {port.state}")
@@ -185,7 +185,7 @@ async def _(bench: Bench) -> None:
     await bench.attach()
     await bench.detach()
     expect(await bench.attached_host() is None, "the device is still listed as attached")
-    expect(await bench.port_with_device() is None, "a port still shows the device")
+    expect(await _find_port(bench) is None, "a port still shows the device")
 
 
 @check("detaching an absent device succeeds")
@@ -439,9 +439,9 @@ async def _(bench: Bench) -> None:
 
 @check("a slice is listed with its origin and size, and is taken from what is left")
 async def _(bench: Bench) -> None:
-    origin = await bench.origin()
+    origin = await bench.slices.origin()
     assert origin.carving is not None
-    made = await bench.create(bench.create_request(origin))
+    made = await bench.slices.create(bench.slices.create_request(origin))
     inventory = await bench.adapter.devices()
     listed, rest = inventory.device(made.id), inventory.device(origin.id)
     expect(listed is not None and listed.slice_of is not None, "the slice is not listed as one")
@@ -455,12 +455,12 @@ async def _(bench: Bench) -> None:
 
 @check("the same creation twice is one slice, and another request makes another one")
 async def _(bench: Bench) -> None:
-    origin = await bench.origin()
-    request = bench.create_request(origin)
-    made = await bench.create(request)
-    again = await bench.create(request)
+    origin = await bench.slices.origin()
+    request = bench.slices.create_request(origin)
+    made = await bench.slices.create(request)
+    again = await bench.slices.create(request)
     expect(again.id == made.id, "a second slice was made")
-    other = await bench.create(bench.create_request(origin))
+    other = await bench.slices.create(bench.slices.create_request(origin))
     expect(other.id != made.id, "the slice of another request is the same")
     assert origin.carving is not None
     twice = replace(request, memory_bytes=2 * origin.carving.step_bytes)
@@ -470,13 +470,13 @@ async def _(bench: Bench) -> None:
 
 @check("a slice is attached and detached as a device, and neither deleted meanwhile nor its origin attached")
 async def _(bench: Bench) -> None:
-    origin = await bench.origin()
+    origin = await bench.slices.origin()
     bench.require_exact_device()
-    made = await bench.create(bench.create_request(origin))
+    made = await bench.slices.create(bench.slices.create_request(origin))
     attach = replace(bench.attach_request(), device_id=made.id)
     await bench.await_success(await bench.adapter.attach(attach))
     with expect_refusal(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
-        await bench.delete(made.id)
+        await bench.slices.delete(made.id)
     whole = replace(bench.attach_request(), device_id=origin.id)
     with expect_refusal(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.CARVED):
         await bench.adapter.attach(whole)
@@ -488,7 +488,7 @@ async def _(bench: Bench) -> None:
 
 @check("a device that is attached as a whole is not carved")
 async def _(bench: Bench) -> None:
-    origin = await bench.origin()
+    origin = await bench.slices.origin()
     bench.require_exact_device()
     if origin.carving is not None and origin.carving.is_pool:
         raise CheckSkipped("a pool of memory is attached in slices alone")
@@ -499,7 +499,7 @@ async def _(bench: Bench) -> None:
         with expect_refusal(
             errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id
         ):
-            await bench.create(bench.create_request(origin))
+            await bench.slices.create(bench.slices.create_request(origin))
     finally:
         detach = replace(bench.detach_request(), device_id=origin.id)
         await bench.await_success(await bench.adapter.detach(detach))
@@ -507,10 +507,10 @@ async def _(bench: Bench) -> None:
 
 @check("a deleted slice gives its memory back, and deleting it again succeeds")
 async def _(bench: Bench) -> None:
-    origin = await bench.origin()
-    made = await bench.create(bench.create_request(origin))
-    await bench.delete(made.id)
-    await bench.delete(made.id)
+    origin = await bench.slices.origin()
+    made = await bench.slices.create(bench.slices.create_request(origin))
+    await bench.slices.delete(made.id)
+    await bench.slices.delete(made.id)
     inventory = await bench.adapter.devices()
     rest = inventory.device(origin.id)
     expect(inventory.device(made.id) is None, "the slice is still listed")
@@ -519,18 +519,18 @@ async def _(bench: Bench) -> None:
 
 @check("a slice larger than what is left is exhausted, and one of no multiple of the step is invalid")
 async def _(bench: Bench) -> None:
-    origin = await bench.origin()
+    origin = await bench.slices.origin()
     assert origin.carving is not None
     free, step = origin.carving.free_bytes, origin.carving.step_bytes
-    request = bench.create_request(origin)
+    request = bench.slices.create_request(origin)
     with expect_refusal(errors.Code.RESOURCE_EXHAUSTED, reason=errors.Reason.NO_CAPACITY):
-        await bench.create(replace(request, memory_bytes=(free // step + 1) * step))
+        await bench.slices.create(replace(request, memory_bytes=(free // step + 1) * step))
     if step > 1:
-        odd = replace(bench.create_request(origin), memory_bytes=step + 1)
+        odd = replace(bench.slices.create_request(origin), memory_bytes=step + 1)
         with expect_refusal(errors.Code.INVALID_ARGUMENT):
-            await bench.create(odd)
+            await bench.slices.create(odd)
     with expect_refusal(errors.Code.NOT_FOUND):
-        await bench.create(replace(bench.create_request(origin), device_id="no-such-device"))
+        await bench.slices.create(replace(bench.slices.create_request(origin), device_id="no-such-device"))
 
 
 @check("slices are made of the devices that can be carved, and of no other")
@@ -542,4 +542,12 @@ async def _(bench: Bench) -> None:
             await bench.adapter.create_slice(request)
     elif device.carving is None:
         with expect_refusal(errors.Code.INVALID_ARGUMENT):
-            await bench.create(request)
+            await bench.slices.create(request)
+
+
+async def _find_port(bench: Bench) -> contract.Port | None:
+    """Return the host's port with the device, or None."""
+    hosts = {host.id: host for host in await bench.adapter.hosts()}
+    expect(bench.host_id in hosts, f"the listing has lost the host {bench.host_id}")
+    ports = hosts[bench.host_id].ports
+    return next((port for port in ports if port.device_id == bench.device_id), None)

@@ -11,7 +11,7 @@ the client, and then chooses another name itself.
 
 from collections.abc import Iterable, Mapping, Set
 
-from drawbar.fabric.redfish import connections, documents, entities, parts, profiles, wiring, zones
+from drawbar.fabric.redfish import connections, documents, ends, entities, parts, profiles, wiring
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -23,11 +23,11 @@ class Appliance(connections.Connections):
         super().__init__(profile, fabrics=fabrics)
         self._is_manager = False
 
-    async def _ends(self, reader: Reader, fabrics: Mapping[str, zones.Fabric]) -> zones.Read:
+    async def _ends(self, reader: Reader, usable: Mapping[str, ends.Fabric]) -> ends.Read:
         self._is_manager = is_manager(reader.root)
         ports = [
             (_host_uri(endpoint), endpoint)
-            for fabric in fabrics.values()
+            for fabric in usable.values()
             for endpoint in sorted(fabric.endpoints.values(), key=lambda endpoint: endpoint.uri)
             if not entities.is_part_of_fabric(endpoint) and not entities.is_gone(endpoint)
         ]
@@ -35,8 +35,8 @@ class Appliance(connections.Connections):
         chunks = await _chunks(reader, systems)
         described = {uri for _, chunk in chunks for uri in chunk.links("Links", "CXLLogicalDevices")}
         behind = await parts.read(reader, described | systems)
-        return zones.from_ends(
-            fabrics,
+        return ends.from_ends(
+            usable,
             {**behind, **{chunk.uri: chunk for _, chunk in chunks}},
             targets=[
                 (device_id, chunk, (chunk.uri, *chunk.links("Links", "CXLLogicalDevices")))
@@ -64,10 +64,10 @@ class Appliance(connections.Connections):
             }
         return body
 
-    def _reaches(self, _fabric: zones.Fabric, _target: str) -> bool:
+    def _reaches(self, _fabric: ends.Fabric, _target: str) -> bool:
         return True
 
-    def _groups(self, read: zones.Read) -> wiring.Groups:
+    def _groups(self, read: ends.Read) -> wiring.Groups:
         """Return the blade of each port and chunk by URI; none if a blade is unknown.
 
         Memory has no endpoint of its own. The manager of several blades uses the same names for a domain and a switch
@@ -87,7 +87,7 @@ class Appliance(connections.Connections):
         is_known = all(ports.values()) and all(blade <= blades for blade in chunks.values())
         return {**ports, **chunks} if is_known else {}
 
-    def _targets(self, chunks: Set[str], _fabric: zones.Fabric) -> Iterable[str]:
+    def _targets(self, chunks: Set[str], _fabric: ends.Fabric) -> Iterable[str]:
         return sorted(chunks)
 
 
@@ -104,7 +104,7 @@ def _blade(chunk_uri: str) -> str:
 
 def _host_uri(endpoint: Document) -> str:
     """Return the URI of the endpoint's initiator, if that is a computer system, or else the endpoint's own."""
-    return zones.system_uri(endpoint) if entities.is_initiator(endpoint) else endpoint.uri
+    return ends.system_uri(endpoint) if entities.is_initiator(endpoint) else endpoint.uri
 
 
 async def _chunks(reader: Reader, hosts: Set[str]) -> list[tuple[str, Document]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from drawbar.fabric import contract, notes
-from drawbar.fabric.redfish import documents, entities, methods, parts
+from drawbar.fabric.redfish import calls, documents, entities, parts
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.profiles import NotePlace
 from drawbar.fabric.redfish.reading import Reader
@@ -141,9 +141,7 @@ def find_endpoint(domain: Domain, chunk: Document, endpoints: Mapping[str, Docum
     return next(iter(candidates), None)
 
 
-def create(
-    domain: Domain, request: contract.CreateSliceRequest, note_place: NotePlace
-) -> methods.Call | None:
+def create(domain: Domain, request: contract.CreateSliceRequest, note_place: NotePlace) -> calls.Call | None:
     """Return the request that makes a slice, or None if its chunk exists."""
     note = notes.Note.from_request(request)
     content = note.text(prefix=notes.PREFIX)
@@ -156,7 +154,7 @@ def create(
         "MemoryChunkSizeMiB": request.memory_bytes // entities.MIB,
         str(note_place): content,
     }
-    return methods.Call(method="POST", uri=domain.chunks_uri, body=body)
+    return calls.Call(method="POST", uri=domain.chunks_uri, body=body)
 
 
 def _memory_uris(chunk: Document) -> tuple[str, ...]:

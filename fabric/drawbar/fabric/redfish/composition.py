@@ -10,12 +10,24 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from drawbar.fabric import budget, contract, errors
-from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, reading, restoring
+from drawbar.fabric.redfish import (
+    calls,
+    documents,
+    entities,
+    models,
+    parts,
+    profiles,
+    reading,
+    restoring,
+    views,
+)
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
 # A block of one of these types is a machine, or a fixed part of one.
 _HOST_TYPES = {"Compute", "ComputerSystem"}
+# In the schema's case, by those in lower case.
+_TYPES = {name.casefold(): name for name in _HOST_TYPES}
 # Arrays of links of a block, the most specific first.
 _PARTS = (
     "Processors",
@@ -28,7 +40,8 @@ _PARTS = (
 )
 # Below a collection of blocks: the blocks, and what they consist of.
 LEVELS = 2
-_UNUSABLE = {"Failed", "Unavailable"}
+# Of `CompositionState`, in lower case.
+_UNUSABLE = {"failed", "unavailable"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +55,8 @@ class _Read:
         devices: not attached, by id.
         parts: the first part of each device, with the name of its array, by device id.
         zones: the ids of the resource zones of each block of a host, by the block's URI.
-        oddities: see `methods.View`.
-        unread: see `methods.View`; without systems.
+        oddities: see `views.View`.
+        unread: see `views.View`; without systems.
         unread_systems: the same for systems; if there is one, a block outside all systems may be in it.
     """
 
@@ -100,7 +113,7 @@ class Composition:
             return
         self._read = await self._with_systems(reader, self._read)
 
-    def view(self) -> methods.View:
+    def view(self) -> views.View:
         """Return the devices and hosts of the last reading; see `methods.Method`."""
         read = self._read
         devices = {}
@@ -119,11 +132,11 @@ class Composition:
             host_id = owners.get(block.uri)
             if host_id is not None:
                 used[host_id].append(device_id)
-                connection = contract.Connection(host_id=host_id, port_id=methods.port_id(host_id, device_id))
+                connection = contract.Connection(host_id=host_id, port_id=views.port_id(host_id, device_id))
                 devices[device_id] = replace(device, connection=connection)
             elif block.uri in unreachable or read.unread_systems:
                 continue
-            elif block.value("CompositionStatus", "Reserved") is True:
+            elif documents.is_true(block.value("CompositionStatus", "Reserved")):
                 oddities.append(f"the resource block {block.uri} is reserved by another client")
             else:
                 devices[device_id] = device
@@ -131,13 +144,13 @@ class Composition:
             host_id: replace(
                 entities.host(host_id, system, ()),
                 reach_groups=_host_groups(system, read),
-                ports=methods.ports(host_id, used[host_id], most=self._profile.ports),
+                ports=views.ports(host_id, used[host_id], most=self._profile.ports),
             )
             for host_id, system in read.systems.items()
         }
-        oddities += methods.describe_unreached(devices, hosts, "resource zone")
+        oddities += views.describe_unreached(devices, hosts, "resource zone")
         unread = {**read.unread, **read.unread_systems}
-        return methods.View(devices=devices, hosts=hosts, oddities=tuple(oddities), unread=unread)
+        return views.View(devices=devices, hosts=hosts, oddities=tuple(oddities), unread=unread)
 
     def device_ids(self, uris: Set[str]) -> frozenset[str]:
         """Return the ids of the devices of these resources; see `methods.Method`."""
@@ -147,18 +160,18 @@ class Composition:
                 blocks |= set(system.links("Links", "ResourceBlocks"))
         return frozenset(device_id for device_id, block in self._read.blocks.items() if block.uri in blocks)
 
-    def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> methods.Call:
+    def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> calls.Call:
         """Return the request of an attach; see `methods.Method`."""
         del port_id
         system, block = self._read.systems.get(request.host_id), self._read.blocks.get(device_id)
         if system is None:
-            raise methods.build_gone_error("host", request.host_id)
+            raise calls.build_gone_error("host", request.host_id)
         if block is None:
-            raise methods.build_gone_error("device", device_id)
+            raise calls.build_gone_error("device", device_id)
         blocks = (*system.links("Links", "ResourceBlocks"), block.uri)
         return self._changed(system, block, blocks, "#ComputerSystem.AddResourceBlock")
 
-    def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
+    def detach(self, request: contract.DetachRequest, device_id: str) -> calls.Call | None:
         """Return the request of a detach, or None if there is nothing to do; see `methods.Method`."""
         system, block = self._read.systems.get(request.host_id), self._read.blocks.get(device_id)
         blocks = system.links("Links", "ResourceBlocks") if system is not None else ()
@@ -167,9 +180,7 @@ class Composition:
         rest = tuple(uri for uri in blocks if uri != block.uri)
         return self._changed(system, block, rest, "#ComputerSystem.RemoveResourceBlock")
 
-    def _changed(
-        self, system: Document, block: Document, blocks: tuple[str, ...], action: str
-    ) -> methods.Call:
+    def _changed(self, system: Document, block: Document, blocks: tuple[str, ...], action: str) -> calls.Call:
         """Return the change of a system's blocks: an action if the system offers one, else the whole array."""
         offered = system.action(action)
         if offered is None:
@@ -182,10 +193,10 @@ class Composition:
                 own=frozenset(before) - movable,
                 etag=system.etag,
             )
-            return methods.set_array(system, change)
+            return calls.set_array(system, change)
         named: dict[str, object] = {"ResourceBlock": {documents.ID: block.uri}}
-        named_by = methods.Action(resource_uri=system.uri, etag_parameter="ComputerSystemETag")
-        return methods.Call(
+        named_by = calls.Action(resource_uri=system.uri, etag_parameter="ComputerSystemETag")
+        return calls.Call(
             method="POST", uri=offered, body=named, etag=system.etag, is_shared=True, action=named_by
         )
 
@@ -198,6 +209,10 @@ class Composition:
         systems: dict[str, Document] = {}
         unnamed = []
         for system in listed:
+            # A change of the whole array would remove the others.
+            if system.is_cut("Links", "ResourceBlocks"):
+                reader.note(system.uri, f"{system.uri} shows only a part of its ResourceBlocks")
+                unread[system.uri] = reader.unread[system.uri]
             if system.id in systems or len(system.id.encode()) > contract.STRING_BYTES:
                 unnamed.append(system)
             else:
@@ -283,7 +298,7 @@ def _is_of_host(block: Document) -> bool:
 
 def _has_cpu(block: Document, read: Mapping[str, Document]) -> bool:
     """Return whether a CPU is in the block."""
-    return any(read[uri].text("ProcessorType") == "CPU" for uri in block.links("Processors") if uri in read)
+    return any(models.processor_type(read[uri]) == "CPU" for uri in block.links("Processors") if uri in read)
 
 
 async def _linked(reader: Reader, blocks: list[Document], names: tuple[str, ...]) -> Mapping[str, Document]:
@@ -321,7 +336,7 @@ def _describing(block: Document, read: Mapping[str, Document]) -> tuple[Document
     """Return the resources that describe a block: its parts, their PCIe devices, and the functions of these."""
     linked = [part for _, part in _named(block, read)]
     cards = [read[uri] for part in linked if (uri := _card(part)) in read]
-    return (*linked, *cards, *parts.functions((*linked, *cards)))
+    return (*linked, *cards, *models.functions((*linked, *cards)))
 
 
 def _devices(
@@ -339,7 +354,7 @@ def _devices(
         if len(block.id.encode()) > contract.STRING_BYTES or block.id in devices:
             oddities.append(f"the resource block {block.uri} has an Id that is too long or not unique")
             continue
-        if block.text("CompositionStatus", "CompositionState") in _UNUSABLE or entities.is_gone(block):
+        if _state(block) in _UNUSABLE or entities.is_gone(block):
             continue
         if not unread.isdisjoint(uri for name in _PARTS for uri in block.links(name)):
             continue
@@ -351,6 +366,12 @@ def _devices(
     return _Read(blocks=used, devices=devices, parts=first, oddities=tuple(oddities))
 
 
+def _state(block: Document) -> str:
+    """Return the state of a block's composition in lower case."""
+    return block.text("CompositionStatus", "CompositionState").casefold()
+
+
 def _types(block: Document) -> tuple[str, ...]:
     listed = block.value("ResourceBlockType")
-    return tuple(kind for kind in listed if isinstance(kind, str)) if isinstance(listed, list) else ()
+    kinds = listed if isinstance(listed, list) else [listed]
+    return tuple(_TYPES.get(kind.casefold(), kind) for kind in kinds if isinstance(kind, str))

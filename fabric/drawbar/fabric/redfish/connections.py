@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import carving, documents, entities, methods, profiles, zones
+from drawbar.fabric.redfish import calls, carving, documents, ends, entities, profiles, zones
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -55,7 +55,7 @@ class Connections(zones.Zones):
         carved = {device_id for device_id, domain in self._domains.items() if domain.chunks_uri in uris}
         return super().device_ids(uris) | carved
 
-    def create_slice(self, request: contract.CreateSliceRequest) -> methods.Call | None:
+    def create_slice(self, request: contract.CreateSliceRequest) -> calls.Call | None:
         """Return the request that makes a slice, or None if it exists.
 
         Raises:
@@ -63,10 +63,10 @@ class Connections(zones.Zones):
         """
         domain = self._domains.get(request.device_id)
         if domain is None:
-            raise methods.build_gone_error("device", request.device_id)
+            raise calls.build_gone_error("device", request.device_id)
         return carving.create(domain, request, self._profile.note_place)
 
-    def delete_slice(self, request: contract.DeleteSliceRequest) -> methods.Call | None:
+    def delete_slice(self, request: contract.DeleteSliceRequest) -> calls.Call | None:
         """Return the request that deletes a slice, or None if it is gone.
 
         Raises:
@@ -77,13 +77,13 @@ class Connections(zones.Zones):
             return None
         if any(chunk.uri in zone.endpoints for zone in self._read.zones):
             raise errors.Aborted(f"slice {request.device_id} was attached meanwhile; read the fabric again")
-        return methods.Call(method="DELETE", uri=chunk.uri, etag=chunk.etag)
+        return calls.Call(method="DELETE", uri=chunk.uri, etag=chunk.etag)
 
-    async def _ends(self, reader: Reader, fabrics: Mapping[str, zones.Fabric]) -> zones.Read:
+    async def _ends(self, reader: Reader, usable: Mapping[str, ends.Fabric]) -> ends.Read:
         chunks = self._chunks
         of_devices = {
             uri: endpoint
-            for fabric in fabrics.values()
+            for fabric in usable.values()
             for uri, endpoint in fabric.endpoints.items()
             if entities.is_target(endpoint)
         }
@@ -94,13 +94,13 @@ class Connections(zones.Zones):
         )
         self._endpoints_of_slices = {chunk: uri for chunk, uri in found if uri is not None}
         devices_of_chunks: dict[str, list[str]] = {}
-        for fabric in fabrics.values():
+        for fabric in usable.values():
             for uri, endpoint in fabric.endpoints.items():
                 if self._is_device(endpoint):
                     for chunk_uri in entities.chunks(endpoint):
                         devices_of_chunks.setdefault(chunk_uri, []).append(uri)
         self._devices_of_chunks = devices_of_chunks
-        read = await super()._ends(reader, fabrics)
+        read = await super()._ends(reader, usable)
         devices, targets, oddities = dict(read.devices), dict(read.targets), list(read.oddities)
         carved = {**chunks, **{device_id: domain.document for device_id, domain in self._domains.items()}}
         for domain in self._domains.values():
@@ -121,7 +121,7 @@ class Connections(zones.Zones):
         """Return the URI of the endpoint by which the target is connected."""
         return self._endpoints_of_slices.get(target, target)
 
-    def _reaches(self, fabric: zones.Fabric, target: str) -> bool:
+    def _reaches(self, fabric: ends.Fabric, target: str) -> bool:
         if self._has_no_endpoint(target):
             # A Connection without a target endpoint, in the only fabric.
             return len(self._read.fabrics) == 1
@@ -142,7 +142,7 @@ class Connections(zones.Zones):
         chunks = entities.chunks(endpoint)
         return bool(chunks) and self._slices.isdisjoint(chunks)
 
-    def _hides(self, zone: zones.Zone) -> bool:
+    def _hides(self, zone: ends.Zone) -> bool:
         # Also those without an initiator, and of initiators that only a group of endpoints names.
         return self._read.host_ids.keys().isdisjoint(zone.endpoints)
 
@@ -165,12 +165,12 @@ class Connections(zones.Zones):
     def _hint(self, target: Document) -> str:
         return f"chunk {target.uri} has no endpoint" if self._has_no_endpoint(target.uri) else ""
 
-    def _without(self, zone: zones.Zone, _target: str, _rest: tuple[str, ...]) -> methods.Call:
+    def _without(self, zone: ends.Zone, _target: str, _rest: tuple[str, ...]) -> calls.Call:
         raise errors.FailedPrecondition(
             f"the connection {zone.document.uri} has other memory or hosts too; end it with the client that made it"
         )
 
-    def _endpoints(self, document: Document, fabric: zones.Fabric) -> tuple[str, ...] | None:
+    def _endpoints(self, document: Document, fabric: ends.Fabric) -> tuple[str, ...] | None:
         if document.text("ConnectionType") not in {"", "CXL", "Memory"}:
             return None
         listed = (
@@ -184,7 +184,7 @@ class Connections(zones.Zones):
         initiators = document.links("Links", "InitiatorEndpoints")
         return tuple(dict.fromkeys((*initiators, *targets, *self._targets(chunks, fabric))))
 
-    def _targets(self, chunks: Set[str], fabric: zones.Fabric) -> Iterable[str]:
+    def _targets(self, chunks: Set[str], fabric: ends.Fabric) -> Iterable[str]:
         """Return the URIs of the devices with these chunks: a service may show only the chunks."""
         devices = (
             uri

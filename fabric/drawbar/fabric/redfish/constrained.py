@@ -9,7 +9,7 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import composition, documents, methods, profiles, reading
+from drawbar.fabric.redfish import calls, composition, documents, profiles, reading, views
 from drawbar.fabric.redfish.documents import Document, Json
 from drawbar.fabric.redfish.reading import Reader
 
@@ -40,7 +40,7 @@ class Constrained(composition.Composition):
         self._templates = templates(await reader.get(capabilities))
         await super().read(reader)
 
-    def view(self) -> methods.View:
+    def view(self) -> views.View:
         """Return the devices and hosts of the last reading; see `methods.Method`; a device that cannot be asked for is left out while it is free."""
         view = super().view()
         unasked = {
@@ -60,16 +60,16 @@ class Constrained(composition.Composition):
         system = self._read.systems.get(host_id)
         return system is not None and system.uri in uris
 
-    def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> methods.Call:
+    def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> calls.Call:
         """Return the request for a device like this one."""
         del port_id
         system, device = self._read.systems.get(request.host_id), self._read.devices.get(device_id)
         if system is None:
-            raise methods.build_gone_error("host", request.host_id)
+            raise calls.build_gone_error("host", request.host_id)
         body = self._request(device) if device is not None else None
         if body is None:
-            raise methods.build_gone_error("device", device_id)
-        return methods.Call(method="PATCH", uri=system.uri, body=body, etag=system.etag, is_shared=True)
+            raise calls.build_gone_error("device", device_id)
+        return calls.Call(method="PATCH", uri=system.uri, body=body, etag=system.etag, is_shared=True)
 
     def _request(self, device: contract.Device) -> Json | None:
         name, part = self._read.parts.get(device.id, ("", Document(uri="")))

@@ -6,6 +6,7 @@ HTML.
 
 import datetime
 import email.utils
+import html
 import re
 import zlib
 from collections.abc import Mapping
@@ -17,7 +18,23 @@ from drawbar.fabric import budget
 from drawbar.fabric.redfish import documents
 
 _MARK = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+# Marks of other encodings, longest first.
+_MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+# Named in the Content-Type of services that send no UTF-8.
+_CHARSETS = {
+    "iso-8859-1": "latin-1",
+    "latin1": "latin-1",
+    "us-ascii": "latin-1",
+    "utf-16": "utf-16",
+    "utf-16be": "utf-16-be",
+    "utf-16le": "utf-16-le",
+    "windows-1252": "cp1252",
+}
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
 _STEP_BYTES = 64 * 1024
+# White space and padding around a body.
+_AROUND = b" \t\r\n\0"
 # The most bytes read of a refusal.
 _REFUSAL_BYTES = 64 * 1024
 _TITLE = re.compile(rb"<title[^>]*>([^<]{1,1000})</title>", re.IGNORECASE)
@@ -41,6 +58,9 @@ def unpack(raw: bytes | bytearray, headers: Mapping[str, str], listing: budget.L
     ):
         if encoding in ("", "identity"):
             continue
+        if content.removeprefix(_MARK).lstrip()[:1] == b"{":
+            # Some services name an encoding, or a character set in its place, and send plain JSON.
+            continue
         if encoding not in ("gzip", "x-gzip", "deflate"):
             raise Damaged(encoding)
         content = _inflated(content, encoding, listing)
@@ -53,11 +73,16 @@ def _inflated(content: bytes, encoding: str, listing: budget.Listing) -> bytes:
     for window in windows:
         stream, made, rest = zlib.decompressobj(window), bytearray(), content
         try:
-            while rest and not stream.eof:
+            while rest:
                 part = stream.decompress(rest, _STEP_BYTES)
                 listing.count(budget.Counted.BYTES, len(part))
                 made += part
                 rest = stream.unconsumed_tail
+                # A file of gzip may have several members (RFC 1952, section 2.2).
+                if stream.eof and encoding != "deflate" and stream.unused_data.startswith(_GZIP):
+                    stream, rest = zlib.decompressobj(window), stream.unused_data
+                elif stream.eof:
+                    break
         except zlib.error:
             continue
         if stream.eof:
@@ -66,15 +91,45 @@ def _inflated(content: bytes, encoding: str, listing: budget.Listing) -> bytes:
     raise Damaged(encoding)
 
 
-def json_object(raw: bytes) -> documents.Json | None:
-    """Return the object in an answer, an empty object for an empty answer, or None for another value."""
-    content = raw.removeprefix(_MARK)
-    if not content.strip():
+def json_object(raw: bytes, content_type: str = "") -> documents.Json | None:
+    """Return the object in an answer, an empty object for an empty answer, or None for another value.
+
+    Args:
+        raw: the unpacked body.
+        content_type: the header, whose character set counts if the body is no UTF-8.
+    """
+    content = _as_utf8(raw, content_type).strip(_AROUND)
+    if not content:
         return {}
     try:
         return msgspec.json.decode(content, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
+
+
+def _as_utf8(raw: bytes, content_type: str) -> bytes:
+    """Return a body in UTF-8 without a byte order mark; unchanged if its encoding is unknown."""
+    if raw.startswith(_MARK):
+        return raw.removeprefix(_MARK)
+    named = _CHARSET.search(content_type)
+    charset = next(
+        (name for mark, name in _MARKS if raw.startswith(mark)),
+        _CHARSETS.get(named[1].lower(), "") if named is not None else "",
+    )
+    if not charset or (charset in ("cp1252", "latin-1") and _is_utf8(raw)):
+        return raw
+    try:
+        return raw.decode(charset).encode()
+    except UnicodeError:
+        return raw
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def refusal(raw: bytes) -> documents.Json:
@@ -86,18 +141,22 @@ def refusal(raw: bytes) -> documents.Json:
     try:
         decoded = msgspec.json.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        title = _TITLE.search(content)
-        is_page = content.startswith(b"<")
-        decoded = (
-            title[1].decode(errors="replace")
-            if title
-            else ""
-            if is_page
-            else content.decode(errors="replace")
-        )
+        decoded = _words(content)
+    if isinstance(decoded, list) and decoded:
+        decoded = decoded[0]
     if isinstance(decoded, dict):
         return decoded
     return {"message": decoded} if isinstance(decoded, str) else {}
+
+
+def _words(content: bytes) -> str:
+    """Return the title of a page, or a text itself, as one line."""
+    title = _TITLE.search(content)
+    if title is not None:
+        text = html.unescape(title[1].decode(errors="replace"))
+    else:
+        text = "" if content.startswith(b"<") else content.decode(errors="replace")
+    return " ".join(text.split())
 
 
 def retry_after_seconds(header: str | None, now: datetime.datetime | None = None) -> float | None:

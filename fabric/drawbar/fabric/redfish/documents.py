@@ -5,6 +5,7 @@ nothing, so that one odd resource affects only its own device.
 """
 
 import re
+import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +21,11 @@ TYPE = "@odata.type"
 # The contract's wire has no room for longer ids, names or models.
 TEXT_BYTES = 128
 _AUTHORITY = re.compile(r"^https?://[^/?#@\\\s]+(?=/redfish/)", re.IGNORECASE)
+# Properties of every resource.
+_NAMES = frozenset({"Description", "Id", "Name"})
 # The depth to which the links of a body are followed.
 _LINK_LEVELS = 8
+_QUERY = re.compile(r"[?#]")
 # Some services write numbers as text.
 _NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{1,9})?")
 
@@ -62,6 +66,12 @@ class Document:
         """Return whether this is only the link to a resource, and not the resource."""
         return not any(name for name in self.body if not name.startswith("@"))
 
+    @property
+    def is_stub(self) -> bool:
+        """Return whether this shows no more than the names of a resource, or an error in its place."""
+        shown = {name for name in self.body if not name.startswith("@")}
+        return shown <= _NAMES or shown == {"error"}
+
     def value(self, *names: str) -> Any:
         """Return the value below these properties, or None."""
         return value(self.body, *names)
@@ -85,8 +95,16 @@ class Document:
     def links(self, *names: str) -> tuple[str, ...]:
         """Return the URIs in the array of links below these properties, each once."""
         listed = self.value(*names)
-        uris = (link(entry) for entry in listed) if isinstance(listed, list) else ()
+        uris = map(link, listed if isinstance(listed, list) else [listed])
         return tuple(dict.fromkeys(uri for uri in uris if uri))
+
+    def is_cut(self, *names: str) -> bool:
+        """Return whether the array below these properties counts more entries than it has, or goes on elsewhere."""
+        *owners, name = names
+        listed = self.value(*names)
+        shown = len(listed) if isinstance(listed, list) else 0
+        is_continued = bool(self.value(*owners, f"{name}@odata.nextLink"))
+        return is_continued or self.number(*owners, f"{name}@odata.count") > shown
 
     def action(self, name: str) -> str | None:
         """Return the target of the action, such as `#Zone.AddEndpoint`, or None if the resource does not offer it."""
@@ -98,6 +116,9 @@ def value(body: Json, *names: str) -> Any:
     """Return the value below these properties, or None."""
     current: Any = body
     for name in names:
+        if isinstance(current, list) and len(current) == 1:
+            # Some services send an array where an object belongs.
+            current = current[0]
         if not isinstance(current, dict):
             return None
         current = current.get(name)
@@ -106,8 +127,19 @@ def value(body: Json, *names: str) -> Any:
 
 def text(body: Json, *names: str) -> str:
     """Return the text below these properties, cut to `TEXT_BYTES`, or an empty one."""
-    content = value(body, *names)
-    return errors.cut(content, TEXT_BYTES) if isinstance(content, str) else ""
+    return errors.cut(as_text(value(body, *names)), TEXT_BYTES)
+
+
+def as_text(content: Any) -> str:
+    """Return a text, or a whole number as text, or an empty one: some services send serial numbers as numbers."""
+    if isinstance(content, int) and not isinstance(content, bool) and abs(content) < 1 << 128:
+        return str(content)
+    return content if isinstance(content, str) else ""
+
+
+def is_true(content: Any) -> bool:
+    """Return whether a value is true, also as text."""
+    return content is True or (isinstance(content, str) and content.strip().lower() == "true")
 
 
 def number(body: Json, *names: str) -> int:
@@ -120,13 +152,22 @@ def number(body: Json, *names: str) -> int:
 
 
 def objects(body: Json, *names: str) -> tuple[Json, ...]:
-    """Return the objects in the array below these properties."""
+    """Return the objects in the array below these properties; an object in place of the array counts as its only one."""
     listed = value(body, *names)
+    if isinstance(listed, dict) and listed:
+        return (listed,)
     return tuple(entry for entry in listed if isinstance(entry, dict)) if isinstance(listed, list) else ()
 
 
 def link(reference: Any) -> str | None:
-    """Return the URI of a reference such as `{"@odata.id": "/redfish/v1/Systems/1"}`, or None."""
+    """Return the URI of a reference such as `{"@odata.id": "/redfish/v1/Systems/1"}`, or None.
+
+    Some services send the URI alone, or an array with the reference.
+    """
+    if isinstance(reference, list) and len(reference) == 1:
+        reference = reference[0]
+    if isinstance(reference, str) and (reference.startswith("/") or _AUTHORITY.match(reference)):
+        return path(reference)
     uri = reference.get(ID) if isinstance(reference, dict) else None
     return path(uri) if isinstance(uri, str) and uri else None
 
@@ -148,6 +189,11 @@ def links_in(body: Any, levels: int = _LINK_LEVELS) -> Iterator[str]:
 def references(uris: Iterator[str] | tuple[str, ...]) -> list[dict[str, str]]:
     """Return the links in the form of a request's body."""
     return [{ID: uri} for uri in uris]
+
+
+def plain(uri: str) -> str:
+    """Return the path without query, slash at the end and percent-encoding, by which two spellings are compared."""
+    return urllib.parse.unquote(path(_QUERY.split(uri, maxsplit=1)[0]))
 
 
 def path(uri: str) -> str:

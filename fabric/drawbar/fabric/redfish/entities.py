@@ -13,7 +13,7 @@ from drawbar.fabric.redfish.documents import Document
 
 MIB = 1024 * 1024
 # Some services still list an absent resource, in the state of its place.
-_GONE_STATES = {"Absent", "Deferring", "UnavailableOffline"}
+_GONE_STATES = {"absent", "deferring", "unavailableoffline"}
 
 # Of `FabricType`, in lower case: fabrics whose devices are functions of PCIe; empty: not given.
 _DEVICE_FABRICS = frozenset({"", "cxl", "multiprotocol", "pcie"})
@@ -72,7 +72,7 @@ _SPEEDS_MTS: Mapping[str, int] = MappingProxyType(
     {"Gen1": 2500, "Gen2": 5000, "Gen3": 8000, "Gen4": 16000, "Gen5": 32000, "Gen6": 64000}
 )
 _HEALTH: Mapping[str, contract.Health] = MappingProxyType(
-    {"OK": contract.Health.OK, "Warning": contract.Health.WARNING, "Critical": contract.Health.CRITICAL}
+    {"ok": contract.Health.OK, "warning": contract.Health.WARNING, "critical": contract.Health.CRITICAL}
 )
 
 
@@ -80,7 +80,7 @@ def is_initiator(endpoint: Document) -> bool:
     """Return whether a host is behind the endpoint."""
     roles = _roles(endpoint)
     if roles:
-        return "Initiator" in roles
+        return "initiator" in roles
     return bool({"RootComplex", "ComputerSystem"} & set(models.entity_types(endpoint)))
 
 
@@ -106,7 +106,7 @@ def is_of_device_protocol(endpoint: Document) -> bool:
 
 def is_cpu(parts: Iterable[Document]) -> bool:
     """Return whether the only processors among these parts are CPUs: they belong to a host."""
-    types = {part.text("ProcessorType") for part in parts} - {""}
+    types = {models.processor_type(part) for part in parts} - {""}
     return types == {"CPU"}
 
 
@@ -162,7 +162,7 @@ def switch(endpoint: Document) -> str:
 
 def is_gone(document: Document) -> bool:
     """Return whether the service lists an empty place."""
-    return document.text("Status", "State") in _GONE_STATES
+    return document.text("Status", "State").casefold() in _GONE_STATES
 
 
 def device(device_id: str, origin: Document, parts: Iterable[Document]) -> contract.Device:
@@ -240,7 +240,7 @@ def _roles(endpoint: Document) -> set[str]:
     return {
         role
         for entity in endpoint.objects("ConnectedEntities")
-        if (role := documents.text(entity, "EntityRole"))
+        if (role := documents.text(entity, "EntityRole").casefold())
     }
 
 
@@ -266,5 +266,5 @@ def _memory_bytes(parts: tuple[Document, ...]) -> int:
 def _worst(listed: Iterable[Document]) -> contract.Health:
     """Return the worst health that a resource reports, or UNKNOWN."""
     order = (contract.Health.CRITICAL, contract.Health.WARNING, contract.Health.OK)
-    reported = {_HEALTH.get(document.text("Status", "Health")) for document in listed}
+    reported = {_HEALTH.get(document.text("Status", "Health").casefold()) for document in listed}
     return next((health for health in order if health in reported), contract.Health.UNKNOWN)

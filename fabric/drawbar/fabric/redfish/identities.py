@@ -278,7 +278,7 @@ def _shows_uuid(device_class: DeviceClass, part: Document) -> bool:
     is_gpu = device_class is DeviceClass.GPU
     match models.schema(part):
         case "Processor":
-            return is_gpu and part.text("ProcessorType") in ("", "Accelerator", "GPU")
+            return is_gpu and models.processor_type(part) in ("", "Accelerator", "GPU")
         case "PCIeDevice":
             return is_gpu
         case _:
@@ -287,7 +287,7 @@ def _shows_uuid(device_class: DeviceClass, part: Document) -> bool:
 
 def _is_cpu(part: Document) -> bool:
     """Return whether the resource is a processor of the host, and no accelerator."""
-    kind = part.text("ProcessorType")
+    kind = models.processor_type(part)
     return models.schema(part) == "Processor" and bool(kind) and kind not in _PROCESSORS
 
 
@@ -374,5 +374,5 @@ def _texts(body: Json, *names: str) -> Iterator[str]:
 
 def _text(body: Json, *names: str) -> str:
     """Return the text below these properties uncut, since a cut identifier would be another one."""
-    content = documents.value(body, *names)
-    return content if isinstance(content, str) and len(content) <= 4 * witnesses.VALUE_MAX else ""
+    content = documents.as_text(documents.value(body, *names))
+    return content if len(content) <= 4 * witnesses.VALUE_MAX else ""

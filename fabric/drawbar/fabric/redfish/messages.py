@@ -5,7 +5,8 @@ The form is that of DSP0266, "Error responses": `error.@Message.ExtendedInfo[].M
 are those of the registries Base and Composition (DMTF/Redfish-Publications).
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -17,19 +18,23 @@ EXTENDED = "@Message.ExtendedInfo"
 MESSAGES = 8
 # What of `FabricError.vendor` has the header WWW-Authenticate.
 CHALLENGE = "authenticate"
+BUSY = "SERVICE_BUSY"
 SESSION_LIMIT = "SESSION_LIMIT"
 SESSION_ENDED = "SESSION_ENDED"
 # Of a transient error that a task monitor answers with: it is how the request ended, not that the monitor is busy.
 FINAL_REASONS = frozenset({"HTTP_500", "RESOURCE_IN_USE", str(errors.Reason.STALE_ETAG)})
+
+# An argument of a message, such as `%1`.
+_PLACE = re.compile(r"%([1-9])")
 
 _Error = tuple[type[errors.FabricError], str]
 
 _BY_KEY: Mapping[str, _Error] = MappingProxyType(
     {
         "ResourceInUse": (errors.Unavailable, "RESOURCE_IN_USE"),
-        "ServiceTemporarilyUnavailable": (errors.Unavailable, "SERVICE_BUSY"),
+        "ServiceTemporarilyUnavailable": (errors.Unavailable, BUSY),
         "ServiceShuttingDown": (errors.Unavailable, "SERVICE_SHUTTING_DOWN"),
-        "ServiceInUnknownState": (errors.Unavailable, "SERVICE_BUSY"),
+        "ServiceInUnknownState": (errors.Unavailable, BUSY),
         "SessionLimitExceeded": (errors.Unavailable, SESSION_LIMIT),
         "ResourceAlreadyExists": (errors.FailedPrecondition, "RESOURCE_EXISTS"),
         "ResourceNotFound": (errors.NotFound, ""),
@@ -80,9 +85,9 @@ _BY_STATUS: Mapping[int, _Error] = MappingProxyType(
         423: (errors.Unavailable, "HTTP_423"),
         425: (errors.Unavailable, "HTTP_425"),
         428: (errors.Unimplemented, "ETAG_REQUIRED"),
-        429: (errors.Unavailable, "SERVICE_BUSY"),
+        429: (errors.Unavailable, BUSY),
         501: (errors.Unimplemented, ""),
-        503: (errors.Unavailable, "SERVICE_BUSY"),
+        503: (errors.Unavailable, BUSY),
         507: (errors.ResourceExhausted, ""),
     }
 )
@@ -116,7 +121,7 @@ def refusal(
         challenge: the header WWW-Authenticate.
     """
     entries = find_extended(body)
-    keys = [documents.text(entry, "MessageId").rpartition(".")[2] for entry in entries]
+    keys = _keys(entries, body)
     # A request that is wrong in a way that is not known here stays wrong.
     unlisted = errors.FailedPrecondition if status < 500 else errors.Unavailable
     kind, reason = next((_BY_KEY[key] for key in keys if key in _BY_KEY), None) or _BY_STATUS.get(
@@ -131,12 +136,18 @@ def refusal(
     )
 
 
+def _keys(entries: tuple[documents.Json, ...], body: documents.Json) -> list[str]:
+    """Return the keys of the messages, and then that of the whole error."""
+    ids = [documents.text(entry, "MessageId") for entry in entries]
+    return [name.rpartition(".")[2] for name in (*ids, documents.text(body, "error", "code"))]
+
+
 def failure(
     messages: tuple[documents.Json, ...], *, what: str, redacted: Callable[[str], str]
 ) -> errors.FabricError:
     """Return the error for the messages of a failed task."""
     body = {"error": {EXTENDED: list(messages)}}
-    keys = [documents.text(entry, "MessageId").rpartition(".")[2] for entry in messages]
+    keys = _keys(messages, body)
     kind, reason = next((_BY_KEY[key] for key in keys if key in _BY_KEY), (errors.Unavailable, "TASK_FAILED"))
     return kind(
         f"the task of the Redfish service for {what} failed: {_sentence(body, messages, redacted)}",
@@ -149,11 +160,32 @@ def failure(
 def _sentence(
     body: documents.Json, messages: tuple[documents.Json, ...], redacted: Callable[[str], str]
 ) -> str:
-    texts = [_redacted_text(entry.get("Message"), redacted) for entry in messages]
-    own = _redacted_text(documents.value(body, "error", "message"), redacted)
-    other = _redacted_text(body.get("message"), redacted)
-    sentences = " ".join(sentence for sentence in texts if sentence) or own
-    return sentences or (f'"{other}"' if other else "it gives no reason")
+    texts = [_redacted_text(_filled(entry), redacted) for entry in messages]
+    sentences = " ".join(sentence for sentence in texts if sentence)
+    if sentences:
+        return sentences
+    if own := _redacted_text(documents.value(body, "error", "message"), redacted):
+        return own
+    other = next((text for each in _other_words(body) if (text := _redacted_text(each, redacted))), "")
+    return f'"{other}"' if other else "it gives no reason"
+
+
+def _filled(entry: documents.Json) -> Any:
+    """Return a message with its arguments in place of `%1`, `%2`, and so on."""
+    text, arguments = entry.get("Message"), entry.get("MessageArgs")
+    if not isinstance(text, str) or not isinstance(arguments, list):
+        return text
+    shown = [documents.as_text(argument) for argument in arguments[:MESSAGES]]
+    return _PLACE.sub(lambda match: (shown[int(match[1]) - 1 :] or [match[0]])[0], text)
+
+
+def _other_words(body: documents.Json) -> Iterator[Any]:
+    """Yield the possible reasons in a refusal that has not the form of the specification."""
+    # OData 3 has an object with a language and a value.
+    yield documents.value(body, "error", "message", "value")
+    yield from (body.get(name) for name in ("message", "Message", "error", "detail", "title", "reason"))
+    for entry in documents.objects(body, "errors"):
+        yield from (entry.get(name) for name in ("message", "detail", "title"))
 
 
 def about_login(error: errors.FabricError) -> errors.FabricError:

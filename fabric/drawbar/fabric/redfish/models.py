@@ -19,6 +19,8 @@ from drawbar.fabric import contract
 from drawbar.fabric.redfish import documents
 from drawbar.fabric.redfish.documents import Document, Json
 
+_CONTROLLER = "#StorageController.v1_0_0.StorageController"
+
 AMD, HABANA, NVIDIA = 0x1002, 0x1DA3, 0x10DE
 # Makers of cards that fabrics hold, and of switches in them: with them four digits are decimal or hexadecimal.
 _VENDORS = frozenset(
@@ -89,6 +91,20 @@ _BY_ENTITY: Mapping[str, contract.DeviceClass] = MappingProxyType(
         "NetworkInterface": contract.DeviceClass.NIC,
     }
 )
+# Names in the schema's case, by those in lower case: some services write others.
+_ENTITY_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        name.casefold(): name
+        for name in (
+            *_BY_ENTITY,
+            *("Bridge", "CXLDevice", "ComputerSystem", "Drive", "FabricBridge", "Manager", "Memory"),
+            *("PCIeDevice", "Processor", "RootComplex", "Storage", "StorageController", "Switch"),
+        )
+    }
+)
+_PROCESSOR_TYPES: Mapping[str, str] = MappingProxyType(
+    {name.casefold(): name for name in (*_BY_PROCESSOR, "CPU")}
+)
 # Of `Protocol` (Drive) and `EndpointProtocol`, in lower case: drives that are functions of PCIe. Empty: not given.
 _NVME_PROTOCOLS = frozenset({"", "cxl", "multiprotocol", "nvme", "pcie"})
 
@@ -127,13 +143,20 @@ def schema(document: Document) -> str:
 
 
 def entity_types(origin: Document) -> tuple[str, ...]:
-    """Return the types of the entities behind an endpoint."""
-    return tuple(documents.text(entity, "EntityType") for entity in origin.objects("ConnectedEntities"))
+    """Return the types of the entities behind an endpoint, in the schema's case."""
+    listed = (documents.text(entity, "EntityType") for entity in origin.objects("ConnectedEntities"))
+    return tuple(_ENTITY_TYPES.get(name.casefold(), name) for name in listed)
+
+
+def processor_type(part: Document) -> str:
+    """Return the type of a processor in the schema's case; empty if it is not shown."""
+    name = part.text("ProcessorType")
+    return _PROCESSOR_TYPES.get(name.casefold(), name)
 
 
 def _class_by_resources(origin: Document, parts: tuple[Document, ...]) -> contract.DeviceClass:
     for part in parts:
-        if (by_processor := _BY_PROCESSOR.get(part.text("ProcessorType"))) is not None:
+        if (by_processor := _BY_PROCESSOR.get(processor_type(part))) is not None:
             return by_processor
     if (by_function := next(_classes_of_functions(origin, parts), None)) is not None:
         return by_function
@@ -300,3 +323,26 @@ def _is_type_3(part: Document) -> bool:
     """Return whether the part is a CXL logical device of type 3, which provides memory and caches none."""
     semantics = part.value("SemanticsSupported")
     return isinstance(semantics, list) and "CXLmem" in semantics and "CXLcache" not in semantics
+
+
+def functions(devices: Iterable[Document]) -> tuple[Document, ...]:
+    """Return the PCIe functions of these PCIe devices and the NVMe controllers of these storages.
+
+    Only those that were read together with their owners are returned.
+    """
+    listed = tuple(devices)
+    shown = [
+        Document.from_json(function)
+        for device in listed
+        for function in device.objects("PCIeFunctions", "Members")
+    ]
+    # A storage with drives is told by these: its controllers may be those of a chassis.
+    return (*shown, *(each for part in listed if not part.links("Drives") for each in _controllers(part)))
+
+
+def _controllers(storage: Document) -> Iterator[Document]:
+    """Yield the NVMe controllers in the storage itself, their place before Storage 1.9."""
+    for shown in storage.objects("StorageControllers"):
+        controller = Document.from_json({**shown, documents.TYPE: _CONTROLLER})
+        if is_nvme_controller(controller):
+            yield controller

@@ -1,7 +1,7 @@
 """The `parameters` of a Fabric with the adapter `redfish`; pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import yarl
@@ -36,6 +36,12 @@ class Parameters:
     requests_at_once: int = polling.AT_ONCE
     poll_seconds: float = POLL_SECONDS
     task_seconds: float = TASK_SECONDS
+
+    def apply(self, profile: profiles.Profile) -> profiles.Profile:
+        """Return the profile with the values of these parameters in place of its own."""
+        return replace(
+            profile, ports=self.ports or profile.ports, zone_body=self.zone_body or profile.zone_body
+        )
 
 
 # The parameters for people and for programs (JSON Schema).

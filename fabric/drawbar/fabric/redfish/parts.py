@@ -1,10 +1,10 @@
 """Linked resources of endpoints and resource blocks: PCIe devices, processors, memory, drives, computer systems."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from drawbar.fabric import errors
-from drawbar.fabric.redfish import documents, identities, models, reading
+from drawbar.fabric.redfish import identities, models, reading
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -14,7 +14,6 @@ LEVELS = 3
 READ_SINGLY = 1
 # The longest chain of links from an endpoint to identifiers: a PCIe device, its processor, its assembly.
 ROUNDS = 2
-CONTROLLER = "#StorageController.v1_0_0.StorageController"
 
 
 async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
@@ -47,29 +46,6 @@ async def _expanded(reader: Reader, collection: str) -> tuple[Document, ...]:
     return members
 
 
-def functions(devices: Iterable[Document]) -> tuple[Document, ...]:
-    """Return the PCIe functions of these PCIe devices and the NVMe controllers of these storages.
-
-    Only those that were read together with their owners are returned.
-    """
-    listed = tuple(devices)
-    shown = [
-        Document.from_json(function)
-        for device in listed
-        for function in device.objects("PCIeFunctions", "Members")
-    ]
-    # A storage with drives is told by these: its controllers may be those of a chassis.
-    return (*shown, *(each for part in listed if not part.links("Drives") for each in _controllers(part)))
-
-
-def _controllers(storage: Document) -> Iterator[Document]:
-    """Yield the NVMe controllers in the storage itself, their place before Storage 1.9."""
-    for shown in storage.objects("StorageControllers"):
-        controller = Document.from_json({**shown, documents.TYPE: CONTROLLER})
-        if models.is_nvme_controller(controller):
-            yield controller
-
-
 async def read_identifying(
     reader: Reader, described: Iterable[tuple[Document, tuple[Document, ...]]]
 ) -> Mapping[str, tuple[Document, ...]]:
@@ -100,7 +76,7 @@ async def read_identifying(
         members = dict(zip(collections, listed, strict=True))
         for uri, more in wanted.items():
             resources = tuple(read_now[each] for each in more.resources if each in read_now)
-            further[uri] += (*resources, *functions(resources), *members.get(more.collection, ()))
+            further[uri] += (*resources, *models.functions(resources), *members.get(more.collection, ()))
     return further
 
 

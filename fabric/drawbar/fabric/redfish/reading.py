@@ -9,15 +9,19 @@ One faulty part does not fail the whole reading: a member that the service canno
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
 from typing import TypeVar
 
 from drawbar.fabric import budget, errors
-from drawbar.fabric.redfish import documents
-from drawbar.fabric.redfish.client import BROKEN_OFF, BUSY, MALFORMED, PARALLEL, Client
+from drawbar.fabric.redfish import documents, pages
+from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish.failures import BROKEN_OFF, MALFORMED
+from drawbar.fabric.redfish.messages import BUSY
 from drawbar.fabric.redfish.remembered import SECONDS_MAX, Remembered
+from drawbar.fabric.redfish.transport import PARALLEL
 
 _logger = logging.getLogger(__name__)
 _OVER = str(errors.Reason.LIMIT_EXCEEDED)
@@ -83,10 +87,6 @@ class Reader:
         """
         return await self._get_remembered(uri, seconds=SECONDS_MAX)
 
-    async def _get_member(self, uri: str) -> Document:
-        """Return a member of a collection; from memory if this listing reads by turns."""
-        return await self._get_remembered(uri, seconds=0.0)
-
     async def _get_remembered(self, uri: str, *, seconds: float) -> Document:
         """Return a resource from memory, unless it is too old or its turn has come."""
         known = self._remembered
@@ -114,11 +114,12 @@ class Reader:
         """
         if not is_of_resource(error):
             raise error
-        self._note(uri, f"{uri} cannot be read: {_shorten(error)}", error.message)
+        self.note(uri, f"{uri} cannot be read: {_shorten(error)}", error.message)
 
-    def _note(self, uri: str, sentence: str, message: str) -> None:
+    def note(self, uri: str, sentence: str, message: str = "") -> None:
+        """Note in a sentence that a resource is not shown, or not whole; the message goes to the log."""
         if uri not in self.unread:
-            _logger.warning("a resource of the Redfish service is left out: %s", message)
+            _logger.warning("a resource of the Redfish service is left out: %s", message or sentence)
             self.unread[uri] = sentence
 
     @contextlib.contextmanager
@@ -158,7 +159,8 @@ class Reader:
             FabricError: the collection, or the service, cannot be read, or none of the counted members is shown.
         """
         listed = await self._listed(uri, levels)
-        return await self._resolved(listed, self._get_member if by_turns else self._get_again)
+        by_age = functools.partial(self._get_remembered, seconds=0.0)
+        return await self._resolved(listed, by_age if by_turns else self._get_again)
 
     async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
         """Read up to `most` members at the end of a collection, where services add them.
@@ -170,11 +172,14 @@ class Reader:
 
     async def _listed(self, uri: str, levels: int) -> tuple[Document, ...]:
         """Read a collection, and return its members as they stand in it: links, or resources where the service expands."""
-        if query := self._expand(levels):
+        if query := pages.build_query(self.root, levels):
             try:
                 return await self._pages(uri, query)
             except errors.FabricError as error:
-                if isinstance(error, errors.NotFound | errors.Misconfigured) or error.reason == _OVER:
+                is_of_login = isinstance(error, errors.Misconfigured) and not isinstance(
+                    error, errors.NotFound
+                )
+                if is_of_login or error.reason == _OVER:
                     raise
                 # Some services announce expansion and refuse it for a collection, or fail at one sick member.
                 _logger.debug(
@@ -183,29 +188,51 @@ class Reader:
         return await self._pages(uri, "")
 
     async def _pages(self, uri: str, query: str) -> tuple[Document, ...]:
+        """Read all pages of a collection, and return its members as they stand in it.
+
+        Raises:
+            FabricError: a page cannot be read, or contradicts itself.
+        """
         listed: list[Document] = []
+        read: set[str] = set()
         following: str | None = uri
         is_expanded = bool(query)
         while following is not None:
-            page = await self.get(following, query=query)
-            entries = page.objects("Members")
-            if not isinstance(page.value("Members"), list):
+            page = await self._get_again(following, query=query)
+            read.add(following)
+            entries = pages.find_members(page)
+            if entries is None:
                 raise _contradicted(uri, "sent it without its array Members")
             self.listing.count(budget.Counted.RESOURCES, len(entries))
-            listed += map(Document.from_json, entries)
-            link = page.value("Members@odata.nextLink")
+            listed += entries
             # The link carries the query of its own.
-            following, query = (link, "") if isinstance(link, str) and link else (None, "")
+            following, query = pages.find_next(page), ""
+            if following in read:
+                listed, following = pages.drop_repeated(listed), None
+                if not page.number(pages.COUNT):
+                    sentence = (
+                        f"{uri} cannot be read whole ({MALFORMED}): its pages lead back to an earlier one"
+                    )
+                    self.note(uri, sentence, sentence)
             if following is not None:
                 self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
-            elif (counted := page.number("Members@odata.count")) > len(listed):
-                error = _contradicted(uri, f"sent {len(listed)} of the {counted} members that it counts")
-                # An expansion may leave members out that the collection itself has.
-                if is_expanded or not listed:
-                    raise error
-                sentence = f"{uri} cannot be read whole ({MALFORMED}): it counts {counted} members and shows {len(listed)}"
-                self._note(uri, sentence, error.message)
+            elif (counted := page.number(pages.COUNT)) > len(listed):
+                self._note_missing(uri, counted, listed, is_expanded=is_expanded)
         return tuple(listed)
+
+    def _note_missing(self, uri: str, counted: int, listed: list[Document], *, is_expanded: bool) -> None:
+        """Note that a collection counts more members than it shows.
+
+        Raises:
+            Unavailable: it shows none, or was expanded: the collection itself may have more.
+        """
+        error = _contradicted(uri, f"sent {len(listed)} of the {counted} members that it counts")
+        if is_expanded or not listed:
+            raise error
+        sentence = (
+            f"{uri} cannot be read whole ({MALFORMED}): it counts {counted} members and shows {len(listed)}"
+        )
+        self.note(uri, sentence, error.message)
 
     async def resolve(self, listed: tuple[Document, ...]) -> tuple[Document, ...]:
         """Return the resources, those read that are links only; one that is gone or cannot be shown is left out and noted.
@@ -236,7 +263,7 @@ class Reader:
     async def _resource(
         self, document: Document, read: Callable[[str], Awaitable[Document]]
     ) -> Document | None:
-        if not document.is_reference:
+        if not document.is_stub:
             return document
         try:
             resource = await read(document.uri)
@@ -251,32 +278,22 @@ class Reader:
             return None
         return resource
 
-    async def _get_again(self, uri: str) -> Document:
+    async def _get_again(self, uri: str, *, query: str = "") -> Document:
         """Read a resource, once more if the service breaks off its answer, or is busy for the first times."""
         try:
-            return await self.get(uri)
+            return await self.get(uri, query=query)
         except errors.Unavailable as error:
             if error.reason == BUSY and self._busy_tries:
                 self._busy_tries -= 1
                 await asyncio.sleep(BUSY_SECONDS)
             elif error.reason != BROKEN_OFF:
                 raise
-        return await self.get(uri)
+        return await self.get(uri, query=query)
 
     @property
     def expands(self) -> bool:
         """Return whether the service expands the members of a collection."""
-        return documents.value(self.root.body, "ProtocolFeaturesSupported", "ExpandQuery", "NoLinks") is True
-
-    def _expand(self, levels: int) -> str:
-        """Return the query that expands a collection (DSP0266, "$expand"), or an empty one."""
-        offered = documents.value(self.root.body, "ProtocolFeaturesSupported", "ExpandQuery")
-        if not self.expands or not isinstance(offered, dict):
-            return ""
-        if offered.get("Levels") is not True:
-            return "$expand=."
-        most = offered.get("MaxLevels")
-        return f"$expand=.($levels={min(levels, most) if isinstance(most, int) and most > 0 else 1})"
+        return pages.expands(self.root)
 
 
 async def read_linked(owner: Document, name: str, read: Callable[[str], Awaitable[Result]]) -> Result:

@@ -1,4 +1,4 @@
-"""Reachability of endpoints in Redfish fabrics: those of one fabric with linked switches (Port 1.18, Switch 1.9).
+"""Reachability of endpoints in Redfish fabrics: those of one fabric with linked switches (Port 1.18, Switch 1.9); pure.
 
 A device and a host in different fabrics are never connected. Within a fabric, switches without a link between them
 form separate parts, if the service shows all links. The other end of a port is known from its type, from the
@@ -8,10 +8,9 @@ fabric is one part.
 
 from collections.abc import Iterable, Mapping
 
-from drawbar.fabric import budget, contract, errors
+from drawbar.fabric import contract
 from drawbar.fabric.redfish import entities
 from drawbar.fabric.redfish.documents import Document
-from drawbar.fabric.redfish.reading import Reader
 
 # Of `PortType`: a port that leads to a host, a device or a manager, or nowhere.
 _ENDS = frozenset({"UpstreamPort", "DownstreamPort", "ManagementPort", "UnconfiguredPort"})
@@ -21,34 +20,6 @@ Groups = Mapping[str, frozenset[str]]
 """The reachability groups of each endpoint, by its URI."""
 Ports = Mapping[str, tuple[Document, ...]]
 """The ports of each switch, by its URI."""
-
-
-async def read(reader: Reader, switches_uri: str | None) -> Ports:
-    """Read the ports of a fabric's switches; none of a fabric with less than two, or whose switches cannot be read.
-
-    Raises:
-        FabricError: the service lists more than it may.
-    """
-    if switches_uri is None:
-        return {}
-    try:
-        with reader.noticing() as find_unread:
-            switches = await reader.members(switches_uri, by_turns=True)
-            ports = {
-                switch.uri: await reader.members(uri, by_turns=True)
-                if (uri := switch.link("Ports")) is not None
-                else ()
-                for switch in switches
-                if len(switches) > 1
-            }
-    except errors.FabricError as error:
-        # What connects everything is no reason to lose sight of it.
-        if budget.is_exceeded(error):
-            raise
-        return {}
-    unread = find_unread()
-    reader.forget_unread(unread)
-    return {} if unread else ports
 
 
 def divide(fabric_id: str, endpoints: Mapping[str, Document], ports: Ports) -> Groups:

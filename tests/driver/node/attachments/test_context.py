@@ -3,12 +3,14 @@
 import datetime
 import types
 
+import pytest
 from tests.scenes import attachments as scenes
 from tests.scenes import cards
 
 from drawbar.driver import clocks
 from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import context, matching, witnesses
+from drawbar.driver.node.discovery import live
 from drawbar.driver.node.inventory import index
 from drawbar.fabric.witnesses import Kind
 
@@ -48,10 +50,13 @@ class World:
             attached=lambda: self.attached,
         )
 
-    def show(self, uuid):
-        """Have the card show this UUID."""
-        shown = cards.identifiers(Kind.GPU_UUID, uuid)
-        seen = index.Inventory(functions=(cards.function(ADDRESS, identifiers=shown),))
+    def show(self, *uuids):
+        """Have a card show each of these UUIDs, the first at `ADDRESS`."""
+        functions = (
+            cards.function(f"0000:{number:02x}:00.0", identifiers=cards.identifiers(Kind.GPU_UUID, uuid))
+            for number, uuid in enumerate(uuids, 2)
+        )
+        seen = index.Inventory(functions=tuple(functions))
         self.arrivals.inventory, self.arrivals.cards = seen, seen.cards
 
     def neighbours(self):
@@ -81,3 +86,61 @@ def test_a_neighbour_waits_until_its_card_is_recognised():
     assert [each.name for each in world.neighbours().waiting] == ["neighbour"]
     world.attached[1] = recognised
     assert not world.neighbours().waiting
+
+
+def look(world, *conditions, **described):
+    """Have the context remember the match of the neighbour, changed as described; return the attachment."""
+    attachment = scenes.attachment(*conditions, uid="u", **(world.described | described))
+    world.context.memory(attachment).match = world.context.match(attachment)
+    return attachment
+
+
+READY = (attachments.ATTACHED, attachments.VISIBLE)
+ELSEWHERE = live.Changes(functions=frozenset({"0000:03:00.0"}))
+
+
+def test_a_ready_device_is_not_affected_by_another_card():
+    world = World()
+    ready = look(world, *READY)
+    world.show(OWN, OTHER)
+    assert not world.context.is_affected(ready, ELSEWHERE)
+
+
+def test_a_ready_device_is_affected_by_a_change_of_its_card():
+    world = World()
+    ready = look(world, *READY)
+    world.show(OTHER)
+    assert world.context.is_affected(ready, live.Changes(functions=frozenset({ADDRESS})))
+
+
+def test_a_ready_device_is_affected_by_another_card_with_its_number():
+    world = World()
+    ready = look(world, *READY)
+    world.show(OWN, OWN)
+    assert world.context.is_affected(ready, ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "described"),
+    [
+        ((attachments.ATTACHED,), {}),
+        (READY, {"deleting": True}),
+        (READY, {"composite": attachments.Composite(name="c", devices=("d", "e"))}),
+        (READY, {"identity": attachments.Identity(device_class="gpu")}),
+    ],
+    ids=["not ready", "in release", "of a group", "recognised without an identifier"],
+)
+def test_a_device_is_affected_by_every_change(conditions, described):
+    world = World()
+    assert world.context.is_affected(look(world, *conditions, **described), ELSEWHERE)
+
+
+def test_a_device_without_a_look_is_affected_by_every_change():
+    world = World()
+    assert world.context.is_affected(scenes.attachment(*READY, uid="u", **world.described), ELSEWHERE)
+
+
+def test_a_ready_device_is_affected_by_a_change_of_cxl_objects():
+    world = World()
+    ready = look(world, *READY)
+    assert world.context.is_affected(ready, live.Changes(objects=frozenset({"region0"})))

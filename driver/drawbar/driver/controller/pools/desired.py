@@ -487,10 +487,9 @@ def observe(
         for name, attachment in by_device.items()
         if not Part.from_attachment(attachment).is_carved
     }
-    # A node's report of one chunk does not affect its source's other chunks; a failure to carve it may.
     for attachment in by_device.values():
         failed, part = causes.failure(attachment), Part.from_attachment(attachment)
-        if part.is_carved and failed is not None and not attachment.holds(attachments.ATTACHED):
+        if part.is_carved and failed is not None:
             whole = part.source
             reported[whole] = _count_failures((failed,), facts.failures.get(whole, 0))
     ours = [attachment for attachment in by_device.values() if not attachment.held_by_hand]

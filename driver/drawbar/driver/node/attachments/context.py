@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from drawbar.driver import clocks, sightings
 from drawbar.driver.api import attachments
 from drawbar.driver.node import classes, kernel, treatment
-from drawbar.driver.node.attachments import actions, matching, reporting, sole_arrival
-from drawbar.driver.node.discovery import devices
+from drawbar.driver.node.attachments import actions, matching, reporting, sole_arrival, witnesses
+from drawbar.driver.node.discovery import devices, live
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import index, model, netdevs
 from drawbar.driver.node.treatment import erasing, hooks
@@ -191,6 +191,24 @@ class Context:
             neighbours=self._neighbours(attachment),
             fresh=self._fresh_cards(attachment),
         )
+
+    def is_affected(self, attachment: attachments.DeviceAttachment, changes: live.Changes) -> bool:
+        """Return whether these changes of the hardware can affect the attachment.
+
+        A ready device with an identifier is unaffected while its card stays the same and no changed card shows a number of
+        the device.
+        """
+        memory = self.memories.get(attachment.metadata.name)
+        is_ready = attachment.holds(attachments.VISIBLE) and not attachment.deleting
+        if memory is None or not is_ready or attachment.has_traces or attachment.spec.companions:
+            return True
+        match, inventory = memory.match, self.arrivals.inventory
+        if not isinstance(match, matching.Found) or not match.is_proved or changes.objects:
+            return True
+        if memory.uid != attachment.metadata.uid or inventory.card_of(match.card.address) != match.card:
+            return True
+        changed = (inventory.card_of(address) for address in changes.functions)
+        return any(witnesses.is_shown(attachment.identity, card) for card in changed if card is not None)
 
     def _list_arrivals(self, attachment: attachments.DeviceAttachment) -> matching.Arrivals:
         memory = self.memories.get(attachment.metadata.name)

@@ -121,6 +121,11 @@ def find_shared(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
     return keys(identity) - unique
 
 
+def is_shown(identity: attachments.Identity, card: model.Card) -> bool:
+    """Return whether the card shows one of the device's identifiers, including derived ones."""
+    return not keys(identity).isdisjoint((each.kind, each.value) for each in _expand(card.identifiers))
+
+
 def compare(identity: attachments.Identity, card: model.Card) -> tuple[Witness, ...]:
     """Return a witness for each kind of the fabric's numbers, the strongest first, and then the witnesses of the model."""
     described, shown = evidence(identity), _expand(card.identifiers)

@@ -1,0 +1,301 @@
+"""Changes of a fabric: each is planned from a new reading, sent once, and verified.
+
+If another client has changed the resource since the reading, the change is planned again. Each host has one change at
+a time, since its connections may be one resource of the service.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Set
+from dataclasses import dataclass, replace
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.redfish import (
+    calls,
+    client,
+    connections,
+    constrained,
+    documents,
+    guarding,
+    monitors,
+    observing,
+    views,
+)
+from drawbar.fabric.works import Report
+
+# Of one change, each after another client has changed the same resource.
+ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """One change that is to be made.
+
+    Attributes:
+        host_id: of the host, which has one change at a time; empty for slices.
+        concerns: returns whether a running change of these URIs may be this one.
+        plan: returns the request, from a new reading; None if there is nothing to do.
+        conclude: called once the change may be made; returns whether it is.
+        meant: the device that is attached or detached; the host's others have to stay.
+    """
+
+    host_id: str
+    concerns: Callable[[Set[str]], bool]
+    plan: Callable[[], calls.Call | None]
+    conclude: Callable[[], Awaitable[bool]] | None = None
+    meant: str = ""
+
+
+class Changer:
+    """The executor of attaches, detaches, and changes of slices."""
+
+    def __init__(
+        self,
+        connection: client.Client,
+        observer: observing.Observer,
+        *,
+        task_seconds: float,
+        uses_etags: bool,
+    ) -> None:
+        self._client = connection
+        self._observer = observer
+        self._method = observer.method
+        self._guard = guarding.Guard(connection, observer, uses_etags=uses_etags)
+        self._task_seconds = task_seconds
+        self._uses_etags = uses_etags
+        # By host id, and one for slices.
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def attach(
+        self, request: contract.AttachRequest, device_id: str, port_id: str, report: Report
+    ) -> None:
+        """Attach a device.
+
+        Raises:
+            FabricError: it is not attached, or may not be.
+        """
+
+        def plan() -> calls.Call:
+            current = self._observer.devices.get(device_id)
+            if current is None or current.connection is not None:
+                raise errors.Aborted(
+                    f"device {device_id} was attached or removed meanwhile; read the fabric again"
+                )
+            return self._method.attach(request, device_id, port_id)
+
+        intent = Intent(
+            host_id=request.host_id, concerns=self._concerning(device_id), plan=plan, meant=device_id
+        )
+        await self._carry_out(intent, report)
+
+    async def attach_any(
+        self, method: constrained.Constrained, request: contract.AttachRequest, device_id: str, report: Report
+    ) -> str:
+        """Ask the service to attach a device like this one; return the id of the attached device.
+
+        Raises:
+            FabricError: none is attached, or may not be.
+        """
+        host_id = request.host_id
+        before: frozenset[str] = frozenset()
+        came: str | None = None
+
+        def plan() -> calls.Call:
+            nonlocal before
+            before = find_attached(self._observer.devices, host_id)
+            return method.attach(request, device_id, "")
+
+        async def conclude() -> bool:
+            nonlocal came
+            devices = await self._observer.read_connections()
+            new = find_attached(devices, host_id) - before
+            came = min((name for name in new if devices[name].model == request.model), default=None)
+            return came is not None
+
+        def is_at_host(uris: Set[str]) -> bool:
+            return method.is_at(uris, host_id)
+
+        await self._carry_out(
+            Intent(host_id=host_id, concerns=is_at_host, plan=plan, conclude=conclude), report
+        )
+        if came is None:
+            raise errors.Unavailable(
+                f"the service accepted the request for a device on host {host_id} and shows none; read the fabric again",
+                reason="NOT_SHOWN",
+                side_effects_unknown=True,
+            )
+        return came
+
+    async def detach(self, request: contract.DetachRequest, device_id: str, report: Report) -> None:
+        """Detach a device.
+
+        Raises:
+            FabricError: it is still attached, or may be.
+        """
+
+        def plan() -> calls.Call | None:
+            views.check_read(self._method.view(), device_id)
+            return self._method.detach(request, device_id)
+
+        intent = Intent(
+            host_id=request.host_id, concerns=self._concerning(device_id), plan=plan, meant=device_id
+        )
+        await self._carry_out(intent, report)
+
+    async def change_slices(
+        self,
+        method: connections.Connections,
+        request: contract.CreateSliceRequest | contract.DeleteSliceRequest,
+        report: Report,
+    ) -> None:
+        """Make or delete a slice.
+
+        Raises:
+            FabricError: it is not made or deleted, or may not be.
+        """
+
+        def plan() -> calls.Call | None:
+            if isinstance(request, contract.CreateSliceRequest):
+                return method.create_slice(request)
+            return method.delete_slice(request)
+
+        self._observer.is_changed = True
+        try:
+            intent = Intent(host_id="", concerns=self._concerning(request.device_id), plan=plan)
+            await self._carry_out(intent, report)
+        finally:
+            self._observer.is_changed = True
+
+    def _concerning(self, device_id: str) -> Callable[[Set[str]], bool]:
+        """Return a predicate for the URIs of changes of the device."""
+        return lambda uris: device_id in self._method.device_ids(uris)
+
+    async def _carry_out(self, intent: Intent, report: Report) -> None:
+        """Make a change: again from a new reading if another client changed the resource in between.
+
+        Raises:
+            FabricError: it is not made, or may not be.
+        """
+        try:
+            async with (
+                asyncio.timeout(self._task_seconds),
+                self._turns.setdefault(intent.host_id, asyncio.Lock()),
+            ):
+                stale = ""
+                for attempt in range(1, ATTEMPTS + 1):
+                    refused = await self._attempt(intent, stale, report, is_last=attempt == ATTEMPTS)
+                    if refused is None:
+                        return
+                    stale = refused
+        except TimeoutError as error:
+            raise errors.DeadlineExceeded(
+                f"the Redfish service has not made the change in {self._task_seconds:.0f} s; look at its tasks"
+            ) from error
+
+    async def _attempt(self, intent: Intent, stale: str, report: Report, *, is_last: bool) -> str | None:
+        """Plan and send a change once; return None at its end, or the ETag that the service refused.
+
+        Args:
+            intent: the change.
+            stale: the ETag that the service refused before; empty if none.
+            report: called with the progress.
+            is_last: whether a refused ETag is an error.
+
+        Raises:
+            FabricError: the change is not made, or may not be.
+        """
+        async with self._observer.lock:
+            await self._observer.read()
+            call = intent.plan()
+            if call is None:
+                return None
+            watched = self._guard.watch(call, intent.host_id, intent.meant)
+        etag = await self._find_etag(call, stale)
+        try:
+            answer = await self._send(call, etag, report)
+        except errors.Aborted as error:
+            if is_last or error.reason != errors.Reason.STALE_ETAG:
+                _suggest_etags(error, is_unchanged=bool(etag) and call.etag == stale)
+                raise
+            return call.etag or ""
+        except errors.FabricError as error:
+            if error.side_effects_unknown and await self._is_made(intent, watched, call):
+                return None
+            raise
+        if intent.conclude is not None:
+            await intent.conclude()
+        await self._guard.check(watched, call, answer)
+        return None
+
+    async def _send(self, call: calls.Call, etag: str | None, report: Report) -> documents.Document | None:
+        """Send a request; return the resource that the answer shows, or None.
+
+        Raises:
+            FabricError: it was refused, or failed; a refusal has the request's hint.
+        """
+
+        def on_progress(progress: monitors.Progress) -> None:
+            report(progress.percent, progress.retry_after_seconds)
+
+        body, if_match = call.with_etag(etag)
+        try:
+            return await self._client.change(
+                call.method, call.uri, body, etag=if_match, on_progress=on_progress
+            )
+        except errors.Refused as error:
+            if call.hint:
+                error.message = errors.cut(f"{error.message}; {call.hint}", errors.MESSAGE_BYTES)
+            raise
+
+    async def _is_made(self, intent: Intent, watched: guarding.Watched, call: calls.Call) -> bool:
+        """Return whether a change with an unknown effect is known to be made.
+
+        Raises:
+            FailedPrecondition: it took other devices from their host.
+        """
+        with contextlib.suppress(errors.FabricError):
+            # The lost reply may have named the monitor of a task.
+            for change in await self._observer.read_changes():
+                if intent.concerns(change.uris):
+                    await self._client.task_ended(change.task_uri)
+        await self._guard.check(watched, replace(call, change=None))
+        with contextlib.suppress(errors.FabricError):
+            return intent.conclude is not None and await intent.conclude()
+        return False
+
+    async def _find_etag(self, call: calls.Call, stale: str) -> str | None:
+        """Return the ETag that a change carries; None if it carries none.
+
+        If the service has refused it although the resource is unchanged, this is the ETag of the property: some services quote
+        that of the header twice.
+        """
+        if not self._uses_etags or call.etag is None:
+            return None
+        if call.etag != stale:
+            return call.etag
+        document = await self._client.get(call.uri if call.action is None else call.action.resource_uri)
+        return find_other_etag(document, stale) if document.etag == stale else call.etag
+
+
+def find_other_etag(document: documents.Document, stale: str) -> str:
+    """Return another form of an ETag that the service refuses and still shows: that of the property, or with quotes."""
+    shown = document.value(documents.ETAG)
+    if isinstance(shown, str) and shown not in ("", stale):
+        return shown
+    return stale if stale.endswith('"') else f'"{stale}"'
+
+
+def find_attached(devices: Mapping[str, contract.Device], host_id: str) -> frozenset[str]:
+    """Return the ids of the devices of the host."""
+    return frozenset(
+        device.id
+        for device in devices.values()
+        if device.connection is not None and device.connection.host_id == host_id
+    )
+
+
+def _suggest_etags(error: errors.FabricError, *, is_unchanged: bool) -> None:
+    """Add the remedy to the refusal of an ETag that the resource still shows after several attempts."""
+    if error.reason == errors.Reason.STALE_ETAG and is_unchanged:
+        remedy = "the resource still shows the refused ETag; if this lasts, set the parameter `etags: no`"
+        error.message = errors.cut(f"{error.message.rstrip('.')}; {remedy}", errors.MESSAGE_BYTES)

@@ -1,0 +1,119 @@
+"""The session with a Redfish service (DSP0266, "Security"): its token, or the password with each request."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import aiohttp
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.redfish import documents, messages, transport
+
+_logger = logging.getLogger(__name__)
+
+
+class Session:
+    """The credentials of all requests; a session is begun with a user name, and ended by `end`.
+
+    Attributes:
+        token: of the session; empty without one.
+        refused_login: the refusal after which the password is sent with each request; else None.
+    """
+
+    def __init__(self, wire: transport.Transport, credentials: contract.Credentials) -> None:
+        self.token = ""
+        self.refused_login: errors.Unauthenticated | None = None
+        self._wire = wire
+        self._credentials = credentials
+        self._uri = ""
+        self._is_basic = False
+        self._login = asyncio.Lock()
+
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers with the credentials."""
+        credentials = self._credentials
+        if self.token:
+            return {"X-Auth-Token": self.token}
+        if self._is_basic:
+            basic = aiohttp.encode_basic_auth(credentials.username, credentials.password, "utf-8")
+            return {"Authorization": basic}
+        return {"Authorization": f"Bearer {credentials.token}"} if credentials.token else {}
+
+    async def begin(self, root: documents.Document, former: str) -> None:
+        """Begin a session in place of the one with the former token, unless another task has begun one.
+
+        Args:
+            root: the service root.
+            former: the token; empty for the first session.
+
+        Raises:
+            FabricError: the service refuses the credentials, or cannot be reached.
+        """
+        if not self._credentials.username or self._is_basic:
+            return
+        async with self._login:
+            if self.token != former:
+                return
+            uri = find_sessions(root)
+            if uri is None:
+                self._is_basic = True
+                return
+            answer = await self._ask(uri, is_first=not former)
+            if answer is None:
+                self._is_basic = True
+                return
+            self.token = answer.headers.get("X-Auth-Token", "")
+            # An answer on its way may still echo the former.
+            self._wire.tokens = (former, self.token)
+            if not self.token:
+                raise self._wire.malformed("to begin a session", "sent no X-Auth-Token")
+            named = documents.text(answer.body, "Id")
+            self._uri = answer.place or (f"{uri}/{named}" if named else "")
+
+    async def _ask(self, uri: str, *, is_first: bool) -> transport.Answer | None:
+        """Ask for a session; return None if the service wants the password with each request.
+
+        Raises:
+            FabricError: the service refuses the credentials, or cannot be reached.
+        """
+        credentials = self._credentials
+        request = transport.Request(
+            method="POST",
+            url=self._wire.resolve(uri),
+            what=f"to begin a session as {credentials.username}",
+            body={"UserName": credentials.username, "Password": credentials.password},
+            changes=True,
+        )
+        try:
+            return await self._wire.send(request)
+        except (errors.NotFound, errors.Unimplemented):
+            _logger.info("the Redfish service has no sessions, each request carries the password")
+            return None
+        except errors.Unauthenticated as error:
+            if is_first and error.vendor.get(messages.CHALLENGE, "").casefold().startswith("basic"):
+                # A wrong password is refused again.
+                self.refused_login = error
+                return None
+            raise
+        except (errors.Refused, errors.Misconfigured) as error:
+            raise messages.about_login(error) from error
+
+    async def end(self) -> None:
+        """End the session on the service, if there is one.
+
+        Raises:
+            FabricError: it is not ended.
+        """
+        if self._uri:
+            url = self._wire.resolve(self._uri)
+            what = "to end the session"
+            request = transport.Request(
+                method="DELETE", url=url, what=what, headers=self.headers(), changes=True
+            )
+            await self._wire.send(request)
+
+
+def find_sessions(root: documents.Document) -> str | None:
+    """Return the URI of the sessions: the link, or the schema's place of a linked session service; else None."""
+    service = root.link("SessionService")
+    return root.link("Links", "Sessions") or (f"{service}/Sessions" if service is not None else None)

@@ -1,0 +1,392 @@
+"""The transport to one Redfish service: single requests, and their redirects on the configured origin.
+
+An answer is bounded in bytes, values and depth, also if it is compressed. A request with possible effects is sent
+once. It is sent again only after a redirect.
+"""
+
+import asyncio
+import base64
+import contextlib
+import errno
+import functools
+import socket
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+
+import aiohappyeyeballs
+import aiohttp
+import msgspec
+import yarl
+
+from drawbar.fabric import budget, contract, errors, judgement, tls
+from drawbar.fabric.contract.credentials import FILLER
+from drawbar.fabric.redfish import (
+    addresses,
+    decoding,
+    documents,
+    failures,
+    messages,
+    pace,
+    polling,
+    transcripts,
+)
+
+REDIRECTS = 3
+# Tasks that wait for answers; how many of their requests are on their way at once is the pace's.
+PARALLEL = polling.AT_ONCE_MAX
+# The time that each answer adds to the deadline of a listing, and the most that all of them add.
+ANSWER_SECONDS = 1.0
+LISTING_SECONDS_MAX = 600.0
+EVENT_BYTES = 64 * 1024
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_BUSY = frozenset({429, 503})
+# Identity is preferred, since unpacking costs time. Some services send only gzip.
+_ENCODINGS = "identity, gzip;q=0.5, deflate;q=0.5"
+REFUSED_ADDRESS = "the controller may not connect to its address; add its network to fabricNetworks of the controller's configuration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request to the service.
+
+    Attributes:
+        method: of HTTP.
+        url: of the resource.
+        what: the request, for people, such as "to read /redfish/v1".
+        body: None without one.
+        headers: besides those of every request.
+        changes: whether it may change something.
+        listing: the budget of the answer; None for a budget of its own.
+    """
+
+    method: str
+    url: yarl.URL
+    what: str
+    body: documents.Json | None = None
+    headers: Mapping[str, str] | None = None
+    changes: bool = False
+    listing: budget.Listing | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer of a status below 400; its body is empty if it has none, or redirects."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: documents.Json
+
+    @property
+    def place(self) -> str:
+        """Return the URI in the header Location, or else in the body: that of a task's monitor, or of the resource.
+
+        Return an empty text without one.
+        """
+        shown = (self.headers.get("Location"), self.body.get("TaskMonitor"), self.body.get(documents.ID))
+        return next((uri for uri in shown if isinstance(uri, str) and uri), "")
+
+
+class Transport:
+    """The connections to one service.
+
+    Attributes:
+        answers: the number of answered requests.
+        is_proven: whether the service has shown that it is one of Redfish; before that it is not quoted.
+        tokens: the secrets of sessions that an answer may echo.
+    """
+
+    def __init__(
+        self,
+        config: contract.AdapterConfig,
+        recorder: transcripts.Recorder | None = None,
+        *,
+        requests_at_once: int = polling.AT_ONCE,
+    ) -> None:
+        """Begin without a connection.
+
+        Raises:
+            InvalidConfiguration: a certificate of the configuration cannot be used.
+        """
+        self.answers = 0
+        self.is_proven = False
+        self.tokens: tuple[str, ...] = ()
+        self._config = config
+        self._base = yarl.URL(config.endpoint)
+        self._addresses = addresses.Addresses(self._base)
+        self._session = _build_session(config)
+        self._recorder = recorder
+        self._pace = pace.Pace(requests_at_once)
+        self._server_name = config.tls.server_name or None
+        # For all event streams of this transport, so that a new stream gets no full balance.
+        self._flow = budget.Flow(config.limits, config.name, clock=asyncio.get_running_loop().time)
+        # Of calls in flight, which each answer puts off, with the latest that each may become.
+        self._deadlines: dict[asyncio.Timeout, float] = {}
+
+    async def close(self) -> None:
+        """Close all connections; idempotent."""
+        await self._session.close()
+
+    @contextlib.contextmanager
+    def extending(self, deadline: asyncio.Timeout) -> Iterator[None]:
+        """Put the deadline off by `ANSWER_SECONDS` with each answer: a large service may take longer than a small one."""
+        began = deadline.when() or 0.0
+        self._deadlines[deadline] = began + LISTING_SECONDS_MAX
+        try:
+            yield
+        finally:
+            del self._deadlines[deadline]
+
+    def listing(self) -> budget.Listing:
+        """Return the unused budget of one listing."""
+        return budget.Listing(self._config.limits, self._config.name)
+
+    def resolve(self, uri: str, *, is_redirect: bool = False) -> yarl.URL:
+        """Return the address of a resource on the configured origin.
+
+        Raises:
+            Unavailable: the address is not one of Redfish.
+        """
+        try:
+            return self._addresses.resolve(uri, is_redirect=is_redirect)
+        except addresses.Foreign as error:
+            raise self.malformed("to follow a link", str(error)) from error
+
+    def malformed(self, what: str, did: str, *, changes: bool = False) -> errors.Unavailable:
+        """Return the error of an answer that breaks the rules of Redfish; see `failures.build_malformed`."""
+        return failures.build_malformed(self._exchange(what, changes=changes), did)
+
+    def redacted(self, text: str) -> str:
+        """Return a text of the service without secrets, also those that a proxy echoes from the headers."""
+        credentials = self._config.credentials
+        basic = base64.b64encode(f"{credentials.username}:{credentials.password}".encode()).decode()
+        for secret in (*self.tokens, basic if credentials.password else ""):
+            if secret:
+                text = text.replace(secret, FILLER)
+        return credentials.redact(text)
+
+    async def send(self, request: Request) -> Answer:
+        """Send a request, and follow its redirects on this origin (RFC 9110, section 15.4).
+
+        The request is sent again after 307 and 308, and after 301 and 302 to the same path with another slash at its end:
+        it had no effect. Any other redirect of a change names the result.
+
+        Raises:
+            FabricError: it was refused, or failed.
+        """
+        method, url, body = request.method, request.url, request.body
+        for _ in range(REDIRECTS + 1):
+            answer = await self._send_once(request, method, url, body)
+            location = answer.headers.get("Location", "")
+            if answer.status not in _REDIRECTS or not location:
+                return answer
+            try:
+                target = self.resolve(location, is_redirect=True)
+            except errors.FabricError as error:
+                raise judgement.unknown(error) if request.changes else error from error
+            is_same = target.path.rstrip("/") == url.path.rstrip("/")
+            if answer.status == 303 or (answer.status in {301, 302} and not is_same):
+                method, body = "GET", None
+            url = target
+        raise self.malformed(request.what, f"redirected more than {REDIRECTS} times", changes=request.changes)
+
+    async def _send_once(
+        self, request: Request, method: str, url: yarl.URL, body: documents.Json | None
+    ) -> Answer:
+        """Send one request without a redirect.
+
+        Raises:
+            FabricError: it was refused, or failed.
+        """
+        content = None if body is None else msgspec.json.encode(body)
+        status, received, raw = await self._exchanged(request, method, url, content)
+        self._note_answer(status)
+        what, changes = request.what, request.changes
+        if status >= 400:
+            exchange = self._exchange(what, changes=changes)
+            raise messages.refusal(
+                status,
+                decoding.refusal(raw) if self.is_proven else {},
+                what=what,
+                changes=changes,
+                redacted=self.redacted,
+                remedy=failures.find_scheme_remedy(exchange) if status == 400 else "",
+                challenge=received.get("WWW-Authenticate", ""),
+            )
+        if status in _REDIRECTS:
+            return Answer(status=status, headers=received, body={})
+        answered = decoding.json_object(raw, received.get("Content-Type", ""))
+        if answered is None:
+            content_type = errors.cut(
+                received.get("Content-Type", "").partition(";")[0].strip(), documents.TEXT_BYTES
+            )
+            named = content_type if self.is_proven and content_type else "something"
+            raise self.malformed(what, f"answered with {named} that is no JSON object", changes=changes)
+        self._addresses.note(raw)
+        return Answer(status=status, headers=received, body=answered)
+
+    async def _exchanged(
+        self, request: Request, method: str, url: yarl.URL, content: bytes | None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Return status, headers and body of the answer to one request, and keep them with the recorder.
+
+        Raises:
+            FabricError: there is none.
+        """
+        kind = {} if content is None else {"Content-Type": "application/json"}
+        try:
+            async with (
+                self._pace,
+                self._translated(request.what, changes=request.changes),
+                self._session.request(
+                    method,
+                    url,
+                    headers={**(request.headers or {}), **kind},
+                    allow_redirects=False,
+                    data=content,
+                    server_hostname=self._server_name,
+                ) as response,
+            ):
+                status, received = response.status, response.headers
+                raw = await _read_body(response, request.listing or self.listing())
+        except (errors.FabricError, asyncio.CancelledError) as error:
+            if self._recorder is not None:
+                is_stall = isinstance(error, errors.DeadlineExceeded | asyncio.CancelledError)
+                self._recorder.record_failure(method, url, content, "stall" if is_stall else "broken")
+            raise
+        if self._recorder is not None:
+            self._recorder.record_answer(method, url, content, status=status, headers=received, raw=raw)
+        return status, received, raw
+
+    def _note_answer(self, status: int) -> None:
+        """Put off the deadlines of calls in flight, and adapt the number of requests at once."""
+        self.answers += 1
+        for deadline, latest in self._deadlines.items():
+            due = deadline.when()
+            if due is not None and not deadline.expired():
+                deadline.reschedule(min(due + ANSWER_SECONDS, latest))
+        if status in _BUSY:
+            self._pace.note_busy()
+        else:
+            self._pace.note_answer()
+
+    async def stream(self, uri: str, headers: Mapping[str, str], what: str) -> AsyncGenerator[None, None]:
+        """Yield once when a stream of server-sent events is open, and then for each part of it.
+
+        Raises:
+            FabricError: the stream cannot be opened, broke off, or exceeds its budget; then it is closed.
+        """
+        # The service is silent between events: connecting is bounded, reading is not.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._config.timeout_seconds)
+        async with self._translated(what, changes=False):
+            async with asyncio.timeout(self._config.timeout_seconds):
+                response = await self._session.get(
+                    self.resolve(uri),
+                    headers={"Accept": "text/event-stream", **headers},
+                    timeout=timeout,
+                    allow_redirects=False,
+                    server_hostname=self._server_name,
+                )
+            try:
+                if response.status != 200 or response.content_type != "text/event-stream":
+                    raise self.malformed(what, f"answered with {response.status} {response.content_type}")
+                yield
+                async for part in response.content.iter_chunked(EVENT_BYTES):
+                    self._flow.take(len(part))
+                    yield
+            finally:
+                response.close()
+
+    @contextlib.asynccontextmanager
+    async def _translated(self, what: str, *, changes: bool) -> AsyncIterator[None]:
+        """Raise errors of the contract in place of the library's."""
+        try:
+            yield
+        except errors.FabricError as error:
+            if changes:
+                raise judgement.unknown(error) from error
+            raise
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise failures.translate(error, self._exchange(what, changes=changes)) from error
+
+    def _exchange(self, what: str, *, changes: bool) -> failures.Exchange:
+        return failures.Exchange(
+            what=what,
+            base=self._base,
+            changes=changes,
+            is_proven=self.is_proven,
+            timeout_seconds=self._config.timeout_seconds,
+            answers=self.answers,
+        )
+
+
+def _build_session(config: contract.AdapterConfig) -> aiohttp.ClientSession:
+    """Return the library's session for a configuration.
+
+    Raises:
+        InvalidConfiguration: a certificate of the configuration cannot be used.
+    """
+    context: ssl.SSLContext | bool = True
+    if yarl.URL(config.endpoint).scheme == "https":
+        context = tls.context(config.credentials, config.tls)
+    opened = functools.partial(_open, config.networks) if config.networks is not None else None
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=context, limit=PARALLEL + 2, socket_factory=opened),
+        timeout=aiohttp.ClientTimeout(total=config.timeout_seconds),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        middlewares=(_send_at_most_once,),
+        headers={"Accept": "application/json", "Accept-Encoding": _ENCODINGS, "OData-Version": "4.0"},
+    )
+
+
+async def _read_body(response: aiohttp.ClientResponse, listing: budget.Listing) -> bytes:
+    """Return the unpacked body of an answer.
+
+    If the body of a refusal breaks off, return an empty one: its status suffices.
+    """
+    try:
+        return decoding.unpack(await _read(response, listing), response.headers, listing)
+    except (aiohttp.ClientPayloadError, decoding.Damaged):
+        if response.status < 400:
+            raise
+        return b""
+
+
+async def _send_at_most_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Send a request through the library without its repetition of a DELETE after a lost connection."""
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        if request.method == "GET" or isinstance(error, aiohttp.ClientConnectorError):
+            raise
+        raise aiohttp.ClientConnectionError(str(error)) from error
+
+
+async def _read(response: aiohttp.ClientResponse, listing: budget.Listing) -> bytearray:
+    """Return the body of an answer, counted while it arrives: its values cost memory in addition to its bytes."""
+    raw = bytearray()
+    async for part in response.content.iter_any():
+        try:
+            listing.count(budget.Counted.BYTES, len(part))
+        except errors.FabricError:
+            # Not to the pool: the rest is still to come.
+            response.close()
+            raise
+        raw += part
+    listing.count(budget.Counted.VALUES, raw.count(b",") + raw.count(b"{") + raw.count(b"["))
+    return raw
+
+
+def _open(networks: contract.Networks, information: aiohappyeyeballs.AddrInfoType) -> socket.socket:
+    """Return a socket for a connection to an address, after the resolution of its name.
+
+    Raises:
+        OSError: the address is not permitted.
+    """
+    family, kind, protocol, _, address = information
+    if not networks.permits(str(address[0])):
+        raise OSError(errno.EACCES, REFUSED_ADDRESS)
+    return socket.socket(family, kind, protocol)

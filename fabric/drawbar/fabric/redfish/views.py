@@ -1,0 +1,134 @@
+"""A reading of the fabric in terms of the contract: its devices, hosts and ports; pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from drawbar.fabric import budget, contract, errors
+
+NAMED_MAX = 5
+"""How many devices or hosts are named in one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A reading of the fabric in terms of the contract.
+
+    Attributes:
+        devices: with their connections, by id.
+        hosts: without the ports that are only reserved, by id.
+        oddities: one sentence for each listed resource that cannot be used.
+        unread: by URI, a sentence for each resource that the service failed to show; dependent resources are omitted.
+    """
+
+    devices: Mapping[str, contract.Device] = field(default_factory=dict)
+    hosts: Mapping[str, contract.Host] = field(default_factory=dict)
+    oddities: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+
+def check_read(view: View, device_id: str | None) -> None:
+    """Refuse to judge a device that is not shown while a part of the service cannot be read.
+
+    Raises:
+        Unavailable: it may be there, and attached.
+    """
+    if device_id is not None and view.unread and device_id not in view.devices:
+        raise errors.Unavailable(
+            f"device {device_id} is not listed, and the Redfish service cannot show all of its parts "
+            f"({next(iter(view.unread.values()))}); look at the service",
+            reason="NOT_READ",
+        )
+
+
+def find_excess(view: View, listing: budget.Listing) -> str:
+    """Return a sentence for a view with more devices, hosts or ports than the listing permits; else an empty one."""
+    try:
+        listing.count(budget.Counted.DEVICES, len(view.devices))
+        listing.count(budget.Counted.HOSTS, len(view.hosts))
+        listing.count(budget.Counted.PORTS, sum(len(host.ports) for host in view.hosts.values()))
+    except errors.FabricError as error:
+        return error.message
+    return ""
+
+
+def keep_known(view: View, devices: Collection[str], hosts: Collection[str]) -> View:
+    """Return the view without devices and hosts other than these."""
+    return replace(
+        view,
+        devices={name: view.devices[name] for name in devices if name in view.devices},
+        hosts={name: host for name, host in view.hosts.items() if name in hosts},
+    )
+
+
+def reserve_ports(
+    hosts: Mapping[str, contract.Host], pending: Mapping[str, tuple[str, str] | None]
+) -> tuple[contract.Host, ...]:
+    """Return the hosts; the ports of attaches in flight are in use.
+
+    Args:
+        hosts: by id.
+        pending: by device id, the host and port of every attach in flight, or None for a detach.
+    """
+    reserved = dict(hosts)
+    for device_id, place in pending.items():
+        if place is None or place[0] not in reserved:
+            continue
+        host = reserved[place[0]]
+        ports = tuple(
+            replace(port, state=contract.PortState.USED, device_id=device_id)
+            if port.id == place[1] and port.state is contract.PortState.FREE
+            else port
+            for port in host.ports
+        )
+        reserved[host.id] = replace(host, ports=ports)
+    return tuple(reserved.values())
+
+
+def describe_unreached(
+    devices: Mapping[str, contract.Device], hosts: Mapping[str, contract.Host], kind: str
+) -> tuple[str, ...]:
+    """Return a sentence for each group of devices that some hosts cannot have.
+
+    Args:
+        devices: by id, with their reachability groups.
+        hosts: likewise.
+        kind: of the groups, such as "resource zone".
+    """
+    alike: dict[frozenset[str], list[str]] = {}
+    for device in devices.values():
+        if device.reach_groups:
+            alike.setdefault(device.reach_groups, []).append(device.id)
+    sentences = []
+    for groups, device_ids in sorted(alike.items(), key=lambda entry: entry[1]):
+        beyond = [host.id for host in hosts.values() if not contract.reaches(groups, host.reach_groups)]
+        if beyond:
+            verb = "is" if len(device_ids) == 1 else "are"
+            sentences.append(f"{name_some(device_ids)} {verb} in no {kind} of {name_some(beyond)}")
+    return tuple(sentences)
+
+
+def name_some(names: Sequence[str]) -> str:
+    """Return the first few of the names in words, with a count of the rest."""
+    rest = len(names) - NAMED_MAX
+    return f"{', '.join(names[:NAMED_MAX])}{f' and {rest} more' if rest > 0 else ''}"
+
+
+def port_id(origin: str, device_id: str) -> str:
+    """Return the id of the port with a device, below a host or one of its endpoints.
+
+    The services have ports with many devices, the contract has one device for each port.
+    """
+    return f"{origin}/{device_id}"
+
+
+def ports(origin: str, device_ids: Sequence[str], *, most: int) -> tuple[contract.Port, ...]:
+    """Return the ports with devices, and free ones up to `most`."""
+    used = [
+        contract.Port(id=port_id(origin, device_id), state=contract.PortState.USED, device_id=device_id)
+        for device_id in device_ids
+    ]
+    free = [
+        contract.Port(id=port_id(origin, f"free-{number}"), state=contract.PortState.FREE)
+        for number in range(1, most - len(used) + 1)
+    ]
+    return (*used, *free)
