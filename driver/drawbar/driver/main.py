@@ -119,36 +119,47 @@ def _sentence(error: errors.DrawbarError) -> str:
 
 
 def verb_first(words: Sequence[str]) -> list[str]:
-    """Return the words with the flags before the verb after it, or after its action."""
-    if not words or not words[0].startswith("-"):
+    """Return the words with the flags before the verb, or before its action, after these."""
+    leading, rest = _split_flags(words)
+    if not rest or any(flag in ("--version", "--help", "-h") for flag in leading):
         return list(words)
-    leading = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for add in (flags.add_cluster, flags.add_driver, flags.add_output):
-        add(leading)
-    flags.add_namespace(leading, has_all=True)
-    flags.add_timeout(leading, 0.0)
+    verb, *rest = rest
+    if _has_actions(verb):
+        before, rest = _split_flags(rest)
+        leading += before
+        if rest and not any(flag in ("--help", "-h") for flag in before):
+            return [verb, rest[0], *leading, *rest[1:]]
+    return [verb, *leading, *rest]
+
+
+def _split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the shared flags at the begin of the words, with their values, and the other words."""
+    if not words or not words[0].startswith("-"):
+        return [], list(words)
+    shared = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for add in (flags.add_cluster, flags.add_driver, flags.add_daemons):
+        add(shared)
+    flags.add_listing(shared, "")
+    flags.add_timeout(shared, 0.0)
     with_value = {
         option
-        for action in completion.actions(leading)
+        for action in completion.actions(shared)
         for option in action.option_strings
         if action.nargs != 0
     }
     place = 0
-    while (
-        place < len(words)
-        and words[place].startswith("-")
-        and words[place] not in ("--version", "--help", "-h")
-    ):
+    while place < len(words) and words[place].startswith("-"):
         place += 2 if words[place] in with_value else 1
-    if place == 0 or place >= len(words):
-        return list(words)
-    after = place + 1
-    if words[place] in WITH_ACTIONS and after < len(words) and not words[after].startswith("-"):
-        after += 1
-    return [*words[place:after], *words[:place], *words[after:]]
+    return list(words[:place]), list(words[place:])
 
 
-WITH_ACTIONS = frozenset({"fabric", "maintenance", "mock", "taint"})
+def _has_actions(verb: str) -> bool:
+    """Return whether the word is a verb with actions."""
+    if verb not in VERBS and verb not in _plugins():
+        return False
+    (verbs,) = (action for action in completion.actions(parser([verb])) if action.dest == "verb")
+    own = completion.actions(dict(verbs.choices or {})[verb])
+    return any(isinstance(action, argparse._SubParsersAction) for action in own)  # noqa: SLF001 - there is no public name
 
 
 def overview() -> str:
@@ -179,7 +190,7 @@ def complete(arguments: Sequence[str] | None = None) -> int:
 def parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser of the verb that `words` begin with, or of all verbs."""
     top = _Parser(prog="drawbar", add_help=False)
-    verbs = top.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = top.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     listed = [*VERBS, *sorted(_plugins())]
     if words and words[0] in listed:
         _add(verbs, _load(words[0]))

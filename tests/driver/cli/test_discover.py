@@ -60,7 +60,7 @@ def host(tmp_path):
 def test_json_holds_every_function_with_names_in_words(host, capsys):
     assert run("--sysfs", str(host.root), "-o", "json") == 0
     printed = json.loads(capsys.readouterr().out)
-    assert set(printed) == {"cards", "functions", "slots", "cxl", "dax"}
+    assert set(printed) == {"apiVersion", "kind", "cards", "functions", "slots", "cxl", "dax"}
     assert len(printed["functions"]) == 7
     gpu = next(function for function in printed["functions"] if function["deviceClass"] == "gpu")
     assert gpu == {
@@ -341,7 +341,7 @@ def interrupted(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
     assert process.stderr.read() == ""
-    assert process.wait() == 0
+    assert process.wait() == 130
 
 
 def test_watch_prints_each_change_as_a_json_line_and_ends_quietly(host):

@@ -54,12 +54,12 @@ def printing() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def print_tables(show: Callable[[Any], None]) -> None:
-    """Call `show` with a `rich` console as wide as the terminal, and print its output."""
+def print_tables(show: Callable[[Any], None], *, wide: bool = False) -> None:
+    """Call `show` with a `rich` console as wide as the terminal, or as a file if `wide`, and print its output."""
     from drawbar.driver.cli import tables
 
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else tables.WIDTH_IF_NO_TERMINAL
-    out = output.console(width=wide)
+    is_narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+    out = output.console(width=None if is_narrow and not wide else tables.WIDTH_IF_NO_TERMINAL)
     with out.capture() as shown:  # rich would end the process when the reader is gone
         show(out)
     out.file.write(shown.get())

@@ -7,15 +7,14 @@ prints their changes, one function at a time.
 import argparse
 import asyncio
 import dataclasses
-import json
 import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from drawbar.driver import output
-from drawbar.driver.cli import command, discover_record
+from drawbar.driver import errors, output
+from drawbar.driver.cli import command, discover_record, documents, flags
 from drawbar.driver.node import uevents
 from drawbar.driver.node.discovery import live, reader, slowreads
 from drawbar.driver.node.inventory import index, model, names, pci, silences
@@ -258,13 +257,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the sysfs tree to read (default: /sys)",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=("table", "json"),
-        default="table",
-        help="json: with --watch one object a line",
-    )
+    flags.add_output(parser)
     parser.add_argument(
         "--class",
         dest="classes",
@@ -331,12 +324,14 @@ def _is_wanted(args: argparse.Namespace, function: model.PciFunction) -> bool:
 
 def _print(args: argparse.Namespace, inventory: index.Inventory) -> None:
     database = names.load(inventory.functions, names.find_database())
-    if args.output == "json":
-        _write_line(json.dumps(document(inventory, database), indent=2))
+    if documents.is_document(args.output):
+        addresses = [f"function/{function.address}" for function in inventory.functions]
+        documents.write(args.output, "Inventory", document(inventory, database), names=addresses)
         return
     from drawbar.driver.cli import discover_table
 
-    command.print_tables(lambda out: discover_table.show(out, inventory, database))
+    is_wide = args.output == "wide"
+    command.print_tables(lambda out: discover_table.show(out, inventory, database), wide=is_wide)
 
 
 def _watch(args: argparse.Namespace) -> int:
@@ -346,8 +341,8 @@ def _watch(args: argparse.Namespace) -> int:
     try:
         asyncio.run(follow(args.sysfs, args.uevents, ready, _teller(args)))
     except KeyboardInterrupt:
-        return 0
-    return 0
+        return errors.ExitStatus.INTERRUPTED
+    return errors.ExitStatus.FINE
 
 
 def _teller(args: argparse.Namespace) -> Callable[[Change], None]:
@@ -358,10 +353,13 @@ def _teller(args: argparse.Namespace) -> Callable[[Change], None]:
         if args.classes and (function is None or not _is_wanted(args, function)):
             return
         loaded = names.load((function,), database) if function is not None else names.Names()
-        _write_line(
-            json.dumps(_as_json(change, loaded)) if args.output == "json" else _as_text(change, loaded)
-        )
-        sys.stdout.flush()
+        if documents.is_document(args.output):
+            content = _as_json(change, loaded)
+            name = f"function/{change.address}"
+            documents.write_event(args.output, "InventoryChange", content, name=name)
+        else:
+            sys.stdout.write(_as_text(change, loaded) + "\n")
+            sys.stdout.flush()
 
     return tell
 
@@ -385,10 +383,6 @@ def _as_text(change: Change, database: names.Names) -> str:
         words += [f"({function.device_class.value}, {database.vendor(function) or 'unknown vendor'}"]
         words[-1] += f", serial {function.serial})" if function.serial else ")"
     return output.one_line(" ".join(words))
-
-
-def _write_line(line: str) -> None:
-    sys.stdout.write(line + "\n")
 
 
 COMMAND = command.Command(

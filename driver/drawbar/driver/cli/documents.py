@@ -60,6 +60,27 @@ def write(
     sys.stdout.flush()
 
 
+def write_event(form: str, kind: str, content: Mapping[str, Any], *, name: str) -> None:
+    """Print one document of a stream: a line of JSON, or a YAML document; see `write` for the other forms.
+
+    Args:
+        form: as of `write`.
+        kind: the document's kind.
+        content: the fields.
+        name: KIND/NAME of the object.
+
+    Raises:
+        errors.UsageError: the template is wrong.
+    """
+    if form == "json":
+        line = msgspec.json.encode(document(kind, content))
+        sys.stdout.write(output.ascii_json(line) + "\n")
+    else:
+        sys.stdout.write("---\n" * (form == "yaml"))
+        write(form, kind, content, names=[name])
+    sys.stdout.flush()
+
+
 def evaluate(template: str, content: object) -> str:
     """Return the text of a JSONPath template.
 

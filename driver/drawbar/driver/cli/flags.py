@@ -3,6 +3,8 @@
 import argparse
 import re
 
+from drawbar.driver.cli import selectors
+
 DRY_RUNS = ("none", "client", "server")
 FORMS = ("table", "wide", "json", "yaml", "name", "jsonpath=")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
@@ -27,6 +29,12 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--as-group", dest="as_groups", metavar="GROUP", action="append", help="with --as; may be repeated"
     )
+    group.add_argument(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="namespace of a claim or pod (default: that of the context, else default); of a list: only its claims",
+    )
     group.add_argument("--no-color", action="store_true", help="print without colours, as with NO_COLOR=1")
 
 
@@ -40,18 +48,23 @@ def add_daemons(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--daemons", metavar="NAMESPACE", help="the daemons' namespace (default: drawbar)")
 
 
-def add_namespace(parser: argparse.ArgumentParser, *, has_all: bool = False) -> None:
-    """Add the flags for the namespace of a claim or pod."""
+def add_listing(parser: argparse.ArgumentParser, labels: str) -> None:
+    """Add the flags that every list has besides those for the cluster: `-A`, `-l` and `-o`.
+
+    Args:
+        parser: the parser of the verb or its action.
+        labels: the objects that `-l` selects.
+    """
     parser.add_argument(
-        "-n",
-        "--namespace",
-        metavar="NAME",
-        help="namespace of a claim or pod (default: that of the context, else default)",
+        "-A",
+        "--all-namespaces",
+        action="store_true",
+        help="claims of all namespaces (default unless -n); without effect on objects without a namespace",
     )
-    if has_all:
-        parser.add_argument(
-            "-A", "--all-namespaces", action="store_true", help="the claims of all namespaces"
-        )
+    parser.add_argument(
+        "-l", "--selector", metavar="LABELS", type=selectors.parse, default=(), help=f"only {labels}"
+    )
+    add_output(parser)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

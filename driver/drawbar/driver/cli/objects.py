@@ -15,8 +15,13 @@ KINDS = {
     "claim": ("claim", "claims", "resourceclaim", "resourceclaims"),
     "pod": ("pod", "pods", "po"),
 }
-"""Each kind with its possible names."""
-_KIND_OF = {name: kind for kind, names in KINDS.items() for name in names}
+"""Each kind that most verbs accept, with its possible names."""
+SPECIAL_KINDS = {
+    "host": ("host", "hosts"),
+    "rule": ("rule", "rules", "devicetaintrule", "devicetaintrules"),
+}
+"""The kinds that only some verbs accept."""
+_KIND_OF = {name: kind for kind, names in (KINDS | SPECIAL_KINDS).items() for name in names}
 NAMESPACED = frozenset({"claim", "pod"})
 
 
@@ -42,11 +47,44 @@ class Missing(errors.DrawbarError):
     """There is no object of that name."""
 
 
+class TargetAction(argparse.Action):
+    """The words of a command line that name objects of these kinds.
+
+    Attributes:
+        kinds: the kinds that the verb accepts, for completion.
+    """
+
+    kinds: Collection[str] = ()
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 - argparse passes it
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,  # noqa: ARG002 - argparse passes it
+    ) -> None:
+        """Store the words."""
+        setattr(namespace, self.dest, values)
+
+
 def add_target(
-    parser: argparse.ArgumentParser, kinds: Collection[str] = tuple(KINDS), *, help_text: str
+    parser: argparse.ArgumentParser,
+    kinds: Collection[str] = tuple(KINDS),
+    *,
+    help_text: str,
+    metavar: str = "KIND/NAME",
+    is_required: bool = False,
 ) -> None:
     """Add the arguments that name an object of one of these kinds."""
-    parser.add_argument("target", metavar="KIND/NAME", nargs="*", help=f"{help_text}: {', '.join(kinds)}")
+    action = parser.add_argument(
+        "target",
+        metavar=metavar,
+        nargs="+" if is_required else "*",
+        action=TargetAction,
+        help=f"{help_text}: {', '.join(kinds)}",
+    )
+    assert isinstance(action, TargetAction)
+    action.kinds = kinds
 
 
 def parse(
@@ -71,14 +109,31 @@ def parse(
     """
     if not words:
         return Target(namespace=namespace)
-    if len(words) == 1:
-        kind, slash, name = words[0].partition("/")
-        if not (slash and kind.lower() in _KIND_OF) and default:
-            kind, name = default, words[0]
-    elif len(words) == 2:
-        kind, name = words
-    else:
+    target, rest = take(words, namespace, kinds, default=default, hints=hints)
+    if rest:
         raise errors.UsageError(f"name one object, not {len(words)} words: {' '.join(words)}")
+    return target
+
+
+def take(
+    words: Sequence[str],
+    namespace: str,
+    kinds: Collection[str],
+    *,
+    default: str = "",
+    hints: dict[str, str] | None = None,
+) -> tuple[Target, Sequence[str]]:
+    """Return the object that the first words name, and the other words; see `parse` for the rest.
+
+    Raises:
+        errors.UsageError: the words name no object of these kinds.
+    """
+    kind, slash, name = words[0].partition("/")
+    rest = words[1:]
+    if not slash and rest and (kind.lower() in _KIND_OF or not default):
+        name, rest = words[1], words[2:]
+    elif default and not (slash and kind.lower() in _KIND_OF):
+        kind, name = default, words[0]
     known = _KIND_OF.get(kind.lower())
     if known is None:
         raise errors.UsageError(f"there is no kind {kind!r}: use KIND/NAME with {', '.join(kinds)}")
@@ -89,5 +144,5 @@ def parse(
         raise errors.UsageError(f"the name is missing: {known}/NAME")
     if known in NAMESPACED and "/" in name:
         inside, _, name = name.partition("/")
-        return Target(kind=known, name=name, namespace=inside)
-    return Target(kind=known, name=name, namespace=namespace)
+        return Target(kind=known, name=name, namespace=inside), rest
+    return Target(kind=known, name=name, namespace=namespace), rest

@@ -35,7 +35,7 @@ def test_a_watch_prints_what_changes_and_ends_when_its_reader_is_gone(drawbar_co
         try:
             assert watch.stderr.readline() == "watching\n"
             drawbar_command("attach", "gpu-1", "host-1", "--config", grpc_file, "--yes")
-            wanted = '"host": "host-1"' if form else "device gpu-1: on host host-1"
+            wanted = '"host":"host-1"' if form else "device gpu-1: on host host-1"
             while wanted not in (line := watch.stdout.readline()):
                 assert line, "the watch ended"
             watch.stdout.close()

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.cli import consent, progress
+from drawbar.driver.cli import consent, objects, progress
 from drawbar.fabric import contract
 
 POLL_SECONDS = 0.5
@@ -90,7 +90,7 @@ def require_free(devices: Collection[contract.Device], model: str) -> None:
     """
     alike = [device for device in devices if device.model == model]
     if not alike:
-        raise errors.UsageError(
+        raise objects.Missing(
             f"there is no device of the model {model}; `drawbar fabric devices` lists the models"
         )
     carved = contract.find_carved(devices)
@@ -139,7 +139,7 @@ async def _read(
         device = (await adapter.devices()).device(device_id)
         operations = await adapter.operations()
     if device is None:
-        raise errors.UsageError(f"there is no device {device_id}; `drawbar fabric devices` lists the ids")
+        raise objects.Missing(f"there is no device {device_id}; `drawbar fabric devices` lists the ids")
     mark = device.connection.mark if device.connection is not None else None
     if mark is not None:
         raise errors.DrawbarError(
@@ -156,7 +156,7 @@ async def _read(
 
 async def _require_host(adapter: contract.FabricAdapter, host_id: str) -> None:
     if host_id not in {host.id for host in await adapter.hosts()}:
-        raise errors.UsageError(f"there is no host {host_id}; `drawbar fabric hosts` lists the ids")
+        raise objects.Missing(f"there is no host {host_id}; `drawbar fabric hosts` lists the ids")
 
 
 async def _finished(

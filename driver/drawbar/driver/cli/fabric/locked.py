@@ -13,7 +13,7 @@ from typing import Any
 
 from drawbar.driver import errors
 from drawbar.driver.api import attachments
-from drawbar.driver.cli import consent, progress, tables
+from drawbar.driver.cli import consent, objects, progress, tables
 from drawbar.driver.cli.fabric import direct, observed, oddities, views
 from drawbar.driver.controller import hosts as host_map
 from drawbar.driver.controller import names
@@ -61,7 +61,7 @@ async def attach(
             "the fabric chooses the device itself, so none can be named; give --model and --host"
         )
     if device is None:
-        raise errors.UsageError(f"there is no device {device_id}; `drawbar fabric devices` lists the ids")
+        raise objects.Missing(f"there is no device {device_id}; `drawbar fabric devices` lists the ids")
     node, host_id = _where(source.cluster, mapped, host_name)
     _refuse_taken(source, device)
     await consent.ask(f"Attach device {device_id} to node {node} (host {host_id})?", assumed=assumed)
@@ -152,7 +152,7 @@ async def detach(
     """
     attachment = views.attachment_of(device_id, source)
     if attachment is None:
-        raise errors.UsageError(
+        raise objects.Missing(
             f"device {device_id} has no DeviceAttachment of Fabric {source.name}; `drawbar fabric devices` shows what has one"
         )
     spec, name = attachment.spec, attachment.metadata.name
@@ -199,7 +199,7 @@ def _where(cluster: observed.Cluster, mapped: host_map.NodeMap, host_name: str) 
     host_id = mapped.host_of.get(host_name, host_name)
     node = mapped.node_of(host_id)
     if node is None:
-        raise errors.UsageError(
+        raise objects.Missing(
             f"{host_name} is neither a node of the cluster nor a host that is mapped to one; `drawbar fabric hosts` lists both"
         )
     return node, host_id

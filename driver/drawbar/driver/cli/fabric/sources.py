@@ -19,6 +19,7 @@ import msgspec
 
 from drawbar.driver import errors
 from drawbar.driver.api import attachments, core, fabrics
+from drawbar.driver.cli import objects
 from drawbar.driver.cli.fabric.observed import Cluster, Source
 from drawbar.driver.controller.fabrics import credentials
 from drawbar.driver.kube import client, kinds
@@ -77,7 +78,7 @@ async def from_cluster(api: client.Client, name: str, namespace: str) -> Source:
     try:
         fabric = await api.read(kinds.FABRIC, name, into=fabrics.Fabric)
     except kube_errors.NotFound as error:
-        raise errors.UsageError(
+        raise objects.Missing(
             f"there is no Fabric {name}; `kubectl get fabrics` lists them, --config FILE needs none"
         ) from error
     nodes, listed = await asyncio.gather(

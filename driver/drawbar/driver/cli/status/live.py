@@ -73,19 +73,19 @@ class Live:
         """Wait for the first answer of each collection.
 
         Raises:
-            errors.DrawbarError: the API server does not answer, or nothing can be read.
+            reading.Incomplete: the API server does not answer, or nothing can be read.
         """
         try:
             async with asyncio.timeout(FIRST_ANSWER_SECONDS):
                 for followed in self._mirrors.values():
                     await followed.answered.wait()
         except TimeoutError as error:
-            raise errors.DrawbarError(
+            raise reading.Incomplete(
                 f"the API server has not answered within {FIRST_ANSWER_SECONDS:g} s; look at it, or at the network"
             ) from error
         problems = [followed.problem for followed in self._mirrors.values()]
         if all(problem is not None for problem in problems):
-            raise errors.DrawbarError("nothing can be read: " + self.unread()[0])
+            raise reading.Incomplete("nothing can be read: " + self.unread()[0])
 
     def cluster(self) -> observed.Cluster:
         """Return the present state of the cluster."""

@@ -112,16 +112,13 @@ def sentence(unread: Unread) -> str:
     return f"{unread.what} cannot be read: {unread.why}" + (f"; {remedy}" if remedy else "")
 
 
-async def read(
-    api: client.Client, target: objects.Target, *, driver: str, labels: str = ""
-) -> observed.Cluster:
+async def read(api: client.Client, target: objects.Target, *, driver: str) -> observed.Cluster:
     """Return the target's part of the cluster: for a node, claim or pod its own objects, else the whole cluster.
 
     Args:
         api: the cluster's API server.
         target: an object, or the whole cluster.
         driver: the DRA driver's name.
-        labels: a selector of the claims.
 
     Raises:
         Missing: there is no object of that name.
@@ -134,7 +131,7 @@ async def read(
         "pod": _of_pod,
     }
     if target.kind not in read_one:
-        return await _read_whole(readings, driver, labels)
+        return await _read_whole(readings, driver)
     rules, pods, found = await asyncio.gather(
         readings.list_rules(),
         readings.list_all(
@@ -170,9 +167,7 @@ async def read_devices(api: client.Client, *, driver: str) -> observed.Cluster:
     return cluster
 
 
-async def _read_whole(
-    readings: _Readings, driver: str, labels: str = "", *, with_causes: bool = True
-) -> observed.Cluster:
+async def _read_whole(readings: _Readings, driver: str, *, with_causes: bool = True) -> observed.Cluster:
     """Return the whole cluster; `with_causes` adds the rules and pods that show why a claim waits."""
     (
         (listed_fabrics, listed_maintenances, listed_slices, listed_attachments),
@@ -185,7 +180,7 @@ async def _read_whole(
             readings.list_all(kinds.ATTACHMENT, attachments.DeviceAttachment),
         ),
         asyncio.gather(
-            readings.list_all(kinds.CLAIM, claims.ResourceClaim, labels=labels),
+            readings.list_all(kinds.CLAIM, claims.ResourceClaim),
             readings.list_rules() if with_causes else _nothing(),
             readings.list_all(kinds.POD, observed.UnscheduledPod, fields="spec.nodeName=")
             if with_causes

@@ -6,7 +6,7 @@ missing.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import msgspec
@@ -400,19 +400,19 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(name))
 
 
-def within(whole: Tree, target: objects.Target, namespace: str = "") -> Tree:
+def within(whole: Tree, target: objects.Target, chosen_claims: Set[tuple[str, str]] | None = None) -> Tree:
     """Return the target's part of the tree.
 
     Args:
         whole: the tree of the cluster, or of a node, claim or pod.
         target: an object; a fabric, enclosure, device or attachment is selected here.
-        namespace: the namespace of claims without a device; empty for all.
+        chosen_claims: the namespaces and names of the claims without a device to keep; None for all.
 
     Raises:
         objects.Missing: there is no object of that name.
     """
-    if namespace:
-        listed = tuple(claim for claim in whole.claims if claim.namespace == namespace)
+    if chosen_claims is not None:
+        listed = tuple(claim for claim in whole.claims if (claim.namespace, claim.name) in chosen_claims)
         whole = msgspec.structs.replace(whole, claims=listed)
     if target.kind not in ("fabric", "enclosure", "device", "attachment"):
         return whole

@@ -13,7 +13,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     objects.add_target(parser, help_text="one object; the whole cluster without one, as drawbar doctor")
     parser.add_argument("--brief", action="store_true", help="leave out what is well")
-    flags.add_namespace(parser)
     flags.add_daemons(parser)
     flags.add_output(parser)
     flags.add_timeout(parser, TIMEOUT_SECONDS)

@@ -4,14 +4,13 @@ import argparse
 import asyncio
 import contextlib
 import functools
-import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.cli import command, documents, flags, progress, shell
+from drawbar.driver.cli import command, documents, flags, objects, progress, selectors, shell
 
 TIMEOUT_SECONDS = 60.0
 CHANGE_TIMEOUT_SECONDS = 300.0
@@ -21,6 +20,8 @@ SUITE_TIMEOUT_SECONDS = 3600.0
 NAMESPACE = "drawbar"
 UNREACHED = "is the address right, and reachable from here? What was begun may go on: `drawbar fabric devices` shows it"
 
+FABRIC, DEVICE, HOST = ("fabric",), ("device",), ("node", "host")
+ATTACHED_KINDS = (*DEVICE, *HOST)
 ATTACH_HELP = "attach a device to a host by hand"
 DETACH_HELP = "detach a device that was attached by hand"
 
@@ -33,8 +34,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "drawbar fabric adapters", "list the installed adapters and their parameters", _adapters
     )
     flags.add_output(adapters)
+    check = add_action(
+        "drawbar fabric check", "reach a fabric manager, and show its content and its oddities", _check
+    )
+    _fabric_options(check)
     for name, help_text, run in (
-        ("check", "reach a fabric manager, and show what it has and what is odd", _check),
         ("devices", "list the devices of a fabric", _devices),
         ("hosts", "list the hosts of a fabric, and their nodes", _hosts),
         (
@@ -43,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             _operations,
         ),
     ):
-        _fabric_options(add_action(f"drawbar fabric {name}", help_text, run))
+        _fabric_options(add_action(f"drawbar fabric {name}", help_text, run), lists=name)
     configure_attach(add_action("drawbar fabric attach", ATTACH_HELP, _attach))
     configure_detach(add_action("drawbar fabric detach", DETACH_HELP, _detach))
     watch = add_action(
@@ -87,8 +91,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def configure_attach(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attach`."""
     host_help = "id of the fabric's host; with --fabric also the name of its node"
-    parser.add_argument("device", nargs="?", metavar="DEVICE", help="id of the fabric's device")
-    parser.add_argument("host", nargs="?", metavar="HOST", help=host_help)
+    objects.add_target(
+        parser,
+        ATTACHED_KINDS,
+        help_text=f"id of the fabric's device, then its host ({host_help})",
+        metavar="DEVICE HOST",
+    )
     parser.add_argument(
         "--model", metavar="MODEL", help="in place of DEVICE: one of this model, which the fabric chooses"
     )
@@ -100,7 +108,9 @@ def configure_attach(parser: argparse.ArgumentParser) -> None:
 
 def configure_detach(parser: argparse.ArgumentParser) -> None:
     """Add the options of `detach`."""
-    parser.add_argument("device", metavar="DEVICE", help="id of the fabric's device")
+    objects.add_target(
+        parser, DEVICE, help_text="id of the fabric's device", metavar="DEVICE", is_required=True
+    )
     parser.add_argument(
         "--force",
         action="store_true",
@@ -123,21 +133,37 @@ def _ids(content: str) -> tuple[str, ...]:
 
 
 def _fabric_options(
-    parser: argparse.ArgumentParser, *, positional: bool | None = True, seconds: float = TIMEOUT_SECONDS
+    parser: argparse.ArgumentParser,
+    *,
+    positional: bool | None = True,
+    lists: str = "",
+    seconds: float = TIMEOUT_SECONDS,
 ) -> None:
+    """Add the options that select a fabric.
+
+    Args:
+        parser: the action's parser.
+        positional: whether the Fabric is named without a flag; None if it cannot be named.
+        lists: the listed things; empty for no list.
+        seconds: the default time limit.
+    """
     help_text = "name of a Fabric object of the cluster"
+    parser.set_defaults(fabric=None)
     if positional:
-        parser.add_argument("fabric", nargs="?", metavar="FABRIC", help=help_text)
-    elif positional is None:
-        parser.set_defaults(fabric=None)
-    else:
+        objects.add_target(parser, FABRIC, help_text=help_text, metavar="FABRIC")
+    elif positional is not None:
         parser.add_argument("--fabric", metavar="FABRIC", help=help_text)
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help="YAML in the form of a Fabric's spec, in place of FABRIC"
     )
     flags.add_daemons(parser)
     flags.add_timeout(parser, seconds)
-    flags.add_output(parser)
+    if lists:
+        flags.add_listing(
+            parser, f"{lists} with such fields of their JSON, as class=gpu or 'id in (gpu-1,gpu-2)'"
+        )
+    else:
+        flags.add_output(parser)
     flags.add_cluster(parser)
 
 
@@ -147,10 +173,28 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         DrawbarError: the fabric manager refuses, fails or is not reached, or the options or the file are wrong.
     """
+    _name_objects(args)
     if args.act is _watch:
         # A watch ends at its deadline without an error.
         args.limit, args.timeout = args.timeout, None
     return shell.run(args.act, args, late=f"{UNREACHED}; --timeout allows more")
+
+
+def _name_objects(args: argparse.Namespace) -> None:
+    """Set `fabric`, `device` and `host` to the objects that the words name."""
+    words = getattr(args, "target", None) or []
+    if args.act is _attach:
+        args.device = args.host = None
+        if words:
+            device, rest = objects.take(words, "", DEVICE, default="device")
+            args.device = device.name
+            args.host = objects.parse(rest, "", HOST, default="host").name or None
+    elif args.act is _detach:
+        args.device = objects.parse(words, "", DEVICE, default="device").name
+    elif words:
+        args.fabric = objects.parse(words, "", FABRIC, default="fabric").name
+    if getattr(args, "fabric", None) is not None:
+        args.fabric = objects.parse([args.fabric], "", FABRIC, default="fabric").name
 
 
 @contextlib.asynccontextmanager
@@ -170,11 +214,21 @@ async def _source(args: argparse.Namespace) -> AsyncIterator[Any]:
 
 
 def _print(
-    args: argparse.Namespace, kind: str, document: Any, show: Callable[[Any, Any], None], *, name: str = ""
+    args: argparse.Namespace, kind: str, document: Any, show: Callable[[Any, Any], None], *, name: str
 ) -> None:
-    """Print a document; `name` is the kind of its items, for `-o name`."""
-    items = document if isinstance(document, list) else []
-    names = [f"{name}/{item.get('id') or item.get('name')}" for item in items if name]
+    """Print a document.
+
+    Args:
+        args: the parsed command line.
+        kind: the kind of the document.
+        document: the document, or its items; of these `-l` selects.
+        show: prints it for people.
+        name: KIND/NAME of the document, or the kind of its items.
+    """
+    names = [name]
+    if isinstance(document, list):
+        document = [item for item in document if selectors.matches(getattr(args, "selector", ()), item)]
+        names = [f"{name}/{item.get('id') or item.get('name')}" for item in document]
     shell.show(args, kind, document, lambda out: show(out, document), names=names)
 
 
@@ -202,7 +256,13 @@ async def _check(args: argparse.Namespace) -> int:
             can = await adapter.capabilities()
             inventory = await adapter.devices()
             hosts = await adapter.hosts()
-        _print(args, "FabricCheck", views.check(source, can, hosts, inventory), views.show_check)
+        _print(
+            args,
+            "FabricCheck",
+            views.check(source, can, hosts, inventory),
+            views.show_check,
+            name=f"fabric/{source.name}",
+        )
     return 0
 
 
@@ -251,6 +311,7 @@ async def _operations(args: argparse.Namespace) -> int:
             "FabricOperationList",
             [views.operation(operation) for operation in operations],
             views.show_operations,
+            name="operation",
         )
     return 0
 
@@ -290,14 +351,14 @@ def _print_line(args: argparse.Namespace, document: dict[str, Any]) -> bool:
     """Print an event; return whether the output is still open."""
     from drawbar.driver.cli.fabric import views
 
-    line = (
-        json.dumps(documents.document("FabricEvent", document))
-        if args.output == "json"
-        else views.event_line(document)
-    )
     try:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+        if documents.is_document(args.output):
+            subject = document.get(document["event"].partition("-")[0], {})
+            name = f"{document['event']}/{subject.get('id', '')}"
+            documents.write_event(args.output, "FabricEvent", document, name=name)
+        else:
+            sys.stdout.write(views.event_line(document) + "\n")
+            sys.stdout.flush()
     except BrokenPipeError:
         # Outside of the adapter's watch, which would take an error here for a defect of the adapter.
         return False
@@ -330,7 +391,7 @@ async def _conformance(args: argparse.Namespace) -> int:
             raise errors.UsageError(
                 f"cannot write {args.junit}: {error.strerror}; name another file"
             ) from error
-    _print(args, "ConformanceReport", views.report(report), views.show_report)
+    _print(args, "ConformanceReport", views.report(report), views.show_report, name=f"fabric/{source.name}")
     return 0 if report.passed else 1
 
 
@@ -346,7 +407,7 @@ async def _record(args: argparse.Namespace) -> int:
             )
         change = (args.attach, args.host) if args.attach is not None else None
         outcome = await recording.record(source, args.to, change, assumed=args.yes)
-    _print(args, "FabricRecording", outcome, recording.show)
+    _print(args, "FabricRecording", outcome, recording.show, name=str(args.to))
     return 0 if outcome["problem"] is None else 1
 
 

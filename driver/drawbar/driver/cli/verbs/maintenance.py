@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.cli import command, documents, flags, objects, shell
+from drawbar.driver.cli import command, documents, flags, objects, selectors, shell
 
 TIMEOUT_SECONDS = 60.0
 REASON_CHARS = 256
@@ -35,10 +35,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
                     default="",
                     help="why, such as the number of a ticket; it is shown by list",
                 )
-            flags.add_namespace(action)
             flags.add_change(action)
         flags.add_timeout(action, TIMEOUT_SECONDS, "the longest wait until it holds")
-        flags.add_output(action)
+        if name == "list":
+            flags.add_listing(action, "objects of the kind Maintenance with these labels")
+        else:
+            flags.add_output(action)
         flags.add_driver(action)
         flags.add_cluster(action)
 
@@ -144,7 +146,7 @@ async def _list(args: argparse.Namespace) -> int:
         }
         for item in sorted(listing.items, key=lambda item: (item.spec.fabric, item.metadata.name))
         for applied in (meta.find(item.status.conditions, maintenances.APPLIED),)
-        if item.spec.driver == shell.driver(args)
+        if item.spec.driver == shell.driver(args) and selectors.matches(args.selector, item.metadata.labels)
     ]
     now = datetime.datetime.now(datetime.UTC)
     lines = [

@@ -6,23 +6,23 @@ import sys
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.cli import command, documents, flags, shell
+from drawbar.driver.cli import command, documents, flags, objects, shell
 
 TIMEOUT_SECONDS = 300.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "target",
+    objects.add_target(
+        parser,
+        KINDS,
+        help_text="a ResourceClaim: NAME, NAMESPACE/NAME or claim/NAME; or pod/NAME",
         metavar="CLAIM",
-        nargs="+",
-        help="a ResourceClaim: NAME, NAMESPACE/NAME or claim/NAME; or pod/NAME",
+        is_required=True,
     )
     parser.add_argument(
         "--force", action="store_true", help="evict also pods that no controller replaces: they are lost"
     )
-    flags.add_namespace(parser)
     flags.add_change(parser)
     flags.add_output(parser)
     flags.add_timeout(parser, TIMEOUT_SECONDS, "the longest wait until the next pods run")
@@ -47,7 +47,7 @@ async def _move(args: argparse.Namespace) -> int:
 
     driver = shell.driver(args)
     async with shell.connecting(args) as session:
-        target = session.target(args.target, ("claim", "pod"), default="claim", hints=HINTS)
+        target = session.target(args.target, KINDS, default="claim", hints=HINTS)
         cluster, claims, pods = await execution.read(session.api, target, driver=driver)
         planned = claim_moves.plan(cluster, claims, pods)
         document = {
@@ -95,6 +95,7 @@ def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+KINDS = ("claim", "pod")
 HINTS = dict.fromkeys(
     ("fabric", "enclosure", "device", "attachment", "node"),
     "drawbar status KIND/NAME shows its claims; drawbar maintenance on keeps further claims away",

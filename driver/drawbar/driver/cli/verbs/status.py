@@ -9,10 +9,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from drawbar.driver import errors, output
-from drawbar.driver.cli import command, documents, flags, objects, shell
+from drawbar.driver.cli import command, documents, flags, objects, selectors, shell
 
 if TYPE_CHECKING:
-    from drawbar.driver.cli.status import tree
+    from drawbar.driver.cli.status import observed, tree
 
 TIMEOUT_SECONDS = 60.0
 WATCH_SECONDS = 2.0
@@ -29,11 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="follow the cluster: a live view in a terminal, else a new status after each change",
     )
-    flags.add_namespace(parser, has_all=True)
-    parser.add_argument(
-        "-l", "--selector", metavar="LABELS", default="", help="only claims with these labels"
-    )
-    flags.add_output(parser)
+    flags.add_listing(parser, "claims with these labels, such as app=train")
     flags.add_timeout(parser, TIMEOUT_SECONDS, "the longest wait for the API server")
     flags.add_driver(parser)
     flags.add_cluster(parser)
@@ -77,16 +73,13 @@ async def _run(args: argparse.Namespace) -> int:
 
             await view.show(session.api, driver=shell.driver(args), words=target.name)
             return errors.ExitStatus.FINE
-        namespace = "" if args.all_namespaces or not args.namespace else args.namespace
         while True:
             async with progress.shown("reading the cluster"):
                 try:
                     async with asyncio.timeout(args.limit):
-                        cluster = await reading.read(
-                            session.api, target, driver=shell.driver(args), labels=args.selector
-                        )
+                        cluster = await reading.read(session.api, target, driver=shell.driver(args))
                         whole = tree.build(cluster)
-                        shown = tree.within(whole, target, namespace)
+                        shown = tree.within(whole, target, _chosen_claims(args, target, cluster))
                         if target.kind not in reading.OF_ONE_OBJECT:
                             shown = await pending.with_reasons(session.api, shown, whole, cluster)
                 except TimeoutError as error:
@@ -101,6 +94,21 @@ async def _run(args: argparse.Namespace) -> int:
             await _pause()
 
 
+def _chosen_claims(
+    args: argparse.Namespace, target: objects.Target, cluster: "observed.Cluster"
+) -> frozenset[tuple[str, str]] | None:
+    """Return the namespaces and names of the claims that `-n` and `-l` select; None for all."""
+    namespace = "" if args.all_namespaces or target.name else args.namespace
+    if not namespace and not args.selector:
+        return None
+    return frozenset(
+        (claim.metadata.namespace, claim.metadata.name)
+        for claim in cluster.claims
+        if namespace in ("", None, claim.metadata.namespace)
+        and selectors.matches(args.selector, claim.metadata.labels)
+    )
+
+
 async def _pause() -> None:
     await asyncio.sleep(WATCH_SECONDS)
 
@@ -113,11 +121,9 @@ def _print(args: argparse.Namespace, shown: "tree.Tree") -> None:
     if args.watch and not documents.is_document(args.output):
         output.console().clear()
     if documents.is_document(args.output):
-        if args.watch and args.output == "json":
-            line = msgspec.json.encode(documents.document("Status", msgspec.to_builtins(shown)))
-            sys.stdout.write(output.ascii_json(line) + "\n")
+        if args.watch and args.output in ("json", "yaml"):
+            documents.write_event(args.output, "Status", msgspec.to_builtins(shown), name="")
         else:
-            sys.stdout.write("---\n" * (args.watch and args.output == "yaml"))
             names = [
                 *(f"fabric/{fabric.name}" for fabric in shown.fabrics),
                 *(f"device/{device.pool}/{device.name}" for device in shown.devices),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.cli import command, documents, flags, objects, shell
+from drawbar.driver.cli import command, documents, flags, objects, selectors, shell
 
 TIMEOUT_SECONDS = 60.0
 CHANGE_TIMEOUT_SECONDS = 3600.0
@@ -29,8 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _selecting(preview)
     _common(preview)
     add = add_action("drawbar taint add", "create a rule, or give one another effect, reason or end", _add)
-    add.add_argument("name", metavar="NAME", help="of the rule")
-    _selecting(add)
+    _selecting(add, metavar="NAME")
     add.add_argument(
         "--effect", choices=EFFECTS, help="default: None for a new rule, and that of a rule that exists"
     )
@@ -61,14 +60,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing.add_argument(
         "--devices", action="store_true", help="list the taints that drivers publish in their slices, instead"
     )
-    _common(listing)
+    flags.add_listing(
+        listing, "rules with these labels; with --devices, taints with such fields, as pool=rack-1/enc-1"
+    )
+    _connecting(listing)
     show = add_action(
         "drawbar taint show", "show a rule, what it affects, and how far its evictions are", _show
     )
-    show.add_argument("name", metavar="NAME", help="of the rule")
+    _naming(show)
     _common(show)
     remove = add_action("drawbar taint remove", "delete a rule and those of its batches", _remove)
-    remove.add_argument("name", metavar="NAME", help="of the rule")
+    _naming(remove)
     _changing(remove)
 
 
@@ -79,12 +81,19 @@ def _count(content: str) -> int:
     return number
 
 
-def _selecting(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "target",
-        metavar="KIND/NAME",
-        nargs="*",
-        help="device/POOL/NAME, enclosure/FABRIC/NAME or node/NAME (its own devices)",
+def _naming(parser: argparse.ArgumentParser) -> None:
+    objects.add_target(parser, RULE, help_text="the rule's name", metavar="NAME", is_required=True)
+
+
+def _selecting(parser: argparse.ArgumentParser, *, metavar: str = "") -> None:
+    """Add the options that select devices; `metavar` stands for a rule's name that comes first."""
+    before = "the rule's name, then " if metavar else ""
+    objects.add_target(
+        parser,
+        KINDS,
+        help_text=f"{before}device/POOL/NAME, enclosure/FABRIC/NAME or node/NAME (its own devices)",
+        metavar=metavar or "KIND/NAME",
+        is_required=bool(metavar),
     )
     selector = parser.add_argument_group("which devices; all that are given must match")
     selector.add_argument("--driver-name", metavar="NAME", help="the devices of this DRA driver")
@@ -99,8 +108,12 @@ def _selecting(parser: argparse.ArgumentParser) -> None:
 
 
 def _common(parser: argparse.ArgumentParser, seconds: float = TIMEOUT_SECONDS) -> None:
-    flags.add_timeout(parser, seconds)
     flags.add_output(parser)
+    _connecting(parser, seconds)
+
+
+def _connecting(parser: argparse.ArgumentParser, seconds: float = TIMEOUT_SECONDS) -> None:
+    flags.add_timeout(parser, seconds)
     flags.add_cluster(parser)
 
 
@@ -115,6 +128,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         DrawbarError: the cluster refuses, fails or is not reached, or the options are wrong.
     """
+    if args.act in (_add, _show, _remove):
+        rule, rest = objects.take(args.target, "", RULE, default=RULE[0])
+        if rest and args.act is not _add:
+            raise errors.UsageError(f"name one rule, not {' '.join(args.target)}")
+        args.name, args.target = rule.name, rest
     return shell.run(args.act, args, late=LATE)
 
 
@@ -199,12 +217,13 @@ async def _list(args: argparse.Namespace) -> int:
         api = session.api
         if args.devices:
             listed = (await execution.snapshot(api)).slices
-            taints = views.device_taints(listed)
+            taints = [item for item in views.device_taints(listed) if selectors.matches(args.selector, item)]
             names = [f"device/{item['device']}" for item in taints]
             _print(args, "DeviceTaintList", taints, views.show_device_taints, names=names)
         else:
             rules = await execution.rules(api, await execution.rule_kind(api))
-            shown = views.rules(rules)
+            chosen = [rule for rule in rules if selectors.matches(args.selector, rule.metadata.labels)]
+            shown = views.rules(chosen)
             names = [f"devicetaintrule/{item['name']}" for item in shown]
             _print(args, "TaintRuleList", shown, views.show_rules, names=names)
     return 0
@@ -319,6 +338,7 @@ async def _remove(args: argparse.Namespace) -> int:
 
 
 KINDS = ("device", "enclosure", "node")
+RULE = ("rule",)
 HINTS = {
     "fabric": "taint its enclosures: drawbar taint add NAME enclosure/FABRIC/ENCLOSURE",
     "attachment": "taint its device: drawbar taint add NAME device/POOL/DEVICE",

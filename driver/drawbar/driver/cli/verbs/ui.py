@@ -115,7 +115,7 @@ COMMAND = command.Command(
     description=(
         "Serves a page on 127.0.0.1 with your own rights, opens it in your browser, and follows the cluster until Ctrl-C.\n"
         "The URL has a random token. Keep it secret: with it, every user of this machine can see the page.\n"
-        "exit status: 1 the cluster is not reached, or the port cannot be used; 2 the command line is wrong; 130 interrupted."
+        "exit status: 1 the port cannot be used; 2 the command line is wrong; 3 the cluster is not reached; 130 interrupted."
     ),
     examples=EXAMPLES,
     configure=configure,
