@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import sys
 
@@ -81,8 +82,8 @@ def filled(fill):
 
 
 def page(*members):
-    """Return a page that names itself as the next one."""
-    return f'{{"Members":[{",".join(members)}],"Members@odata.nextLink":"{ENDPOINTS}"}}'
+    """Return a page with another one behind it; the service counts them, because a repeated page ends a listing."""
+    return f'{{"Members":[{",".join(members)}],"Members@odata.nextLink":"{ENDPOINTS}?page=NUMBER"}}'
 
 
 def references(number):
@@ -106,12 +107,13 @@ HOSTILE = {
 @contextlib.asynccontextmanager
 async def service(answer):
     """A Redfish service whose endpoints are this answer, and whose single endpoints are large; yields its URL."""
-    large = filled('"' + "x" * 8_000_000 + '"')
+    large, numbers = filled('"' + "x" * 8_000_000 + '"'), itertools.count()
 
     async def handle(request):
         path = request.path.rstrip("/")
         if path == ENDPOINTS:
-            return web.Response(text=answer, content_type="application/json")
+            text = answer.replace("?page=NUMBER", f"?page={next(numbers)}")
+            return web.Response(text=text, content_type="application/json")
         if path.startswith(ENDPOINTS):
             return web.Response(text=large, content_type="application/json")
         return web.json_response(TREE.get(path, {}), status=200 if path in TREE else 404)
