@@ -14,12 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from drawbar.driver.api import meta
-from drawbar.driver.catalogue import attachment_conditions, events, fabric_conditions, permissions, taints
+from drawbar.driver.catalogue import (
+    attachment_conditions,
+    checks,
+    events,
+    fabric_conditions,
+    permissions,
+    taints,
+)
 from drawbar.driver.catalogue.tables import Row, Severity
 from drawbar.driver.configuration import schema
 from drawbar.driver.controller import settings as controller_settings
+from drawbar.driver.controller.operation import gauges
+from drawbar.driver.controller.operation import instrumentation as controller_instrumentation
+from drawbar.driver.healthmonitor import metrics as monitor_metrics
 from drawbar.driver.healthmonitor import settings as monitor_settings
 from drawbar.driver.node import settings as node_settings
+from drawbar.driver.node.health import policy
+from drawbar.driver.node.operation import instrumentation as node_instrumentation
+from drawbar.driver.operation import exposition
 from drawbar.driver.webhook import settings as webhook_settings
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 from drawbar.mocks.redfish import quirks
@@ -55,6 +68,9 @@ def files() -> dict[str, str]:
         "docs/reference/conditions.md": _conditions(),
         "docs/reference/events.md": _events(),
         "docs/reference/taints.md": _taints(),
+        "docs/reference/checks.md": _checks(),
+        "docs/reference/findings.md": _findings(),
+        "docs/reference/metrics.md": _metrics(),
         "docs/reference/device-classes.md": _classes(),
         "docs/reference/redfish-quirks.md": _quirks(),
         "docs/reference/permissions.md": _permissions(),
@@ -144,16 +160,19 @@ def _settings() -> str:
     )
     parts = [head]
     for daemon, settings in _DAEMONS.items():
-        rows = [
-            [
-                f"`{option.key}`",
+        rows = {
+            key: [
+                f"`{key}`",
                 ", ".join(f"`{name}`" for name in (option.flag, *option.variables[1:]) if name),
-                f"{_default(option.default)}",
+                _default(option.default) if key == option.key else "[by finding](findings.md)",
                 option.help,
             ]
             for option in schema.options(settings)
-        ]
-        parts.append(f"\n## `drawbar {daemon}`\n\n{_table(['setting', 'flag', 'default', 'meaning'], rows)}")
+            for key in [re.sub(r"^health\.rules\.\w+", "health.rules.<finding>", option.key)]
+        }
+        parts.append(
+            f"\n## `drawbar {daemon}`\n\n{_table(['setting', 'flag', 'default', 'meaning'], rows.values())}"
+        )
     return "".join(parts)
 
 
@@ -269,9 +288,8 @@ def _taints() -> str:
         source="driver/drawbar/driver/catalogue/taints.py",
         title="Taints in ResourceSlices",
         text=(
-            "The prefix `drawbar.dev/` is the driver's name. Findings of a node are taints as well: "
-            "[health.md](../health.md#findings) lists them, with the effect that the node's health policy gives them. They are "
-            "lifted when the node finds them no more or has released the device."
+            "The prefix `drawbar.dev/` is the driver's name. A node's [findings](findings.md) are taints as well, until the node finds "
+            "them no more or has released the device."
         ),
     )
     rows = [
@@ -286,6 +304,78 @@ def _taints() -> str:
         if row.cause
     ]
     return f"{head}\n{_table(['taint', 'effect', 'cause', 'lifted', 'remedy'], rows)}"
+
+
+def _checks() -> str:
+    head = _HEAD.format(
+        source="driver/drawbar/driver/catalogue/checks.py",
+        title="Checks of the doctor",
+        text="[`drawbar doctor`](../doctor.md) and [`drawbar explain`](../explain.md) print the name of each check with its finding.",
+    )
+    parts = [head]
+    for table in checks.TABLES:
+        rows = [[f'<a id="{row.name}"></a>`{row.name}`', row.subject] for row in table.rows]
+        parts.append(f"\n## {table.title}\n\n{_table(['check', 'looks at'], rows)}")
+    return "".join(parts)
+
+
+def _findings() -> str:
+    head = _HEAD.format(
+        source="driver/drawbar/driver/node/health/rules",
+        title="Findings of a node",
+        text=(
+            "The findings of the node daemon about the [health](../health.md) of its devices, the worst first. The taint's key is "
+            "`<driver>/<finding>`. Change an effect by `health.rules`, as `linkNarrow: {effect: NoSchedule}`."
+        ),
+    )
+    rows = [
+        [
+            f"`{rule.name}`",
+            rule.meaning,
+            rule.default.effect.value,
+            "yes" if rule.default.unhealthy else "no",
+            f"{rule.default.hold_down_seconds:g} s" if rule.default.hold_down_seconds else "at once",
+        ]
+        for rule in policy.RULES
+    ]
+    return f"{head}\n{_table(['finding', 'meaning', 'effect', 'Unhealthy', 'must last'], rows)}"
+
+
+def described_metrics() -> dict[str, exposition.Exposition]:
+    """Return the metrics of each daemon with them, to be described and not to be read."""
+    nothing: Any = None
+    controller = controller_instrumentation.Instrumentation(controller_settings.Settings())
+    gauges.Gauges(cluster=nothing, devices_queue=nothing, fabrics_queue=nothing).show(controller.metrics)
+    node = node_instrumentation.Instrumentation(node_settings.Settings(node_name="node"))
+    node.watch_attachments(())
+    node.watch_devices(nothing)
+    node.watch_prepared(nothing)
+    node.watch_verdicts(nothing)
+    node.watch_queue(nothing, nothing)
+    node.watch_unreadable(nothing)
+    node.watch_neighbours(nothing, nothing)
+    monitor = monitor_metrics.Metrics("drawbar.dev")
+    monitor.show()
+    return {"controller": controller.metrics, "node": node.metrics, "health-monitor": monitor}
+
+
+def _metrics() -> str:
+    head = _HEAD.format(
+        source="the daemons' metrics",
+        title="List of metrics",
+        text=(
+            "[Metrics](../metrics.md) explains their use. Every series has the label `driver`, too. Each daemon also has the usual "
+            "`process_` series of Prometheus' Python client."
+        ),
+    )
+    parts = [head]
+    for daemon, measured in described_metrics().items():
+        rows = [
+            [f"`{name}`", "; ".join(filter(None, (metric.kind, ", ".join(metric.labels)))), metric.help]
+            for name, metric in sorted(measured.described().items())
+        ]
+        parts.append(f"\n## `drawbar {daemon}`\n\n{_table(['metric', 'type; labels', 'meaning'], rows)}")
+    return "".join(parts)
 
 
 def _permissions() -> str:

@@ -71,7 +71,7 @@ def test_the_example_of_a_policy_and_of_a_command_are_read():
 
 
 def test_every_metric_is_documented():
-    listed = (ROOT / "docs" / "metrics.md").read_text()
+    listed = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     documented = set(re.findall(r"^\| `(drawbar_health_monitor_\w+)`", listed, re.MULTILINE))
     exposed = metrics.Metrics("drawbar.dev")
     exposed.show()

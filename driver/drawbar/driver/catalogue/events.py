@@ -33,7 +33,7 @@ CLAIM = Table("On claims, and on the pods that wait for them", "ResourceClaim", 
     Row(r.ATTACH_ROLLED_BACK, "The attach failed, and the claim still has its allocation `bindingTimeout` later, so the device is detached.", "delete the claim"),
     Row(r.HOOK_TOO_LONG, "The hook of its class, or its bitstream, may take longer than the scheduler waits.", "shorten `initialise.timeoutSeconds`, or lengthen both binding timeouts", severity=_WARNING),
     Row(r.OFFERED_BY_ANOTHER_DRIVER, "Another driver's ResourceSlice offers the device as well.", "exclude the device from the other driver", "beside-other-drivers.md#devices-offered-twice", _WARNING),
-    Row(r.DEVICE_UNHEALTHY, "A device of the claim became Unhealthy, or its findings changed.", "look up the finding that the message names", "health.md#findings", _WARNING),
+    Row(r.DEVICE_UNHEALTHY, "A device of the claim became Unhealthy, or its findings changed.", "look up the finding in the message", "reference/findings.md", _WARNING),
     Row(r.DEVICE_HEALTHY, "A device of the claim is healthy again.", severity=_OK),
     UNEXPECTED,
 ))

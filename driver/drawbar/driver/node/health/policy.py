@@ -1,7 +1,7 @@
 """The health policy: the findings, their hold-down times, and their consequences. Pure.
 
 The defaults are careful. Only a finding that makes a device useless or loses data keeps claims away. Only the loss of a
-device evicts its pods. `docs/health.md` has the table.
+device evicts its pods. `docs/reference/findings.md` is made from the rules.
 """
 
 import dataclasses

@@ -147,7 +147,7 @@ def _arriving(
             Check.ATTACHMENTS_HEALTH,
             _subject(attachment),
             f"node {node} finds the device ill: {status.node.health_message}",
-            f"{links.url('health.md')} explains each finding; new pods are kept away from the device until it is well",
+            f"{links.url('reference/findings.md')} explains each finding; new pods are kept away from the device until it is well",
         )
 
 
