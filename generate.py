@@ -9,11 +9,13 @@ import enum
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from drawbar.driver.api import meta
+import yaml
+
+from drawbar.driver.api import meta, parameters
 from drawbar.driver.catalogue import (
     attachment_conditions,
     checks,
@@ -68,6 +70,8 @@ def files() -> dict[str, str]:
         "docs/reference/conditions.md": _conditions(),
         "docs/reference/events.md": _events(),
         "docs/reference/taints.md": _taints(),
+        "docs/reference/api.md": _api(),
+        "docs/reference/parameters.md": _parameters(),
         "docs/reference/checks.md": _checks(),
         "docs/reference/findings.md": _findings(),
         "docs/reference/metrics.md": _metrics(),
@@ -304,6 +308,69 @@ def _taints() -> str:
         if row.cause
     ]
     return f"{head}\n{_table(['taint', 'effect', 'cause', 'lifted', 'remedy'], rows)}"
+
+
+def _api() -> str:
+    head = _HEAD.format(
+        source="deploy/drawbar/crds",
+        title="Objects",
+        text=(
+            "The fields of your objects. `kubectl explain` shows them too, with their rules. **Bold** fields are required. A "
+            "[DeviceAttachment](../conditions.md#on-a-deviceattachment) is written by the controller."
+        ),
+    )
+    parts = [head]
+    for name in ("fabrics", "maintenances", "healthpolicies"):
+        # The definitions' texts are not generated, only their lists.
+        definition = yaml.safe_load(_definition(f"{name}.yaml"))["spec"]
+        (version,) = definition["versions"]
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        rows = list(_fields(spec, ""))
+        parts.append(
+            f"\n## {definition['names']['kind']}\n\n{_table(['field of spec', 'default', 'meaning'], rows)}"
+        )
+    return "".join(parts)
+
+
+def _fields(schema_: dict[str, Any], path: str) -> Iterator[list[str]]:
+    """Yield a row for each field below a schema, the outer ones first."""
+    for name, field in schema_.get("properties", {}).items():
+        shown = f"`{path}{name}`"
+        default = field.get("default")
+        values = " (" + ", ".join(f"`{value}`" for value in field["enum"]) + ")" if "enum" in field else ""
+        yield [
+            f"**{shown}**" if name in schema_.get("required", ()) else shown,
+            ""
+            if default is None or isinstance(default, dict)
+            else str(default).replace("False", "false").replace("True", "true"),
+            f"{field.get('description', '').strip().removesuffix('.')}{values}".replace("|", "\\|"),
+        ]
+        yield from _fields(field, f"{path}{name}.")
+        if field.get("type") == "array":
+            yield from _fields(field["items"], f"{path}{name}[].")
+
+
+def _parameters() -> str:
+    head = _HEAD.format(
+        source="driver/drawbar/driver/api/parameters.py",
+        title="Fields of parameters",
+        text=(
+            "The fields of [DeviceParameters](../parameters.md). Those with *class only* are refused in a claim. "
+            "Fields without use for a device are passed over."
+        ),
+    )
+    rows = []
+    outer = parameters.DeviceParameters
+    texts = schema.attributes(outer)
+    for name, shown in zip(outer.__struct_fields__, outer.__struct_encode_fields__, strict=True):
+        if name in texts:
+            rows.append([f"`{shown}`", texts[name]])
+        inner = type(getattr(parameters.NOTHING, name))
+        if issubclass(inner, meta.Struct):
+            below = schema.attributes(inner)
+            fields = zip(inner.__struct_fields__, inner.__struct_encode_fields__, strict=True)
+            rows += [[f"`{shown}.{key}`", below[field]] for field, key in fields]
+    return f"{head}\n{_table(['field', 'effect'], rows)}"
 
 
 def _checks() -> str:

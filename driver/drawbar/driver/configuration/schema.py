@@ -203,7 +203,7 @@ def options(settings: type) -> tuple[Option, ...]:
 
 def _options(defaults: Any, topic: Topic) -> Iterator[Option]:
     kinds = typing.get_type_hints(type(defaults))
-    helps = _attributes(type(defaults))
+    helps = attributes(type(defaults))
     for field in dataclasses.fields(defaults):
         kind, names = kinds[field.name], field.metadata.get(_NAMES, Names())
         path, key = (*topic.path, field.name), _joined(topic.key, names.key or _camel(field.name))
@@ -259,9 +259,9 @@ def _summary(settings: type) -> str:
     return (inspect.getdoc(settings) or "").split("\n", 1)[0]
 
 
-def _attributes(settings: type) -> dict[str, str]:
-    """What the `Attributes:` section of a Google-style docstring says, by name."""
-    _, heading, section = (inspect.getdoc(settings) or "").partition("Attributes:\n")
+def attributes(documented: type) -> dict[str, str]:
+    """Return the texts in the `Attributes:` section of a Google-style docstring, by name."""
+    _, heading, section = (inspect.getdoc(documented) or "").partition("Attributes:\n")
     texts: dict[str, str] = {}
     name = ""
     for line in section.splitlines() if heading else ():
