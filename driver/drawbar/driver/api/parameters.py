@@ -311,7 +311,7 @@ def _converted(document: Mapping[str, Any]) -> DeviceParameters:
 def _problems(document: object, source: Source) -> Iterator[tuple[str, str]]:
     """Yield each problem as its place and a clause to follow it."""
     if not isinstance(document, dict):
-        yield "", f" is {_shown(document)}, no object: write apiVersion: {API_VERSION} and kind: {KIND}"
+        yield "", f" is {_shown(document)}, not an object: write apiVersion: {API_VERSION} and kind: {KIND}"
         return
     said = document.get("apiVersion"), document.get("kind")
     if said != (API_VERSION, KIND):
@@ -336,19 +336,19 @@ def _object(
         if field is None:
             near = difflib.get_close_matches(str(key)[:SHOWN_CHARS], fields, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(fields)}"
-            yield where, f" is no field of {KIND}: {hint}"
+            yield where, f" is not a field of {KIND}: {hint}"
         elif field.by_class and source is Source.CLAIM:
-            yield where, " is an administrator's to say: only the parameters of a DeviceClass may have it"
+            yield where, " is reserved for administrators: only the parameters of a DeviceClass may have it"
         elif value in field.by_class_values and source is Source.CLAIM:
             yield (
                 where,
-                f" is {value}, which is an administrator's to say: leave it out, and use a DeviceClass whose parameters have it",
+                f" is {value}, which is reserved for administrators: leave it out, and use a DeviceClass whose parameters have it",
             )
         elif field.fields is not None:
             if isinstance(value, dict):
                 yield from _object(value, field.fields, source, where)
             else:
-                yield where, f" is {_shown(value)}, no object: give it some of {', '.join(field.fields)}"
+                yield where, f" is {_shown(value)}, not an object: give it some of {', '.join(field.fields)}"
         elif field.problems is not None:
             for below, clause in field.problems(value):
                 yield f"{where}{below}", clause
@@ -356,7 +356,7 @@ def _object(
 
 def _environment(value: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(value, dict):
-        yield "", f" is {_kind(value)}, no object: write each variable as NAME: value"
+        yield "", f" is {_kind(value)}, not an object: write each variable as NAME: value"
         return
     if len(value) > VARIABLES_MAX:
         yield "", f" has {len(value)} variables: {VARIABLES_MAX} are the most"
@@ -367,7 +367,7 @@ def _environment(value: Any) -> Iterator[tuple[str, str]]:
         if not _VARIABLE.fullmatch(name) or len(name) > NAME_CHARS:
             yield (
                 where,
-                f" is no name of a variable: use at most {NAME_CHARS} letters, digits and _, no digit first",
+                f" is not the name of a variable: use at most {NAME_CHARS} letters, digits and _, no digit first",
             )
         elif name.upper().startswith(RESERVED_PREFIX):
             yield where, f" is Drawbar's own: choose a name that does not begin with {RESERVED_PREFIX}"

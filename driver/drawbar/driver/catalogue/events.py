@@ -53,7 +53,7 @@ PREPARE = Table("On claims, from Prepare", "ResourceClaim", "", (
     Row(r.CLAIM_UNREADABLE, "The claim cannot be read from the API server.", _RETRIED),
     Row(r.CLAIM_NOT_ALLOCATED, "The claim has no allocation.", "delete the pod"),
     Row(r.CLAIM_GONE, "The claim does not exist any more; only the kubelet gets this answer.", "delete the pod"),
-    Row(r.PREPARE_FAILED, "The claim cannot be prepared for a reason that is in the message alone.", _RETRIED),
+    Row(r.PREPARE_FAILED, "The claim cannot be prepared; only the message has the reason.", _RETRIED),
     Row(r.RESOURCE_HANDLE_WRONG, "Up to 1.30: the handle of the allocation is not this driver's, or is for another node.", "delete the claim", "classic.md"),
     Row(r.CHECKPOINT_FAILED, "The record of prepared claims cannot be written.", "make room on the node's disk: the message has the file"),
     Row(r.CDI_FILE_FAILED, "A CDI file cannot be written or removed.", "make room on the node's disk: the message has the file"),
@@ -117,7 +117,7 @@ CLASSIC = Table("On claims, from classic allocation", "ResourceClaim", "", (
     Row(r.NODE_GONE, "The node was gone for `policy.nodeGoneSeconds` during the attach, or has the taint out-of-service.", "nothing: another node is chosen"),
     Row(r.NOBODY_WAITS, "The pod was deleted during the attach.", "nothing"),
     Row(r.DEVICE_RELEASED, "Another client than the controller deleted the DeviceAttachment.", "nothing: the allocation is tried again"),
-    Row(r.ATTEMPTS_MIXED, "Two controllers decided on old data; everything is given back and tried again.", "nothing"),
+    Row(r.ATTEMPTS_MIXED, "Two controllers decided on old data; the devices are released, and it is tried again.", "nothing"),
     Row(r.ALLOCATION_TOO_LARGE, "The claim has more than 24 devices, with longer names than a ResourceHandle can store.", "ask for fewer devices in one claim"),
     Row(r.NO_DEVICE_LEFT, "An attempt was interrupted, and others have taken the missing devices.", "nothing: it is tried again"),
 ))

@@ -736,7 +736,7 @@ def _breach(error: Exception) -> str:
         return "its compressed answer is damaged"
     if isinstance(error, OSError) and error.strerror:
         return errors.cut(error.strerror, documents.TEXT_BYTES)
-    return "its answer is no HTTP"
+    return "its answer is not HTTP"
 
 
 def _cause(error: Exception | None) -> str:

@@ -106,7 +106,7 @@ def problems(policy: Policy) -> list[str]:
             if not 1 <= value <= COUNT_MAX
         ),
         *(
-            f"ignored names {name!r}, which is no finding: choose of {', '.join(sorted(NAMES))}"
+            f"ignored names {name!r}, which is not a finding: choose of {', '.join(sorted(NAMES))}"
             for name in policy.ignored
             if name not in NAMES
         ),

@@ -292,7 +292,7 @@ class Instrumentation:
         self.synced = readiness.Milestone(
             "the attachments of this node are not known yet: no answer from the API server"
         )
-        self.restored = readiness.Milestone("what was prepared before is not restored yet")
+        self.restored = readiness.Milestone("the prepared claims are not restored yet")
         self.registered = readiness.Milestone("the kubelet has not registered the driver")
         self.acting = readiness.Milestone("another instance acts on the devices of this node")
         self.contained = self.metrics.contained
