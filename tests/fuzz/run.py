@@ -69,7 +69,15 @@ def _fuzz(name: str, folder: Path, seconds: int, seed: int) -> None:
         f"-artifact_prefix={folder}/input-",
         str(corpus),
     ]
-    atheris.Setup([name, *options], lambda raw: target.judge(raw, files))
+
+    def change(data: bytes, most: int, number: int) -> bytes:
+        # By bytes alone, nearly every input is refused as malformed JSON.
+        choice = random.Random(number)
+        if choice.randrange(2):
+            return mutation.mutate(data, targets.TOKENS, choice)[:most]
+        return bytes(atheris.Mutate(data, most))
+
+    atheris.Setup([name, *options], lambda raw: target.judge(raw, files), custom_mutator=change)
     atheris.Fuzz()
 
 

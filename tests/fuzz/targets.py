@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from google.protobuf.message import DecodeError
@@ -25,7 +26,11 @@ from drawbar.driver.api import (
     slices,
 )
 from drawbar.driver.api import parameters as driver_parameters
+from drawbar.driver.cli.doctor.plans import fabrics as fabric_findings
 from drawbar.driver.cli.fabric import sources
+from drawbar.driver.cli.ui import device_rows
+from drawbar.driver.cli.ui import model as ui_model
+from drawbar.driver.controller import hosts
 from drawbar.driver.controller.pools import devices as pool_devices
 from drawbar.driver.healthmonitor import signals
 from drawbar.driver.kube import decoding, kubeconfig, kubeconfig_files
@@ -35,6 +40,7 @@ from drawbar.driver.node.classes import dfl
 from drawbar.driver.node.inventory import pci
 from drawbar.driver.node.preparation import records, store
 from drawbar.driver.node.uevents import sources as uevents
+from drawbar.driver.slices import encoding
 from drawbar.driver.webhook import review
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
@@ -196,20 +202,49 @@ _NODE = {
     "metadata": _METADATA,
     "status": {"nodeInfo": {"systemUUID": "u"}, "conditions": [{"type": "Ready", "status": "True"}]},
 }
-_OBJECTS = {
-    "claim": (claims.ResourceClaim, _CLAIM),
-    "asked-claim": (demands.Claim, _CLAIM),
-    "attachment": (attachments.DeviceAttachment, _ATTACHMENT),
-    "fabric": (fabrics.Fabric, _FABRIC),
-    "slice": (slices.ResourceSlice, _SLICE),
-    "node-object": (core.Node, _NODE),
-    "secret": (core.Secret, {"metadata": _METADATA, "data": {"token": "YQ=="}}),
+
+
+def _show(item: object) -> None:
+    """Build the page's rows, as `status` and `ui` do."""
+    rows = device_rows.Rows(DRIVER)
+    rows.change(None, item)
+    msgspec.json.encode((rows.current(), rows.pending()))
+
+
+def _read_slice(item: slices.ResourceSlice) -> None:
+    _show(item)
+    for current in slices.newest([item]):
+        for taints in encoding.decode([current]).values():
+            encoding.keeps_away(taints)
+        encoding.find_lost_fields(current.spec, item.spec)
+        for device in current.spec.devices:
+            encoding.taints_of([current], device.name)
+            for attribute in device.attributes.values():
+                str(attribute.value)
+        slices.document(current)
+
+
+def _judge_fabric(fabric: fabrics.Fabric) -> None:
+    msgspec.json.encode((ui_model.list_fabrics([fabric], ()), tuple(fabric_findings.judge_all(fabric))))
+    hosts.to_status(hosts.from_status(fabric))
+    fabric.spec.offer.has_device("d", "gpu", "m", "e")
+
+
+_OBJECTS: dict[str, tuple[type, object, Callable[[Any], object]]] = {
+    "claim": (claims.ResourceClaim, _CLAIM, _show),
+    "asked-claim": (demands.Claim, _CLAIM, lambda claim: claim),
+    "attachment": (attachments.DeviceAttachment, _ATTACHMENT, _show),
+    "fabric": (fabrics.Fabric, _FABRIC, _judge_fabric),
+    "slice": (slices.ResourceSlice, _SLICE, _read_slice),
+    "node-object": (core.Node, _NODE, hosts.shape),
+    "secret": (core.Secret, {"metadata": _METADATA, "data": {"token": "YQ=="}}, lambda secret: secret),
 }
+"""For each kind: its type, an example, and the code that reads a decoded object."""
 
 
-def _object(into: type, example: object) -> Target:
+def _object(into: type, example: object, use: Callable[[Any], object]) -> Target:
     return Target(
-        parse=lambda raw, _: decoding.decode(raw, into),
+        parse=lambda raw, _: use(decoding.decode(raw, into)),
         seeds=(_json(example),),
         refusals=(msgspec.MsgspecError,),
     )
@@ -426,7 +461,7 @@ def _signals(raw: bytes, _folder: Path) -> None:
 
 
 TARGETS = {
-    **{name: _object(into, example) for name, (into, example) in _OBJECTS.items()},
+    **{name: _object(*row) for name, row in _OBJECTS.items()},
     "parameters": Target(parse=_parameters, seeds=(_json(_PARAMETERS),), refusals=(msgspec.MsgspecError,)),
     "webhook": Target(parse=_webhook, seeds=(_json(_REVIEW),), refusals=(review.Unreadable,)),
     "signals": Target(parse=_signals, seeds=(_json(_ALERTS), _json(_REDFISH_EVENTS), _json(_COMMAND))),
