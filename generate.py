@@ -9,17 +9,32 @@ import enum
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from drawbar.driver.api import meta
-from drawbar.driver.catalogue import attachment_conditions, events, fabric_conditions, permissions, taints
+import yaml
+
+from drawbar.driver.api import meta, parameters
+from drawbar.driver.catalogue import (
+    attachment_conditions,
+    checks,
+    events,
+    fabric_conditions,
+    permissions,
+    taints,
+)
 from drawbar.driver.catalogue.tables import Row, Severity
 from drawbar.driver.configuration import schema
 from drawbar.driver.controller import settings as controller_settings
+from drawbar.driver.controller.operation import gauges
+from drawbar.driver.controller.operation import instrumentation as controller_instrumentation
+from drawbar.driver.healthmonitor import metrics as monitor_metrics
 from drawbar.driver.healthmonitor import settings as monitor_settings
 from drawbar.driver.node import settings as node_settings
+from drawbar.driver.node.health import policy
+from drawbar.driver.node.operation import instrumentation as node_instrumentation
+from drawbar.driver.operation import exposition
 from drawbar.driver.webhook import settings as webhook_settings
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 from drawbar.mocks.redfish import quirks
@@ -55,6 +70,11 @@ def files() -> dict[str, str]:
         "docs/reference/conditions.md": _conditions(),
         "docs/reference/events.md": _events(),
         "docs/reference/taints.md": _taints(),
+        "docs/reference/api.md": _api(),
+        "docs/reference/parameters.md": _parameters(),
+        "docs/reference/checks.md": _checks(),
+        "docs/reference/findings.md": _findings(),
+        "docs/reference/metrics.md": _metrics(),
         "docs/reference/device-classes.md": _classes(),
         "docs/reference/redfish-quirks.md": _quirks(),
         "docs/reference/permissions.md": _permissions(),
@@ -171,16 +191,19 @@ def _settings() -> str:
     )
     parts = [head]
     for daemon, settings in _DAEMONS.items():
-        rows = [
-            [
-                f"`{option.key}`",
+        rows = {
+            key: [
+                f"`{key}`",
                 ", ".join(f"`{name}`" for name in (option.flag, *option.variables[1:]) if name),
-                f"{_default(option.default)}",
+                _default(option.default) if key == option.key else "[by finding](findings.md)",
                 option.help,
             ]
             for option in schema.options(settings)
-        ]
-        parts.append(f"\n## `drawbar {daemon}`\n\n{_table(['setting', 'flag', 'default', 'meaning'], rows)}")
+            for key in [re.sub(r"^health\.rules\.\w+", "health.rules.<finding>", option.key)]
+        }
+        parts.append(
+            f"\n## `drawbar {daemon}`\n\n{_table(['setting', 'flag', 'default', 'meaning'], rows.values())}"
+        )
     return "".join(parts)
 
 
@@ -296,9 +319,8 @@ def _taints() -> str:
         source="driver/drawbar/driver/catalogue/taints.py",
         title="Taints in ResourceSlices",
         text=(
-            "The prefix `drawbar.dev/` is the driver's name. Findings of a node are taints as well: "
-            "[health.md](../health.md#findings) lists them, with the effect that the node's health policy gives them. They are "
-            "lifted when the node finds them no more or has released the device."
+            "The prefix `drawbar.dev/` is the driver's name. A node's [findings](findings.md) are taints as well, until the node finds "
+            "them no more or has released the device."
         ),
     )
     rows = [
@@ -313,6 +335,141 @@ def _taints() -> str:
         if row.cause
     ]
     return f"{head}\n{_table(['taint', 'effect', 'cause', 'lifted', 'remedy'], rows)}"
+
+
+def _api() -> str:
+    head = _HEAD.format(
+        source="deploy/drawbar/crds",
+        title="Objects",
+        text=(
+            "The fields of your objects. `kubectl explain` shows them too, with their rules. **Bold** fields are required. A "
+            "[DeviceAttachment](../conditions.md#on-a-deviceattachment) is written by the controller."
+        ),
+    )
+    parts = [head]
+    for name in ("fabrics", "maintenances", "healthpolicies"):
+        # The definitions' texts are not generated, only their lists.
+        definition = yaml.safe_load(_definition(f"{name}.yaml"))["spec"]
+        (version,) = definition["versions"]
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        rows = list(_fields(spec, ""))
+        parts.append(
+            f"\n## {definition['names']['kind']}\n\n{_table(['field of spec', 'default', 'meaning'], rows)}"
+        )
+    return "".join(parts)
+
+
+def _fields(schema_: dict[str, Any], path: str) -> Iterator[list[str]]:
+    """Yield a row for each field below a schema, the outer ones first."""
+    for name, field in schema_.get("properties", {}).items():
+        shown = f"`{path}{name}`"
+        default = field.get("default")
+        values = " (" + ", ".join(f"`{value}`" for value in field["enum"]) + ")" if "enum" in field else ""
+        yield [
+            f"**{shown}**" if name in schema_.get("required", ()) else shown,
+            ""
+            if default is None or isinstance(default, dict)
+            else str(default).replace("False", "false").replace("True", "true"),
+            f"{field.get('description', '').strip().removesuffix('.')}{values}".replace("|", "\\|"),
+        ]
+        yield from _fields(field, f"{path}{name}.")
+        if field.get("type") == "array":
+            yield from _fields(field["items"], f"{path}{name}[].")
+
+
+def _parameters() -> str:
+    head = _HEAD.format(
+        source="driver/drawbar/driver/api/parameters.py",
+        title="Fields of parameters",
+        text=(
+            "The fields of [DeviceParameters](../parameters.md). Those with *class only* are refused in a claim. "
+            "Fields without use for a device are passed over."
+        ),
+    )
+    rows = []
+    outer = parameters.DeviceParameters
+    texts = schema.attributes(outer)
+    for name, shown in zip(outer.__struct_fields__, outer.__struct_encode_fields__, strict=True):
+        if name in texts:
+            rows.append([f"`{shown}`", texts[name]])
+        inner = type(getattr(parameters.NOTHING, name))
+        if issubclass(inner, meta.Struct):
+            below = schema.attributes(inner)
+            fields = zip(inner.__struct_fields__, inner.__struct_encode_fields__, strict=True)
+            rows += [[f"`{shown}.{key}`", below[field]] for field, key in fields]
+    return f"{head}\n{_table(['field', 'effect'], rows)}"
+
+
+def _checks() -> str:
+    head = _HEAD.format(
+        source="driver/drawbar/driver/catalogue/checks.py",
+        title="Checks of the doctor",
+        text="[`drawbar doctor`](../doctor.md) and [`drawbar explain`](../explain.md) print the name of each check with its finding.",
+    )
+    parts = [head]
+    for table in checks.TABLES:
+        rows = [[f'<a id="{row.name}"></a>`{row.name}`', row.subject] for row in table.rows]
+        parts.append(f"\n## {table.title}\n\n{_table(['check', 'looks at'], rows)}")
+    return "".join(parts)
+
+
+def _findings() -> str:
+    head = _HEAD.format(
+        source="driver/drawbar/driver/node/health/rules",
+        title="Findings of a node",
+        text=(
+            "The findings of the node daemon about the [health](../health.md) of its devices, the worst first. The taint's key is "
+            "`<driver>/<finding>`. Change an effect by `health.rules`, as `linkNarrow: {effect: NoSchedule}`."
+        ),
+    )
+    rows = [
+        [
+            f"`{rule.name}`",
+            rule.meaning,
+            rule.default.effect.value,
+            "yes" if rule.default.unhealthy else "no",
+            f"{rule.default.hold_down_seconds:g} s" if rule.default.hold_down_seconds else "at once",
+        ]
+        for rule in policy.RULES
+    ]
+    return f"{head}\n{_table(['finding', 'meaning', 'effect', 'Unhealthy', 'must last'], rows)}"
+
+
+def described_metrics() -> dict[str, exposition.Exposition]:
+    """Return the metrics of each daemon with them, to be described and not to be read."""
+    nothing: Any = None
+    controller = controller_instrumentation.Instrumentation(controller_settings.Settings())
+    gauges.Gauges(cluster=nothing, devices_queue=nothing, fabrics_queue=nothing).show(controller.metrics)
+    node = node_instrumentation.Instrumentation(node_settings.Settings(node_name="node"))
+    node.watch_attachments(())
+    node.watch_devices(nothing)
+    node.watch_prepared(nothing)
+    node.watch_verdicts(nothing)
+    node.watch_queue(nothing, nothing)
+    node.watch_unreadable(nothing)
+    node.watch_neighbours(nothing, nothing)
+    monitor = monitor_metrics.Metrics("drawbar.dev")
+    monitor.show()
+    return {"controller": controller.metrics, "node": node.metrics, "health-monitor": monitor}
+
+
+def _metrics() -> str:
+    head = _HEAD.format(
+        source="the daemons' metrics",
+        title="List of metrics",
+        text=(
+            "[Metrics](../metrics.md) explains their use. Every series has the label `driver`, too. Each daemon also has the usual "
+            "`process_` series of Prometheus' Python client."
+        ),
+    )
+    parts = [head]
+    for daemon, measured in described_metrics().items():
+        rows = [
+            [f"`{name}`", "; ".join(filter(None, (metric.kind, ", ".join(metric.labels)))), metric.help]
+            for name, metric in sorted(measured.described().items())
+        ]
+        parts.append(f"\n## `drawbar {daemon}`\n\n{_table(['metric', 'type; labels', 'meaning'], rows)}")
+    return "".join(parts)
 
 
 def _permissions() -> str:

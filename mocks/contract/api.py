@@ -39,33 +39,33 @@ class Reply:
 
     @property
     def reason(self) -> str:
-        """The machine-readable reason of a refusal."""
+        """Return the machine-readable reason of a refusal."""
         return str(self.body.get("reason", "")) if isinstance(self.body, dict) else ""
 
     @property
     def message(self) -> str:
-        """What a refusal says."""
+        """Return a refusal's message."""
         return str(self.body.get("message", "")) if isinstance(self.body, dict) else str(self.body)
 
     @property
     def causes(self) -> dict[str, str]:
-        """The fields that a refusal complains of, and why: the reason of each (the last one of a field)."""
+        """Return the fields that a refusal complains of, and why: the reason of each (the last one of a field)."""
         causes = (self.body.get("details") or {}).get("causes") or [] if isinstance(self.body, dict) else []
         return {cause.get("field", ""): cause.get("reason", "") for cause in causes}
 
     @property
     def version(self) -> str:
-        """The resourceVersion of the object or list."""
+        """Return the resourceVersion of the object or list."""
         return str(self.body["metadata"]["resourceVersion"])
 
     @property
     def items(self) -> list[Json]:
-        """What a list holds."""
+        """Return a list's items."""
         return list(self.body["items"] or [])
 
     @property
     def names(self) -> list[str]:
-        """The names of what a list holds."""
+        """Return the names of a list's items."""
         return [item["metadata"]["name"] for item in self.items]
 
 
@@ -77,7 +77,7 @@ class Stream:
     _response: aiohttp.ClientResponse
 
     async def next(self) -> Json | None:
-        """The next event; None when the server ended the stream.
+        """Return the next event; None when the server ended the stream.
 
         Raises:
             TimeoutError: nothing came in `PATIENCE_SECONDS`.
@@ -86,7 +86,7 @@ class Stream:
         return json.loads(line) if line.strip() else None
 
     async def line(self) -> bytes:
-        """The next event as it was sent; empty when the server ended the stream.
+        """Return the next event as it was sent; empty when the server ended the stream.
 
         Raises:
             TimeoutError: nothing came in `PATIENCE_SECONDS`.
@@ -95,7 +95,7 @@ class Stream:
             return await self._response.content.readline()
 
     async def expect(self, kind: str) -> Json:
-        """The object of the next event, which must be of this type; bookmarks are passed over."""
+        """Return the object of the next event, which must be of this type; bookmarks are passed over."""
         event = await self.next()
         while event is not None and event["type"] == "BOOKMARK" != kind:
             event = await self.next()
@@ -131,7 +131,7 @@ class Client:
         accept: str = "application/json",
         **query: object,
     ) -> Reply:
-        """One request. Underscores in a query's name stay; values are turned into text, booleans as JSON has them."""
+        """Send one request. Underscores in a query's name stay; values are turned into text, booleans as JSON has them."""
         # Without spaces: opaque parameters are stored as they are written, and compared so.
         data = body if isinstance(body, bytes) or body is None else _compact(body)
         headers = {**self._headers(), "Accept": accept}
@@ -175,14 +175,14 @@ class Client:
 
     @contextlib.asynccontextmanager
     async def watch(self, path: str, **query: object) -> AsyncIterator[Stream]:
-        """An open watch of a collection."""
+        """Return an open watch of a collection."""
         params = _texts({"watch": True, **query})
         url = self.connection.server + path
         async with self.session.get(url, headers=self._headers(), params=params) as response:
             yield Stream(code=response.status, _response=response)
 
     async def until(self, collection: str, name: str, holds: Callable[[Json | None], Any]) -> Json | None:
-        """Waits until something holds of the object (None: it does not exist), and gives it.
+        """Wait until something holds of the object (None: it does not exist), and return it.
 
         Raises:
             TimeoutError: it does not come to hold in `PATIENCE_SECONDS`.

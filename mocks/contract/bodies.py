@@ -22,12 +22,12 @@ GATED_SLICE_FIELDS: dict[str, Json] = {
 
 
 def device(name: str, **fields: Any) -> Json:
-    """A device with one attribute."""
+    """Return a device with one attribute."""
     return {"name": name, "attributes": {"model": {"string": "H100"}}, **fields}
 
 
 def slice_of(name: str, *, driver: str, devices: Sequence[Json] | None = None, **spec: Any) -> Json:
-    """A ResourceSlice that is its whole pool, for no node that there is; a None in `spec` leaves the field out."""
+    """Return a ResourceSlice that is its whole pool, for no node that there is; a None in `spec` leaves the field out."""
     whole = {
         "driver": driver,
         "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
@@ -44,17 +44,17 @@ def slice_of(name: str, *, driver: str, devices: Sequence[Json] | None = None, *
 
 
 def request(name: str, device_class: str, **exactly: Any) -> Json:
-    """A request for one device of a class."""
+    """Return a request for one device of a class."""
     return {"name": name, "exactly": {"deviceClassName": device_class, **exactly}}
 
 
 def result(driver: str, pool: str, name: str, **fields: Any) -> Json:
-    """One allocated device."""
+    """Return one allocated device."""
     return {"request": "one", "driver": driver, "pool": pool, "device": name, **fields}
 
 
 def for_nodes(label: str) -> Json:
-    """A selector of fake nodes of ours."""
+    """Return a selector of fake nodes of ours."""
     return {
         "nodeSelectorTerms": [
             {"matchExpressions": [{"key": NODE_LABEL, "operator": "In", "values": [label]}]}
@@ -63,13 +63,13 @@ def for_nodes(label: str) -> Json:
 
 
 def node_selector(node: str) -> Json:
-    """What the scheduler writes for a device that binds to its node."""
+    """Return the scheduler's node selector for a device that binds to its node."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     return {"nodeSelectorTerms": [term]}
 
 
 def condition(kind: str, status: str = "True", **fields: Any) -> Json:
-    """A condition of a device."""
+    """Return a condition of a device."""
     return {
         "type": kind,
         "status": status,
@@ -81,12 +81,12 @@ def condition(kind: str, status: str = "True", **fields: Any) -> Json:
 
 
 def device_status(driver: str, pool: str, name: str, *conditions: Json, **fields: Any) -> Json:
-    """An entry of status.devices."""
+    """Return an entry of status.devices."""
     return {"driver": driver, "pool": pool, "device": name, "conditions": list(conditions), **fields}
 
 
 def pod_spec(*claims: str, node: str | None = None, **fields: Any) -> Json:
-    """A pod that only a fake node of ours can have, with claims by name; it goes at once when it is deleted."""
+    """Return a pod that only a fake node of ours can have, with claims by name; it goes at once when it is deleted."""
     return {
         "containers": [{"name": "main", "image": "registry.invalid/contract:none"}],
         "serviceAccountName": "pods",

@@ -40,15 +40,15 @@ class Capabilities:
     taint_slices: bool = False
 
     def serves(self, plural: str) -> bool:
-        """Whether the kind of `kinds.KINDS` is there."""
+        """Return whether the kind of `kinds.KINDS` is there."""
         return self.has(kinds.with_rules(self.rules)[plural], plural)
 
     def has(self, kind: kinds.Kind, plural: str) -> bool:
-        """Whether a kind is there."""
+        """Return whether a kind is there."""
         return f"{kind.api_version}/{plural}" in self.resources
 
     def keeps(self, *fields: str) -> bool:
-        """Whether all these fields of a ResourceSlice survive a write."""
+        """Return whether all these fields of a ResourceSlice survive a write."""
         return set(fields) <= self.slice_fields
 
 
@@ -99,7 +99,7 @@ async def _resources(client: api.Client) -> frozenset[str]:
 
 
 async def _slice_fields(client: api.Client, name: str) -> tuple[frozenset[str], frozenset[str]]:
-    """What is kept and what is unknown. One probe per field: one that is refused must not hide the others."""
+    """Return the kept and the unknown fields. One probe per field: one that is refused must not hide the others."""
     stored, unknown = set(), set()
     for field, change in bodies.GATED_SLICE_FIELDS.items():
         body = bodies.slice_of(name, driver=f"{name}.drawbar.dev", devices=[bodies.device("d", **change)])

@@ -107,7 +107,7 @@ async def _ask(target: targets.Target) -> capabilities.Capabilities:
 
 @pytest.fixture(scope="session", params=targets.names())
 def prepared(request, tmp_path_factory) -> Iterator[Prepared]:
-    """The target of this run, or of this round of it."""
+    """Return the target of this run, or of this round of it."""
     if request.param == targets.CLUSTER:
         yield from _prepared(targets.cluster())
         return
@@ -118,7 +118,7 @@ def prepared(request, tmp_path_factory) -> Iterator[Prepared]:
 @pytest.fixture(scope="module")
 @features.needed("double", "v1")
 def impatient(prepared, tmp_path_factory) -> Iterator[Prepared]:
-    """The same release with a scheduler that waits 2 s for binding conditions; a cluster's waits 10 minutes by default."""
+    """Return the same release with a scheduler that waits 2 s for binding conditions; a cluster's waits 10 minutes by default."""
     folder = tmp_path_factory.mktemp("impatient")
     with targets.doubles(prepared.target.name, folder, "--binding-timeout-seconds", "2") as target:
         yield from _prepared(target)
@@ -145,7 +145,7 @@ async def _prepare(target: targets.Target) -> capabilities.Capabilities:
 
 
 async def _sweep(target: targets.Target) -> None:
-    """Takes away whatever carries our label, in case a test could not, and the namespace last."""
+    """Delete everything with our label that a test left, and the namespace last."""
     async with connecting(target.kubeconfig) as client:
         for collection in _swept():
             held = await client.get(collection, labelSelector=f"{worlds.RUN_LABEL}={target.run}")
@@ -156,7 +156,7 @@ async def _sweep(target: targets.Target) -> None:
 
 
 def _swept() -> Iterator[str]:
-    """The collections in which objects of ours can be, whichever release it is."""
+    """Return the collections with possible objects of ours, for any release."""
     rules = (kinds.with_rules(version) for version in capabilities.RULES)
     everywhere = (*rules, kinds.classic("v1alpha3"), kinds.classic("v1alpha2"))
     for plural in SWEPT:
@@ -166,7 +166,7 @@ def _swept() -> Iterator[str]:
 
 @pytest.fixture
 async def world(prepared) -> AsyncIterator[worlds.World]:
-    """This test's corner of the target."""
+    """Return this test's corner of the target."""
     async with _corner(prepared) as corner:
         yield corner
 
@@ -174,20 +174,20 @@ async def world(prepared) -> AsyncIterator[worlds.World]:
 @pytest.fixture
 @features.needed("classic")
 async def classic(prepared) -> AsyncIterator[worlds.World]:
-    """This test's corner of a target in which a driver's controller allocates claims."""
+    """Return this test's corner of a target in which a driver's controller allocates claims."""
     async with _corner(prepared, kinds.classic(prepared.can.classic)) as corner:
         yield corner
 
 
 @pytest.fixture
 async def driver(classic) -> negotiation.Driver:
-    """A resource driver with a controller, and its class."""
+    """Return a resource driver with a controller, and its class."""
     return await negotiation.made(classic)
 
 
 @pytest.fixture
 async def hasty(impatient) -> AsyncIterator[worlds.World]:
-    """A corner of the target whose scheduler does not wait."""
+    """Return a corner of the target whose scheduler does not wait."""
     async with _corner(impatient) as corner:
         yield corner
 
@@ -195,13 +195,13 @@ async def hasty(impatient) -> AsyncIterator[worlds.World]:
 @pytest.fixture
 @features.needed("v1")
 async def lab(world) -> labs.Lab:
-    """A fake node, a class of devices and what it takes to schedule pods."""
+    """Return a fake node, a class of devices and what it takes to schedule pods."""
     return await labs.made(world)
 
 
 @pytest.fixture
 async def hasty_lab(hasty) -> labs.Lab:
-    """The same with a scheduler that does not wait."""
+    """Return the same with a scheduler that does not wait."""
     return await labs.made(hasty)
 
 

@@ -14,7 +14,7 @@ class Kind:
 
     @property
     def prefix(self) -> str:
-        """The path of the group and version."""
+        """Return the path of the group and version."""
         root = "apis" if "/" in self.api_version else "api"
         return f"/{root}/{self.api_version}"
 
@@ -57,7 +57,7 @@ def with_rules(version: str) -> Mapping[str, Kind]:
 
 
 def classic(version: str) -> Mapping[str, Kind]:
-    """The same, with the kinds of `resource.k8s.io` in a version in which a driver's controller allocates."""
+    """Return the same, with the kinds of `resource.k8s.io` in a version in which a driver's controller allocates."""
     where = f"resource.k8s.io/{version}"
     own = {
         "resourceclaims": Kind(api_version=where, kind="ResourceClaim"),

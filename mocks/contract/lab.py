@@ -31,7 +31,7 @@ class Lab:
         self.device_class = device_class
 
     async def pool(self, *devices: Json, name: str = "", **spec: Any) -> Json:
-        """Publishes a slice that is its whole pool, for our node."""
+        """Publish a slice that is its whole pool, for our node."""
         pool = name or self.world.name("pool")
         whole = {
             "driver": self.world.driver,
@@ -43,7 +43,7 @@ class Lab:
         return await self.world.make("resourceslices", spec={k: v for k, v in whole.items() if v is not None})
 
     async def claim(self, name: str = "", *, requests: list[Json] | None = None, **devices: Any) -> str:
-        """Creates a claim for one device, or for what is given, and gives its name."""
+        """Create a claim for one device, or for what is given, and return its name."""
         wanted = [bodies.request("one", self.device_class)] if requests is None else requests
         made = await self.world.make(
             "resourceclaims", name, spec={"devices": {"requests": wanted, **devices}}
@@ -51,27 +51,27 @@ class Lab:
         return str(made["metadata"]["name"])
 
     def request(self, name: str = "one", **exactly: Any) -> Json:
-        """A request of our class."""
+        """Return a request of our class."""
         return bodies.request(name, self.device_class, **exactly)
 
     async def pod(self, *claims: str, metadata: Json | None = None, **spec: Any) -> str:
-        """Creates a pod that uses claims, and gives its name."""
+        """Create a pod that uses claims, and return its name."""
         body = bodies.pod_spec(*claims, node=self.label, **spec)
         made = await self.world.make("pods", metadata=metadata, spec=body)
         return str(made["metadata"]["name"])
 
     async def allocated(self, claim: str, holds: Callable[[Json], Any] = lambda _: True) -> Json:
-        """Waits until a claim is allocated, and more; gives the claim."""
+        """Wait until a claim is allocated, and more; return the claim."""
         return await self.world.until(
             "resourceclaims", claim, lambda stored: is_allocated(stored) and holds(stored)
         )
 
     async def deallocated(self, claim: str) -> Json:
-        """Waits until a claim has no allocation."""
+        """Wait until a claim has no allocation."""
         return await self.world.until("resourceclaims", claim, lambda stored: not is_allocated(stored))
 
     async def bound(self, pod: str) -> Json:
-        """Waits until a pod has its node, which must be ours."""
+        """Wait until a pod has its node, which must be ours."""
         assigned = await self.world.until("pods", pod, lambda stored: stored["spec"].get("nodeName"))
         assert assigned["spec"]["nodeName"] == self.node
         return assigned
@@ -82,7 +82,7 @@ class Lab:
         return str(refusal(pending))
 
     async def quiet(self, plural: str, name: str, changed: Callable[[Json], Any]) -> None:
-        """Looks on for some of the scheduler's polls, in which something must not happen."""
+        """Watch for some of the scheduler's polls, in which something must not happen."""
         try:
             async with asyncio.timeout(QUIET_POLLS * self.world.poll_seconds):
                 stored = await self.world.until(plural, name, changed)
@@ -91,7 +91,7 @@ class Lab:
         raise AssertionError(f"this was not to happen: {stored}")
 
     async def tell(self, claim: str, *devices: Json) -> Json:
-        """Writes the status of devices of a claim, as a controller does."""
+        """Write the status of devices of a claim, as a controller does."""
         reply = await self.world.api.merge(
             self.world.path("resourceclaims", claim, "status"), {"status": {"devices": list(devices)}}
         )
@@ -100,14 +100,14 @@ class Lab:
         return written
 
     async def ready(self, claim: Json, *conditions: str) -> Json:
-        """Says of all devices of an allocated claim that these conditions are True."""
+        """Report these conditions of all devices of an allocated claim as True."""
         wanted = [bodies.condition(kind) for kind in conditions or (bodies.ATTACHED,)]
         return await self.tell(
             claim["metadata"]["name"], *(state(result, *wanted) for result in results(claim))
         )
 
     async def event(self, pod: str, reason: str, words: str = "") -> Json:
-        """Waits for an event about a pod."""
+        """Wait for an event about a pod."""
 
         def fitting(event: Json) -> bool:
             return (
@@ -124,7 +124,7 @@ class Lab:
 
 
 async def made(world: World) -> Lab:
-    """A new one."""
+    """Make a new one."""
     label = world.name("lab")
     node = await world.node(label, **{bodies.NODE_LABEL: label})
     selector = {"cel": {"expression": f'device.driver == "{world.driver}"'}}
@@ -138,12 +138,12 @@ async def made(world: World) -> Lab:
 
 
 def is_allocated(claim: Json) -> bool:
-    """Whether a claim has an allocation."""
+    """Return whether a claim has an allocation."""
     return bool((claim.get("status") or {}).get("allocation"))
 
 
 def results(claim: Json) -> list[Json]:
-    """The devices of an allocated claim."""
+    """Return the devices of an allocated claim."""
     entries: list[Json] = claim["status"]["allocation"]["devices"]["results"]
     return entries
 
@@ -154,12 +154,12 @@ def devices(claim: Json) -> list[str]:
 
 
 def state(result: Json, *conditions: Json) -> Json:
-    """A status of an allocated device."""
+    """Return a status of an allocated device."""
     return bodies.device_status(result["driver"], result["pool"], result["device"], *conditions)
 
 
 def reserved(claim: Json) -> list[str]:
-    """The names of the pods that use a claim."""
+    """Return the names of the pods that use a claim."""
     return [consumer["name"] for consumer in (claim.get("status") or {}).get("reservedFor") or []]
 
 

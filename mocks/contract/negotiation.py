@@ -32,18 +32,18 @@ class Driver:
 
     @property
     def by_class(self) -> bool:
-        """Whether a class names the driver."""
+        """Return whether a class names the driver."""
         return self.version == "v1alpha2"
 
     def spec(self, **fields: Any) -> Json:
-        """A claim's spec that asks for one device."""
+        """Return a claim's spec that asks for one device."""
         if self.by_class:
             return {"resourceClassName": self.device_class, **fields}
         request = {"name": "one", "deviceClassName": self.device_class}
         return {"controller": self.name, "devices": {"requests": [request]}, **fields}
 
     def allocation(self, *nodes: str, **fields: Any) -> Json:
-        """An allocation that can be used on some nodes, or anywhere, by many pods."""
+        """Return an allocation that can be used on some nodes, or anywhere, by many pods."""
         selector = {
             "nodeSelectorTerms": [bodies.node_selector(node)["nodeSelectorTerms"][0] for node in nodes]
         }
@@ -56,18 +56,18 @@ class Driver:
         return {"controller": self.name, "devices": {"results": results}, **where, **fields}
 
     def allocated(self, *nodes: str, reserved: list[Json] | None = None, **fields: Any) -> Json:
-        """The status of an allocated claim; `fields` are of its allocation."""
+        """Return the status of an allocated claim; `fields` are of its allocation."""
         status: Json = {"allocation": self.allocation(*nodes, **fields)}
         if self.by_class:
             status["driverName"] = self.name
         return status | ({"reservedFor": reserved} if reserved else {})
 
     def uses(self, **claims: str) -> list[Json]:
-        """What a pod says of its claims, by the names that it gives them."""
+        """Return a pod's claims, by its names for them."""
         return self._entries("resourceClaimName", claims)
 
     def makes(self, **templates: str) -> list[Json]:
-        """What a pod says of claims that are made for it."""
+        """Return a pod's claims that are made for it."""
         return self._entries("resourceClaimTemplateName", templates)
 
     def _entries(self, key: str, names: dict[str, str]) -> list[Json]:
@@ -76,16 +76,16 @@ class Driver:
         return [{"name": entry, key: name} for entry, name in names.items()]
 
     async def more(self, **fields: Any) -> "Driver":
-        """The same driver with another class."""
+        """Return the same driver with another class."""
         return await made(self.world, **fields)
 
     async def claim(self, **fields: Any) -> "Claim":
-        """Creates a claim."""
+        """Create a claim."""
         made = await self.world.make("resourceclaims", spec=self.spec(**fields))
         return self.remember(made["metadata"]["name"])
 
     def remember(self, name: str) -> "Claim":
-        """A claim that exists, to be taken away when the test ends."""
+        """Delete an existing claim when the test ends."""
         claim = Claim(self, name)
         self.world.remember(claim.path)
         return claim
@@ -101,11 +101,11 @@ class Claim:
         self.status_path = driver.world.path("resourceclaims", name, "status")
 
     async def status(self, **status: Any) -> Reply:
-        """Changes the status; None takes a field away."""
+        """Change the status; None takes a field away."""
         return await self.driver.world.api.merge(self.status_path, {"status": status})
 
     async def allocate(self, *nodes: str, reserved: list[Json] | None = None) -> Json:
-        """Allocates as a driver does: finalizer first, then allocation and consumers in one write."""
+        """Allocate as a driver does: finalizer first, then allocation and consumers in one write."""
         api = self.driver.world.api
         marked = await api.merge(self.path, {"metadata": {"finalizers": [FINALIZER]}})
         assert marked.code == 200, marked.body
@@ -115,20 +115,20 @@ class Claim:
         return allocated
 
     async def deallocate(self) -> None:
-        """Gives everything up, as a driver does that was asked to."""
+        """Give everything up, as an asked driver does."""
         reply = await self.status(allocation=None, deallocationRequested=None, driverName=None)
         assert reply.code == 200, reply.body
         reply = await self.driver.world.api.merge(self.path, {"metadata": {"finalizers": None}})
         assert reply.code == 200, reply.body
 
     async def current(self) -> Json:
-        """The claim as it is."""
+        """Return the claim as it is."""
         stored: Json = (await self.driver.world.api.get(self.path)).body
         return stored
 
 
 def consumers(number: int) -> list[Json]:
-    """Some consumers of a claim; none is a pod, so that no controller finds out that there is no such thing."""
+    """Return some consumers of a claim; none is a pod, so that no controller finds out that there is no such thing."""
     return [
         {"apiGroup": "contract.drawbar.dev", "resource": "others", "name": f"o{index}", "uid": f"u{index}"}
         for index in range(number)
@@ -136,13 +136,13 @@ def consumers(number: int) -> list[Json]:
 
 
 def refuses(reply: Reply, field: str, reason: str) -> None:
-    """The refusal complains of this field for this reason."""
+    """Check that the refusal complains of this field for this reason."""
     assert (reply.code, reply.reason) == (422, "Invalid"), reply.body
     assert reply.causes.get(field) == reason, reply.causes
 
 
 async def made(world: World, **fields: Any) -> Driver:
-    """A new driver, with its class; `fields` are the class's."""
+    """Return a new driver, with its class; `fields` are the class's."""
     if world.can.classic == "v1alpha2":
         created = await world.make("resourceclasses", driverName=world.driver, **fields)
     else:

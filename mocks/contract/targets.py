@@ -48,12 +48,12 @@ class Target:
 
     @property
     def double(self) -> bool:
-        """Whether it is ours, and new."""
+        """Return whether it is ours, and new."""
         return self.name != CLUSTER
 
 
 def names() -> list[str]:
-    """The targets of this run."""
+    """Return the targets of this run."""
     if os.environ.get(KUBECONFIG):
         return [CLUSTER]
     chosen = os.environ.get(PROFILES, "")
@@ -61,13 +61,13 @@ def names() -> list[str]:
 
 
 def cluster() -> Target:
-    """The named cluster."""
+    """Return the named cluster."""
     return Target(name=CLUSTER, kubeconfig=os.environ[KUBECONFIG], run=_run())
 
 
 @contextlib.contextmanager
 def doubles(profile: str, folder: Path, *scheduling: str) -> Iterator[Target]:
-    """An API server double and a scheduler double as processes of their own.
+    """Return an API server double and a scheduler double as processes of their own.
 
     Args:
         profile: the release.

@@ -9,7 +9,7 @@ READ = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]
 
 
 async def allowed(world, ask):
-    """The first answer of a right that was just given; a cluster takes it up within a second."""
+    """Return the first answer of a right that was just given; a cluster takes it up within a second."""
     return await world.eventually(ask, lambda reply: reply.code != 403)
 
 

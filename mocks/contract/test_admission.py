@@ -12,7 +12,7 @@ RULE = {
 
 @pytest.fixture
 async def enforced(world):
-    """Puts a policy into force for objects of our namespace that carry a label of this test's own."""
+    """Put a policy into force for objects of our namespace that carry a label of this test's own."""
 
     async def enforce(*validations, rule=None, actions=("Deny",), **spec):
         group = world.name("group")
@@ -41,7 +41,7 @@ async def enforced(world):
 
 
 async def refused(world, metadata, **fields):
-    """The refusal of an object, once the policy is in force."""
+    """Return the refusal of an object, once the policy is in force."""
 
     async def attempt():
         return await world.post(

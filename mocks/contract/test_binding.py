@@ -18,7 +18,7 @@ def device(name, **fields):
 @pytest.fixture
 @features.needed("bindingConditions")
 async def waiting(lab):
-    """A lab on a server that keeps binding conditions."""
+    """Return a lab on a server that keeps binding conditions."""
     return lab
 
 
@@ -254,7 +254,7 @@ async def test_a_pod_recovers_from_a_timeout(hasty_lab):
     api, path = hasty_lab.world.api, hasty_lab.world.path
 
     async def report_ready():
-        """Says of a new allocation that its device is ready; one that was given up before is followed by the next."""
+        """Report the device of a new allocation as ready; one that was given up before is followed by the next."""
         stored = (await api.get(path("resourceclaims", claim))).body
         if is_allocated(stored) and stored["status"]["allocation"]["allocationTimestamp"] != first:
             ready = state(results(stored)[0], bodies.condition(bodies.ATTACHED))

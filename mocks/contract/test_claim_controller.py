@@ -16,7 +16,7 @@ def device(name):
 
 @pytest.fixture
 async def templated(lab):
-    """Creates a pod whose claim is made from a template, and gives pod and claim."""
+    """Create a pod whose claim is made from a template, and return pod and claim."""
     await lab.pool(device("d1"), device("d2"))
 
     async def create(**template_metadata):

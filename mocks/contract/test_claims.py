@@ -13,7 +13,7 @@ POOL = "pool"
 
 
 def refuses(reply: Reply, field: str, reason: str) -> None:
-    """The refusal complains of this field, or of something in it, for this reason."""
+    """Check that the refusal complains of this field, or of something in it, for this reason."""
     assert (reply.code, reply.reason) == (422, "Invalid"), reply.body
     reasons = [
         why

@@ -8,7 +8,7 @@ from contract.negotiation import refuses
 
 @pytest.fixture
 async def context(driver):
-    """Makes a context with a spec and gives its path."""
+    """Make a context with a spec and return its path."""
 
     async def make(**spec):
         made = await driver.world.make("podschedulingcontexts", spec=spec)
@@ -22,7 +22,7 @@ def nodes(number):
 
 
 def answers(**unsuitable):
-    """The answers of drivers: a claim's name and the nodes that do not suit it."""
+    """Return the answers of drivers: a claim's name and the nodes that do not suit it."""
     return [{"name": name, "unsuitableNodes": nodes} for name, nodes in unsuitable.items()]
 
 

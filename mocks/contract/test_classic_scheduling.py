@@ -16,7 +16,7 @@ class Site:
         self.nodes = nodes
 
     async def pod(self, *claims, **spec):
-        """Creates a pod that uses claims, called g0, g1 and so on in it, and gives its name."""
+        """Create a pod that uses claims, called g0, g1 and so on in it, and return its name."""
         uses = self.driver.uses(**{f"g{number}": claim.name for number, claim in enumerate(claims)})
         made = await self.world.make(
             "pods", spec=bodies.pod_spec(node=self.label, **{"resourceClaims": uses, **spec})
@@ -24,48 +24,48 @@ class Site:
         return made["metadata"]["name"]
 
     async def context(self, pod, holds=lambda _: True):
-        """Waits for the pod's context, and until something holds of it."""
+        """Wait for the pod's context, and until something holds of it."""
         self.world.remember(self.world.path("podschedulingcontexts", pod))
         return await self.world.until("podschedulingcontexts", pod, holds)
 
     async def selected(self, pod, *nodes):
-        """Waits until one of these nodes is selected for the pod, and gives it."""
+        """Wait until one of these nodes is selected for the pod, and return it."""
         wanted = nodes or self.nodes
         return selection(await self.context(pod, lambda context: selection(context) in wanted))
 
     async def answer(self, pod, **unsuitable):
-        """Says of the pod's claims which nodes do not suit them."""
+        """Report the nodes that do not suit the pod's claims."""
         answers = [{"name": name, "unsuitableNodes": list(nodes)} for name, nodes in unsuitable.items()]
         path = self.world.path("podschedulingcontexts", pod, "status")
         reply = await self.world.api.merge(path, {"status": {"resourceClaims": answers}})
         assert reply.code == 200, reply.body
 
     async def allocate(self, claim, pod, node):
-        """Allocates a claim for the node selected for a pod."""
+        """Allocate a claim for the node selected for a pod."""
         stored = (await self.world.api.get(self.world.path("pods", pod))).body
         consumer = {"resource": "pods", "name": pod, "uid": stored["metadata"]["uid"]}
         await claim.allocate(node, reserved=[consumer])
 
     async def bound(self, pod):
-        """Waits until a pod has its node, and gives that."""
+        """Wait until a pod has its node, and return that."""
         assigned = await self.world.until("pods", pod, lambda stored: stored["spec"].get("nodeName"))
         return assigned["spec"]["nodeName"]
 
     async def running(self, claim):
-        """A pod that got the claim, on its node."""
+        """Return a pod that got the claim, on its node."""
         pod = await self.pod(claim)
         await self.allocate(claim, pod, await self.selected(pod))
         await self.bound(pod)
         return pod
 
     async def claim_until(self, claim, holds):
-        """Waits until something holds of a claim's status."""
+        """Wait until something holds of a claim's status."""
         return await self.world.until(
             "resourceclaims", claim.name, lambda stored: holds(stored.get("status") or {})
         )
 
     async def delete(self, pod):
-        """Deletes a pod; no kubelet has to let it go."""
+        """Delete a pod; no kubelet has to let it go."""
         await self.world.api.delete(self.world.path("pods", pod), gracePeriodSeconds=0)
 
 
@@ -260,7 +260,7 @@ async def test_nodes_that_do_not_suit_the_class_are_not_asked_about(site):
 
 
 def refused(pod):
-    """Whether the scheduler said that a pod fits nowhere."""
+    """Return whether the scheduler said that a pod fits nowhere."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(
         condition["type"] == "PodScheduled" and condition["status"] == "False" for condition in conditions

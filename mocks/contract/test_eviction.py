@@ -37,7 +37,7 @@ class Running:
         )
 
     async def spared(self):
-        """Looks on until another pod, whose device is tainted in the same moment, has been evicted."""
+        """Watch until another pod, whose device is tainted in the same moment, has been evicted."""
         current = (await self.lab.world.api.get(self.lab.world.path("pods", self.pod))).body
         assert not current["metadata"].get("deletionTimestamp")
 
@@ -45,7 +45,7 @@ class Running:
 @pytest.fixture
 @features.needed("taints")
 async def run(lab):
-    """Starts a pod with a device of its own pool."""
+    """Start a pod with a device of its own pool."""
 
     async def start(name="d1", **request):
         slice_ = await lab.pool(device(name))
@@ -169,7 +169,7 @@ async def test_a_claim_that_is_not_reserved_keeps_its_allocation(run):
 
 
 async def rule(lab, name, effect="NoExecute"):
-    """A rule about one device of the test's driver."""
+    """Return a rule about one device of the test's driver."""
     spec = {
         "deviceSelector": {"driver": lab.world.driver, "device": name},
         "taint": {**TAINT, "effect": effect},

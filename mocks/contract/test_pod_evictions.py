@@ -18,7 +18,7 @@ NO_MORE = {
 
 @pytest.fixture
 async def pod(world):
-    """A running pod that stays when it is deleted."""
+    """Return a running pod that stays when it is deleted."""
     name = world.name()
     metadata = {"finalizers": HOLD, "labels": {"app": name}}
     await world.make("pods", name, metadata=metadata, spec=bodies.pod_spec(nodeName="nowhere"))

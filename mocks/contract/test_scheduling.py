@@ -298,7 +298,7 @@ async def test_the_pod_says_where_it_was_assigned_in_an_event(lab):
 
 
 async def extended(lab, amount):
-    """A class of our devices with an extended resource, and a pod with a limit; give the pod and the resource."""
+    """Return a class of our devices with an extended resource, and a pod with a limit; give the pod and the resource."""
     resource = f"contract.drawbar.dev/{lab.world.name('r')}"
     selector = {"cel": {"expression": f'device.driver == "{lab.world.driver}"'}}
     spec = {"selectors": [selector], "extendedResourceName": resource}

@@ -30,7 +30,7 @@ class Slices:
         return await self.world.post("resourceslices", self.body(*devices, **spec))
 
     async def post_device(self, **fields: Any) -> Reply:
-        """Posts a slice of one device with these fields."""
+        """Post a slice of one device with these fields."""
         return await self.post({**bodies.device("d1"), **fields})
 
     async def make(self, *devices: Json, **spec: Any) -> Json:
@@ -49,7 +49,7 @@ def slices(world):
 
 
 def refuses(reply: Reply, field: str, reason: str) -> None:
-    """The refusal complains of this field, or of something in it, for this reason."""
+    """Check that the refusal complains of this field, or of something in it, for this reason."""
     assert (reply.code, reply.reason) == (422, "Invalid"), reply.body
     reasons = [
         why

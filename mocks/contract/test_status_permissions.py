@@ -23,7 +23,7 @@ def driver_rule(driver, *verbs):
 
 @pytest.fixture
 async def claim(world):
-    """The path of the status of a claim that is allocated for one node."""
+    """Return the path of the status of a claim that is allocated for one node."""
     made = await world.make("resourceclaims", spec={"devices": {"requests": [bodies.request("one", "x")]}})
     path = world.path("resourceclaims", made["metadata"]["name"], "status")
     allocation = {
@@ -39,12 +39,12 @@ def devices(world):
 
 
 async def written(world, ask):
-    """The first answer after the rights just given have been taken up."""
+    """Return the first answer after the rights just given have been taken up."""
     return await world.eventually(ask, lambda reply: reply.code == 200)
 
 
 async def refusal(world, ask):
-    """The answer that names the missing right, once `resourceclaims/status` is allowed."""
+    """Return the answer that names the missing right, once `resourceclaims/status` is allowed."""
     return await world.eventually(ask, lambda reply: reply.code != 403)
 
 

@@ -145,7 +145,7 @@ async def test_an_object_is_shown_deleted_only_when_its_last_finalizer_goes(worl
 
 
 async def forgotten(world):
-    """A version that the server no longer remembers; a double forgets when told, a cluster has long since."""
+    """Return a version that the server no longer remembers; a double forgets when told, a cluster has long since."""
     made = await world.make("configmaps")
     await world.make("configmaps")
     restarted = await world.api.post("/mocks/drawbar.dev/v1/restart", None)

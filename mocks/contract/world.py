@@ -55,7 +55,7 @@ class World:
         self.driver = f"{run}-{self._number}.drawbar.dev"
 
     def name(self, base: str = "x") -> str:
-        """A name that nothing else has, on the whole cluster."""
+        """Return a name that nothing else has, on the whole cluster."""
         return f"{self._run}-{self._number}-{base}-{next(self._names)}"
 
     def path(self, plural: str, name: str = "", subresource: str = "", *, namespace: str = "") -> str:
@@ -74,7 +74,7 @@ class World:
         return "/".join(part for part in (f"{kind.prefix}{home}/{plural}", name, subresource) if part)
 
     def body(self, plural: str, name: str, *, metadata: Json | None = None, **fields: Any) -> Json:
-        """An object of a kind, labelled as ours."""
+        """Return an object of a kind, labelled as ours."""
         kind = self.kinds[plural]
         given = dict(metadata or {})
         labels = {RUN_LABEL: self._run, **(given.pop("labels", None) or {})}
@@ -87,7 +87,7 @@ class World:
         }
 
     async def make(self, plural: str, name: str = "", *, metadata: Json | None = None, **fields: Any) -> Json:
-        """Creates an object that must be accepted; without a name it gets a unique one."""
+        """Create an object that must be accepted; without a name it gets a unique one."""
         generated = (metadata or {}).get("generateName")
         named = "" if generated else name or self.name()
         reply = await self.post(plural, self.body(plural, named, metadata=metadata, **fields))
@@ -96,7 +96,7 @@ class World:
         return made
 
     async def post(self, plural: str, body: Json, *, client: api.Client | None = None, **query: Any) -> Reply:
-        """Tries to create an object; it is taken away if that works."""
+        """Try to create an object; it is taken away if that works."""
         namespace = body["metadata"].get("namespace", "")
         collection = self.path(plural, namespace=namespace)
         reply = await (client or self.api).post(collection, body, **query)
@@ -105,14 +105,14 @@ class World:
         return reply
 
     def remember(self, path: str) -> None:
-        """This object is to be deleted when the test ends."""
+        """Delete this object when the test ends."""
         if path not in self._made:
             self._made.append(path)
 
     async def until(
         self, plural: str, name: str, holds: Callable[[Json], Any], *, namespace: str = ""
     ) -> Json:
-        """Waits until something holds of an object that exists."""
+        """Wait until something holds of an object that exists."""
         stored = await self.api.until(
             self.path(plural, namespace=namespace),
             name,
@@ -122,11 +122,11 @@ class World:
         return stored
 
     async def gone(self, plural: str, name: str, *, namespace: str = "") -> None:
-        """Waits until an object does not exist."""
+        """Wait until an object does not exist."""
         await self.api.until(self.path(plural, namespace=namespace), name, lambda document: document is None)
 
     async def eventually(self, ask: Callable[[], Awaitable[Reply]], holds: Callable[[Reply], Any]) -> Reply:
-        """Asks until something holds of the answer, for what a cluster takes up with a delay and no event tells."""
+        """Ask until something holds of the answer, for what a cluster takes up with a delay and no event tells."""
         deadline = time.monotonic() + api.PATIENCE_SECONDS
         while not holds(reply := await ask()):
             assert time.monotonic() < deadline, f"still {reply.code}: {reply.body}"
@@ -134,7 +134,7 @@ class World:
         return reply
 
     def acting_as(self, account: str, *, node: str = "") -> api.Client:
-        """A service account of our namespace, its token bound to a node; it holds what tests bind to it."""
+        """Return a service account of our namespace, its token bound to a node; it holds what tests bind to it."""
         if self.can.impersonation:
             return self._impersonating(account, node)
         credential = f"{account}-{node}" if node else account
@@ -149,11 +149,11 @@ class World:
         return api.Client(connection=self.api.connection, session=self.api.session, extra=headers)
 
     def user(self, account: str) -> str:
-        """What a service account of ours is called as a user."""
+        """Return the user name of a service account of ours."""
         return f"system:serviceaccount:{self.namespace}:{account}"
 
     async def allow(self, account: str, *rules: Json, everywhere: bool = False) -> None:
-        """Gives an account rights in our namespace, or on the whole cluster."""
+        """Give an account rights in our namespace, or on the whole cluster."""
         kind, binding = ("clusterroles", "clusterrolebindings") if everywhere else ("roles", "rolebindings")
         role = await self.make(kind, rules=list(rules))
         await self.make(
@@ -167,13 +167,13 @@ class World:
         )
 
     async def clean(self) -> None:
-        """Deletes everything, the newest first."""
+        """Delete everything, the newest first."""
         for path in reversed(self._made):
             await discard(self.api, path)
         self._made.clear()
 
     async def node(self, name: str = "", **labels: str) -> Json:
-        """A Ready Node with no machine behind it."""
+        """Return a Ready Node with no machine behind it."""
         made = await self.make("nodes", name, metadata={"labels": labels})
         return await self.ready(made["metadata"]["name"])
 
@@ -198,7 +198,7 @@ class World:
 
 
 async def discard(client: api.Client, path: str) -> None:
-    """Deletes one object and lets go of it; it need not exist."""
+    """Delete one object and forget it; it need not exist."""
     reply = await client.delete(path, gracePeriodSeconds=0, propagationPolicy="Background")
     if reply.code == 404:
         return

@@ -28,7 +28,7 @@ def test_a_file_that_is_not_there_has_no_content(tmp_path):
         pytest.param(b"{", "is not JSON", id="torn"),
         pytest.param(b"\xff\xfe\x00", "is not JSON", id="not-utf-8"),
         pytest.param(b"[" * 100_000, "is not JSON", id="nested-too-deeply"),
-        pytest.param(b"{}", "x.json: the CDI file is no object with a text 'cdiVersion'", id="empty"),
+        pytest.param(b"{}", "x.json: the CDI file is not an object with a text 'cdiVersion'", id="empty"),
     ],
 )
 def test_a_file_that_holds_no_specification_is_said_with_its_name(tmp_path, text, words):

@@ -175,8 +175,8 @@ def test_each_field_needs_the_version_that_brought_it(content, version):
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        pytest.param([], "no object with a text 'cdiVersion'", id="list"),
-        pytest.param(None, "no object", id="null"),
+        pytest.param([], "not an object with a text 'cdiVersion'", id="list"),
+        pytest.param(None, "not an object", id="null"),
         pytest.param({"cdiVersion": "0.5.0"}, "missing required field `kind`", id="no-kind"),
         pytest.param(
             {"cdiVersion": "0.5.0", "kind": "a/b", "devices": [{"name": 1}]},

@@ -288,4 +288,4 @@ async def test_a_client_that_trusts_the_authority_of_the_configuration_gets_an_a
         async with installed(cluster, own_address) as authority:
             assert (await answered(cluster, own_address, authority, good))["allowed"]
             refused = await answered(cluster, own_address, authority, good | {"x": 1})
-            assert "spec.config[0].opaque.parameters.x is no field" in refused["status"]["message"]
+            assert "spec.config[0].opaque.parameters.x is not a field" in refused["status"]["message"]

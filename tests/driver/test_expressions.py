@@ -47,7 +47,7 @@ def test_a_selector_sees_a_device_as_a_deviceclass_does(expression, expected):
         ('device.attributes["drawbar.dev"].speed == 1', "it has no speed"),
         ("1", "yields int"),
         ("nothing", "Undefined variable"),
-        ('quantity("x") > 1', "no quantity"),
+        ('quantity("x") > 1', "not a quantity"),
     ],
 )
 def test_a_selector_that_cannot_be_answered_has_the_reason(expression, reason):

@@ -328,7 +328,7 @@ async def test_an_adapter_without_identifiers_gets_a_warning(connected):
     checks = [check for check in conformance.CHECKS if check.name == WITHOUT_SLOTS]
     report = await conformance.check(await connected(kind=Slotless), checks=checks)
     (outcome,) = report.warned
-    assert outcome.detail.startswith("d1, d2, d3, d4: this device can be recognised by sole arrival alone")
+    assert outcome.detail.startswith("d1, d2, d3, d4: this device can be recognised only by sole arrival")
     assert report.passed
     report = await conformance.check(await connected(kind=Numbered), checks=checks)
     assert report.warned == ()

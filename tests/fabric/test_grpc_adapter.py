@@ -78,7 +78,7 @@ def test_a_wrong_configuration_is_told_whole_and_without_any_connection():
         ("unix:relative/path", "not absolute"),
         ("unix:///var/run/x.sock", "two slashes too many"),
         ("unix:/" + "x" * 107, "has 108 bytes"),
-        ("localhost:50051", "no address of a plugin"),
+        ("localhost:50051", "not an address of a plugin"),
     ],
 )
 def test_an_endpoint_that_cannot_work_is_told(endpoint, words):
@@ -137,7 +137,7 @@ async def test_a_socket_that_may_not_be_opened_is_called_that_with_the_remedy(op
     reason, _, message = said.decode().partition(" ")
     assert reason == errors.Reason.SOCKET_FORBIDDEN
     assert "permission denied for its socket" in message
-    assert "the same user as this process (uid 65534)" in message
+    assert "this process's user (uid 65534)" in message
 
 
 async def test_a_restarted_sidecar_is_found_again_by_the_same_adapter(endpoint):

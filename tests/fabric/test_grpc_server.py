@@ -73,7 +73,7 @@ async def test_a_stale_socket_file_is_replaced_and_a_served_one_is_not(endpoint,
 async def test_a_place_that_cannot_be_served_is_told_in_a_sentence(tmp_path):
     (tmp_path / "file").write_text("mine")
     async with SimulatedFabric.running(DESCRIBED) as fabric:
-        for path, words in [("file", "is no socket"), ("no/such", "does not exist"), ("x" * 200, "bytes")]:
+        for path, words in [("file", "is not a socket"), ("no/such", "does not exist"), ("x" * 200, "bytes")]:
             with pytest.raises(errors.InvalidConfiguration, match=words):
                 async with server.serving(fabric, f"unix:{tmp_path}/{path}", name="t", version="1"):
                     pass

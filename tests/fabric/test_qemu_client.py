@@ -156,5 +156,5 @@ async def test_brackets_without_end_are_no_json(tmp_path, connect):
 
     async with peer(tmp_path / "qmp", converse):
         client = await connect()
-        with pytest.raises(qmp.Lost, match="no JSON"):
+        with pytest.raises(qmp.Lost, match="not JSON"):
             await client.execute("query-uuid")

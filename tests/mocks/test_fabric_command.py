@@ -119,7 +119,7 @@ async def test_over_the_network_it_serves_those_who_show_a_certificate(tmp_path,
         (("--listen", "unix:/tmp/f", "--key", "k"), "goes with --certificate"),
         (
             ("--listen", "tls://0.0.0.0:1", "--certificate", "c", "--key", "k", "--authority", "a"),
-            "no address of this machine alone",
+            "not an address of this machine alone",
         ),
     ],
 )
@@ -133,7 +133,7 @@ async def test_certificates_go_with_an_address_of_this_machine(config, options, 
     [
         ({"--config": "/no/such/file.json"}, "cannot be read"),
         ({"--listen": "unix:/no/such/directory/f.sock"}, "does not exist"),
-        ({"--listen": "tcp:1"}, "no address of a plugin"),
+        ({"--listen": "tcp:1"}, "not an address of a plugin"),
         ({"--journal": "/no/such/directory/j"}, "/no/such/directory/j"),
         ({"--state": "/dev/null"}, "remove it to start afresh"),
     ],

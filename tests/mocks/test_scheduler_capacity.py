@@ -198,7 +198,7 @@ def test_a_share_is_written_as_the_api_spells_it():
 
 def test_a_capacity_that_is_no_quantity_ends_the_attempt():
     with pytest.raises(
-        search.AllocationError, match=r"claim default/c0, request one: .*'lots' is no quantity"
+        search.AllocationError, match=r"claim default/c0, request one: .*'lots' is not a quantity"
     ):
         allocate([slice_(memory())], ask(memory="lots"))
 

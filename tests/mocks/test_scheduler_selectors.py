@@ -63,7 +63,7 @@ def test_quantities_become_numbers(text: str, number: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "1Zi", "1..2"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no quantity"):
+    with pytest.raises(ValueError, match="not a quantity"):
         selectors.quantity(text)
 
 

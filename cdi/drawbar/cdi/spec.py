@@ -228,7 +228,7 @@ def decode(document: object) -> Spec:
     fields = dict(document) if isinstance(document, dict) else {}
     version = fields.pop("cdiVersion", None)
     if not isinstance(version, str):
-        raise errors.InvalidSpec("the CDI file is no object with a text 'cdiVersion'")
+        raise errors.InvalidSpec("the CDI file is not an object with a text 'cdiVersion'")
     try:
         content = msgspec.convert(fields, Spec)
     except msgspec.ValidationError as error:
@@ -346,7 +346,7 @@ def _edits(edits: ContainerEdits, where: str) -> Iterator[str]:
     yield from _net_devices(edits.net_devices, where)
     for gid in edits.additional_gids:
         if not 0 <= gid <= ID_MAX:
-            yield f"{where}: {gid} is no group id"
+            yield f"{where}: {gid} is not a group id"
     if edits.intel_rdt is not None:
         yield from _intel_rdt(edits.intel_rdt, where)
 
@@ -416,7 +416,7 @@ def _net_devices(held: tuple[NetDevice, ...], where: str) -> Iterator[str]:
             or name in (".", "..")
             or re.search(r"[/:\s\0]", name)
         ):
-            yield f"{where}: {name!r} is no name of a network interface"
+            yield f"{where}: {name!r} is not the name of a network interface"
     for names in ([net.host_name for net in held], [net.name for net in held]):
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield f"{where}: network interface {name!r} is there twice"
@@ -424,7 +424,7 @@ def _net_devices(held: tuple[NetDevice, ...], where: str) -> Iterator[str]:
 
 def _intel_rdt(rdt: IntelRdt, where: str) -> Iterator[str]:
     if not CLOS_ID.fullmatch(rdt.clos_id):
-        yield f"{where}: intelRdt has closID {rdt.clos_id!r}, which is no file name"
+        yield f"{where}: intelRdt has closID {rdt.clos_id!r}, which is not a file name"
 
 
 def _path(path: str, what: str) -> Iterator[str]:

@@ -43,7 +43,7 @@ def run(daemon: Coroutine[Any, Any, None], *, stop_seconds: float = STOP_SECONDS
     deadline = _Deadline(stop_seconds)
     threading.stack_size(STACK_BYTES)
     try:
-        # This waits for the threads of the loop's executor too, hence the deadline around all of it.
+        # This waits for the threads of the loop's executor too, so the deadline is around all of it.
         return asyncio.run(_until_signal(daemon, deadline))
     except Exception as error:
         causes = tuple(errors.find_leaves(error))

@@ -132,7 +132,7 @@ def attach(
             raise unreachable(device.id, request.host_id)
         if device.id in contract.find_carved(devices.values()):
             raise errors.FailedPrecondition(
-                f"device {device.id} is attached in slices alone; attach one of these",
+                f"device {device.id} is attached only in chunks; attach one of these",
                 reason=errors.Reason.CARVED,
             )
         port_id = choose_port(device, host)

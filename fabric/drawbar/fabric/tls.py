@@ -61,7 +61,7 @@ def _trusting(authority: str, wrong: list[str]) -> ssl.SSLContext:
         made = None
     if made is not None and not (authority and not made.cert_store_stats()["x509"]):
         return made
-    wrong.append("the authority is no PEM certificate; give it as -----BEGIN CERTIFICATE-----")
+    wrong.append("the authority is not a PEM certificate; give it as -----BEGIN CERTIFICATE-----")
     return ssl.create_default_context()
 
 

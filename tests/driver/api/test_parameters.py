@@ -77,19 +77,25 @@ def test_what_was_recorded_is_read_again_with_what_a_newer_version_wrote_besides
 
 
 WRONG = (
-    (5, "the document is 5, no object: write apiVersion: drawbar.dev/v1alpha1 and kind: DeviceParameters"),
-    (None, "the document is None, no object"),
+    (
+        5,
+        "the document is 5, not an object: write apiVersion: drawbar.dev/v1alpha1 and kind: DeviceParameters",
+    ),
+    (None, "the document is None, not an object"),
     (
         {"kind": "DeviceParameters"},
         "apiVersion is missing: this version of Drawbar takes drawbar.dev/v1alpha1",
     ),
     (HEAD | {"apiVersion": "drawbar.dev/v2"}, "apiVersion is 'drawbar.dev/v2': this version"),
     (HEAD | {"kind": "GpuConfig"}, "kind is 'GpuConfig': this version of Drawbar takes DeviceParameters"),
-    (HEAD | {"enviroment": {}}, "enviroment is no field of DeviceParameters: did you mean environment?"),
-    (HEAD | {"xyz": 1}, "xyz is no field of DeviceParameters: known are environment, claimVariables"),
-    (HEAD | {"a b": 1}, "['a b'] is no field"),
-    (HEAD | {"deviceFiles": {"readonly": True}}, "deviceFiles.readonly is no field of DeviceParameters: did"),
-    (HEAD | {"deviceFiles": True}, "deviceFiles is True, no object: give it some of readOnly, user"),
+    (HEAD | {"enviroment": {}}, "enviroment is not a field of DeviceParameters: did you mean environment?"),
+    (HEAD | {"xyz": 1}, "xyz is not a field of DeviceParameters: known are environment, claimVariables"),
+    (HEAD | {"a b": 1}, "['a b'] is not a field"),
+    (
+        HEAD | {"deviceFiles": {"readonly": True}},
+        "deviceFiles.readonly is not a field of DeviceParameters: did",
+    ),
+    (HEAD | {"deviceFiles": True}, "deviceFiles is True, not an object: give it some of readOnly, user"),
     (HEAD | {"deviceFiles": {"readOnly": "yes"}}, "deviceFiles.readOnly is 'yes': write true or false"),
     (HEAD | {"deviceFiles": {"readOnly": None}}, "deviceFiles.readOnly is None: write true or false"),
     (HEAD | {"deviceFiles": {"user": True}}, "deviceFiles.user is True: write a whole number from 0 to"),
@@ -107,13 +113,16 @@ WRONG = (
     (HEAD | {"memory": {"granularity": True}}, "memory.granularity is True: write a number of bytes, 256"),
     (
         HEAD | {"memory": {"interleaved": True}},
-        "memory.interleaved is no field of DeviceParameters: did you mean interleave?",
+        "memory.interleaved is not a field of DeviceParameters: did you mean interleave?",
     ),
     (HEAD | {"memory": {"mode": ["devdax"]}}, "memory.mode is ['devdax']: write devdax or system-ram"),
     (HEAD | {"attachTimeoutSeconds": 0}, "attachTimeoutSeconds is 0: write a whole number from 1 to 86400"),
     (HEAD | {"attachTimeoutSeconds": 1.5}, "attachTimeoutSeconds is 1.5: write a whole number"),
-    (HEAD | {"environment": ["A=b"]}, "environment is a list, no object: write each variable as NAME: value"),
-    (HEAD | {"environment": {"1ST": "x"}}, "environment['1ST'] is no name of a variable"),
+    (
+        HEAD | {"environment": ["A=b"]},
+        "environment is a list, not an object: write each variable as NAME: value",
+    ),
+    (HEAD | {"environment": {"1ST": "x"}}, "environment['1ST'] is not the name of a variable"),
     (HEAD | {"environment": {"DRAWBAR_X": "x"}}, "environment.DRAWBAR_X is Drawbar's own: choose a name"),
     (HEAD | {"environment": {"A": 1}}, "environment.A is a number, no string: put it in quotation marks"),
     (HEAD | {"environment": {"A": "x\0"}}, "environment.A cannot be a variable's value"),
@@ -148,7 +157,7 @@ WRONG = (
     ),
     (
         HEAD | {"virtualFunctions": {"groups": [{"count": 1, "vlna": 4}]}},
-        "virtualFunctions.groups[0].vlna is no field of DeviceParameters: did you mean vlan?",
+        "virtualFunctions.groups[0].vlna is not a field of DeviceParameters: did you mean vlan?",
     ),
     (HEAD | {"claimVariables": "A"}, "claimVariables is 'A', no list"),
     (HEAD | {"claimVariables": ["A", "*B"]}, "claimVariables[1] is '*B': write the name of a variable"),
@@ -170,8 +179,8 @@ def test_everything_that_is_wrong_is_said_at_once_and_a_long_list_is_cut():
 
 def test_the_place_begins_where_the_document_stands():
     path = "spec.config[0].opaque.parameters"
-    assert problems(HEAD | {"network": {"x": 1}}, path=path)[0].startswith(f"{path}.network.x is no field")
-    assert problems([], path=path)[0].startswith(f"{path} is [], no object")
+    assert problems(HEAD | {"network": {"x": 1}}, path=path)[0].startswith(f"{path}.network.x is not a field")
+    assert problems([], path=path)[0].startswith(f"{path} is [], not an object")
 
 
 def test_the_value_of_a_variable_stands_in_no_message():
@@ -185,7 +194,7 @@ def test_the_value_of_a_variable_stands_in_no_message():
 def test_a_claim_may_not_say_what_is_an_administrators_to_say(field):
     (problem,) = problems(HEAD | {field: EVERYTHING[field]}, CLAIM)
     assert problem == (
-        f"{field} is an administrator's to say: only the parameters of a DeviceClass may have it"
+        f"{field} is reserved for administrators: only the parameters of a DeviceClass may have it"
     )
 
 
@@ -214,7 +223,7 @@ def test_a_claim_alone_makes_no_memory_of_the_node(by_class, wanted):
     of_class = [("FromClass", ("req",), {"memory": {"mode": by_class}})] if by_class else []
     text = refused(*of_class, ("FromClaim", (), {"memory": wanted}))
     assert text == (
-        "opaque parameters of the claim: memory.mode is system-ram, which is an administrator's to say: leave it out, and "
+        "opaque parameters of the claim: memory.mode is system-ram, which is reserved for administrators: leave it out, and "
         "use a DeviceClass whose parameters have it"
     )
 
@@ -246,15 +255,16 @@ def test_a_claim_sets_the_variables_that_its_class_lets_it_set_and_no_others():
     lets = ("FromClass", ("req",), {"claimVariables": ["FPGA_*", "A"], "environment": {"A": "0", "B": "1"}})
     effective = held(lets, ("FromClaim", (), {"environment": {"FPGA_KERNEL": "fft", "A": "2"}}))[DISK]
     assert effective.environment == {"A": "2", "B": "1", "FPGA_KERNEL": "fft"}
-    assert (
-        "environment.B is none of the variables that its DeviceClass lets claims set: set it in"
-        in refused(lets, ("FromClaim", (), {"environment": {"B": "2"}}))
+    assert "environment.B is not among the claimVariables of its DeviceClass: set it in" in refused(
+        lets, ("FromClaim", (), {"environment": {"B": "2"}})
     )
-    assert "environment.A is none of the variables" in refused(("FromClaim", (), {"environment": {"A": "2"}}))
+    assert "environment.A is not among the claimVariables" in refused(
+        ("FromClaim", (), {"environment": {"A": "2"}})
+    )
 
 
 def test_what_has_no_source_counts_as_a_claims():
-    assert "is an administrator's to say" in refused(("", (), {"attachTimeoutSeconds": 9}))
+    assert "is reserved for administrators" in refused(("", (), {"attachTimeoutSeconds": 9}))
 
 
 def test_an_entry_with_requests_is_for_their_devices_alone():

@@ -154,7 +154,7 @@ async def test_events_are_masked_as_the_tree_is(host, tmp_path):
 
 async def test_events_that_cannot_be_received_end_the_recording_before_it_begins(host, tmp_path):
     settings = recorder.Settings(folder=tmp_path / "r", sysfs=host.root, source="nonsense", seconds=None)
-    with pytest.raises(UeventError, match="no source of uevents"):
+    with pytest.raises(UeventError, match="not a source of uevents"):
         await recorder.record(settings, asyncio.Event())
 
 

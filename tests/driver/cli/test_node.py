@@ -66,7 +66,11 @@ def one_sentence(text):
 
 CASES = {
     "no-node-name": ({"--node-name": ""}, 2, "NODE_NAME"),
-    "node-name-that-selects-others": ({"--node-name": "a,b"}, 2, "--node-name 'a,b' is no name of a node"),
+    "node-name-that-selects-others": (
+        {"--node-name": "a,b"},
+        2,
+        "--node-name 'a,b' is not the name of a node",
+    ),
     "driver-name-with-a-slash": ({"--driver-name": "a/b"}, 2, "--driver-name 'a/b'"),
     "driver-name-too-long": ({"--driver-name": "a" * 64}, 2, "at most 63"),
     "uid-with-a-slash": ({"--pod-uid": "../x"}, 2, "--pod-uid"),
@@ -86,7 +90,7 @@ CASES = {
     "socket-path-too-long": ({"--kubelet-dir": "/" + "k" * 100}, 1, "choose a shorter --kubelet-dir"),
     "no-sysfs": ({"--sysfs": "/nonexistent"}, 1, "/nonexistent is not a sysfs tree"),
     "sysfs-is-a-file": ({"--sysfs": "/dev/null"}, 1, "name one with --sysfs"),
-    "unknown-source-of-uevents": ({"--uevents": "smoke"}, 1, "'smoke' is no source of uevents"),
+    "unknown-source-of-uevents": ({"--uevents": "smoke"}, 1, "'smoke' is not a source of uevents"),
     "no-directory-for-uevents": ({"--uevents": "unix:/nonexistent/s"}, 1, "cannot listen for uevents"),
 }
 

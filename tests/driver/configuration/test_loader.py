@@ -161,9 +161,9 @@ def test_every_type_is_read_from_variables_and_flags():
 
 
 WRONG = {
-    "unknown-key": ("nmae: x", ":1: nmae is no setting; did you mean name?"),
-    "unknown-key-in-a-topic": ("health:\n  link:\n    hold: 1\n", ":3: health.link.hold is no setting"),
-    "key-at-the-wrong-place": ("limit: 1", ":1: limit is no setting; did you mean health.limit?"),
+    "unknown-key": ("nmae: x", ":1: nmae is not a setting; did you mean name?"),
+    "unknown-key-in-a-topic": ("health:\n  link:\n    hold: 1\n", ":3: health.link.hold is not a setting"),
+    "key-at-the-wrong-place": ("limit: 1", ":1: limit is not a setting; did you mean health.limit?"),
     "twice": ("name: a\nname: b\n", ":2: name stands here a second time"),
     "word-for-a-number": ("ports: [1, x]", ":1: ports: 'x' is not a whole number"),
     "fraction-for-a-whole-number": ("health: {limit: 1.5}", "'1.5' is not a whole number"),
@@ -176,9 +176,9 @@ WRONG = {
     "nothing": ("colour:", "the value is missing"),
     "a-list": ("- a", "the file holds keys with values"),
     "keys-that-are-no-words": ("? [a]\n: b\n", "a key is a word"),
-    "no-yaml": ("a: [", "this is no YAML"),
-    "a-tab": ("health:\n\tlimit: 1\n", ":2: this is no YAML"),
-    "unknown-alias": ("name: *x", "this is no YAML"),
+    "no-yaml": ("a: [", "this is not YAML"),
+    "a-tab": ("health:\n\tlimit: 1\n", ":2: this is not YAML"),
+    "unknown-alias": ("name: *x", "this is not YAML"),
 }
 
 
@@ -213,7 +213,7 @@ def test_a_distant_character_of_json_is_one_and_half_of_one_is_refused(tmp_path)
 
 def test_a_deep_file_is_one_sentence(tmp_path):
     (tmp_path / "c").write_text("[" * 20_000)
-    with pytest.raises(errors.UsageError, match="no YAML"):
+    with pytest.raises(errors.UsageError, match="not YAML"):
         load(f"--config={tmp_path / 'c'}")
 
 

@@ -81,15 +81,15 @@ def test_a_wish_names_the_hook_and_the_bitstream_that_make_the_device_ready():
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ([("FromClaim", {"initialise": {"hook": "x"}})], "initialise.hook is an administrator's to say"),
+        ([("FromClaim", {"initialise": {"hook": "x"}})], "initialise.hook is reserved for administrators"),
         ([("FromClass", {"initialise": {"hook": "../x"}})], "write the name of a file without its directory"),
         ([("FromClass", {"initialise": {"hook": "x", "timeoutSeconds": 1801}})], "from 1 to 1800"),
         (
             [("FromClass", {"initialise": {"timeoutSeconds": 5}})],
             "name one in initialise.hook of the class, or",
         ),
-        ([("FromClaim", {"cleanUp": {"hook": "x"}})], "cleanUp.hook is an administrator's to say"),
-        ([("FromClaim", {"drain": {"hook": "x"}})], "drain.hook is an administrator's to say"),
+        ([("FromClaim", {"cleanUp": {"hook": "x"}})], "cleanUp.hook is reserved for administrators"),
+        ([("FromClaim", {"drain": {"hook": "x"}})], "drain.hook is reserved for administrators"),
         ([("FromClass", {"drain": {"timeoutSeconds": 5}})], "name it in drain.hook"),
         ([("FromClass", {"cleanUp": {"timeoutSeconds": 5}})], "name it in cleanUp.hook"),
         ([("FromClaim", {"fpga": {"bitstream": "b"}})], "belong together: give both"),
@@ -113,7 +113,7 @@ def test_a_wish_names_the_lowest_versions():
     assert demand().claim.minimum_versions == attachments.Versions()
     words = "write a version as a string"
     assert words in demand(("FromClass", {"minimumVersions": {"driver": 5.15}})).failure.message
-    words = "minimumVersions.driver is an administrator's to say"
+    words = "minimumVersions.driver is reserved for administrators"
     assert words in demand(("FromClaim", {"minimumVersions": {"driver": "1"}})).failure.message
 
 
@@ -125,7 +125,7 @@ def test_a_wish_names_the_virtual_functions():
     assert (group.count, group.vlan, asked.claim.virtual_functions.offered) == (2, 7, True)
     words = "offered offers what virtualFunctions.groups describe: name some"
     assert words in demand(("FromClass", {"virtualFunctions": {"offered": True}})).failure.message
-    words = "virtualFunctions.groups is an administrator's to say"
+    words = "virtualFunctions.groups is reserved for administrators"
     assert words in demand(("FromClaim", {"virtualFunctions": {"groups": [{"count": 1}]}})).failure.message
 
 
@@ -138,7 +138,7 @@ def attachment(*, uid="u", deleting=False):
 def test_a_wish_says_what_is_wrong_with_the_claims_parameters():
     bad = demand(("FromClaim", {"attachTimeoutSeconds": 5}))
     assert bad.failure.reason == "InvalidParameters"
-    assert "attachTimeoutSeconds is an administrator's to say" in bad.failure.message
+    assert "attachTimeoutSeconds is reserved for administrators" in bad.failure.message
     assert demand(("FromClaim", {"deviceFiles": {"user": 5}})).failure is None
 
 

@@ -377,6 +377,6 @@ async def test_parameters_that_cannot_be_obeyed_end_in_their_words_and_take_no_c
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         await make_class(cluster, "any")
         await make_pod(cluster, "p", "any", initialise={"hook": "loads"})
-        await cluster.noted("InvalidParameters", "initialise.hook is an administrator's to say")
+        await cluster.noted("InvalidParameters", "initialise.hook is reserved for administrators")
         assert not {taint for taint in await taints(cluster, device) if taint.startswith("attach-failed")}
         await delete(cluster, "p")

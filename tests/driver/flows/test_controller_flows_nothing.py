@@ -103,7 +103,7 @@ async def test_any_number_of_pods_run_without_a_disk_when_the_disks_are_gone_and
 async def test_where_devices_cannot_be_shared_each_node_has_copies_and_reports_it(flow_lab):
     async with flow_lab("1.34", gates=GATES, devices=1, node=WITH_NULLS) as cluster:
         await on_both_nodes(cluster, "none-1")
-        await cluster.noted("NullDeviceNotShared", "no more than 1 claims at a time")
+        await cluster.noted("NullDeviceNotShared", "at most 1 claims can go without a device")
         await pool_is_there(cluster, 1)
         for name in ("a", "b", "c"):
             await perhaps_a_disk(cluster, name)

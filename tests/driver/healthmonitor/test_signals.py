@@ -100,7 +100,7 @@ def test_the_list_of_a_command_is_complete_unless_something_of_it_is_left_out():
     ids=["nothing", "cut", "a list", "null", "no text", "deep", "of other types"],
 )
 def test_what_is_no_payload_is_refused(source, body):
-    with pytest.raises(signals.Unreadable, match="no payload"):
+    with pytest.raises(signals.Unreadable, match="not a payload"):
         signals.read(source, body)
 
 

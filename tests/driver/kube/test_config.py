@@ -203,11 +203,11 @@ MALFORMED = {
     ),
     "authority-is-no-base64": (
         {"cluster": {"server": URL, "certificate-authority-data": "***"}},
-        "certificate-authority is no certificate",
+        "certificate-authority is not a certificate",
     ),
     "authority-is-no-certificate": (
         {"cluster": {"server": URL, "certificate-authority-data": text64(b"\xff")}},
-        "certificate-authority is no certificate",
+        "certificate-authority is not a certificate",
     ),
     "authority-is-a-number": (
         {"cluster": {"server": URL, "certificate-authority-data": 5}},
@@ -243,7 +243,7 @@ MALFORMED = {
     "acting-as-two-lines": ({"user": {"token": SECRET, "as": "a\r\nb: c"}}, "cannot be sent"),
     "proxy": (
         {"cluster": {"server": URL, "proxy-url": f"ftp://me:{SECRET}@p"}},
-        "proxy-url is no URL of a proxy",
+        "proxy-url is not the URL of a proxy",
     ),
     "exec-is-a-number": ({"user": {"exec": 5}}, "got `int` - at `$.exec`"),
     "exec-program-is-absent": (

@@ -12,7 +12,7 @@ HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
 GOOD = HEAD | {"deviceFiles": {"user": 1000}}
 BAD = HEAD | {"deviceFiles": {"usr": 1000}}
 CLASSES = HEAD | {"attachTimeoutSeconds": 60}
-WORDS = "deviceFiles.usr is no field of DeviceParameters: did you mean user?"
+WORDS = "deviceFiles.usr is not a field of DeviceParameters: did you mean user?"
 
 
 def config(*documents, driver="drawbar.dev"):
@@ -81,7 +81,7 @@ def test_a_class_may_say_what_a_claim_may_not():
     assert allowed("DeviceClass", shaped("DeviceClass", config(CLASSES)))
     for kind in ("ResourceClaim", "ResourceClaimTemplate"):
         status = asked(kind, shaped(kind, config(CLASSES)))["response"]["status"]
-        assert "attachTimeoutSeconds is an administrator's to say" in status["message"]
+        assert "attachTimeoutSeconds is reserved for administrators" in status["message"]
 
 
 def test_a_class_alone_may_have_memory_of_the_node_made():
@@ -90,7 +90,8 @@ def test_a_class_alone_may_have_memory_of_the_node_made():
     for kind in ("ResourceClaim", "ResourceClaimTemplate"):
         status = asked(kind, shaped(kind, of_node))["response"]["status"]
         assert (
-            "memory.mode is system-ram, which is an administrator's to say: leave it out" in status["message"]
+            "memory.mode is system-ram, which is reserved for administrators: leave it out"
+            in status["message"]
         )
 
 

@@ -101,7 +101,7 @@ async def test_it_answers_over_https(pair):
             assert (response.status, response.content_type) == (200, "application/json")
             said = (await response.json())["response"]
         assert (said["uid"], said["allowed"]) == ("u1", False)
-        assert said["status"]["message"].startswith("spec.config[0].opaque.parameters.colour is no field")
+        assert said["status"]["message"].startswith("spec.config[0].opaque.parameters.colour is not a field")
         async with client.get("/healthz", ssl=pair.trust) as response:
             assert response.status == 200
 

@@ -61,10 +61,10 @@ def test_an_endpoint_is_an_origin(endpoint):
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        (_config("//manager.example"), "no address"),
-        (_config("ftp://manager.example"), "no address"),
-        (_config("https://"), "no address|no URL"),
-        (_config("https://manager.example:port"), "no URL"),
+        (_config("//manager.example"), "not an address"),
+        (_config("ftp://manager.example"), "not an address"),
+        (_config("https://"), "not an address|not a URL"),
+        (_config("https://manager.example:port"), "not a URL"),
         (_config("https://manager.example/other"), "has a path"),
         (_config("https://manager.example/?a=b"), "has a path"),
         (_config("https://manager.example/#a"), "has a path"),

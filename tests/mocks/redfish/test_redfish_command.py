@@ -114,8 +114,8 @@ def test_a_fault_is_described_in_a_few_words(text, fault):
         ("", "KIND one of lost-reply"),
         ("busy:GET:/:1:1:1", "give KIND"),
         ("busy:FETCH", "FETCH is no method"),
-        ("busy:GET:/:often", '"often" is no whole number'),
-        ("busy:GET:/:1:-1", '"-1" is no whole number'),
+        ("busy:GET:/:often", '"often" is not a whole number'),
+        ("busy:GET:/:1:-1", '"-1" is not a whole number'),
         ("busy:GET:/:1:all", "give a number"),
     ],
 )

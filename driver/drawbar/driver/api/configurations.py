@@ -134,7 +134,7 @@ def _violations(
     for name in by_claim.environment:
         if not any(fnmatch.fnmatchcase(name, pattern) for pattern in by_class.claim_variables):
             yield (
-                f"environment.{name} is none of the variables that its DeviceClass lets claims set: set it in the "
+                f"environment.{name} is not among the claimVariables of its DeviceClass: set it in the "
                 f"pod's containers, or have an administrator add it to claimVariables of the class's parameters"
             )
     for topic, theirs, own in (

@@ -1,8 +1,8 @@
 """The versioned document by which an allocation of classic dynamic resource allocation reaches the kubelet plugin.
 
 The controller writes it when it allocates: with v1alpha2 it is `resourceHandles[].data`, which the kubelet hands to the
-plugin; with v1alpha3 it stands among `allocation.devices.config[]` as opaque parameters of this driver, where whoever
-reads the claim finds it. It names the devices, so that the plugin needs neither the class nor the claim's parameters,
+plugin; with v1alpha3 it stands among `allocation.devices.config[]` as opaque parameters of this driver, where each
+reader of the claim finds it. It names the devices, so that the plugin needs neither the class nor the claim's parameters,
 which may be gone by then. A claim that gets no device (its request is optional) has none in it.
 
 Source: KEP-3063, "ResourceHandle extensions"; `resource.k8s.io/v1alpha2` ResourceHandle (data has at most 16 KiB).
@@ -97,7 +97,7 @@ def decode(data: str) -> Handle:
     try:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise InvalidHandle(f"{_shown(data)} is no JSON: {error}") from error
+        raise InvalidHandle(f"{_shown(data)} is not JSON: {error}") from error
     except RecursionError as error:
         raise _too_deep() from error
     return from_document(content)

@@ -4,7 +4,7 @@ One kind, `DeviceParameters`, stands in `opaque.parameters` of a DeviceClass or 
 unknown field, a value of another type, or an impossible one is refused, since it would have no effect. Some fields are
 refused in a claim, since only an administrator may set them. Nothing here reads a clock or a file.
 
-Source: `resource.k8s.io` OpaqueDeviceConfiguration; `docs/parameters.md`.
+docs/reference/parameters.md is made from the attributes below. Source: `resource.k8s.io` OpaqueDeviceConfiguration.
 """
 
 import difflib
@@ -81,13 +81,13 @@ class Source(enum.StrEnum):
 
 
 class DeviceFiles(meta.Struct, frozen=True):
-    """How a container gets the device's files.
+    """The device's files in a container.
 
     Attributes:
-        read_only: it may not write to them.
-        user: their owner in the container; None for the runtime's choice.
-        group: their group.
-        mode: their permission bits, octal, such as `0660`.
+        read_only: the container may only read the device's files.
+        user: the number of the files' owner in the container.
+        group: the same for the group.
+        mode: permission bits of the files, octal, as a string such as `"0660"`.
     """
 
     read_only: bool | None = None
@@ -97,23 +97,23 @@ class DeviceFiles(meta.Struct, frozen=True):
 
 
 class Network(meta.Struct, frozen=True):
-    """How a container gets the device's network interfaces.
+    """The device's network interfaces in a container.
 
     Attributes:
-        interface_prefix: they are named so, with a number from 0.
+        interface_prefix: name of network interfaces in the container, followed by a number from 0; `eth` is the pod's.
     """
 
     interface_prefix: str | None = None
 
 
 class Memory(meta.Struct, frozen=True):
-    """What is made of the device's volatile memory, before the device is called visible.
+    """The use of the device's volatile memory, from before the device is visible.
 
     Attributes:
-        mode: `devdax`, a dax device of its own for the pod; or `system-ram`, memory of the node for all its pods, a class's alone.
-            None for the first.
-        interleave: one region is made over all members of a composite, in place of one for each.
-        granularity: after how many bytes the next member follows, one of `GRANULARITIES`; None for the kernel's choice.
+        mode: volatile CXL memory as `devdax` (default) or, in a class, as `system-ram` ([CXL memory](../classes/cxl-memory.md)).
+        interleave: `true`: one region of a composite's members ([CXL memory](../classes/cxl-memory.md#several-devices-as-one)).
+        granularity: bytes before the next device of such a region: 256, 512, 1024, 2048, 4096, 8192 or 16384; default: the
+            CXL window's.
     """
 
     mode: str | None = None
@@ -122,11 +122,11 @@ class Memory(meta.Struct, frozen=True):
 
 
 class Hook(meta.Struct, frozen=True):
-    """A program of the administrator's that makes a device ready before it is called visible, or cleans it after its use.
+    """An administrator's program that initialises, drains or cleans a device.
 
     Attributes:
-        hook: name of a file in the node daemon's directory of hooks; a class's alone.
-        timeout_seconds: how long it may take, or a bitstream where there is no hook; None for `HOOK_SECONDS`; a class's alone.
+        hook: its file in the node daemon's directory of hooks; class only.
+        timeout_seconds: its deadline, or that of a bitstream: 1 to 1800, default 60; class only.
     """
 
     hook: str | None = None
@@ -134,11 +134,11 @@ class Hook(meta.Struct, frozen=True):
 
 
 class Versions(meta.Struct, frozen=True):
-    """The lowest versions with which a device is called visible; a class's alone.
+    """The lowest versions of a visible device.
 
     Attributes:
-        driver: of its kernel module.
-        firmware: as the kernel shows it.
+        driver: the lowest version of the kernel module (`/sys/module/NAME/version`) for `visible`; class only.
+        firmware: the same of the device's firmware, of NVMe disks; class only.
     """
 
     driver: str | None = None
@@ -146,11 +146,11 @@ class Versions(meta.Struct, frozen=True):
 
 
 class Fpga(meta.Struct, frozen=True):
-    """What an FPGA is programmed with, by the hook of its class, or by the kernel driver of a DFL card where there is none.
+    """The design for an FPGA. The hook of its class loads it, or the kernel driver of a DFL card.
 
     Attributes:
-        bitstream: name of a file in the node daemon's directory of bitstreams.
-        sha256: of its content, 64 hexadecimal digits.
+        bitstream: the file to load, by its name in the node daemon's directory of bitstreams.
+        sha256: the SHA-256 of its content; another content is not loaded.
     """
 
     bitstream: str | None = None
@@ -158,7 +158,7 @@ class Fpga(meta.Struct, frozen=True):
 
 
 class FunctionGroup(meta.Struct, frozen=True):
-    """Virtual functions that are set up alike.
+    """Virtual functions with the same settings.
 
     Attributes:
         count: how many, on each physical function of the device.
@@ -184,11 +184,11 @@ class FunctionGroup(meta.Struct, frozen=True):
 
 
 class VirtualFunctions(meta.Struct, frozen=True):
-    """The virtual functions (SR-IOV) that a device gets before it is called visible; a class's alone.
+    """The virtual functions (SR-IOV) to set up before a device is visible.
 
     Attributes:
-        groups: in order of their numbers; empty for leaving the device as it comes.
-        offered: whether its node offers each to other claims, in place of the claim's containers.
+        groups: the virtual functions of each physical function ([NICs](../classes/nic.md#virtual-functions)); class only.
+        offered: offer each to other claims ([local pool](../local-pool.md#virtual-functions-of-a-fabrics-card)); class only.
     """
 
     groups: tuple[FunctionGroup, ...] = ()
@@ -206,14 +206,18 @@ class VirtualFunctions(meta.Struct, frozen=True):
 
 
 class DeviceParameters(meta.Struct, frozen=True):
-    """The parameters that a class or a claim gives its devices.
+    """The parameters of a class's or a claim's devices.
 
     Attributes:
-        environment: variables for the containers that use the device.
-        claim_variables: which of them a claim may set: names, or beginnings with `*`; a class's alone.
-        attach_timeout_seconds: from the allocation to giving the attach up; a class's alone.
-        vendor_kind: of CDI, `vendor/class`: the vendor's own files must have the device, and the container gets that,
-            too; a class's alone.
+        environment: at most 64 variables of the device's containers; a claim may set those of `claimVariables`. `DRAWBAR_` is
+            reserved.
+        claim_variables: names, or beginnings such as `NCCL_*`; class only.
+        initialise: your program makes the device ready before it is `visible` ([FPGAs](../classes/fpga.md)).
+        drain: your program makes others let go of the device ([drain hooks](../node-release.md#drain-hooks)).
+        clean_up: your program cleans the device after its use ([FPGAs](../classes/fpga.md#on-return)).
+        attach_timeout_seconds: give up an attach earlier than the Fabric and the scheduler; class only.
+        vendor_kind: also use the vendor's own CDI files of this kind, such as `nvidia.com/gpu` ([GPUs](../classes/gpu.md)); class
+            only.
     """
 
     environment: dict[str, str] = {}
@@ -307,7 +311,7 @@ def _converted(document: Mapping[str, Any]) -> DeviceParameters:
 def _problems(document: object, source: Source) -> Iterator[tuple[str, str]]:
     """Yield each problem as its place and a clause to follow it."""
     if not isinstance(document, dict):
-        yield "", f" is {_shown(document)}, no object: write apiVersion: {API_VERSION} and kind: {KIND}"
+        yield "", f" is {_shown(document)}, not an object: write apiVersion: {API_VERSION} and kind: {KIND}"
         return
     said = document.get("apiVersion"), document.get("kind")
     if said != (API_VERSION, KIND):
@@ -332,19 +336,19 @@ def _object(
         if field is None:
             near = difflib.get_close_matches(str(key)[:SHOWN_CHARS], fields, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(fields)}"
-            yield where, f" is no field of {KIND}: {hint}"
+            yield where, f" is not a field of {KIND}: {hint}"
         elif field.by_class and source is Source.CLAIM:
-            yield where, " is an administrator's to say: only the parameters of a DeviceClass may have it"
+            yield where, " is reserved for administrators: only the parameters of a DeviceClass may have it"
         elif value in field.by_class_values and source is Source.CLAIM:
             yield (
                 where,
-                f" is {value}, which is an administrator's to say: leave it out, and use a DeviceClass whose parameters have it",
+                f" is {value}, which is reserved for administrators: leave it out, and use a DeviceClass whose parameters have it",
             )
         elif field.fields is not None:
             if isinstance(value, dict):
                 yield from _object(value, field.fields, source, where)
             else:
-                yield where, f" is {_shown(value)}, no object: give it some of {', '.join(field.fields)}"
+                yield where, f" is {_shown(value)}, not an object: give it some of {', '.join(field.fields)}"
         elif field.problems is not None:
             for below, clause in field.problems(value):
                 yield f"{where}{below}", clause
@@ -352,7 +356,7 @@ def _object(
 
 def _environment(value: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(value, dict):
-        yield "", f" is {_kind(value)}, no object: write each variable as NAME: value"
+        yield "", f" is {_kind(value)}, not an object: write each variable as NAME: value"
         return
     if len(value) > VARIABLES_MAX:
         yield "", f" has {len(value)} variables: {VARIABLES_MAX} are the most"
@@ -363,7 +367,7 @@ def _environment(value: Any) -> Iterator[tuple[str, str]]:
         if not _VARIABLE.fullmatch(name) or len(name) > NAME_CHARS:
             yield (
                 where,
-                f" is no name of a variable: use at most {NAME_CHARS} letters, digits and _, no digit first",
+                f" is not the name of a variable: use at most {NAME_CHARS} letters, digits and _, no digit first",
             )
         elif name.upper().startswith(RESERVED_PREFIX):
             yield where, f" is Drawbar's own: choose a name that does not begin with {RESERVED_PREFIX}"

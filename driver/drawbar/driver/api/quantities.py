@@ -12,11 +12,11 @@ def parse(text: str) -> int | float:
     """Return the number that a quantity such as `80Gi` or `1.5` stands for; no exponents, which the API server removes.
 
     Raises:
-        ValueError: it is no quantity.
+        ValueError: it is not a quantity.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no quantity")
+        raise ValueError(f"{text!r} is not a quantity")
     number, suffix = decimal.Decimal(match[1]), match[2] or ""
     value = number * _BINARY[suffix] if suffix in _BINARY else number.scaleb(_DECIMAL[suffix])
     return int(value) if value == value.to_integral_value() else float(value)

@@ -40,7 +40,7 @@ DEGRADED = Table("Whether a part of a fabric is at fault", "`Degraded`", "True",
 
 FEATURES_DROPPED = Table("Whether the API server drops fields of ResourceSlices", "`FeaturesDropped`", "True", (
     Row(r.ALL_KEPT, "The API server keeps every field.", severity=Severity.OK, status="False"),
-    Row(r.FIELDS_DROPPED, "The API server drops fields, so devices are not published; where it drops taints alone, tainted devices are not.", "enable the feature gates that the message names; checked again every 10 minutes"),
+    Row(r.FIELDS_DROPPED, "The API server drops fields, so devices are not published; if it drops only taints, tainted devices are not.", "enable the feature gates that the message names; checked again every 10 minutes"),
 ))
 
 HOSTS_MAPPED = Table("Whether a fabric's hosts are nodes", "`HostsMapped`", "False", (

@@ -75,7 +75,7 @@ CONTROLLER = Role("The controller", "drawbar-controller", "controller-rbac.yaml"
     Permission(_OURS, "deviceattachments", "list watch create patch delete", "the intent and record of each attach; its claim and its finalizer are patched", "no device is attached or detached"),
     Permission(_OURS, "deviceattachments/status", "patch", "what the fabric manager did", "no device is attached"),
     Permission(_RESOURCES, "resourceslices", "list watch create update delete", "publishes the pools", "no device is published"),
-    Permission(_RESOURCES, "resourceclaims", "list watch", "who was given what; the API has no selector for it", "the controller does not notice that a device was allocated"),
+    Permission(_RESOURCES, "resourceclaims", "list watch", "the allocations of claims; the API has no selector for them", "the controller does not notice that a device was allocated"),
     Permission(_RESOURCES, "resourceclaims/status", "patch", "reports that a device is attached", _WAIT),
     Permission(_RESOURCES, "resourceclaims/driver", "arbitrary-node:patch", "the same, which the API server asks for since 1.36: for its own driver's devices, on any node", _WAIT, only=DRIVER, since=GRANULAR_STATUS_MINOR),
     Permission(_RESOURCES, "devicetaintrules", "list delete", "ends the rules of `drawbar taint` whose time is over", "rules of `drawbar taint` do not end by themselves"),
@@ -84,7 +84,7 @@ CONTROLLER = Role("The controller", "drawbar-controller", "controller-rbac.yaml"
     Permission(_EVENTS, "events", "create patch", "reports to the user of a claim why it waits; counts it where it happens again", "no Event explains why a pod waits"),
     Permission("coordination.k8s.io", "leases", "create", "one controller at a time; a name cannot be asked for here", "no controller ever leads", in_namespace=True),
     Permission("coordination.k8s.io", "leases", "get update", "the same", "no controller ever leads", only=LEASE, in_namespace=True),
-    Permission("", "pods", "list watch", "whether the node daemons are alive: those of its own namespace, selected by label, though a role cannot express that", "the controller never becomes ready, if it judges nodes by the pods of their daemons", in_namespace=True),
+    Permission("", "pods", "list watch", "the node daemons' state: the pods of its own namespace, by label, which a role cannot express", "the controller never becomes ready, if it judges nodes by the pods of their daemons", in_namespace=True),
     Permission("", "secrets", "list watch", "credentials of fabric managers, each Secret by its name (values: `credentialsSecrets`)", "the Fabric that names it is not connected", only=SECRETS, in_namespace=True),
 ))
 IMMEDIATE = Role("The controller, with immediate allocation", "drawbar-controller-immediate", "", "controller-immediate.yaml", (
@@ -102,7 +102,7 @@ CLASSIC = Role("The controller, with classic allocation", "drawbar-controller-cl
     Permission(_RESOURCES, "resourceclaims", "patch", "the finalizer that keeps a claim while a device is attached for it", _NO_ALLOCATION),
 ))
 NODE = Role("The node daemon", "drawbar-node", "node-rbac.yaml", "node-rbac.yaml", (
-    Permission(_OURS, "deviceattachments", "list watch", "what is attached to its node, by label", "the node daemon is never ready"),
+    Permission(_OURS, "deviceattachments", "list watch", "the devices attached to its node, by label", "the node daemon is never ready"),
     Permission(_OURS, "deviceattachments/status", "patch", "what it sees of it", "no attached device is reported, and none released"),
     Permission(_RESOURCES, "resourceclaims", "get list watch", "whether a claim is still the one meant; all of them after the record of prepared claims was lost, and on nodes whose own devices [hold up their pods](../local-pool.md#ready-before-the-pod-is-bound)", "no pod with a device starts"),
     Permission(_RESOURCES, "resourceclaims/status", "patch", "reports that a device is ready", _WAIT),
@@ -112,20 +112,20 @@ NODE = Role("The node daemon", "drawbar-node", "node-rbac.yaml", "node-rbac.yaml
     Permission(_EVENTS, "events", "create patch", "reports why a device does not come or go; counts it where it happens again", "no Event explains why a device is not released"),
 ))
 HEALTH_MONITOR = Role("The health monitor", "drawbar-health-monitor", "health-monitor-rbac.yaml", "health-monitor-rbac.yaml", (
-    Permission(_OURS, "healthpolicies", "list watch", "what to do about which signals"),
+    Permission(_OURS, "healthpolicies", "list watch", "the treatment of signals"),
     Permission(_RESOURCES, "resourceslices", "list watch", "which devices there are"),
     Permission(_RESOURCES, "devicetaintrules", "list watch create patch delete", "taints devices, and frees them again; the rules of others count against the minimum healthy share. **This token can delete every rule, and can evict every pod with a device by a rule of its own**: RBAC does not tell rules apart"),
     Permission(_EVENTS, "events", "create patch", "reports what it decides, in the namespace `default`; counts it where it happens again", in_default=True),
 ))
 VIEWER = Role("The viewer", "drawbar-viewer", "viewer-rbac.yaml", "viewer-rbac.yaml", (
     Permission(_OURS, "fabrics", "get list watch", "[`drawbar status`](../status.md), [`drawbar ui`](../ui.md)"),
-    Permission(_OURS, "maintenances", "get list watch", "what is in maintenance, and why"),
+    Permission(_OURS, "maintenances", "get list watch", "the devices in maintenance, and the reason"),
     Permission(_OURS, "deviceattachments", "get list watch", "where a device is, and what it waits for"),
     Permission(_OURS, "healthpolicies", "get list watch", "[which alerts taint devices](../health-monitor.md)"),
     Permission(_RESOURCES, "resourceslices", "list watch", "which devices there are"),
     Permission(_RESOURCES, "resourceclaims", "get list watch", "whose they are"),
     Permission("", "pods", "get list watch", "the claims of `drawbar status pod/NAME`, and why pods without a node wait"),
-    Permission(_RESOURCES, "devicetaintrules", "list watch", "who has taken devices out of service"),
+    Permission(_RESOURCES, "devicetaintrules", "list watch", "the rules that take devices out of service"),
     Permission(_EVENTS, "events", "list watch", "Events of Drawbar, in `drawbar ui` and `drawbar status --watch`"),
     Permission(_RESOURCES, "deviceclasses", "get", "[`drawbar explain`](../explain.md): which devices a claim could have"),
     Permission("", "nodes", "get", "the same: whether a fabric reaches a node"),

@@ -18,11 +18,10 @@ COMMAND = daemon.verb(
     "controller",
     summary="the daemon of the cluster: pools, attach and detach",
     description=(
-        "The daemon of the cluster: publishes the devices of all fabrics, attaches what claims were given, detaches\n"
-        "what they let go of. Several may run; one of them leads.\n"
-        "Every setting can stand in the file of --config (see --print-config for its keys), in the environment\n"
-        "(the flag in capitals: DRAWBAR_BINDING_TIMEOUT), or be a flag; flags win over the environment, and that\n"
-        "over the file."
+        "The daemon of the cluster: publishes the devices of all fabrics, and attaches and detaches them for claims.\n"
+        "Several may run; one of them leads.\n"
+        "Set each setting in the file of --config (--print-config shows its keys), in the environment (the flag in\n"
+        "capitals: DRAWBAR_BINDING_TIMEOUT), or by a flag. Flags win over the environment, and that over the file."
     ),
     examples=(
         "drawbar controller --kubeconfig ~/.kube/config",

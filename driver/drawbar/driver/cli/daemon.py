@@ -123,5 +123,5 @@ def _serve(daemon: Daemon[T], loaded: loader.Loaded[T]) -> int:
     run = importlib.import_module(daemon.module).run
     logs.configure(options.log.format, options.log.level)
     for name in loaded.ignored:
-        log.warning("an environment variable looks like a setting and is none", extra={"variable": name})
+        log.warning("an environment variable looks like a setting, but is not one", extra={"variable": name})
     return supervision.run(run(options))

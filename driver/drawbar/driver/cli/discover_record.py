@@ -167,7 +167,7 @@ def _remarks(document: dict[str, Any]) -> Iterator[str]:
         yield f"The events ended early: {document['uevents']['broken']}"
     cut = max(each["configurationsCut"] for each in document["trees"])
     if cut:
-        yield f"Of {cut} PCI functions there is no Device Serial Number, for want of privilege: run it as root."
+        yield f"{cut} PCI functions have no Device Serial Number here: run it as root to read it."
     if document["masked"]:
         replaced = ", ".join(f"{count} {kind}" for kind, count in document["replaced"].items())
         yield f"Replaced by pseudonyms: {replaced or 'nothing'}. Look through the files before you hand them on."

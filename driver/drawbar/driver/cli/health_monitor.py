@@ -15,8 +15,8 @@ COMMAND = daemon.verb(
     "health-monitor",
     summary="taints devices by alerts, Redfish events and a command, as HealthPolicies say",
     description=(
-        "Takes alerts of Alertmanager and events of Redfish services over HTTPS, runs a command of yours, and creates and deletes\n"
-        "DeviceTaintRules by the HealthPolicies of the cluster; effect None unless a policy has another. One runs per driver."
+        "Takes alerts of Alertmanager and events of Redfish services over HTTPS, and runs a command of yours. Creates and deletes\n"
+        "DeviceTaintRules by the cluster's HealthPolicies. One runs for each driver."
     ),
     examples=(
         "drawbar health-monitor --token-file token --tls-certificate tls.crt --tls-key tls.key",

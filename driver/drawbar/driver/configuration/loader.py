@@ -43,7 +43,7 @@ class _Reading:
 
 
 def read_file(path: Path, options: Sequence[schema.Option]) -> tuple[dict[str, FileValue], list[str]]:
-    """The file's values by key, and what is wrong with it."""
+    """Return the file's values by key, and its problems."""
     # Imported here: a daemon with all its settings in flags and environment does not pay for it.
     import yaml
 
@@ -59,7 +59,7 @@ def read_file(path: Path, options: Sequence[schema.Option]) -> tuple[dict[str, F
     except yaml.YAMLError as error:
         return {}, [_unreadable(path, error)]
     except (UnicodeDecodeError, RecursionError):
-        return {}, [f"{path}: this is no YAML; write `key: value` lines"]
+        return {}, [f"{path}: this is not YAML; write `key: value` lines"]
     reading = _Reading(path, {option.key: option for option in options})
     if root is not None and not (isinstance(root, yaml.ScalarNode) and root.tag == _NULL):
         _mapping(reading, root, "")
@@ -70,7 +70,7 @@ def _unreadable(path: Path, error: Any) -> str:
     mark = getattr(error, "problem_mark", None)
     where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
     reason = " ".join(str(getattr(error, "problem", None) or error).split())
-    return f"{where}: this is no YAML: {reason[:200]}"
+    return f"{where}: this is not YAML: {reason[:200]}"
 
 
 def _mapping(reading: _Reading, node: Any, prefix: str) -> None:
@@ -110,7 +110,7 @@ def _unknown(key: str, prefix: str, options: Mapping[str, schema.Option]) -> str
     elsewhere = [option_key for option_key in options if option_key.endswith(f".{key.rsplit('.', 1)[-1]}")]
     near = difflib.get_close_matches(key, sorted(siblings | options.keys()), n=1) or elsewhere
     remedy = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(siblings))}"
-    return f"{key} is no setting; {remedy}"
+    return f"{key} is not a setting; {remedy}"
 
 
 def _value(reading: _Reading, option: schema.Option, node: Any) -> None:
@@ -123,7 +123,7 @@ def _value(reading: _Reading, option: schema.Option, node: Any) -> None:
 
 
 def _parsed_node(node: Any, kind: Any) -> Any:
-    """A node as a value; a scalar is read by the setting's type, not by YAML's guess at it."""
+    """Return a node's value; read a scalar by the setting's type, not by YAML's guess."""
     if node.tag == _NULL and node.id == "scalar":
         if schema.is_optional(kind):
             return None
@@ -139,7 +139,7 @@ def _parsed_node(node: Any, kind: Any) -> Any:
 
 
 def _whole(text: str) -> str:
-    """The text with each pair of surrogates, as JSON escapes distant characters, made one character."""
+    """Return the text with each pair of surrogates, JSON's escape of a distant character, as one character."""
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError as error:
@@ -201,7 +201,7 @@ class Loaded(Generic[T]):
 
 
 def refuse(problems: Sequence[str]) -> None:
-    """Ends with all problems at once, if there are any.
+    """Raise an error with all problems, if there are any.
 
     Raises:
         errors.UsageError: there are.
@@ -220,7 +220,7 @@ def load(
     problems: Callable[[T], Sequence[str]],
     environ: Mapping[str, str] = os.environ,
 ) -> Loaded[T]:
-    """Reads file, environment and flags.
+    """Read file, environment and flags.
 
     Args:
         settings: a dataclass whose fields all have defaults.
@@ -308,7 +308,7 @@ def _made(settings: Any, values: Mapping[tuple[str, ...], Any], path: tuple[str,
 
 
 def _located(sentence: str, effective: Sequence[Setting]) -> str:
-    """The sentence, with where the value comes from if the name in it does not show that."""
+    """Return the sentence, with the value's source if the name in it does not show that."""
     words = set(re.findall(r"[\w.-]+", sentence))
     for setting in effective:
         if _names(setting.option) & words:
@@ -318,7 +318,7 @@ def _located(sentence: str, effective: Sequence[Setting]) -> str:
 
 
 def _names(option: schema.Option) -> set[str]:
-    """What a sentence may call it; a field's name only if it is no plain word."""
+    """Return its names in a sentence; a field's name only if it is not a plain word."""
     field = option.path[-1]
     names = {option.flag, option.key if option.topic.key else "", field if "_" in field else ""}
     return names - {""}
@@ -337,12 +337,12 @@ _TAKEN = schema.TRUE | schema.FALSE | schema.NONE | {"y", "n"}
 
 
 def as_yaml(effective: Sequence[Setting]) -> str:
-    """A configuration file that says the same, with the source of each value beside it."""
+    """Return an equal configuration file, with the source of each value in a comment."""
     return "".join(f"{line}\n" for line in _lines(effective))
 
 
 def as_json(effective: Sequence[Setting]) -> str:
-    """An object by key, each with `value` and `source`."""
+    """Return a JSON object by key, each with `value` and `source`."""
     content = {
         setting.option.key: {"value": schema.builtin(setting.value), "source": setting.source}
         for setting in effective
@@ -381,7 +381,7 @@ def _escaped(character: str) -> str:
 
 
 def add_flags(parser: argparse.ArgumentParser, settings: type) -> None:
-    """Adds `--config` and a flag for every setting that has one, grouped by topic.
+    """Add `--config` and a flag for every setting that has one, grouped by topic.
 
     Values stay text until `loader.load` reads them, so that all that is wrong is said at once.
     """

@@ -1,10 +1,10 @@
 """Settings dataclasses as a flat list of options.
 
 A field of a topic gives one option; a field that is a dataclass itself is a topic. Names follow one rule, so that
-whoever knows one of them knows all:
+you know all of them by one:
 
     field     health.link.hold_down_seconds     of nested dataclasses
-    key       health.link.holdDownSeconds       in the file, nested likewise
+    key       health.link.holdDownSeconds       in the file, nested in the same way
     variable  DRAWBAR_HEALTH_LINK_HOLD_DOWN     in capitals, without the unit
     flag      --health-interval SECONDS         the same in small letters; the unit is the word for the value
 
@@ -32,22 +32,22 @@ NONE = frozenset({"", "null", "~"})
 
 
 def is_list(kind: Any) -> bool:
-    """Whether values of this type hold several."""
+    """Return whether values of this type are lists."""
     return typing.get_origin(kind) is tuple
 
 
 def element_kind(kind: Any) -> Any:
-    """The type of one value of a list."""
+    """Return the type of one value of a list."""
     return typing.get_args(kind)[0]
 
 
 def is_optional(kind: Any) -> bool:
-    """Whether None is a value of this type."""
+    """Return whether None is a value of this type."""
     return typing.get_origin(kind) in (types.UnionType, typing.Union) and type(None) in typing.get_args(kind)
 
 
 def plain_kind(kind: Any) -> Any:
-    """The type without its None."""
+    """Return the type without its None."""
     if not is_optional(kind):
         return kind
     (plain,) = (member for member in typing.get_args(kind) if member is not type(None))
@@ -55,7 +55,7 @@ def plain_kind(kind: Any) -> Any:
 
 
 def check_kind(kind: Any) -> None:
-    """Sees to it that a setting can be of this type.
+    """Check that a setting can be of this type.
 
     Raises:
         TypeError: it cannot; the program is at fault, not its user.
@@ -71,7 +71,7 @@ def check_kind(kind: Any) -> None:
 
 
 def describe_type(kind: Any) -> str:
-    """What a value of this type is, for a sentence."""
+    """Return the description of a value of this type, for a sentence."""
     kind = plain_kind(kind)
     if is_list(kind):
         return f"a list, each of them {describe_type(element_kind(kind))}"
@@ -88,7 +88,7 @@ def describe_type(kind: Any) -> str:
 
 
 def parse(text: str, kind: Any) -> Any:
-    """The value that a piece of text stands for; a list is written with commas.
+    """Return the value of a text; a list is written with commas.
 
     Raises:
         ValueError: it stands for none; the message is a clause such as `'x' is not a whole number`.
@@ -111,7 +111,7 @@ def parse(text: str, kind: Any) -> Any:
 
 
 def builtin(value: Any) -> Any:
-    """The value as JSON has it."""
+    """Return the value in JSON's types."""
     if isinstance(value, tuple):
         return [builtin(element) for element in value]
     if isinstance(value, enum.Enum | Path):
@@ -188,12 +188,12 @@ class Option:
 def name_setting(
     *, key: str = "", flag: str = "", metavar: str = "", variables: tuple[str, ...] = ()
 ) -> Mapping[str, Names]:
-    """Metadata of a `dataclasses.field` whose setting has names of its own."""
+    """Return the metadata of a `dataclasses.field` whose setting has names of its own."""
     return {_NAMES: Names(key=key, flag=flag, metavar=metavar, variables=variables)}
 
 
 def options(settings: type) -> tuple[Option, ...]:
-    """All settings of a dataclass and of those nested in it, in the order of the fields.
+    """Return all settings of a dataclass and of those nested in it, in the order of the fields.
 
     Raises:
         TypeError: a field has a type that no setting can have, or no default.
@@ -203,7 +203,7 @@ def options(settings: type) -> tuple[Option, ...]:
 
 def _options(defaults: Any, topic: Topic) -> Iterator[Option]:
     kinds = typing.get_type_hints(type(defaults))
-    helps = _attributes(type(defaults))
+    helps = attributes(type(defaults))
     for field in dataclasses.fields(defaults):
         kind, names = kinds[field.name], field.metadata.get(_NAMES, Names())
         path, key = (*topic.path, field.name), _joined(topic.key, names.key or _camel(field.name))
@@ -259,9 +259,9 @@ def _summary(settings: type) -> str:
     return (inspect.getdoc(settings) or "").split("\n", 1)[0]
 
 
-def _attributes(settings: type) -> dict[str, str]:
-    """What the `Attributes:` section of a Google-style docstring says, by name."""
-    _, heading, section = (inspect.getdoc(settings) or "").partition("Attributes:\n")
+def attributes(documented: type) -> dict[str, str]:
+    """Return the texts in the `Attributes:` section of a Google-style docstring, by name."""
+    _, heading, section = (inspect.getdoc(documented) or "").partition("Attributes:\n")
     texts: dict[str, str] = {}
     name = ""
     for line in section.splitlines() if heading else ():

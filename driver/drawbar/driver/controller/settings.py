@@ -136,7 +136,7 @@ def problems(settings: Settings) -> list[str]:
     if settings.writes_burst < 1:
         sentences.append(f"--api-writes-burst {settings.writes_burst} is not above 0")
     if not _LABEL.fullmatch(settings.lease_namespace):
-        sentences.append(f"--lease-namespace {settings.lease_namespace!r} is no name of a namespace")
+        sentences.append(f"--lease-namespace {settings.lease_namespace!r} is not the name of a namespace")
     if settings.node_daemon_selector and not _SELECTOR.fullmatch(settings.node_daemon_selector):
         sentences.append(
             f"--node-daemon-selector {settings.node_daemon_selector!r} is not a list of labels such as "
@@ -146,7 +146,9 @@ def problems(settings: Settings) -> list[str]:
         try:
             contract.Networks.parse([text])
         except ValueError:
-            sentences.append(f"--fabric-networks {text!r} is no network; write it as 10.1.0.0/16 or fd00::/8")
+            sentences.append(
+                f"--fabric-networks {text!r} is not a network; write it as 10.1.0.0/16 or fd00::/8"
+            )
     return sentences + http_problems(settings)
 
 

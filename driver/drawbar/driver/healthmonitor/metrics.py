@@ -15,10 +15,20 @@ class Metrics(exposition.Exposition):
 
     def __init__(self, driver: str) -> None:
         super().__init__(PREFIX, driver)
-        self.requests = self.counter("requests", "Requests by their status.", "status")
-        self.signals = self.counter("signals", "Signals by what became of them.", "source", "outcome")
-        self.decisions = self.counter("decisions", "Decisions.", "decision", "reason")
-        self.failures = self.counter("failures", "Decisions that could not be carried out.", "decision")
+        self.requests = self.counter("requests", "Requests; 401: a sender has a wrong token.", "status")
+        self.signals = self.counter(
+            "signals",
+            "Signals: used, unmatched (no policy), unknown-device (none, or several), limit (too many, or a wrong form).",
+            "source",
+            "outcome",
+        )
+        self.decisions = self.counter(
+            "decisions",
+            "Decisions: Tainted, Changed, Renewed, Lifted, Withheld (with a reason).",
+            "decision",
+            "reason",
+        )
+        self.failures = self.counter("failures", "Refused decisions.", "decision")
         self.commands = self.counter("command_runs", "Runs of the command.", "result")
         for result in ("ok", "failed"):
             self.commands.labels(result)
@@ -39,16 +49,19 @@ class Metrics(exposition.Exposition):
         unreadable: Read = dict,
     ) -> None:
         """Show what is read at each scrape; `withheld` by reason, `unreadable` by resource, the others by the empty string."""
-        self.watch("ready", "Whether /readyz answers 200.", ready)
-        self.watch("causes", "Devices about which something is reported.", causes)
+        self.watch("ready", "1 while ready.", ready)
+        self.watch("causes", "Reported devices.", causes)
         self.watch("rules", "DeviceTaintRules of this monitor.", rules)
         self.watch(
-            "withheld", "Devices that are not tainted, though a policy asks for it.", withheld, label="reason"
+            "withheld",
+            "Devices not tainted because of MinimumHealthyShare, Rate, Limit or DryRun.",
+            withheld,
+            label="reason",
         )
         self.watch(
             "unreadable_objects",
-            "Objects that are left out, since they cannot be read.",
+            "Unreadable objects.",
             unreadable,
             label="resource",
         )
-        self.watch("dropped_events", "Events that were not recorded.", dropped_events, counter=True)
+        self.watch("dropped_events", "Unsent Events.", dropped_events, counter=True)

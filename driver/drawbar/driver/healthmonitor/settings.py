@@ -128,7 +128,7 @@ def problems(settings: Settings) -> list[str]:
     try:
         ipaddress.ip_address(settings.listen.address)
     except ValueError:
-        sentences.append(f"--listen-address {settings.listen.address!r} is no IP address")
+        sentences.append(f"--listen-address {settings.listen.address!r} is not an IP address")
     if not 0 <= settings.listen.port <= address.PORT_MAX:
         sentences.append(f"--listen-port {settings.listen.port} is not a port from 0 to {address.PORT_MAX}")
     if settings.token_file is None and settings.tls.client_authority is None:
@@ -137,7 +137,7 @@ def problems(settings: Settings) -> list[str]:
         )
     command = settings.command
     if command.path is not None and not command.path.is_absolute():
-        sentences.append(f"--command-path {str(command.path)!r} is no absolute path")
+        sentences.append(f"--command-path {str(command.path)!r} is not an absolute path")
     for flag, seconds in (
         ("--command-interval", command.interval_seconds),
         ("--command-timeout", command.timeout_seconds),

@@ -105,7 +105,7 @@ def read(source: Source, body: bytes) -> Batch:
             case Source.COMMAND:
                 entries = decoding.decode(body, _Output).signals
     except decoding.Malformed as error:
-        raise Unreadable(f"this is no payload of the source {source}: {str(error)[:200]}") from error
+        raise Unreadable(f"this is not a payload of the source {source}: {str(error)[:200]}") from error
     listed = [_parse(source, raw) for raw in entries[:SIGNALS_MAX]]
     signals = tuple(signal for signal in listed if signal is not None)
     left_out = len(entries) - len(signals)

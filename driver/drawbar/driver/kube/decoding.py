@@ -18,7 +18,7 @@ import msgspec
 
 
 class Malformed(msgspec.ValidationError):
-    """The text is no JSON, or no object of the wanted type."""
+    """The text is not JSON, or no object of the wanted type."""
 
 
 T = TypeVar("T")

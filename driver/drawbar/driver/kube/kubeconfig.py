@@ -311,7 +311,9 @@ class _Tls(ssl.SSLContext):
             else:
                 self.load_default_certs()
         except OSError as error:
-            raise errors.ConfigError("certificate-authority is no certificate, or cannot be read") from error
+            raise errors.ConfigError(
+                "certificate-authority is not a certificate, or cannot be read"
+            ) from error
 
     def wrap_bio(
         self,
@@ -359,7 +361,7 @@ def _proxy(named: str, settings: client.Configuration) -> str | None:
     if not _is_url(url, PROXY_SCHEMES):
         # It may hold a password.
         raise errors.ConfigError(
-            f"{'proxy-url' if named else 'the proxy of the environment'} is no URL of a proxy "
+            f"{'proxy-url' if named else 'the proxy of the environment'} is not the URL of a proxy "
             f"({', '.join(f'{scheme}://' for scheme in PROXY_SCHEMES)}): correct it"
         )
     return url

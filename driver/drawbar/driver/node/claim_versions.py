@@ -242,7 +242,7 @@ def from_handle(
 def _from_v1alpha3(claim: claims.ResourceClaim, node_name: str) -> claims.ResourceClaim:
     """Return the claim without the handle in its configuration, and with shares of the null device.
 
-    The handle repeats the claim's results, and is no parameter.
+    The handle repeats the claim's results, and is not a parameter.
     """
     allocation = claim.status.allocation
     if allocation is None:

@@ -473,7 +473,7 @@ def _write(path: str, value: str) -> None:
 def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise errors.KernelRefused(
-            f"{name!r} is no name of anything in sysfs: look where it comes from",
+            f"{name!r} is not the name of anything in sysfs: look where it comes from",
             path=name,
             number=errno.EINVAL,
         )

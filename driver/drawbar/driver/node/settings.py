@@ -165,10 +165,10 @@ def _problems(settings: Settings) -> list[str]:
     if not settings.node_name:
         wrong.append("no node name: pass --node-name or set NODE_NAME from spec.nodeName")
     elif not drivers.SUBDOMAIN.fullmatch(settings.node_name):
-        wrong.append(f"--node-name {settings.node_name!r} is no name of a node: see kubectl get nodes")
+        wrong.append(f"--node-name {settings.node_name!r} is not the name of a node: see kubectl get nodes")
     wrong += drivers.problems(settings.driver)
     if not POD_UID.fullmatch(settings.instance):
-        wrong.append(f"--pod-uid {settings.instance!r} is no uid: set POD_UID from metadata.uid")
+        wrong.append(f"--pod-uid {settings.instance!r} is not a UID: set POD_UID from metadata.uid")
     for option, path in (("--kubelet-dir", settings.kubelet_dir), ("--cdi-dir", settings.cdi_dir)):
         if not path.is_absolute():
             wrong.append(f"{option} {path} is not an absolute path")

@@ -28,6 +28,21 @@ class _Asked:
     read: Callable[[], Mapping[Values, float]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A metric as documents show it.
+
+    Attributes:
+        kind: `counter`, `gauge` or `histogram`.
+        labels: the names of its labels, without `driver`.
+        help: its meaning.
+    """
+
+    kind: str
+    labels: Values
+    help: str
+
+
 class Exposition:
     """All counters and histograms of one daemon; `watch` adds numbers that are read at each scrape.
 
@@ -47,42 +62,46 @@ class Exposition:
         self._registry = registry.CollectorRegistry()
         self._asked: dict[str, _Asked] = {}
         self.contained = containment.Containment()
-        self._labels: dict[str, Values] = {}
+        self._described: dict[str, Described] = {}
         self.api_requests = self.counter(
-            "api_requests", "Requests to the API server.", "verb", "resource", "result"
+            "api_requests",
+            "Requests to the API server. Denied: a permission is missing; Invalid: a policy or webhook refuses; Conflict: harmless.",
+            "verb",
+            "resource",
+            "result",
         )
         self._requests: dict[tuple[str, str, str], prometheus.Counter] = {}
-        build = self.gauge("build_info", "The program; the value is 1.", "version", "python")
+        build = self.gauge("build_info", "The program; always 1.", "version", "python")
         build.labels(metadata.version("drawbar"), ".".join(map(str, sys.version_info[:3]))).set(1)
         prometheus.ProcessCollector(registry=self._registry)
         self._registry.register(_Collected(self._asked, self.contained))
         self.watch(
             "unexpected_errors",
-            "Errors that are defects of Drawbar, by the worker that tries again.",
+            "Defects of Drawbar.",
             self.contained.counts,
             label="worker",
             counter=True,
         )
         self.watch(
             "failing_work",
-            "Objects, loops and callbacks whose last try ended in an unexpected error.",
+            "Objects, loops and callbacks whose last try met a defect.",
             self.contained.failing,
             label="worker",
         )
 
     def counter(self, name: str, text: str, *labels: str) -> prometheus.Counter:
-        """Something that only grows; its name is shown with `_total`."""
-        self._labels[f"{self._prefix}{name}_total"] = labels
+        """Add a number that only grows; its name is shown with `_total`."""
+        self._describe("counter", f"{name}_total", text, labels)
         return prometheus.Counter(f"{self._prefix}{name}", text, labels, registry=self._registry)
 
     def gauge(self, name: str, text: str, *labels: str) -> prometheus.Gauge:
-        """Something that comes and goes."""
-        self._labels[f"{self._prefix}{name}"] = labels
+        """Add a number that grows and shrinks."""
+        self._describe("gauge", name, text, labels)
         return prometheus.Gauge(f"{self._prefix}{name}", text, labels, registry=self._registry)
 
     def histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> prometheus.Histogram:
         """Return a histogram of durations; `buckets` in seconds."""
-        self._labels[f"{self._prefix}{name}"] = labels
+        self._describe("histogram", name, text, labels)
         return prometheus.Histogram(
             f"{self._prefix}{name}", text, labels, buckets=buckets, registry=self._registry
         )
@@ -126,7 +145,7 @@ class Exposition:
         self._add(name, text, read, labels, counter=False)
 
     def render(self) -> bytes:
-        """Everything in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return prometheus.generate_latest(_Shown(self._registry, self._driver))
 
     def names(self) -> frozenset[str]:
@@ -138,7 +157,14 @@ class Exposition:
 
     def labels(self) -> Mapping[str, Values]:
         """Return the label names of this daemon's own metrics, by the metrics' names in documents."""
-        return {name: ("driver", *labels) for name, labels in self._labels.items()}
+        return {name: ("driver", *described.labels) for name, described in self._described.items()}
+
+    def described(self) -> Mapping[str, Described]:
+        """Return the descriptions of this daemon's own metrics, by the metrics' names in documents."""
+        return self._described
+
+    def _describe(self, kind: str, name: str, text: str, labels: Values) -> None:
+        self._described[f"{self._prefix}{name}"] = Described(kind=kind, labels=labels, help=text)
 
     def _add(
         self,
@@ -149,7 +175,8 @@ class Exposition:
         *,
         counter: bool,
     ) -> None:
-        self._labels[f"{self._prefix}{name}{'_total' if counter else ''}"] = labels
+        kind, shown = ("counter", f"{name}_total") if counter else ("gauge", name)
+        self._describe(kind, shown, text, labels)
         self._asked[name] = _Asked(
             name=self._prefix + name, help=text, labels=labels, counter=counter, read=read
         )

@@ -71,7 +71,7 @@ def problems(settings: Settings) -> list[str]:
     try:
         ipaddress.ip_address(settings.listen.address)
     except ValueError:
-        listed.append(f"--listen-address {settings.listen.address!r} is no IP address")
+        listed.append(f"--listen-address {settings.listen.address!r} is not an IP address")
     if not 0 <= settings.listen.port <= address.PORT_MAX:
         listed.append(f"--listen-port {settings.listen.port} is not a port from 0 to {address.PORT_MAX}")
     return listed

@@ -124,7 +124,7 @@ class Bench:
     def require_whole_device(self) -> None:
         """Skip the check for a pool of memory, which is attached in slices."""
         if self._is_pool:
-            raise CheckSkipped("a pool of memory is attached in slices alone")
+            raise CheckSkipped("a pool of memory is attached only in chunks")
 
     async def require_whole_listing(self) -> None:
         """Skip the check if the fabric cannot show all of its devices: an unknown one may be among the others."""

@@ -97,7 +97,7 @@ async def _(bench: Bench) -> None:
         shown = ", ".join(alone[:_NAMED_MAX])
         more = f", and {len(alone) - _NAMED_MAX} others" if len(alone) > _NAMED_MAX else ""
         raise CheckWarned(
-            f"{shown}{more}: this device can be recognised by sole arrival alone; declare an identifier of it that its host "
+            f"{shown}{more}: this device can be recognised only by sole arrival; declare an identifier of it that its host "
             "can read (docs/adapters.md)"
         )
 
@@ -437,7 +437,7 @@ async def _(bench: Bench) -> None:
         await bench.adapter.cancel(bench.request_id())
 
 
-@check("a slice is listed with its origin and size, and is taken from what is left")
+@check("a chunk is listed with its origin and size, and reduces the remaining memory")
 async def _(bench: Bench) -> None:
     origin = await bench.slices.origin()
     assert origin.carving is not None
@@ -491,7 +491,7 @@ async def _(bench: Bench) -> None:
     origin = await bench.slices.origin()
     bench.require_exact_device()
     if origin.carving is not None and origin.carving.is_pool:
-        raise CheckSkipped("a pool of memory is attached in slices alone")
+        raise CheckSkipped("a pool of memory is attached only in chunks")
     await bench.await_success(
         await bench.adapter.attach(replace(bench.attach_request(), device_id=origin.id))
     )
@@ -517,7 +517,9 @@ async def _(bench: Bench) -> None:
     expect(rest is not None and rest.carving == origin.carving, "the memory did not come back")
 
 
-@check("a slice larger than what is left is exhausted, and one of no multiple of the step is invalid")
+@check(
+    "a chunk larger than the remaining memory is exhausted, and one that is not a multiple of the step is invalid"
+)
 async def _(bench: Bench) -> None:
     origin = await bench.slices.origin()
     assert origin.carving is not None

@@ -19,7 +19,7 @@ def problems(endpoint: str) -> tuple[str, ...]:
         return _network_problems(endpoint)
     if not endpoint.startswith(PREFIX):
         shapes = "unix:/absolute/path, or tls://HOST:PORT with certificates"
-        return (f'the endpoint "{endpoint}" is no address of a plugin; write {shapes}',)
+        return (f'the endpoint "{endpoint}" is not an address of a plugin; write {shapes}',)
     return socket_problems(endpoint)
 
 
@@ -51,7 +51,7 @@ def _network_problems(endpoint: str) -> tuple[str, ...]:
     except ValueError:
         is_whole = False
     if not is_whole or endpoint != f"{TLS_PREFIX}{parts.netloc}":
-        return (f'the endpoint "{endpoint}" is no host and port; write tls://HOST:PORT',)
+        return (f'the endpoint "{endpoint}" is not a host and port; write tls://HOST:PORT',)
     return ()
 
 

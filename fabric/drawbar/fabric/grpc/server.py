@@ -96,5 +96,5 @@ def _foreign_file(path: Path) -> tuple[str, ...]:
     except OSError as error:
         return (f"{path} cannot be used: {error.strerror}",)
     if not stat.S_ISSOCK(mode):
-        return (f"{path} exists and is no socket; remove it or choose another path",)
+        return (f"{path} exists and is not a socket; remove it or choose another path",)
     return ()

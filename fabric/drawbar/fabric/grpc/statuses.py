@@ -100,8 +100,8 @@ def from_rpc(
         )
     if code is errors.Code.UNAVAILABLE and os.strerror(errno.EACCES) in said:
         return errors.Unavailable(
-            f"{peer} cannot be reached: permission denied for its socket; run the sidecar as the same user as this process "
-            f"(uid {os.getuid()}), or let it open the socket to a group that both have (mode 0660)",
+            f"{peer} cannot be reached: permission denied for its socket; run the sidecar as this process's user "
+            f"(uid {os.getuid()}), or open the socket to a common group (mode 0660)",
             reason=errors.Reason.SOCKET_FORBIDDEN,
         )
     if code is errors.Code.UNAVAILABLE and is_tls and (trouble := _tls_trouble(said)):

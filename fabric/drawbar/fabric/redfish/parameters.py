@@ -160,10 +160,10 @@ def _endpoint_problems(config: contract.AdapterConfig) -> list[str]:
         url = yarl.URL(config.endpoint)
         port = url.port
     except ValueError:
-        return [f'the endpoint "{config.endpoint}" is no URL; {shape}']
+        return [f'the endpoint "{config.endpoint}" is not a URL; {shape}']
     problems = []
     if url.scheme not in {"https", "http"} or not url.host or port is None:
-        problems.append(f'the endpoint "{config.endpoint}" is no address of a Redfish service; {shape}')
+        problems.append(f'the endpoint "{config.endpoint}" is not an address of a Redfish service; {shape}')
     if url.path.rstrip("/") not in {"", "/redfish", "/redfish/v1"} or url.query_string or url.fragment:
         problems.append(f'the endpoint "{config.endpoint}" has a path; {shape}')
     is_secret = bool(credentials.username or credentials.token)

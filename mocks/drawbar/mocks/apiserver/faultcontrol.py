@@ -116,7 +116,7 @@ def load(path: Path) -> list[Fault]:
         return parse(yaml.safe_load(path.read_bytes()))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         text = str(error).splitlines()[0]
-        raise InvalidFaultsError(f"{path} is no YAML file: {text}") from error
+        raise InvalidFaultsError(f"{path} is not a YAML file: {text}") from error
     except InvalidFaultsError as error:
         raise InvalidFaultsError(f"{path}: {error}") from error
 

@@ -24,7 +24,7 @@ def value(text: str | float) -> Fraction:
     """Return the exact amount.
 
     Raises:
-        ValueError: the text is no quantity.
+        ValueError: the text is not a quantity.
     """
     return _parts(text)[0]
 
@@ -34,7 +34,7 @@ def canonical(text: str | float) -> str:
     """Return the stored form of an amount.
 
     Raises:
-        ValueError: the text is no quantity.
+        ValueError: the text is not a quantity.
     """
     amount, suffix = _parts(text)
     rounded = _up_to_nano(amount)

@@ -138,7 +138,7 @@ def _files(args: argparse.Namespace) -> certificates.ServerFiles | None:
         ("127.0.0.1:", "[::1]:", "localhost:")
     ):
         raise mock_errors.UsageError(
-            f"--listen {args.listen} is no address of this machine alone; give tls://127.0.0.1:PORT"
+            f"--listen {args.listen} is not an address of this machine alone; give tls://127.0.0.1:PORT"
         )
     if is_network != all(given) or is_network != any(given):
         raise mock_errors.UsageError(

@@ -390,7 +390,7 @@ def find_problems(configuration: Configuration) -> list[str]:
             wrong = slots.problems(device(enclosure, spec))
         problems += wrong
     problems += [
-        f"enclosure {enclosure.id}: hosts names {host_id}, which is no host"
+        f"enclosure {enclosure.id}: hosts names {host_id}, which is not a host"
         for enclosure in configuration.enclosures
         for host_id in enclosure.hosts
         if host_id not in {host.id for host in configuration.hosts}

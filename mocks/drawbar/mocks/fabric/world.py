@@ -234,7 +234,7 @@ class World:
             raise self.stock.unreachable(device.id, host_id)
         if device.id in contract.find_carved(self.stock.devices()):
             raise errors.FailedPrecondition(
-                f"device {device.id} is attached in slices alone; attach one of these",
+                f"device {device.id} is attached only in chunks; attach one of these",
                 reason=errors.Reason.CARVED,
             )
         record = self._new_record(request, device, self.stock.free_port(host_id))

@@ -122,7 +122,7 @@ def parse_fault(text: str) -> faults.Fault:
         )
     for content in (times, after):
         if content and content != "all" and not (content.isascii() and content.isdigit()):
-            raise errors.UsageError(f'--fault "{text}": "{content}" is no whole number')
+            raise errors.UsageError(f'--fault "{text}": "{content}" is not a whole number')
     if after == "all":
         raise errors.UsageError(f'--fault "{text}": after all requests nothing is left; give a number')
     return faults.Fault(

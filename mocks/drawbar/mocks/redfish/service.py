@@ -171,7 +171,7 @@ class Service:
             return self._get(asked, path)
         body = asked.json()
         if not isinstance(body, dict):
-            return refused(400, "Base.1.18.MalformedJSON", "The request is no JSON object.")
+            return refused(400, "Base.1.18.MalformedJSON", "The request is not a JSON object.")
         if path == world.SESSIONS and asked.method == "POST" and path in self.tree:
             return self._begin_session(body)
         if path.startswith(f"{world.SESSIONS}/") and asked.method == "DELETE" and path in self.tree:

@@ -24,10 +24,10 @@ def parse(text: str) -> Decimal:
     parts = _QUANTITY.fullmatch(text)
     try:
         if parts is None:
-            raise ValueError(f"{text!r} is no quantity")
+            raise ValueError(f"{text!r} is not a quantity")
         return Decimal(parts[1]) * _UNITS[parts[2]]
     except (InvalidOperation, KeyError) as error:
-        raise ValueError(f"{text!r} is no quantity") from error
+        raise ValueError(f"{text!r} is not a quantity") from error
 
 
 def render(number: Decimal, *, like: str = "") -> str:

@@ -408,11 +408,11 @@ def attached(when):
     [
         held("attaching for too long", "error attachments.attach"),
         held("attaching", None, started=100),
-        held("never seen", "error attachments.visible: says nothing", ATTACHED),
+        held("never seen", "error attachments.visible: is silent", ATTACHED),
         held("not seen yet", None, attached(ago(80))),
         held("attached at a strange time", None, attached("strange")),
         held("not ready", "error attachments.visible: cable", ATTACHED, ("Visible", "False", "LinkDown")),
-        held("the node is silent", "error attachments.detach: says nothing", deleted=100),
+        held("the node is silent", "error attachments.detach: is silent", deleted=100),
         held(
             "in use",
             "error attachments.detach: end what the message names",

@@ -69,7 +69,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_changed(taint_command, cl
     [
         (("add", "swap"), "nothing is selected"),
         (("preview",), "nothing is selected"),
-        (("add", "Swap!", "--device", "gpu-1"), "is no name of a rule"),
+        (("add", "Swap!", "--device", "gpu-1"), "is not the name of a rule"),
         (("add", "swap", "--device", "gpu-1", "--until", "soon"), "--until: give a span"),
         (("add", "swap", "--device", "gpu-1", "--taint", "=x"), "--taint: give KEY"),
         (("add", "swap", "--device", "gpu-none"), "selects no device of the cluster"),

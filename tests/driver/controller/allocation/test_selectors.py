@@ -107,10 +107,10 @@ async def test_only_so_many_judgements_are_remembered(judge, monkeypatch):
 
 
 async def test_a_capacity_that_is_no_quantity_makes_a_selector_fail_and_nothing_else(judge):
-    with pytest.raises(expressions.SelectorError, match="'1e3' is no quantity"):
+    with pytest.raises(expressions.SelectorError, match="'1e3' is not a quantity"):
         expressions.matches("true", "drawbar.dev", device(memory="1e3").shown)
     assert not await verdict(judge, device(memory="1e3"), "true")
-    assert "no quantity" in judge.faults["true"]
+    assert "not a quantity" in judge.faults["true"]
 
 
 async def test_what_a_namespace_used_comes_back(monkeypatch):

@@ -112,7 +112,7 @@ def test_the_nodes_that_a_class_suits_are_kept():
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        ({"colour": "red"}, "no parameter"),
+        ({"colour": "red"}, "not a parameter"),
         ({"deviceClass": "toaster"}, "deviceClass 'toaster' is none"),
         ({"count": "0"}, "from 1 to 32"),
         ({"count": "many"}, "from 1 to 32"),
@@ -247,7 +247,7 @@ def test_requests_carry_the_selectors_of_their_class_and_parameters_of_their_own
         ),
         (
             {"requests": [{"name": "r", "deviceClassName": "gpu"}], "config": [use(colour="red")]},
-            "opaque parameters of the claim: colour is no field of DeviceParameters",
+            "opaque parameters of the claim: colour is not a field of DeviceParameters",
         ),
         (
             {"requests": [{"name": "r", "deviceClassName": "gpu"}], "config": [use(kind="Other")]},
@@ -258,7 +258,7 @@ def test_requests_carry_the_selectors_of_their_class_and_parameters_of_their_own
                 "requests": [{"name": "r", "deviceClassName": "gpu"}],
                 "config": [use(environment={"MODE": "mine"})],
             },
-            "environment.MODE is none of the variables that its DeviceClass lets claims set",
+            "environment.MODE is not among the claimVariables of its DeviceClass",
         ),
         (
             {

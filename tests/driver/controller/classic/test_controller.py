@@ -353,7 +353,7 @@ async def test_what_class_and_claim_say_of_a_device_stands_in_the_allocation(run
         ]
 
         events = await until(classic.events, lambda events: "CannotServeClaim" in events)
-        assert "environment.MODE is none of the variables" in events["CannotServeClaim"]
+        assert "environment.MODE is not among the claimVariables" in events["CannotServeClaim"]
         assert "allocation" not in (await classic.read("bad")).get("status", {})
 
 

@@ -56,8 +56,8 @@ def test_every_key_has_one_meaning_and_the_end_of_a_files_line_none():
         ({"username": "hunter2"}, "a username and no password"),
         ({"tls.crt": PEM}, "a certificate and no key"),
         ({"tls.crt": PEM, "tls.key": PEM}, "are no PEM, do not belong together"),
-        ({"ca.crt": "hunter2"}, "the authority is no PEM certificate"),
-        ({"ca.crt": PEM}, "the authority is no PEM certificate"),
+        ({"ca.crt": "hunter2"}, "the authority is not a PEM certificate"),
+        ({"ca.crt": PEM}, "the authority is not a PEM certificate"),
     ],
 )
 def test_what_is_wrong_is_reported_by_its_key_and_never_by_its_value(values, words):
@@ -70,7 +70,7 @@ def test_bytes_that_are_no_text_are_reported():
     data = {"token": base64.b64encode(b"\xff\xfe").decode(), "password": "no base64!"}
     secret = core.Secret(metadata=meta.ObjectMeta(name="s", namespace="ns"), data=data)
     _, problems = credentials.parse(secret.data)
-    assert sorted(problems) == ["password is no UTF-8 text", "token is no UTF-8 text"]
+    assert sorted(problems) == ["password is not UTF-8 text", "token is not UTF-8 text"]
     assert repr(secret) == "Secret(ns/s)"
 
 

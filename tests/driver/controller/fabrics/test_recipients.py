@@ -103,7 +103,7 @@ def test_an_endpoint_that_could_be_read_in_two_ways_gets_none_and_is_not_quoted(
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"origins": "bmc\nhttps://bmc/redfish"}, "line 2 of origins is no origin"),
+        ({"origins": "bmc\nhttps://bmc/redfish"}, "line 2 of origins is not an origin"),
         ({"origins": "\n"}, "origins has 0 lines"),
         ({"origins": "https://a\n" * 65}, "origins has 65 lines"),
         ({"fabrics": " "}, "fabrics has 0 lines"),

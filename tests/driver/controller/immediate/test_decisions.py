@@ -133,9 +133,9 @@ def test_the_allocation_is_what_the_scheduler_would_have_written():
 @pytest.mark.parametrize(
     ("of_class", "own", "problem"),
     [
-        ({}, {"colour": "red"}, "opaque parameters of the claim: colour is no field"),
-        ({"colour": "red"}, {}, "opaque parameters of the DeviceClass of request gpu: colour is no field"),
-        ({}, {"environment": {"MODE": "mine"}}, "lets claims set"),
+        ({}, {"colour": "red"}, "opaque parameters of the claim: colour is not a field"),
+        ({"colour": "red"}, {}, "opaque parameters of the DeviceClass of request gpu: colour is not a field"),
+        ({}, {"environment": {"MODE": "mine"}}, "claimVariables of its DeviceClass"),
     ],
 )
 def test_a_claim_whose_parameters_cannot_be_obeyed_is_not_allocated(of_class, own, problem):

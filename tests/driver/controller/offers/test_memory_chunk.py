@@ -127,7 +127,7 @@ def test_the_share_of_a_claim_is_what_the_scheduler_took_of_the_pool():
     ("consumed", "words"),
     [
         ({}, "names no memory in consumedCapacity"),
-        ({"memory": "many"}, "is no quantity"),
+        ({"memory": "many"}, "is not a quantity"),
         ({"memory": "1.5Gi"}, "steps of 1Gi"),
         ({"memory": "0"}, "steps of 1Gi"),
         ({"memory": "-1Gi"}, "steps of 1Gi"),

@@ -134,7 +134,7 @@ async def test_a_hook_ends_with_the_daemon(place):
     ("spoil", "asked", "words"),
     [
         (lambda place: None, {"hook": "other"}, "there is no hook .*other on this node .*put it there"),
-        (lambda place: None, {"hook": "../h"}, "hook '../h' is no name of a file"),
+        (lambda place: None, {"hook": "../h"}, "hook '../h' is not the name of a file"),
         (
             lambda place: (place.hooks / "h").chmod(0o777),
             {},
@@ -144,9 +144,9 @@ async def test_a_hook_ends_with_the_daemon(place):
         (
             lambda place: (place.hooks / "l").symlink_to("/bin/sh"),
             {"hook": "l"},
-            "others than root|no regular file",
+            "others than root|not a regular file",
         ),
-        (lambda place: (place.hooks / "d").mkdir(), {"hook": "d"}, "is no regular file"),
+        (lambda place: (place.hooks / "d").mkdir(), {"hook": "d"}, "is not a regular file"),
         (lambda place: (place.hooks / "h").chmod(0o644), {}, "is it an executable file"),
         (lambda place: None, {"bitstream": "no.bit", "sha256": DIGEST}, "there is no bitstream .*no.bit"),
         (
@@ -218,7 +218,7 @@ async def test_a_hook_is_run_in_place_of_the_cards_driver(place, answers):
         (lambda file: file.chmod(0o666), {}, "b.gbs may be written by others than root"),
         (lambda file: None, {"sha256": "0" * 64}, f"has the SHA-256 {GBS_DIGEST}, and 0000"),
         (lambda file: None, {"bitstream": "b.bit", "sha256": DIGEST}, "b.bit has no metadata of OPAE"),
-        (lambda file: None, {"bitstream": "../b.gbs"}, "is no name of a file"),
+        (lambda file: None, {"bitstream": "../b.gbs"}, "is not the name of a file"),
         (
             lambda file: os.truncate(file, loading.BITSTREAM_BYTES + 1),
             {},
@@ -249,7 +249,7 @@ async def test_a_refusal_of_the_kernel_is_the_answer(place, answers):
 async def test_a_card_that_is_no_dfl_card_needs_a_hook(place):
     said = await outcome(place, hook="", bitstream="b.bit", sha256=DIGEST)
     assert said == (
-        "0000:03:00.0 is no DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an administrator "
+        "0000:03:00.0 is not a DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an administrator "
         "set initialise.hook of the class's parameters"
     )
 

@@ -62,45 +62,9 @@ def test_all_problems_are_listed_at_once():
 # The documentation.
 
 
-def rows(first_column):
-    """Return the rows of the page's table with this head, as lists of cells."""
-    table = re.search(
-        rf"^\| {first_column} \|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE.read_text(), re.MULTILINE
-    ).group(1)
-    return [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in table.splitlines()]
-
-
-def test_the_table_of_findings_is_the_rules():
-    documented = {row[0].strip("`"): row[2:] for row in rows("finding")}
-    held = {True: "at once"}
-    assert documented == {
-        finding: [
-            rule.effect.value,
-            "yes" if rule.unhealthy else "no",
-            held.get(rule.hold_down_seconds == 0, f"{rule.hold_down_seconds:g} s"),
-        ]
-        for finding in policy.NAMES
-        for rule in [Rules().for_finding(finding)]
-    }
-
-
 def camel(name):
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
-
-
-def text(value):
-    if isinstance(value, tuple):
-        return ", ".join(f"`{name}`" for name in value) or "none"
-    return f"{value:g}"
-
-
-def test_the_table_of_settings_is_the_policy():
-    documented = {row[0].strip("`"): row[1] for row in rows("key")}
-    plain = [field.name for field in dataclasses.fields(Policy) if field.name != "rules"]
-    expected = {camel(name): text(getattr(Policy(), name)) for name in plain}
-    per_rule = {f"rules.<finding>.{camel(field.name)}": "as above" for field in dataclasses.fields(Rule)}
-    assert documented == expected | per_rule
 
 
 def test_the_example_of_settings_has_only_settings():

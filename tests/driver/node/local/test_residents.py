@@ -296,7 +296,7 @@ def test_a_pool_of_this_node_is_distinguished_from_others(pool, ours):
         pytest.param({"classes": ("other",)}, "needs a selector", id="other-without-selector"),
         pytest.param({"classes": ()}, "no class of device: name some", id="no-class"),
         pytest.param(
-            {"selector": "device.driver =="}, "is no CEL expression: Failed to parse", id="selector"
+            {"selector": "device.driver =="}, "is not a CEL expression: Failed to parse", id="selector"
         ),
     ],
 )

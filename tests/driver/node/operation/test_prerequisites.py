@@ -72,7 +72,10 @@ def test_without_this_the_daemon_does_not_start(case):
 WARNINGS = {
     "config-space": ({"capabilities": ALL.capabilities - {Capability.CAP_SYS_ADMIN}}, "beyond 64 bytes"),
     "buffer": ({"capabilities": ALL.capabilities - {Capability.CAP_NET_ADMIN}}, "overflows"),
-    "users": ({"capabilities": ALL.capabilities - {Capability.CAP_SYS_PTRACE}}, "who has a device open"),
+    "users": (
+        {"capabilities": ALL.capabilities - {Capability.CAP_SYS_PTRACE}},
+        "programs with an open device",
+    ),
     "users-of-others": (
         {"capabilities": ALL.capabilities - {Capability.CAP_DAC_OVERRIDE, Capability.CAP_DAC_READ_SEARCH}},
         "CAP_DAC_READ_SEARCH is missing",

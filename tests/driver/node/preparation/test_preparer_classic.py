@@ -63,7 +63,7 @@ async def test_with_a_handle_no_claim_is_read_and_a_repeat_answers_the_same(worl
 
 BROKEN = [
     pytest.param("", "it is empty", id="empty"),
-    pytest.param("no JSON", "'no JSON' is no JSON", id="no JSON"),
+    pytest.param("no JSON", "'no JSON' is not JSON", id="no JSON"),
     pytest.param("[" * 16000, "its JSON is nested too deeply", id="nested"),
     pytest.param(
         '{"kind": "AllocationHandle"}', "is no AllocationHandle of drawbar.dev/v1alpha1", id="version"

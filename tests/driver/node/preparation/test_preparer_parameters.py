@@ -223,7 +223,7 @@ WRONG = {
     "a vendor's kind in a claim": (
         said("FromClaim", vendorKind=VENDOR),
         (
-            "opaque parameters of the claim: vendorKind is an administrator's to say: only the parameters of "
+            "opaque parameters of the claim: vendorKind is reserved for administrators: only the parameters of "
             "a DeviceClass may have it"
         ),
     ),
@@ -236,25 +236,25 @@ WRONG = {
     ),
     "a misspelt field": (
         said("FromClaim", deviceFile={}),
-        "opaque parameters of the claim: deviceFile is no field of DeviceParameters: did you mean deviceFiles?",
+        "opaque parameters of the claim: deviceFile is not a field of DeviceParameters: did you mean deviceFiles?",
     ),
     "what is the class's to say": (
         said("FromClaim", attachTimeoutSeconds=5),
         (
-            "opaque parameters of the claim: attachTimeoutSeconds is an administrator's to say: only the parameters of "
+            "opaque parameters of the claim: attachTimeoutSeconds is reserved for administrators: only the parameters of "
             "a DeviceClass may have it"
         ),
     ),
     "memory of the node": (
         said("FromClaim", memory={"mode": "system-ram"}),
         (
-            "opaque parameters of the claim: memory.mode is system-ram, which is an administrator's to say: leave it out, "
+            "opaque parameters of the claim: memory.mode is system-ram, which is reserved for administrators: leave it out, "
             "and use a DeviceClass whose parameters have it"
         ),
     ),
     "a class's mistake": (
         said("FromClass", requests=["disk"], network=7),
-        "opaque parameters of the DeviceClass of request disk: network is 7, no object: give it some of interfacePrefix",
+        "opaque parameters of the DeviceClass of request disk: network is 7, not an object: give it some of interfacePrefix",
     ),
 }
 

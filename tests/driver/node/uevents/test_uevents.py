@@ -171,8 +171,8 @@ async def test_more_listeners_than_the_mocked_tree_sends_to_are_refused(tmp_path
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
-        ("udev", "is no source of uevents"),
-        ("unix:", "is no source of uevents"),
+        ("udev", "is not a source of uevents"),
+        ("unix:", "is not a source of uevents"),
         ("unix:/" + "long/" * 30, "of at most 107"),
         ("unix:/absent/directory/socket", "cannot listen"),
     ],

@@ -1,6 +1,6 @@
 """The doctor's findings, and the exit status that follows from them; pure.
 
-Each kind of finding is a `Check` with a fixed name, for programs and for its row in `docs/doctor.md`.
+Each kind of finding is a `Check` with a fixed name, for programs and for its row in `catalogue.checks`.
 """
 
 import enum

@@ -85,7 +85,7 @@ def _line(out: console.Console, finding: Finding) -> None:
 
 def url(finding: Finding) -> str:
     """Return the URL of the documentation of a check."""
-    return links.url(f"doctor.md#{finding.check.value}")
+    return links.url(f"reference/checks.md#{finding.check.value}")
 
 
 def _summary(listed: Sequence[Finding]) -> text.Text:

@@ -234,7 +234,7 @@ def _result(
         yield findings.error(
             Check.CLAIMS_READY,
             subject,
-            f"{result.device} was given without binding conditions, so nothing attaches it",
+            f"{result.device} was allocated without binding conditions, so it is not attached",
             "drawbar doctor names the release or feature gate of the scheduler; then delete the claim",
         )
 
@@ -380,7 +380,7 @@ def _device(world: observed.World, device: tree.Device, *, is_alone: bool = True
         yield findings.warning(
             Check.DEVICES_OFFERED,
             subject,
-            "is in no ResourceSlice, so no claim can be given it",
+            "is in no ResourceSlice, so no claim can get it",
             "see the Fabric's conditions Connected and Published; a device that the fabric manager lists no longer is withdrawn",
         )
     for taint in device.taints:

@@ -230,7 +230,7 @@ def _refuse_taken(source: observed.Source, device: contract.Device) -> None:
     if device.connection is not None:
         raise errors.DrawbarError(
             f"device {device.id} is attached to host {device.connection.host_id} without a DeviceAttachment of Fabric "
-            f"{source.name}; whoever attached it has to detach it"
+            f"{source.name}; detach it with the tool that attached it"
         )
 
 

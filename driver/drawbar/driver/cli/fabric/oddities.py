@@ -121,7 +121,7 @@ def _recognition(hosts: tuple[contract.Host, ...], devices: tuple[contract.Devic
     for kinds, ids in by_kinds.items():
         shown = f"of {kinds} their nodes can read none" if kinds else "the fabric manager shows no identifier"
         yield (
-            f"{_describe_ids(ids)} can be recognised by sole arrival alone: {shown}; attach one such device to a host at a time, "
+            f"{_describe_ids(ids)} can be recognised only by sole arrival: {shown}; attach one such device to a host at a time, "
             "and none by hand meanwhile"
         )
     shared = numbers.Numbers.from_devices(devices).holders()
@@ -154,7 +154,7 @@ def _cluster(
     yield from mapped.problems
     for host in hosts:
         if mapped.node_of(host.id) is None:
-            yield f"host {host.id} is no node of the cluster; map it in spec.hosts if it should be one"
+            yield f"host {host.id} is not a node of the cluster; map it in spec.hosts if it should be one"
     condition = meta.find(cluster.fabric.status.conditions, fabrics.CONNECTED)
     if condition is None or not condition.is_true:
         message = condition.message if condition is not None else "no controller has served the Fabric yet"

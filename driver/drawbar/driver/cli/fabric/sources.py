@@ -143,9 +143,9 @@ def _document(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark is not None else "the file"
         # The parser's own message may quote a secret.
-        raise errors.UsageError(f"{path}: {line} is no YAML; write `key: value` lines") from error
+        raise errors.UsageError(f"{path}: {line} is not YAML; write `key: value` lines") from error
     except (ValueError, TypeError, RecursionError) as error:
-        raise errors.UsageError(f"{path}: this is no YAML; write `key: value` lines") from error
+        raise errors.UsageError(f"{path}: this is not YAML; write `key: value` lines") from error
     if mistakes:
         raise _mistakes(path, mistakes)
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
@@ -217,4 +217,4 @@ def _unknown(kind: Any, content: Any, where: str) -> Iterator[str]:
             remedy = "write it into a file, and the file's path below credentialFiles"
         else:
             remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(fields))}"
-        yield f"{where}{key} is no setting; {remedy}"
+        yield f"{where}{key} is not a setting; {remedy}"

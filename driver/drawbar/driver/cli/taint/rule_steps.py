@@ -150,7 +150,7 @@ def check(wish: Wish, existing: taintrules.DeviceTaintRule | None) -> None:
     """
     if not _NAME.fullmatch(wish.name) or len(wish.name) > NAME_CHARS_MAX:
         raise errors.UsageError(
-            f"{wish.name!r} is no name of a rule; use at most {NAME_CHARS_MAX} lower-case letters, digits and hyphens"
+            f"{wish.name!r} is not the name of a rule; use at most {NAME_CHARS_MAX} lower-case letters, digits and hyphens"
         )
     if wish.reason is not None and len(wish.reason) > REASON_CHARS_MAX:
         raise errors.UsageError(f"the reason has more than {REASON_CHARS_MAX} characters; shorten it")

@@ -129,11 +129,11 @@ def located(args: argparse.Namespace) -> observed.Where:
 
 COMMAND = command.Command(
     name="doctor",
-    help="check a live cluster, or a node, and say what to do",
+    help="check a live cluster or a node, and print the next steps",
     description=(
         "Checks a live cluster: API versions, features that the API server drops, CRDs, permissions of the daemons,\n"
         "the leader, clocks, nodes, fabrics and attachments. With --node it checks the node it runs on. Nothing is\n"
-        "changed. Status 0 with warnings alone, 1 with an error, 3 if not everything could be looked at."
+        "changed. Status 0 with warnings only, 1 with an error, 3 if something could not be read."
     ),
     examples=(
         "drawbar doctor",

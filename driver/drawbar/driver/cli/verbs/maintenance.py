@@ -191,7 +191,7 @@ COMMAND = command.Command(
     help="keep further claims from devices, and further devices from nodes",
     description=(
         "Takes devices, the devices of an enclosure, or a node out of service without ending a pod: no further claim is given the\n"
-        "devices, or no further device goes to the node. Who has a device keeps it. It stands in objects of the kind Maintenance."
+        "devices, or no further device goes to the node. Claims keep their devices. Objects of the kind Maintenance hold the state."
     ),
     examples=EXAMPLES,
     configure=configure,

@@ -109,9 +109,9 @@ COMMAND = command.Command(
     name="move",
     help="restart the pods of a claim on another device",
     description=(
-        "Puts the claim's devices into maintenance, evicts the pods that use it as their disruption budgets allow, waits until the pods that\n"
-        "their controllers make in their place run, and ends that maintenance. Maintenance that was there before stays. A pod without a\n"
-        "controller is lost, so it takes --force. Status 1: no pod runs in its place."
+        "Puts the claim's devices into maintenance and evicts its pods within their disruption budgets. Waits until their controllers' new\n"
+        "pods run, then ends the maintenance. Earlier maintenance stays. A pod without a controller is lost: it needs --force.\n"
+        "Status 1: no pod runs in its place."
     ),
     examples=EXAMPLES,
     configure=configure,

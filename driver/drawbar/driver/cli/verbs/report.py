@@ -60,10 +60,10 @@ async def _run(args: argparse.Namespace) -> int:
 
 COMMAND = command.Command(
     name="report",
-    help="collect what a bug report needs in one archive",
+    help="collect a bug report in one archive",
     description=(
-        "Writes an archive with the results of drawbar doctor and drawbar status, the objects of Drawbar, its Events, the logs of its\n"
-        "daemons, and recordings that you made. It reads no Secret. Nothing is sent, and nothing in the cluster is changed."
+        "Writes an archive with the results of drawbar doctor and drawbar status, Drawbar's objects, Events and logs, and your\n"
+        "recordings. It reads no Secret, sends nothing, and changes nothing in the cluster."
     ),
     examples=(
         "drawbar report",

@@ -150,10 +150,10 @@ EXAMPLES = (
 )
 COMMAND = command.Command(
     name="status",
-    help="who has which device, what is wrong, and what each waits for",
+    help="show which claim has which device, every fault, and the cause of each wait",
     description=(
-        "Begins with a summary and what is wrong, then shows fabric, enclosure, device, node, claim and pod as a tree.\n"
-        "Devices that are fine are counted; --all lists each. Keys of --watch in a terminal: / filter, s states, enter opens, q quits.\n"
+        "Begins with a summary and the faults, then shows fabric, enclosure, device, node, claim and pod as a tree.\n"
+        "Healthy devices are counted; --all lists each. Keys of --watch in a terminal: / filter, s states, enter opens, q quits.\n"
         "A missing right is named on stderr, and the rest is shown (status 3)."
     ),
     examples=EXAMPLES,

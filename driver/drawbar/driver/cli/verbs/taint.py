@@ -95,7 +95,7 @@ def _selecting(parser: argparse.ArgumentParser, *, metavar: str = "") -> None:
         metavar=metavar or "KIND/NAME",
         is_required=bool(metavar),
     )
-    selector = parser.add_argument_group("which devices; all that are given must match")
+    selector = parser.add_argument_group("which devices; they must match all selectors")
     selector.add_argument("--driver-name", metavar="NAME", help="the devices of this DRA driver")
     selector.add_argument("--pool", metavar="NAME", help="the devices of this pool")
     selector.add_argument("--device", metavar="NAME", help="the device of this name")
@@ -359,8 +359,8 @@ COMMAND = command.Command(
     name="taint",
     help="take devices out of service by DeviceTaintRules, with a preview",
     description=(
-        "Taints devices by DeviceTaintRules, of any driver. A new rule has effect None, which changes nothing and shows what it would do;\n"
-        "then give it another effect. Where taints have no rate of evictions, pods are evicted in batches while this runs."
+        "Taints devices by DeviceTaintRules, of any driver. A new rule has effect None: it changes nothing and shows its effects.\n"
+        "Then give it another effect. If taints have no rate of evictions, this evicts pods in batches while it runs."
     ),
     examples=EXAMPLES,
     configure=configure,

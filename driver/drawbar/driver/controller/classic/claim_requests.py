@@ -218,7 +218,7 @@ def _referenced(reference: classic.ParametersReference, sources: Sources) -> Par
 def _parse(data: Mapping[str, str]) -> Parameters:
     unknown = sorted(data.keys() - _KEYS)
     if unknown:
-        raise InvalidParameters(f"{unknown[0]!r} is no parameter: known are {', '.join(sorted(_KEYS))}")
+        raise InvalidParameters(f"{unknown[0]!r} is not a parameter: known are {', '.join(sorted(_KEYS))}")
     values = {key: text.strip() for key, text in data.items()}
     device_class = values.get("deviceClass", matching.ANY)
     if device_class and device_class not in CLASSES:
@@ -240,7 +240,7 @@ def _parse_count(text: str) -> int:
     # Python parses no number of more than 4,300 digits.
     if len(text) > COUNT_CHARS or not text.isdecimal() or not 1 <= int(text) <= COUNT_MAX:
         shown = text[: device_parameters.SHOWN_CHARS]
-        raise InvalidParameters(f"count {shown!r} is no whole number from 1 to {COUNT_MAX}")
+        raise InvalidParameters(f"count {shown!r} is not a whole number from 1 to {COUNT_MAX}")
     return int(text)
 
 

@@ -278,7 +278,7 @@ def parse_grant(data: Mapping[str, str]) -> tuple[Grant, tuple[str, ...]]:
             )
     named = [origins.parse(line) for line in listed[ORIGINS]]
     problems += [
-        f"line {number} of {ORIGINS} is no origin; write {origins.FORMS}"
+        f"line {number} of {ORIGINS} is not an origin; write {origins.FORMS}"
         for number, origin in enumerate(named, start=1)
         if origin is None
     ]
@@ -300,5 +300,5 @@ def _decoded(key: str, value: str, problems: list[str]) -> str | None:
     try:
         return base64.b64decode(value, validate=True).decode()
     except (binascii.Error, ValueError):
-        problems.append(f"{key} is no UTF-8 text")
+        problems.append(f"{key} is not UTF-8 text")
         return None

@@ -13,8 +13,7 @@ from drawbar.driver.controller import hosts
 
 GIVING_UP = (
     f"the annotation {fabrics.GIVE_UP_ANNOTATION} has no effect: it takes the value {fabrics.GIVE_UP}, on a Fabric that is being "
-    "deleted; then DeviceAttachments go without a detach while the manager is not reached, and their devices stay connected to "
-    "their hosts until they are disconnected at the fabric manager"
+    "deleted. DeviceAttachments then go without a detach, and their devices stay connected; disconnect them at the fabric manager"
 )
 NO_FIELDS_LOST = "the API server keeps every field of the published devices"
 
@@ -205,7 +204,7 @@ def _going(attached: int, *, given_up: bool) -> tuple[str, bool, str, str]:
     if given_up:
         message = (
             f"given up: while the manager is not reached, the DeviceAttachments ({attached} attached) go without a detach "
-            "once their nodes let go of the devices; what is connected stays connected at the fabric"
+            "once their nodes let go of the devices; connected devices stay connected at the fabric"
         )
         return fabrics.PUBLISHED, False, reasons.GIVEN_UP, message
     message = f"the Fabric is being deleted; it goes when its {attached} attached devices are back"

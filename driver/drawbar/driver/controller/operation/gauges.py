@@ -175,8 +175,14 @@ class Gauges:
     def show(self, measured: metrics.Metrics) -> None:
         """Register the numbers, to be read with all other metrics."""
         watch, by = measured.watch, measured.watch_by
-        watch("leading", "Whether this controller leads.", lambda: {"": float(self.leading)})
-        by("devices", "Devices of a fabric by their state.", self.devices, "fabric", "state")
+        watch("leading", "1 while this controller leads.", lambda: {"": float(self.leading)})
+        by(
+            "devices",
+            "Devices: free, attached, tainted (and free), foreign (attached by others), withdrawn (not published).",
+            self.devices,
+            "fabric",
+            "state",
+        )
         by(
             "model_devices",
             "Devices by class, model and state.",
@@ -189,42 +195,48 @@ class Gauges:
             lambda: self._led(self._waiting_claims),
             label="claim_namespace",
         )
-        watch("attachments", "Attachments by phase.", lambda: self._led(self._phases), label="phase")
+        watch("attachments", "DeviceAttachments.", lambda: self._led(self._phases), label="phase")
         watch(
             "oldest_operation_seconds",
-            "For how long the attachment that takes longest has been on its way.",
+            "Age of the slowest: attach since the allocation, detach since the deletion.",
             lambda: self._led(self._oldest),
             label="operation",
         )
         watch(
             "fabric_connected",
-            "Whether the fabric manager can be talked to.",
+            "1 while the fabric manager answers.",
             lambda: {session.name: float(session.connection.connected) for session in self.cluster.sessions},
             label="fabric",
         )
         watch(
             "fabric_limits_exceeded",
-            "How often a fabric manager listed or streamed more than a limit of its Fabric allows.",
+            "Times beyond policy.limits.",
             lambda: {session.name: float(session.manager.exceeded) for session in self.cluster.sessions},
             label="fabric",
             counter=True,
         )
         watch(
             "incompatible_pairs",
-            "Devices that are not attached to a host for now, since the fabric manager refused it.",
+            "Refused pairs of a device and a host.",
             self.incompatible_pairs,
             label="fabric",
         )
-        by("fabric_condition", "Conditions of a Fabric.", self.conditions, "fabric", "condition")
+        by(
+            "fabric_condition",
+            "1 while the Fabric has the condition.",
+            self.conditions,
+            "fabric",
+            "condition",
+        )
         watch(
             "unreadable_objects",
-            "Objects that are left out, since they cannot be read.",
+            "Unreadable objects.",
             lambda: mirror.count_unreadable(self.mirrors()),
             label="resource",
         )
         watch(
             "dropped_fields",
-            "Fields of devices that the API server does not keep.",
+            "1 for each field dropped by the API server.",
             lambda: dict.fromkeys(self.cluster.pools.dropped_fields, 1.0),
             label="field",
         )
@@ -234,7 +246,7 @@ class Gauges:
         watch, cluster = measured.watch, self.cluster
         watch(
             "queue_length",
-            "Devices of a fabric that wait to be looked at.",
+            "Waiting devices.",
             lambda: {
                 session.name: float(self.devices_queue.waiting(session.name)) for session in cluster.sessions
             },
@@ -242,7 +254,7 @@ class Gauges:
         )
         watch(
             "failing_devices",
-            "Devices of a fabric whose last round failed.",
+            "Devices with a failed last round.",
             lambda: {
                 session.name: float(self.devices_queue.failing(session.name)) for session in cluster.sessions
             },
@@ -250,19 +262,19 @@ class Gauges:
         )
         watch(
             "running_operations",
-            "Operations that a fabric is busy with.",
+            "Running attaches and detaches.",
             lambda: {session.name: float(session.manager.turns.running) for session in cluster.sessions},
             label="fabric",
         )
         watch(
             "waiting_operations",
-            "Operations that wait for a place in a fabric.",
+            "Waiting attaches and detaches.",
             lambda: {session.name: float(session.manager.turns.waiting) for session in cluster.sessions},
             label="fabric",
         )
         watch(
             "resting_devices",
-            "Devices that were erased as often as their Fabric allows within a day.",
+            "Devices at policy.erasesPerDevicePerDay.",
             lambda: self._over(
                 lambda session: (session.erasures, session.spec.policy.erases_per_device_per_day)
             ),
@@ -270,16 +282,18 @@ class Gauges:
         )
         watch(
             "limited_namespaces",
-            "Namespaces that have begun as many attaches within a minute as their Fabric allows.",
+            "Namespaces at policy.attachesPerNamespacePerMinute.",
             lambda: self._over(
                 lambda session: (session.attaches, session.spec.policy.attaches_per_namespace_per_minute)
             ),
             label="fabric",
         )
-        watch("chores_waiting", "Chores that wait to be done.", lambda: {"": float(self.fabrics_queue())})
+        watch(
+            "chores_waiting", "Waiting pools, statuses and labels.", lambda: {"": float(self.fabrics_queue())}
+        )
         watch(
             "dropped_events",
-            "Events of Kubernetes that were not sent.",
+            "Unsent Events.",
             lambda: {"": float(cluster.recorder.dropped)},
             counter=True,
         )

@@ -27,7 +27,7 @@ class Instrumentation:
         self.readiness = readiness.Readiness({"caches": self._not_synced, "workers": self.contained.missing})
         self.latency = latency.Latency(self.metrics)
         self.metrics.watch(
-            "ready", "Whether /readyz answers 200.", lambda: {"": float(not self.readiness.missing())}
+            "ready", "1 while ready; a follower is ready.", lambda: {"": float(not self.readiness.missing())}
         )
 
     # Parts with instruments.

@@ -41,7 +41,7 @@ class Metrics(exposition.Exposition):
         super().__init__(PREFIX, driver)
         steps = self.histogram(
             "step_duration_seconds",
-            "How long each step of an attach or a detach took.",
+            "Time of each step of an attach or a detach.",
             STEP_BUCKETS_SECONDS,
             "step",
         )
@@ -49,33 +49,41 @@ class Metrics(exposition.Exposition):
         self.steps_back = tuple(steps.labels(name) for name in STEPS_BACK)
         attaches = self.histogram(
             "attach_duration_seconds",
-            "From an allocation as it was seen to the condition attached on its claim.",
+            "From the allocation to attached on the claim (classic: to Attached on the DeviceAttachment).",
             STEP_BUCKETS_SECONDS,
             "way",
         )
         self.attach_seconds = {way: attaches.labels(way) for way in (outcomes.ATTACHED, outcomes.REUSED)}
         self.attaches = self._closed_series(
-            self.counter("attaches", "How attaches ended.", "result"),
+            self.counter(
+                "attaches",
+                "Attaches: Attached, Reused (still on the node), or the reason of the failure.",
+                "result",
+            ),
             (outcomes.ATTACHED, outcomes.REUSED, reasons.OTHER, *sorted(outcomes.FAILURES)),
         )
         self.detaches = self._closed_series(
-            self.counter("detaches", "How devices came back.", "result"), outcomes.DETACHES
+            self.counter("detaches", "Detaches: Released, NodeGone or Forced.", "result"), outcomes.DETACHES
         )
         self.failed_operations = self.counter(
-            "failed_operations", "Attempts that the fabric refused or that failed.", "operation", "reason"
+            "failed_operations", "Failed attempts to attach or detach.", "operation", "reason"
         )
         # Existing Fabrics that were connected at least once.
         self.connected: set[str] = set()
-        self.terms = self.counter("terms", "Times that this controller began to lead.")
+        self.terms = self.counter("terms", "Terms of leadership.")
         self.call_seconds = self.histogram(
             "fabric_call_duration_seconds",
-            "How long the fabric manager took to answer.",
+            "Time to the fabric manager's answer; not for watch.",
             CALL_BUCKETS_SECONDS,
             "fabric",
             "call",
         )
         self.calls = self.counter(
-            "fabric_calls", "Calls to the fabric manager by how they ended.", "fabric", "call", "code"
+            "fabric_calls",
+            "Calls to the fabric manager: OK, a code such as UNAVAILABLE, or UNFINISHED (given up); a watch counts at its end.",
+            "fabric",
+            "call",
+            "code",
         )
 
     def forget_fabric(self, fabric: str) -> None:

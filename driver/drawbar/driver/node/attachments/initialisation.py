@@ -27,7 +27,7 @@ _FINAL: Mapping[type[Exception], str] = {
     errors.CannotSetUp: reasons.FUNCTIONS_NOT_SET_UP,
 }
 """The reasons of failures that another attempt does not change."""
-_ALL_ONES = "its configuration space answers with ones alone"
+_ALL_ONES = "its configuration space answers all ones"
 
 
 class Initialisation:

@@ -89,7 +89,7 @@ def _load_now(
     engine = dfl.await_engine(host.sysfs, card, is_wanted)
     if engine is None:
         raise errors.BitstreamNotLoaded(
-            f"{card.address} is no DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an "
+            f"{card.address} is not a DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an "
             "administrator set initialise.hook of the class's parameters"
         )
     if not _LOADS.acquire(timeout=request.timeout_seconds):

@@ -88,8 +88,8 @@ def _unrecognised_failure(observed: actions.Observed, match: matching.Unrecognis
     where = f" ({_addresses(match.cards)})" if match.cards else ""
     text = (
         f"{_describe(attachment)} was not recognised among the node's cards: {match.why}{where}; compared: "
-        f"{matching.compared_kinds(attachment.identity)}. An identifier that the node can read too decides, such as a MAC address, "
-        "a GPU UUID or a PCIe Device Serial Number from the fabric manager, or one attach at a time with no card plugged in by "
+        f"{matching.compared_kinds(attachment.identity)}. Have the fabric manager show a number that the node can read, such as a "
+        "MAC address, a GPU UUID or a PCIe Device Serial Number. Otherwise attach one device at a time, and plug in no card by "
         "hand; see docs/recognition.md"
     )
     return actions.ReportFailed(reason=reasons.DEVICE_NOT_RECOGNISED, message=text)

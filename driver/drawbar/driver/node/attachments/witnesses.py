@@ -221,7 +221,7 @@ def _compare_kind(
     direct = [each for each in theirs if not isinstance(each, recognition.Derived)]
     read = [each for each in shown if not isinstance(each, recognition.Derived)]
     if not direct or not read:
-        reason = "it follows from another number, and is no contradiction"
+        reason = "it is derived from another number, so it does not contradict"
         return _witness(kind, theirs[0], shown[0], Verdict.SILENT, reason)
     if not _can_contradict(kind, direct[0].value, read[0].value, card):
         reason = "numbers of this kind may have different issuers"

@@ -141,7 +141,7 @@ def parse(content: memoryview, name: str) -> Bitstream:
 
 
 def find(sysfs: Path, card: model.Card) -> Engine | None:
-    """Return the management engine of a card, or None if it is no DFL card. Reads files."""
+    """Return the management engine of a card, or None if it is not a DFL card. Reads files."""
     for function in card.functions:
         if function.driver != DRIVER:
             continue

@@ -1,7 +1,7 @@
 """The health policy: the findings, their hold-down times, and their consequences. Pure.
 
 The defaults are careful. Only a finding that makes a device useless or loses data keeps claims away. Only the loss of a
-device evicts its pods. `docs/health.md` has the table.
+device evicts its pods. `docs/reference/findings.md` is made from the rules.
 """
 
 import dataclasses
@@ -106,7 +106,7 @@ def problems(policy: Policy) -> list[str]:
             if not 1 <= value <= COUNT_MAX
         ),
         *(
-            f"ignored names {name!r}, which is no finding: choose of {', '.join(sorted(NAMES))}"
+            f"ignored names {name!r}, which is not a finding: choose of {', '.join(sorted(NAMES))}"
             for name in policy.ignored
             if name not in NAMES
         ),

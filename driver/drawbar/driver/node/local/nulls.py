@@ -83,9 +83,8 @@ def offers(settings: NullDevice, *, shared: bool) -> tuple[plan.Offer, ...]:
 def shortage(settings: NullDevice, node_name: str) -> str:
     """Return the message that explains the copies."""
     return (
-        f"the API server does not keep {encoding.SHARING} (feature gate DRAConsumableCapacity): the null device of node "
-        f"{node_name} is there in {settings.copies} copies, so no more than {settings.copies} claims at a time can go "
-        f"without a device there"
+        f"the API server does not keep {encoding.SHARING} (feature gate DRAConsumableCapacity): node {node_name} "
+        f"has {settings.copies} null devices, so at most {settings.copies} claims can go without a device there"
     )
 
 

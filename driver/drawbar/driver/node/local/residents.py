@@ -126,7 +126,7 @@ def problems(settings: Selection) -> list[str]:
     if settings.selector:
         fault = expressions.fault(settings.selector)
         if fault is not None:
-            wrong.append(f"the local pool's selector {settings.selector!r} is no CEL expression: {fault}")
+            wrong.append(f"the local pool's selector {settings.selector!r} is not a CEL expression: {fault}")
     return wrong
 
 

@@ -245,11 +245,11 @@ def _privileges(facts: Facts) -> Iterator[str]:
     lacking = frozenset(Capability) - facts.capabilities if facts.capabilities is not None else frozenset()
     consequences = {
         Capability.CAP_SYS_ADMIN: (
-            "PCI configuration space cannot be read beyond 64 bytes, so devices have no serial number from there and "
-            "no fabric device without another one is recognised"
+            "PCI configuration space cannot be read beyond 64 bytes: no PCIe Device Serial Number is known, and fabric "
+            "devices without another number are not recognised"
         ),
         Capability.CAP_NET_ADMIN: "a burst of uevents overflows the usual buffer, and then everything is read again",
-        Capability.CAP_SYS_PTRACE: "who has a device open cannot be seen, so a device in use may be released",
+        Capability.CAP_SYS_PTRACE: "programs with an open device are not seen, so a device in use may be released",
     }
     # CAP_DAC_OVERRIDE includes CAP_DAC_READ_SEARCH.
     if lacking >= {Capability.CAP_DAC_OVERRIDE, Capability.CAP_DAC_READ_SEARCH}:

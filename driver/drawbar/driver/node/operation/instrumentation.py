@@ -52,7 +52,10 @@ class Metrics(exposition.Exposition):
     def __init__(self, driver: str) -> None:
         super().__init__(PREFIX, driver)
         self.claim_requests = self.counter(
-            "claim_requests", "Claims that the kubelet asked for, one by one.", "operation", "result"
+            "claim_requests",
+            "Claims to prepare or unprepare: OK, Aborted (by the kubelet), or the reason of the Event.",
+            "operation",
+            "result",
         )
         self.claim_seconds = self.histogram(
             "claim_request_duration_seconds",
@@ -62,23 +65,19 @@ class Metrics(exposition.Exposition):
         )
         self.claims_in_flight = self.gauge("claim_requests_in_flight", "Claims being worked on.", "operation")
         self.uevents = self.counter("uevents", "Events of the kernel about devices.", "action")
-        self.overflows = self.counter(
-            "uevent_overflows", "Times that events were lost and all was read again."
-        )
+        self.overflows = self.counter("uevent_overflows", "Times of lost events.")
         self.visible_seconds = self.histogram(
             "visible_duration_seconds",
-            "From the last event of a device to its attachment being Visible at the API server.",
+            "From a device's last kernel event to Visible at the API server.",
             VISIBLE_BUCKETS_SECONDS,
         )
-        self.attach_failures = self.counter(
-            "attach_failures", "Devices that did not come or would not work.", "reason"
-        )
+        self.attach_failures = self.counter("attach_failures", "Failed devices.", "reason")
         self.recognised = self.counter(
-            "recognised_devices", "Devices that became visible, by what decided which card each is.", "kind"
+            "recognised_devices", "Recognised devices, by kind of identifier, slot or sole-arrival.", "kind"
         )
         self.release_seconds = self.histogram(
             "release_duration_seconds",
-            "From the wish to detach to the device being Released.",
+            "From the deletion to Released.",
             RELEASE_BUCKETS_SECONDS,
         )
         self.slice_writes = self.counter("slice_writes", "Writes of this node's ResourceSlices.", "result")
@@ -293,7 +292,7 @@ class Instrumentation:
         self.synced = readiness.Milestone(
             "the attachments of this node are not known yet: no answer from the API server"
         )
-        self.restored = readiness.Milestone("what was prepared before is not restored yet")
+        self.restored = readiness.Milestone("the prepared claims are not restored yet")
         self.registered = readiness.Milestone("the kubelet has not registered the driver")
         self.acting = readiness.Milestone("another instance acts on the devices of this node")
         self.contained = self.metrics.contained
@@ -308,18 +307,16 @@ class Instrumentation:
         self.meter = AttachmentMeter(self.metrics, self._since_event)
         self.metrics.watch(
             "kubelet_registered",
-            "Whether the kubelet has registered the driver.",
+            "1 while the kubelet has the driver registered.",
             lambda: {"": float(self.registered.reached)},
         )
         # Not a condition of readiness, because the other instance ends only after this one is ready.
         self.metrics.watch(
             "acting",
-            "Whether this instance acts on the node's devices; of several, one does.",
+            "1 for the acting instance.",
             lambda: {"": float(self.acting.reached)},
         )
-        self.metrics.watch(
-            "ready", "Whether /readyz answers 200.", lambda: {"": float(not self.readiness.missing())}
-        )
+        self.metrics.watch("ready", "1 while ready.", lambda: {"": float(not self.readiness.missing())})
 
     # Instrumented parts.
 
@@ -343,10 +340,10 @@ class Instrumentation:
     def watch_attachments(self, listed: Iterable[attachments.DeviceAttachment]) -> None:
         """Export the numbers of this node's attachments."""
         watch = self.metrics.watch
-        watch("attachments", "Attachments of this node.", lambda: phases(listed), label="phase")
+        watch("attachments", "DeviceAttachments of this node.", lambda: phases(listed), label="phase")
         watch(
             "blocked_releases",
-            "Attachments whose device cannot be released now.",
+            "Blocked releases.",
             lambda: count_blocked(listed),
             label="reason",
         )
@@ -356,25 +353,23 @@ class Instrumentation:
         watch = self.metrics.watch
         watch(
             "audits",
-            "Comparisons of the whole inventory with the kernel.",
+            "Full comparisons with the kernel.",
             lambda: {"": devices.audits},
             counter=True,
         )
         watch(
-            "audit_findings", "Changes that no event had told of.", lambda: {"": devices.missed}, counter=True
+            "audit_findings", "Changes found by full comparisons.", lambda: {"": devices.missed}, counter=True
         )
 
     def watch_prepared(self, prepared: Callable[[], int]) -> None:
         """Export the number of devices prepared for claims on this node."""
-        self.metrics.watch(
-            "prepared_devices", "Devices that are handed to claims.", lambda: {"": float(prepared())}
-        )
+        self.metrics.watch("prepared_devices", "Prepared devices.", lambda: {"": float(prepared())})
 
     def watch_verdicts(self, node_verdicts: verdicts.Verdicts) -> None:
         """Export the number of devices by health."""
         self.metrics.watch(
             "devices",
-            "Devices that are watched, by their health.",
+            "Watched devices.",
             lambda: dict(Counter(str(verdict.status) for verdict in node_verdicts.all().values())),
             label="health",
         )
@@ -384,13 +379,13 @@ class Instrumentation:
         watch = self.metrics.watch
         watch(
             "left_out_devices",
-            "Devices of the node that are left to other components.",
+            "Devices left to other components: driver, plugin or process.",
             left_out,
             label="why",
         )
         watch(
             "devices_offered_twice",
-            "Devices that a claim has, or a fabric attached, and another driver offers as well.",
+            "Devices in use that another driver offers.",
             lambda: {"": float(twice())},
         )
 
@@ -398,7 +393,7 @@ class Instrumentation:
         """Export the number of unreadable objects of the API server."""
         self.metrics.watch(
             "unreadable_objects",
-            "Objects that are left out, since they cannot be read.",
+            "Unreadable objects of this node.",
             counted,
             label="resource",
         )
@@ -406,10 +401,10 @@ class Instrumentation:
     def watch_queue(self, waiting: Callable[[], int], dropped_events: Callable[[], int]) -> None:
         """Export the length of the work queue, and the number of Kubernetes Events that were not sent."""
         watch = self.metrics.watch
-        watch("queue_length", "Attachments that wait to be looked at.", lambda: {"": float(waiting())})
+        watch("queue_length", "Waiting attachments.", lambda: {"": float(waiting())})
         watch(
             "dropped_events",
-            "Events of Kubernetes that were not sent.",
+            "Unsent Events.",
             lambda: {"": float(dropped_events())},
             counter=True,
         )

@@ -80,7 +80,7 @@ class Sweeper:
 
     async def _settle(self, claim: records.PreparedClaim) -> None:
         if claim.state == records.STARTED and await self._is_over(claim):
-            log.info("giving back what was not prepared", extra=_extra(claim))
+            log.info("giving back unprepared devices", extra=_extra(claim))
             await self._prepared.drop(claim.uid, states=(records.STARTED,))
 
     def _is_as_found(self, claim: records.PreparedClaim) -> bool:

@@ -216,10 +216,10 @@ def trusted_file(directory: Path, name: str, what: str) -> Path:
     """Return the path of the file of that name, writable only by root or this user.
 
     Raises:
-        errors.HookFailed: the file is absent, is no regular file, or others can write it.
+        errors.HookFailed: the file is absent, is not a regular file, or others can write it.
     """
     if not parameters.FILE_NAME.fullmatch(name):
-        raise errors.HookFailed(f"{what} {name!r} is no name of a file: see the parameters of its class")
+        raise errors.HookFailed(f"{what} {name!r} is not the name of a file: see the parameters of its class")
     path = directory / name
     for place in (directory, path):
         try:
@@ -234,5 +234,5 @@ def trusted_file(directory: Path, name: str, what: str) -> Path:
                 f"{place} may be written by others than root: chown root and chmod go-w it"
             )
     if not stat.S_ISREG(path.lstat().st_mode):
-        raise errors.HookFailed(f"{what} {path} is no regular file: put the file itself there, no link")
+        raise errors.HookFailed(f"{what} {path} is not a regular file: put the file itself there, no link")
     return path

@@ -363,5 +363,7 @@ def _open_source(source: str, pending: Backlog) -> contextlib.AbstractContextMan
         return subscribe(pending)
     path = source.removeprefix(_UNIX)
     if not source.startswith(_UNIX) or not path:
-        raise errors.UeventError(f"{source!r} is no source of uevents: say {KERNEL} or unix:/path/of/socket")
+        raise errors.UeventError(
+            f"{source!r} is not a source of uevents: say {KERNEL} or unix:/path/of/socket"
+        )
     return bind(Path(path), pending)

@@ -188,7 +188,7 @@ def test_memory_that_may_never_go_offline_is_named_with_the_remedy():
         (empty(granularity_bytes=256, ways=1, size_bytes=GIB), "no place"),
         (region(dax=()), "dax_cxl"),
         (region(blocks=()), "no memory blocks"),
-        (region(positions=("decoder2.0", "decoder3.0"), committed=False), "whoever made it"),
+        (region(positions=("decoder2.0", "decoder3.0"), committed=False), "commit or delete it on the node"),
     ],
 )
 def test_what_cannot_be_done_from_here_is_said(seen, why):
@@ -472,7 +472,7 @@ async def test_a_kernel_that_does_not_do_it_is_not_asked_for_ever(tree):
     await asyncio.to_thread(tree.attach, 1, memory())  # and no kernel reacts
     asked = kernel.Kernel(tree.root)
     said = await classes.by_name("cxl-memory").initialise(asked, card_of(tree))
-    assert said == "the kernel has not yet done what it was asked"
+    assert said == "the kernel has not finished the request"
 
 
 def test_the_window_is_the_widest_that_takes_volatile_memory_and_leads_here(tree):

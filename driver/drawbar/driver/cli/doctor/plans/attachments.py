@@ -112,7 +112,7 @@ def _departing(world: World, attachment: attachments.DeviceAttachment) -> Iterat
         message = f"{since}; node {node} does not let go of it ({released.reason}): {released.message}"
         remedy = attachment_conditions.RELEASED.find(released.reason).advice
     else:
-        message = f"{since}, and the node daemon of {node} says nothing"
+        message = f"{since}, and the node daemon of {node} is silent"
         remedy = f"does it run there? where the node is off for good: {_FORCE.replace('NAME', attachment.metadata.name)}"
     yield findings.error(Check.ATTACHMENTS_DETACH, _subject(attachment), message, remedy)
 
@@ -147,7 +147,7 @@ def _arriving(
             Check.ATTACHMENTS_HEALTH,
             _subject(attachment),
             f"node {node} finds the device ill: {status.node.health_message}",
-            f"{links.url('health.md')} explains each finding; new pods are kept away from the device until it is well",
+            f"{links.url('reference/findings.md')} explains each finding; new pods are kept away from the device until it is well",
         )
 
 
@@ -180,7 +180,7 @@ def _invisible(attachment: attachments.DeviceAttachment, seconds: float) -> Find
         return findings.error(
             Check.ATTACHMENTS_VISIBLE,
             _subject(attachment),
-            f"{said}, whose node daemon says nothing",
+            f"{said}, whose node daemon is silent",
             "does the node daemon run there? on the node, drawbar doctor --node",
         )
     return findings.error(

@@ -44,7 +44,7 @@ def _leader(cluster: observed.Cluster) -> Finding:
     subject = f"Lease {where.namespace}/{where.lease}"
     if isinstance(lease, Unread):
         return findings.unread(Check.CONTROLLER_LEADER, lease)
-    remedy = f"look at the controller's pods in namespace {where.namespace}: do they run, are they ready, what is in their log"
+    remedy = f"look at the state and log of the controller's pods in namespace {where.namespace}"
     if lease is None or not lease.spec.holder_identity:
         never = (
             "does not exist: no controller has ever led"

@@ -32,14 +32,14 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
         yield findings.note(
             Check.FABRICS_SERVED,
             f"Fabric {findings.listed(foreign)}",
-            f"is of another driver than {cluster.where.driver}, so nothing is said of it here",
+            f"is of another driver than {cluster.where.driver}, so it is not checked here",
             "drawbar doctor --driver-name with the name in its spec.driver",
         )
     if not listed:
         yield findings.note(
             Check.FABRICS_SERVED,
             "Fabrics",
-            "there is none yet, so nothing but devices of the nodes themselves is offered",
+            "there is no Fabric yet, so only the nodes' own devices are offered",
             f"kubectl apply a Fabric: {links.url('fabrics.md')} has an example",
         )
     for fabric in ours:
@@ -174,7 +174,7 @@ def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
         check=Check.FABRICS_SERVED,
         severity=Severity.ERROR if age >= YOUNG_SECONDS else Severity.NOTE,
         subject=_subject(fabric),
-        message=f"no controller has said anything of it in {age:.0f} s",
+        message=f"no controller has reported on it for {age:.0f} s",
         remedy=f"does a controller with driverName {fabric.spec.driver} run and lead?",
     )
 

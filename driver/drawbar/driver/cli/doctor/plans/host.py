@@ -295,7 +295,7 @@ def _sockets(host: Host) -> Iterator[Finding]:
             yield findings.warning(
                 Check.HOST_SOCKETS,
                 socket.path,
-                "no process listens there: an instance that died left it, and the kubelet knocks at it for ever",
+                "no process listens there: an instance that died left it, and the kubelet keeps calling it",
                 "restart the node daemon, which removes it",
             )
     if alive:

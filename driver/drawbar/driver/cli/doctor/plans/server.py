@@ -343,9 +343,8 @@ def _resource_api(cluster: observed.Cluster) -> Finding:
             Check.SERVER_RESOURCE_API,
             "resource.k8s.io",
             (
-                f"v1 is not served ({served} is): Drawbar's controller allocates. This release lacks published devices, so "
-                "those that live in a node are not offered, taints are known to the controller alone, and no claim says "
-                "how far its device is: the DeviceAttachments do"
+                f"v1 is not served ({served} is): Drawbar's controller allocates. Nodes' own devices are not offered, only "
+                "the controller knows taints, and only the DeviceAttachments show the state of an attach"
             ),
             f"{links.url('classic.md')} has all limits; on 1.36 and later there are none of these",
         )

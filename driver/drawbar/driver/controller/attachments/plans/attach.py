@@ -39,7 +39,7 @@ def find_obstacle(
             reason=reasons.DEVICE_GONE, message="the fabric manager no longer lists the device"
         )
     if observed.present and demand.host_id is None:
-        message = f"node {demand.node} is no host of the fabric; map it in the Fabric's spec.hosts"
+        message = f"node {demand.node} is not a host of the fabric; map it in the Fabric's spec.hosts"
         return attachments.Failure(reason=reasons.NODE_NOT_ON_FABRIC, message=message)
     if observed.foreign or observed.host_id not in (None, demand.host_id):
         owner = (

@@ -373,10 +373,7 @@ class CxlMemory(generic.Generic):
                 case interleaving.CannotInterleave(why=why):
                     raise errors.CannotInterleave(why)
                 case _ if step == before:
-                    return (
-                        region_steps.find_misplaced(standing)
-                        or "the kernel has not yet done what it was asked"
-                    )
+                    return region_steps.find_misplaced(standing) or "the kernel has not finished the request"
             await _execute(kernel, standing, step)
             before = step
         return "it takes more steps than it should; look at the kernel's log"

@@ -417,7 +417,7 @@ def _bring_up(layout: Layout, region: Region, driver: DaxDriver) -> Action | Mis
         return None
     if not region.committed and layout.find_shared_decoders(region):
         return Missing(
-            why=f"{region.name} is interleaved with other devices and not committed; whoever made it has to"
+            why=f"{region.name} is interleaved with other devices and not committed: commit or delete it on the node"
         )
     if not region.committed and "" in region.positions:
         # It was interleaved with a device that is gone.

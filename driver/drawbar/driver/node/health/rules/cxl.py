@@ -51,21 +51,21 @@ def _describe(look: Look, memdev: Memdev) -> str:
 
 DISABLED = HealthRule(
     name="cxl-disabled",
-    meaning="the memory device was disabled",
+    meaning="the CXL memory device was disabled",
     default=Rule(effect=Effect.NO_SCHEDULE, hold_down_seconds=10.0),
     find=_find_disabled,
     remember=_remember_enabled,
 )
 UNCOMMITTED = HealthRule(
     name="cxl-uncommitted",
-    meaning="its memory was mapped and no longer is; mapping it again takes a moment",
+    meaning="CXL memory lost its decoder",
     default=Rule(effect=Effect.NO_SCHEDULE, hold_down_seconds=60.0),
     find=_find_uncommitted,
     remember=_remember_mapped,
 )
 LOCKED = HealthRule(
     name="cxl-locked",
-    meaning="its media is locked, or being sanitised",
+    meaning="the media is locked, or being sanitised",
     default=Rule(effect=Effect.NO_SCHEDULE, hold_down_seconds=60.0),
     find=_find_locked,
 )

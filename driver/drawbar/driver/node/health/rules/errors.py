@@ -128,12 +128,16 @@ def _rule(severity: Severity, meaning: str, default: Rule) -> HealthRule:
 
 FATAL = _rule(
     Severity.FATAL,
-    "uncorrectable errors after which the link is not reliable",
+    "fatal PCI Express errors: the link is not reliable",
     Rule(effect=Effect.NO_SCHEDULE),
 )
 NONFATAL = _rule(
-    Severity.NONFATAL, "uncorrectable errors that lost a transaction", Rule(effect=Effect.NO_SCHEDULE)
+    Severity.NONFATAL,
+    "uncorrectable PCI Express errors with a lost transaction",
+    Rule(effect=Effect.NO_SCHEDULE),
 )
 CORRECTABLE = _rule(
-    Severity.CORRECTABLE, "more corrected errors than the policy allows", Rule(unhealthy=False)
+    Severity.CORRECTABLE,
+    "more corrected PCI Express errors than allowed: the link works, and repeats itself",
+    Rule(unhealthy=False),
 )

@@ -31,14 +31,14 @@ def _is_unknown(reading: Reading) -> bool:
 
 NARROW = HealthRule(
     name="link-narrow",
-    meaning="fewer lanes than both ends have",
+    meaning="the link has fewer lanes than both its ends",
     default=Rule(unhealthy=False, hold_down_seconds=60.0),
     find=_find_narrow,
     unknown=_is_unknown,
 )
 SLOW = HealthRule(
     name="link-slow",
-    meaning="slower than both ends can",
+    meaning="the link is slower than both its ends; not for GPUs",
     default=Rule(unhealthy=False, hold_down_seconds=60.0),
     find=_find_slow,
     unknown=_is_unknown,

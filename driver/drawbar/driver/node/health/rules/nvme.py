@@ -18,13 +18,13 @@ def _find_state(look: Look, *, dead: bool) -> Evidence | None:
 
 DEAD = HealthRule(
     name="nvme-dead",
-    meaning="the driver gave the controller up",
+    meaning="the kernel gave the controller up",
     default=Rule(effect=Effect.NO_SCHEDULE),
     find=lambda look: _find_state(look, dead=True),
 )
 NOT_LIVE = HealthRule(
     name="nvme-not-live",
-    meaning="resetting, connecting or being deleted for longer than a controller needs to come up",
+    meaning="the controller is resetting, connecting or being deleted",
     default=Rule(effect=Effect.NO_SCHEDULE, hold_down_seconds=60.0),
     find=lambda look: _find_state(look, dead=False),
 )

@@ -24,19 +24,19 @@ def _find_unbound(look: Look) -> Evidence | None:
 
 LOST = HealthRule(
     name=taints.LOST.key,
-    meaning="the card was pulled or fell off the bus",
+    meaning="the device was pulled, or fell off the bus",
     default=Rule(effect=Effect.NO_EXECUTE),
     find=_find_nothing,
 )
 NOT_ANSWERING = HealthRule(
     name="not-answering",
-    meaning="configuration space answers all ones, or a read never ends; a reset takes up to a second",
+    meaning="configuration space answers all ones, or a read hangs",
     default=Rule(effect=Effect.NO_SCHEDULE, hold_down_seconds=10.0),
     find=_find_silent,
 )
 DRIVER_UNBOUND = HealthRule(
     name="driver-unbound",
-    meaning="it had a driver and has none; binding another driver takes a moment",
+    meaning="the device lost its kernel driver",
     default=Rule(effect=Effect.NO_SCHEDULE, hold_down_seconds=10.0),
     find=_find_unbound,
     remember=lambda look: look.reading.driver or look.before,

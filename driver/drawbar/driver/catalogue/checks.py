@@ -1,0 +1,94 @@
+"""The checks of `drawbar doctor` and `drawbar explain`; docs/reference/checks.md is written from the tables.
+
+`cli.doctor.findings.Check` has the names.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check.
+
+    Attributes:
+        name: its fixed name, such as `nodes.daemon`.
+        subject: the checked state, as a clause in Markdown.
+    """
+
+    name: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The checks of one command."""
+
+    title: str
+    rows: tuple[Check, ...]
+
+
+TABLES = (
+    Table("Of the cluster", (
+        Check("server.version", "Kubernetes 1.34 or later, or one with classic allocation"),
+        Check("server.resource-api", "`resource.k8s.io/v1` or PodSchedulingContexts are served"),
+        Check("server.definition", "the CRDs have all fields of this release"),
+        Check("server.objects", "[unreadable objects](../conditions.md#objects-that-cannot-be-read)"),
+        Check("features.binding-conditions", "the API server keeps `bindingConditions` (dry run)"),
+        Check("features.taints", "it keeps device taints"),
+        Check("features.taint-details", "a taint may carry description, data and rate"),
+        Check("features.taint-rules", "DeviceTaintRules are served"),
+        Check("features.scheduler", "a reminder to check the scheduler's gates"),
+        Check("access.account", "the service accounts of both daemons exist"),
+        Check("access.permission", "they have all permissions, also for each Secret of a Fabric"),
+        Check("access.policies", "admission policies pin their tokens to their own objects"),
+        Check("access.writes", "the API server takes the daemons' writes (dry runs as their accounts)"),
+        Check("controller.leader", "a controller leads"),
+        Check("nodes.kubelet", "kubelets from 1.34 to the API server's version; with classic allocation from 1.27 on"),
+        Check("nodes.runtime", "the runtime's version has CDI"),
+        Check("nodes.ready", "nodes with attached devices are Ready"),
+        Check("nodes.daemon", "the node daemon is Ready on each node of a fabric"),
+        Check("nodes.left-out", "devices left to [other drivers](../beside-other-drivers.md) (note)"),
+        Check("clocks.here", "this machine's clock against the API server's `Date`"),
+        Check("clocks.controller", "the leader's clock. More than 2 s apart is a warning, more than 30 s an error"),
+        Check("clocks.node", "the nodes' clocks, likewise"),
+        Check("fabrics.served", "each Fabric has a controller"),
+        Check("fabrics.connected", "its manager answers"),
+        Check("fabrics.credentials", "its manager takes the credentials"),
+        Check("fabrics.degraded", "its faults"),
+        Check("fabrics.published", "its devices are offered"),
+        Check("fabrics.maintenance", "each [Maintenance](../maintenance.md) is in effect, with all its entries"),
+        Check("fabrics.writable", "the API server takes the controller's writes"),
+        Check("hosts.mapped", "its hosts are nodes"),
+        Check("hosts.ambiguous", "no two nodes have the same system UUID, serial or mark"),
+        Check("hosts.node", "nodes with a daemon and without a fabric"),
+        Check("attachments.attach", "no attach takes longer than the Fabric's `attachTimeoutSeconds`"),
+        Check("attachments.visible", "none takes longer than 60 s from attached to visible"),
+        Check("attachments.detach", "none takes longer than 60 s from its deletion"),
+        Check("attachments.exclusive", "no other driver or device plugin offers an attached device"),
+        Check("attachments.failed", "failed devices"),
+        Check("attachments.health", "unhealthy devices"),
+        Check("attachments.orphaned", "devices without a Fabric"),
+    )),
+    Table("Of one object, by `drawbar explain`", (
+        Check("pods.placed", "the pod has a node, and its claims are made"),
+        Check("pods.started", "its containers run"),
+        Check("claims.allocated", "the claim has devices; else matching, free and untainted devices"),
+        Check("claims.ready", "the binding conditions of its devices are True, and none has failed"),
+        Check("devices.offered", "the device is in a slice"),
+        Check("devices.tainted", "the cause and end of each taint"),
+    )),
+    Table("Of a node, with `--node`", (
+        Check("host.settings", "the node daemon's settings; its Node object exists"),
+        Check("host.pod", "privileges, mounts and namespaces"),
+        Check("host.sockets", "the kubelet's directory; the registration socket answers"),
+        Check("host.daemon", "the daemon answers, is alive and ready"),
+        Check("host.left-out", "devices left to others"),
+        Check("host.cdi", "the runtime reads the daemon's CDI directory; needs `--host-root`"),
+        Check("host.hotplug", "the kernel's `pciehp` serves each hot-plug slot"),
+        Check("host.buses", "enough bus numbers behind each slot"),
+        Check("host.windows", "the memory windows behind each slot fit the largest offered device"),
+        Check("host.bars", "every device has addresses for its memory"),
+        Check("host.iommu", "the IOMMU is on, and its mode"),
+        Check("host.drivers", "the kernel has a driver for each offered class"),
+    )),
+)  # fmt: skip
