@@ -23,8 +23,8 @@ SOURCES = ("driver", "fabric", "cdi", "proto", "mocks")
 DOCUMENTATION = "tests/docs/test_documentation.py"
 """The test of every page."""
 
-LARGEST = 12
-"""Test files for one changed file."""
+FILES_MAX = 12
+"""The most test files for one changed file."""
 
 FEW = 3
 """Test files that one process runs sooner than several."""
@@ -151,8 +151,8 @@ def main() -> int:
     left = 0
     for path in find_changes():
         own = find_tests(path, tests)
-        chosen |= dict.fromkeys(own[:LARGEST])
-        left += len(own[LARGEST:])
+        chosen |= dict.fromkeys(own[:FILES_MAX])
+        left += len(own[FILES_MAX:])
     if not chosen:
         sys.stdout.write("== no tests belong to the changed files; make test runs all tests\n")
         return 0

@@ -81,8 +81,8 @@ def problem(attachment: attachments.DeviceAttachment) -> attachments.Failure | N
     return None
 
 
-def blames_device(attachment: attachments.DeviceAttachment, reason: str) -> bool:
-    """Return whether a failure for this reason keeps others from the allocated device.
+def taints_device(attachment: attachments.DeviceAttachment, reason: str) -> bool:
+    """Return whether a failure for this reason taints the allocated device.
 
     A node's trouble with an attached memory chunk does not affect the other chunks of the device.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.grpc import certificates, endpoints, services
+from drawbar.fabric.grpc import certificates, endpoints, services, starting
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
 
 STOP_SECONDS = 1.0
@@ -61,8 +61,8 @@ async def serving(
             endpoint = f"{endpoint.rpartition(':')[0]}:{port}"
     except RuntimeError as error:
         raise errors.InvalidConfiguration([f"cannot listen at {endpoint}: {error}"]) from error
-    await server.start()
     try:
+        await starting.start(server)
         yield endpoint
     finally:
         await server.stop(STOP_SECONDS)

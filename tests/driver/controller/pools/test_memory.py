@@ -6,6 +6,7 @@ from tests.scenes import pools
 from tests.scenes.pools import NOW
 
 from drawbar.driver.api import attachments
+from drawbar.driver.controller import change_kinds, names
 from drawbar.driver.controller.pools import causes, desired, fabric_state
 from drawbar.driver.slices import encoding
 from drawbar.fabric import contract
@@ -102,3 +103,18 @@ def test_a_share_that_could_not_be_attached_taints_its_pool_and_an_ill_one_does_
 
     assert [type(cause) for cause in reported(failed)["pool-0"]] == [causes.AttachFailed]
     assert "pool-0" not in reported(ill)
+
+
+def test_a_share_that_its_node_cannot_use_counts_against_its_host_and_taints_no_pool():
+    share = attachments.Share(device="pool-0", device_id="pool-0", share_id="x", memory_bytes=GIB)
+    described = {"device": "share-x", "share": share}
+    attached = scenes.attachment(attachments.ATTACHED, **described)
+    error = attachments.Failure(reason="DriverNotBound", message="no")
+    failed = scenes.attachment(attachments.ATTACHED, attachments.VISIBLE, error=error, **described)
+    kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, shares=True)
+    facts = pools.observed(pool(8 * GIB)).facts
+    state = fabric_state.observe("drawbar.dev", facts, [failed], (), kept, date=pools.NOW)
+    key = names.DeviceKey(fabric="fab", device="share-x")
+    change = change_kinds.AttachmentChange(old=attached, new=failed, key=key)
+    assert "pool-0" not in state.reported
+    assert (change.fails, change.works) == (True, False)

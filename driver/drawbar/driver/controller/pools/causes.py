@@ -170,9 +170,7 @@ class Probation:
 def failure(attachment: attachments.DeviceAttachment | None) -> AttachFailed | None:
     """Return the failure that the device is to blame for, or None."""
     problem = outcomes.problem(attachment) if attachment is not None else None
-    if attachment is None or problem is None or not problem.reason:
-        return None
-    if not outcomes.blames_device(attachment, problem.reason):
+    if attachment is None or problem is None or problem.reason in {"", *outcomes.NOT_THE_DEVICE}:
         return None
     return AttachFailed(
         reason=problem.reason,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from drawbar.driver.api import attachments, fabrics, maintenances, meta, slices
-from drawbar.driver.controller import names, reach
+from drawbar.driver.controller import names, outcomes, reach
 from drawbar.driver.controller.offers import group
 from drawbar.driver.controller.offers.offer import Part
 from drawbar.driver.controller.pools import causes
@@ -160,7 +160,7 @@ def observe(
     }
     for attachment in by_device.values():
         failed, part = causes.failure(attachment), Part.from_attachment(attachment)
-        if part.is_carved and failed is not None:
+        if part.is_carved and failed is not None and outcomes.taints_device(attachment, failed.reason):
             whole = part.source
             reported[whole] = _count_failures((failed,), facts.failures.get(whole, 0))
     ours = [attachment for attachment in by_device.values() if not attachment.held_by_hand]

@@ -14,6 +14,7 @@ from google.protobuf import message
 
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.plugin import classic, health, servicers, sockets
+from drawbar.fabric.grpc import starting
 
 log = logging.getLogger(__name__)
 # Malformed messages are answered with an error; a traceback for each would fill the log.
@@ -56,10 +57,10 @@ async def serving(
         classic.add_services(service, preparation)
         with _owner_only():
             servicers.add_service(service, preparation, where.service)
-        await service.start()
+        await starting.start(service)
         with _owner_only():
             servicers.add_registration(registrar, driver, where.service, where.registration, registered)
-        await registrar.start()
+        await starting.start(registrar)
         log.info("serving the kubelet", extra={"registration": str(where.registration)})
         yield
     finally:

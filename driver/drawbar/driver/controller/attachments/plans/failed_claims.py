@@ -86,7 +86,7 @@ def give_up(
     demand = observed.demand
     if demand is None:
         return ()
-    if observed.present and not observed.tainted and outcomes.blames_device(attachment, failure.reason):
+    if observed.present and not observed.tainted and outcomes.taints_device(attachment, failure.reason):
         return (actions.Taint(failure=failure),)
     recorded = () if attachment.status.error is not None else (actions.RecordFailure(failure=failure),)
     said = () if demand.failure_reported else (actions.ReportFailed(demand=demand, failure=failure),)

@@ -1,4 +1,4 @@
-"""The way of an attached device to its claim: recorded, reported, and reported ready by its node."""
+"""The steps from an attached device to a ready claim: record it, report it, and await the node's report."""
 
 import datetime
 

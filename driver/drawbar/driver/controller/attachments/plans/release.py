@@ -1,4 +1,4 @@
-"""The release of a device: its node lets it go, then the fabric detaches it."""
+"""The release of a device: its node ends the use, then the fabric detaches it."""
 
 import datetime
 
