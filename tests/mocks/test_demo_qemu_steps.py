@@ -100,9 +100,9 @@ def test_the_summary_says_how_many_read_and_what_the_fabric_itself_took():
         "attach": {"p50": 250.0, "p99": 250.0},
         "detach": {"p50": 0.0, "p99": 0.0},
     }
-    lines = screens.lines(whole)
-    assert "1 of 1 containers read their device" in lines[0]
-    assert any(line.split()[:2] == ["to", "seen"] for line in lines)
+    story = " ".join(screens.lines(whole))
+    assert "1 of 1 containers read their device" in story
+    assert "1.0 s  the node's kernel saw the device" in story
     assert "read" not in screens.document(summary.summarise([VIEW], leaked=0, seconds=1.0))
 
 

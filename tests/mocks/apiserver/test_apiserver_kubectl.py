@@ -268,7 +268,7 @@ async def test_a_definition_and_a_namespace_go_with_what_they_hold(kubectl: Kube
 
 async def test_our_own_manifests_are_applied_as_they_are(kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", str(DEPLOY / "manifests" / "namespace.yaml"))
-    out = await kubectl("apply", "--server-side", "-f", str(DEPLOY / "manifests"))
+    out = await kubectl("apply", "--server-side", "-k", str(DEPLOY / "manifests"))
     assert "clusterrole.rbac.authorization.k8s.io/drawbar-controller serverside-applied" in out
     assert "deviceclass.resource.k8s.io" in out
 
@@ -277,7 +277,7 @@ async def test_auth_can_i_answers_by_the_roles(
     kubectl: Kubectl, server: apiserver.ApiServer, tmp_path: Path
 ) -> None:
     await kubectl("apply", "-f", str(DEPLOY / "manifests" / "namespace.yaml"))
-    await kubectl("apply", "-f", str(DEPLOY / "manifests"))
+    await kubectl("apply", "-k", str(DEPLOY / "manifests"))
     node = Kubectl(server.kubeconfig(tmp_path / "node.kubeconfig", "drawbar:drawbar-node", node="node-a"))
     assert (await node.run("auth", "can-i", "get", "resourceclaims"))[1].strip() == "yes"
     code, out = await node.run("auth", "can-i", "create", "deviceattachments.drawbar.dev")

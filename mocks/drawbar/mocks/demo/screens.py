@@ -242,6 +242,7 @@ def _story(whole: summary.Summary) -> Iterator[tuple[summary.Percentiles, str]]:
         span = "from choice to allocation" if whole.classic else "from allocation to ready"
         yield whole.added, f"Drawbar{kernel} added, {span} {slowest}"
     steps = {
+        progress.Step.SEEN: "the node's kernel saw the device",
         progress.Step.BOUND: "the scheduler bound the pod"
         if whole.classic
         else f"the scheduler noticed; it looks every {settings.Settings().poll_seconds:.0f} s",

@@ -36,7 +36,7 @@ def _absent(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Finding:
         Check.ACCESS_ACCOUNT,
         subject,
         f"does not exist, so no {_NAMES[daemon]} of driver {cluster.where.driver} can run",
-        f"install Drawbar (apply deploy/manifests, or the chart), or say where it is with --daemons and --{daemon}-account",
+        f"install Drawbar (kubectl apply -k deploy/manifests, or the chart), or say where it is with --daemons and --{daemon}-account",
     )
 
 
