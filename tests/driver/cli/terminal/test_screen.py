@@ -9,7 +9,7 @@ import pytest
 from rich import console
 from tests.scenes import pages
 
-from drawbar.driver.cli.status import tree
+from drawbar.driver.cli.status import claim_entries, tree
 from drawbar.driver.cli.terminal import keys, screen
 from drawbar.driver.cli.ui import device_rows, model
 
@@ -41,8 +41,8 @@ def pressed(*pressed_keys, state=screen.State(), page=BROKEN):  # noqa: B008 - a
 
 def page_of(*devices):
     listed = [
-        device_rows.Row(
-            fabric=f"rack-{place}", enclosure=enclosure, device=tree.Device(pool="p", name=name, **fields)
+        device_rows.describe_row(
+            tree.Device(pool="p", name=name, **fields), fabric=f"rack-{place}", enclosure=enclosure
         )
         for place, enclosure, name, fields in devices
     ]
@@ -68,13 +68,13 @@ def test_places_and_devices_are_in_natural_order_and_nodes_are_last():
 def test_the_screen_sums_up_and_names_bad_fabrics_pending_claims_and_each_event_once():
     printed = drawn(width=200)
     for content in (
-        "32 devices  10 in use  16 free  4 moving  1 tainted  1 failed  3 claims waiting",
+        "32 devices  10 in use  16 free  4 moving  1 tainted  1 failed  2 claims waiting",
         "Degraded",
         "host host-6 is avoided",
         "Unreachable",
         "team-a/train-31-devices",
         "6 cannot allocate all claims",
-        device_rows.UNUSED,
+        claim_entries.UNTRIED,
         "drawbar.dev/maintenance:NoSchedule",
     ):
         assert content in printed

@@ -12,7 +12,7 @@ from typing import Any
 from rich import console, text
 
 from drawbar.driver.cli import tables
-from drawbar.driver.cli.status import tree, views
+from drawbar.driver.cli.status import categories, views
 from drawbar.driver.cli.ui import device_rows, model
 
 UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page-up", "page-down", "home", "end"
@@ -25,9 +25,9 @@ KEYS = "/ filter   s state   enter open   esc back   q quit"
 ALL, TROUBLE, USED, UNUSED = "all", "trouble", "in use", "free"
 SHOWN = (ALL, TROUBLE, USED, UNUSED)
 """The choices of the key `s`."""
-_BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 _STYLES: Mapping[str, str] = {
     "in use": "green",
+    "kept": "cyan",
     "free": "dim",
     "moving": "magenta",
     "tainted": "yellow",
@@ -71,12 +71,7 @@ Line = Group | device_rows.Row
 
 def category(row: device_rows.Row) -> str:
     """Return the category of a device's state: a key of `_STYLES`."""
-    state = row.device.state
-    if state == "Failed":
-        return "failed"
-    if state == tree.FREE:
-        return "tainted" if any(taint.effect in _BLOCKING for taint in row.device.taints) else "free"
-    return "in use" if state in tree.SETTLED else "moving"
+    return categories.WORDS[row.category]
 
 
 def find_reason(row: device_rows.Row) -> str:
@@ -246,9 +241,12 @@ def _summary(page: model.Page, now: datetime.datetime, width: int) -> text.Text:
         if counted[kind]:
             line.append("  ")
             line.append(f"{counted[kind]:,} {kind}", style)
-    if page.claims:
+    if page.waiting:
         line.append("  ")
-        line.append(f"{len(page.claims)} claim{'s' * (len(page.claims) != 1)} waiting", "yellow")
+        line.append(f"{page.waiting:,} claim{'s' * (page.waiting != 1)} waiting", "yellow")
+    if page.unused:
+        line.append("  ")
+        line.append(f"{page.unused:,} without a pod", "dim")
     clock = f"{now:%H:%M:%S} UTC"
     line.append(" " * max(2, width - len(line.plain) - len(clock)) + clock, "dim")
     return line
@@ -273,20 +271,23 @@ def _fabrics(page: model.Page, now: datetime.datetime) -> list[text.Text]:
 
 
 def _fabric_style(fabric: model.Fabric) -> str:
-    return {"Connected": "green", "Degraded": "yellow", "Pending": "yellow"}.get(fabric.state, "bold red")
+    return {"Connected": "green", "Degraded": "yellow", "Blocked": "yellow", "Pending": "yellow"}.get(
+        fabric.state, "bold red"
+    )
 
 
 def _pending(page: model.Page, now: datetime.datetime) -> list[text.Text]:
+    waiting = [claim for claim in page.claims if claim.severity != "note"][:CLAIMS]
     lines = [
         text.Text.assemble(
             ("claim ", ""),
             (tables.clean(f"{claim.namespace}/{claim.name}"), "bold"),
             (f"  waits {views.age(claim.since, now)}", "yellow"),
-            f"  {tables.clean(claim.reason)}",
+            f"  {tables.clean(claim.waits_for)}",
         )
-        for claim in page.claims[:CLAIMS]
+        for claim in waiting
     ]
-    if (more := len(page.claims) - CLAIMS) > 0:
+    if (more := page.waiting - len(waiting)) > 0:
         lines.append(text.Text(f"and {more} more claims wait", "dim"))
     return lines
 
