@@ -46,23 +46,30 @@ def test_updates_one_after_the_other_give_the_last_page(contents):
         before = after
 
 
-def event(kind, name, note="gpu-1 is ready", at="2026-01-01T00:00:00Z"):
+def event(kind, name, note="gpu-1 is ready", at="2026-01-01T00:00:00Z", namespace="a", related=None):
     return observed.Event(
         metadata=meta.ObjectMeta(name=f"{name}.{note}"),
         type="Normal",
         reason="DevicesReady",
         note=note,
         event_time=at,
-        regarding=observed.Regarding(kind=kind, name=name, namespace="a"),
+        regarding=observed.Regarding(kind=kind, name=name, namespace=namespace),
+        related=related,
     )
 
 
-def test_one_note_on_a_claim_and_its_pods_is_one_event():
+def test_one_note_on_a_claim_its_pods_and_its_attachment_is_one_event():
+    claim = observed.Regarding(kind="ResourceClaim", name="train", namespace="a")
     listed = model.list_events(
-        [event("Pod", "train-0"), event("ResourceClaim", "train"), event("Pod", "other", "gpu-2 is ready")]
+        [
+            event("Pod", "train-0"),
+            event("ResourceClaim", "train"),
+            event("DeviceAttachment", "rack-1.gpu-1", namespace="", related=claim),
+            event("Pod", "other", "gpu-2 is ready"),
+        ]
     )
     assert [(each.note, [about.name for about in each.about]) for each in listed] == [
-        ("gpu-1 is ready", ["train-0", "train"]),
+        ("gpu-1 is ready", ["train-0", "train", "rack-1.gpu-1"]),
         ("gpu-2 is ready", ["other"]),
     ]
 
