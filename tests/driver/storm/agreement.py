@@ -48,7 +48,8 @@ async def check(storm):
         conditions = _conditions(fabric)
         is_good = all(conditions.get(kind) != "True" for kind in ("Degraded", "FeaturesDropped"))
         is_good &= all(
-            conditions.get(kind, "True") == "True" for kind in ("Published", "Writable", "HostsMapped")
+            conditions.get(kind, "True") == "True"
+            for kind in ("Published", "Writable", "HostsMapped", "Ready")
         )
         is_good &= conditions.get("Connected") == "True"
         assert (shown_fabric.state == "Connected") == is_good, shown_fabric

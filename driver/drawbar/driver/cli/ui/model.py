@@ -79,7 +79,7 @@ class Regarding(tree.Node, frozen=True):
 
 
 class Event(tree.Node, frozen=True):
-    """An Event; `type` is `Normal` or `Warning`. Equal notes on a claim and its pods are one Event."""
+    """An Event; `type` is `Normal` or `Warning`. Equal notes on a claim, its pods and DeviceAttachment are one Event."""
 
     at: str
     type: str
@@ -202,8 +202,8 @@ def list_events(events: Iterable[observed.Event]) -> tuple[Event, ...]:
     """Return each Event once, in the same order, with its objects."""
     found: dict[tuple[str, str, str, str], list[observed.Event]] = {}
     for event in events:
-        # The daemons record the same note on the claim and on its pods.
-        key = (event.regarding.namespace, event.type, event.reason, event.note)
+        # The daemons record the same note on the claim, its pods and the DeviceAttachment.
+        key = (event.namespace, event.type, event.reason, event.note)
         found.setdefault(key, []).append(event)
     return tuple(
         Event(
