@@ -7,7 +7,7 @@ import msgspec
 from tests.scenes import pages
 
 from drawbar.driver.api import attachments, claims, fabrics, slices
-from drawbar.driver.cli.status import observed, reading, tree
+from drawbar.driver.cli.status import building, observed, reading, tree
 from drawbar.driver.cli.ui import device_rows, following, model
 from drawbar.driver.kube import kinds
 
@@ -20,7 +20,7 @@ async def check(storm):
     documents = {
         kind: await storm.list(kind) for kind in (kinds.FABRIC, kinds.SLICE, kinds.ATTACHMENT, kinds.CLAIM)
     }
-    shown = tree.build(
+    shown = building.build(
         observed.Cluster(
             driver=DRIVER,
             fabrics=_decoded(documents[kinds.FABRIC], fabrics.Fabric),
@@ -184,7 +184,7 @@ def _tree(cluster):
     def ordered(objects):
         return tuple(sorted(objects, key=lambda item: (item.metadata.namespace, item.metadata.name)))
 
-    return tree.build(
+    return building.build(
         dataclasses.replace(
             cluster,
             fabrics=ordered(cluster.fabrics),

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from drawbar.driver.cli import objects
-from drawbar.driver.cli.status import reading, tree
+from drawbar.driver.cli.status import building, reading
 from drawbar.driver.cli.taint import execution
 from drawbar.driver.cli.ui import device_rows, server
 from drawbar.driver.kube import client, config, kinds
@@ -33,7 +33,7 @@ def normalise(state):
 
 async def texts_of(api):
     """Return name, state, model, claims and reason of each device, as `drawbar status` has them."""
-    built = tree.build(await reading.read(api, objects.Target(), driver="drawbar.dev"))
+    built = building.build(await reading.read(api, objects.Target(), driver="drawbar.dev"))
     return sorted(
         (
             device.name,

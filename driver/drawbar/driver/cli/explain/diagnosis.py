@@ -15,7 +15,7 @@ from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.doctor.plans import attachments as attachment_plan
 from drawbar.driver.cli.doctor.plans import fabrics as fabric_plan
 from drawbar.driver.cli.explain import observed
-from drawbar.driver.cli.status import tree, views
+from drawbar.driver.cli.status import claim_entries, tree, views
 from drawbar.driver.controller import names
 
 EVENTS = 3
@@ -262,14 +262,14 @@ def _unallocated(world: observed.World, claim: observed.Claim, subject: str) -> 
             yield findings.warning(
                 Check.CLAIMS_ALLOCATED,
                 subject,
-                f"is not allocated: {tree.UNTRIED}",
+                f"is not allocated: {claim_entries.UNTRIED}",
                 f"kubectl describe pod {pods[0].metadata.name} -n {namespace}",
             )
         else:
             yield findings.note(
                 Check.CLAIMS_ALLOCATED,
                 subject,
-                f"is not allocated: {tree.UNUSED}",
+                f"is not allocated: {claim_entries.UNUSED}",
                 "create a pod that names it",
             )
 

@@ -10,7 +10,7 @@ from rich import tree as rich_tree
 
 from drawbar.driver.api import meta
 from drawbar.driver.cli import tables
-from drawbar.driver.cli.status import tree
+from drawbar.driver.cli.status import claim_entries, tree
 
 SMALL = 40
 """The most devices of a cluster that is shown device by device."""
@@ -189,7 +189,9 @@ def _troubles(out: console.Console, shown: tree.Tree, now: datetime.datetime, *,
     for claim in shown.claims:
         if claim.state != "Pending":
             continue
-        mark = MARKS["note" if claim.waits_for in (tree.UNUSED, tree.UNTRIED) else "warning"]
+        mark = MARKS[
+            "note" if claim.waits_for in (claim_entries.UNUSED, claim_entries.UNTRIED) else "warning"
+        ]
         since = f" {age(claim.since, now)}" if claim.since else ""
         said = f"claim {claim.namespace}/{claim.name} waits{since}: {claim.waits_for}"
         entries.append((mark, said, f"drawbar explain claim/{claim.name} -n {claim.namespace}"))

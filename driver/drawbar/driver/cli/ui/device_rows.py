@@ -1,6 +1,6 @@
 """The devices of the page, kept current object by object; pure.
 
-A device's row depends only on objects that name its pool, and on the DeviceTaintRules. After a change, `status.tree`
+A device's row depends only on objects that name its pool, and on the DeviceTaintRules. After a change, `status.building`
 rebuilds the pools that the object names or named. The result equals the tree of the whole cluster.
 """
 
@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from drawbar.driver.api import attachments, claims, slices, taintrules
-from drawbar.driver.cli.status import observed, tree
+from drawbar.driver.cli.status import building, observed, tree
 
 CLAIMS = 100
 """The most unallocated claims on the page, the oldest first."""
@@ -123,7 +123,7 @@ class Rows:
 
     def _build(self, pool: str) -> tuple[Row, ...]:
         parts = tuple(self._parts[pool].values())
-        built = tree.build(
+        built = building.build(
             observed.Cluster(
                 driver=self._driver,
                 slices=tuple(part for part in parts if isinstance(part, slices.ResourceSlice)),

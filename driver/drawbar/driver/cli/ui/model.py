@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.cli.doctor.plans import fabrics as judging
-from drawbar.driver.cli.status import observed, tree
+from drawbar.driver.cli.status import fabric_entries, observed, tree
 from drawbar.driver.cli.ui import device_rows
 
 EVENTS = 200
@@ -175,7 +175,7 @@ def list_fabrics(objects: Iterable[fabrics.Fabric], shown: Iterable[device_rows.
 
 
 def _fabric(name: str, item: fabrics.Fabric | None, *, is_listed: bool) -> Fabric:
-    described = tree.describe_fabric(name, item, {}, is_listed=is_listed)
+    described = fabric_entries.describe_fabric(name, item, {}, is_listed=is_listed)
     if item is None:
         return Fabric(name=name, state=described.state, since=described.since, message=described.message)
     return Fabric(
