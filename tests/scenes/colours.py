@@ -111,7 +111,7 @@ def _is_good(fabric):
         and all(status.get(kind) != "True" for kind in (fabrics.DEGRADED, fabrics.FEATURES_DROPPED))
         and all(
             status.get(kind, "True") == "True"
-            for kind in (fabrics.PUBLISHED, fabrics.WRITABLE, fabrics.HOSTS_MAPPED)
+            for kind in (fabrics.PUBLISHED, fabrics.WRITABLE, fabrics.HOSTS_MAPPED, fabrics.READY)
         )
     )
 

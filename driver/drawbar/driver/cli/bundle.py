@@ -19,7 +19,7 @@ from drawbar.driver.cli import documents, objects, remedies
 from drawbar.driver.cli.doctor import observation, observed, plan
 from drawbar.driver.cli.doctor import report as doctor_report
 from drawbar.driver.cli.status import building, reading, views
-from drawbar.driver.kube import client, connections, kinds
+from drawbar.driver.kube import client, kinds, sessions
 from drawbar.driver.kube import errors as kube_errors
 
 CONTENT = "names of objects, users' annotations and the daemons' logs are in it as they are, and no Secret"
@@ -32,7 +32,7 @@ OBJECTS = (kinds.FABRIC, kinds.ATTACHMENT, kinds.MAINTENANCE, kinds.HEALTH_POLIC
 Files = dict[str, bytes]
 
 
-async def collect(connection: connections.Connection, where: observed.Where) -> Files:
+async def collect(connection: sessions.Connection, where: observed.Where) -> Files:
     """Return the files by name.
 
     Raises:

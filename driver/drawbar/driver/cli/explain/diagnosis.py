@@ -589,11 +589,9 @@ def _reached(world: observed.World, node: core.Node, subject: str) -> Iterator[F
 
 
 def _events(world: observed.World) -> Iterator[Finding]:
-    """Yield the newest warning of each reason."""
+    """Yield the newest warning of each reason and note; a claim, its pods and DeviceAttachment have the same."""
     newest = {
-        (event.reason, event.regarding.name): event
-        for event in reversed(world.events)
-        if event.type == "Warning"
+        (event.reason, event.note): event for event in reversed(world.events) if event.type == "Warning"
     }
     latest = sorted(newest.values(), key=lambda event: event.at, reverse=True)
     for event in latest[:EVENTS]:

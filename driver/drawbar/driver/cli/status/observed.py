@@ -84,6 +84,12 @@ class Event(meta.Struct, frozen=True):
     note: str = ""
     event_time: str | None = None
     regarding: Regarding = Regarding()
+    related: Regarding | None = None
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of the object; of a DeviceAttachment's Event, that of its claim."""
+        return (self.related or self.regarding).namespace
 
     @property
     def at(self) -> str:

@@ -83,7 +83,7 @@ class Regarding(tree.Node, frozen=True):
 
 
 class Event(tree.Node, frozen=True):
-    """An Event; `type` is `Normal` or `Warning`. Equal notes on a claim and its pods are one Event."""
+    """An Event; `type` is `Normal` or `Warning`. Equal notes on a claim, its pods and DeviceAttachment are one Event."""
 
     at: str
     type: str
@@ -225,8 +225,8 @@ def list_events(events: Iterable[observed.Event]) -> tuple[Event, ...]:
     groups: list[list[observed.Event]] = []
     latest: dict[tuple[str, str, str, str], list[observed.Event]] = {}
     for event in events:
-        # The daemons record the same note on the claim and on its pods, one right after the other.
-        key = (event.regarding.namespace, event.type, event.reason, event.note)
+        # The daemons record the same note on the claim, its pods and the DeviceAttachment, one right after the other.
+        key = (event.namespace, event.type, event.reason, event.note)
         group = latest.get(key)
         if group is None or not _is_near(group[0], event):
             group = latest[key] = []

@@ -87,11 +87,15 @@ class AttachedDevices:
                 self._recorder.warning(
                     attachment.spec.claim, reason=reasons.DEVICE_UNHEALTHY, message=verdict.message
                 )
+                self._recorder.attachment_warning(
+                    attachment, reason=reasons.DEVICE_UNHEALTHY, message=verdict.message
+                )
         elif name in self._unhealthy:
             self._unhealthy.discard(name)
             message = f"device {name.device} is healthy again"
             if self._acting():
                 self._recorder.normal(attachment.spec.claim, reason=reasons.DEVICE_HEALTHY, message=message)
+                self._recorder.attachment_normal(attachment, reason=reasons.DEVICE_HEALTHY, message=message)
 
 
 def key(attachment: attachments.DeviceAttachment) -> verdicts.Key:
