@@ -229,7 +229,7 @@ class NodeLabels:
         if view.usable_nodes != len(usable):
             view.usable_nodes = len(usable)
             self._jobs.add(Job.STATUS, view.name, after=jobs.GATHER_SECONDS)
-        return usable & view.nodes.with_room
+        return view.nodes.with_room & usable
 
     def _living(self, view: session.Session) -> frozenset[str]:
         """Return the fabric's nodes with a live daemon; report the others, and look again at the end of a fading one's grace."""
