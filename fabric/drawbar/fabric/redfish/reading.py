@@ -221,7 +221,7 @@ class Reader:
             if entries is None:
                 raise _contradicted(uri, "sent it without its array Members")
             if nameless := sum(not entry.uri for entry in entries):
-                self._note_partial(uri, f"sent {nameless} members without a URI", is_raised=is_expanded)
+                self._note_partial(uri, f"shows {nameless} members without a URI", is_raised=is_expanded)
             self.listing.count(budget.Counted.RESOURCES, len(entries))
             listed += entries
             # The link carries the query of its own.
@@ -236,7 +236,7 @@ class Reader:
             if following is not None:
                 self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
             elif (counted := page.number(pages.COUNT)) > len(listed):
-                did = f"sent {len(listed)} of the {counted} members that it counts"
+                did = f"counts {counted} members and shows {len(listed)}"
                 self._note_partial(uri, did, is_raised=is_expanded or not listed)
         return tuple(listed)
 
@@ -260,12 +260,12 @@ class Reader:
         """Note that a collection does not show all of its members.
 
         Raises:
-            Unavailable: the error, if it `is_raised`: a collection without its expansion may show more.
+            Unavailable: if the error `is_raised`, since the collection without its expansion may show more.
         """
         error = _contradicted(uri, did)
         if is_raised:
             raise error
-        self.note(uri, f"{uri} cannot be read whole ({MALFORMED}): the service {did}", error.message)
+        self.note(uri, f"{uri} cannot be read whole ({MALFORMED}): it {did}", error.message)
 
     async def resolve(self, listed: tuple[Document, ...]) -> tuple[Document, ...]:
         """Return the resources, those read that are links only; one that is gone or cannot be shown is left out and noted.
