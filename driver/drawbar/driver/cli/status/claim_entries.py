@@ -1,44 +1,64 @@
 """The claims of the tree, and the reason why each waits; pure."""
 
-import re
 from collections import defaultdict
+from collections.abc import Iterable
 
 import msgspec
 
 from drawbar.driver.api import claims, meta
+from drawbar.driver.cli.doctor.findings import Severity
 from drawbar.driver.cli.status import observed, tree
 
-_PREEMPTION = re.compile(r"\.? (?:still not schedulable|preemption:)")
-"""The part of the scheduler's message about pods that it could evict; none of them frees a device."""
+_WARNING, _NOTE = Severity.WARNING.value, Severity.NOTE.value
 UNUSED = "no pod uses the claim yet; the scheduler allocates it for its first pod"
 UNTRIED = "the scheduler has not tried to place its pod yet"
 
 
-def _pending(cluster: observed.Cluster) -> tuple[tree.Claim, ...]:
-    """Return the claims without a device, each with the reason; the claims of unschedulable pods come first."""
-    pods: dict[tuple[str, str], list[observed.UnscheduledPod]] = defaultdict(list)
-    for pod in cluster.pods:
+def list_pending(
+    listed: Iterable[claims.ResourceClaim],
+    pods: Iterable[observed.UnscheduledPod],
+    driver: str,
+    *,
+    are_pods_known: bool,
+) -> tuple[tree.Claim, ...]:
+    """Return the claims without a device, each with the reason; those that no pod uses come last.
+
+    Args:
+        listed: the claims; allocated and deleted ones are left out.
+        pods: the pods without a node.
+        driver: the DRA driver's name.
+        are_pods_known: whether the pods could be read; only then does a claim without a pod have none.
+    """
+    users: dict[tuple[str, str], list[observed.UnscheduledPod]] = defaultdict(list)
+    for pod in sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name)):
         for name in pod.claim_names:
-            pods[pod.metadata.namespace, name].append(pod)
+            users[pod.metadata.namespace, name].append(pod)
     result = []
-    for claim in cluster.claims:
+    for claim in listed:
         if claim.status.allocation is not None or claim.metadata.deletion_timestamp:
             continue
-        users = pods.get((claim.metadata.namespace, claim.metadata.name), [])
-        shown = describe_claim(claim, cluster.driver)
-        if "pods" not in cluster.unlisted:
-            said = next((pod.reason for pod in users if pod.reason), UNTRIED if users else UNUSED)
-            reason = _PREEMPTION.split(said)[0]
+        own = users.get((claim.metadata.namespace, claim.metadata.name), [])
+        shown = describe_claim(claim, driver)
+        if are_pods_known:
+            reason = next((pod.reason for pod in own if pod.reason), UNTRIED if own else UNUSED)
             shown = msgspec.structs.replace(
-                shown, pods=tuple(pod.metadata.name for pod in users), waits_for=reason
+                shown,
+                pods=tuple(pod.metadata.name for pod in own),
+                waits_for=reason,
+                severity=_WARNING if own else _NOTE,
             )
         result.append(shown)
-    return tuple(sorted(result, key=lambda claim: (claim.waits_for in (UNUSED, UNTRIED), claim.since)))
+    return tuple(
+        sorted(result, key=lambda claim: (claim.severity == _NOTE, claim.since, claim.namespace, claim.name))
+    )
 
 
 def list_claims(cluster: observed.Cluster) -> tuple[tree.Claim, ...]:
     """Return the requested claims, and the other claims without a device."""
-    pending = {(claim.namespace, claim.name): claim for claim in _pending(cluster)}
+    waiting = list_pending(
+        cluster.claims, cluster.pods, cluster.driver, are_pods_known="pods" not in cluster.unlisted
+    )
+    pending = {(claim.namespace, claim.name): claim for claim in waiting}
     wanted = [describe_claim(claim, cluster.driver) for claim in cluster.wanted]
     named = {(claim.namespace, claim.name) for claim in wanted}
     return (
@@ -67,6 +87,7 @@ def describe_claim(claim: claims.ResourceClaim, driver: str) -> tree.Claim:
         node=(allocation.node or "") if allocation is not None else "",
         pods=tuple(consumer.name for consumer in status.reserved_for if consumer.resource == "pods"),
         waits_for="the scheduler, to allocate it" if allocation is None else _missing(claim, driver),
+        severity=_WARNING if allocation is None else "",
     )
 
 

@@ -46,6 +46,7 @@ class Claim(Node, frozen=True):
         node: the node of its devices, if there is one.
         pods: the names of the pods that it is reserved for.
         waits_for: the missing step before its pods can start; empty if none is missing.
+        severity: `warning` for a claim that waits for a device, `note` if no pod uses it, empty for an allocated one.
     """
 
     namespace: str
@@ -55,6 +56,7 @@ class Claim(Node, frozen=True):
     node: str
     pods: tuple[str, ...]
     waits_for: str
+    severity: str = ""
 
 
 class Device(Node, frozen=True):
@@ -135,7 +137,8 @@ class Fabric(Node, frozen=True):
 
     Attributes:
         state: `Connected` if each condition is good; else the reason why it is not connected, `NotPublished`,
-            `NotWritable`, `Degraded`, `Deleting`, or `Missing` if only its devices name it.
+            `NotWritable`, `Degraded`, `Blocked` if each device failed or is tainted, `Deleting`, or `Missing` if only
+            its devices name it.
         since: the begin of the state; RFC 3339.
         message: the message of the state, unless it is `Connected`.
         problems: a finding for each bad condition.
