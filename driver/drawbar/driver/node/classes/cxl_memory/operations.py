@@ -287,7 +287,7 @@ def dax_nodes(
     return tuple(node for node in device_nodes if node is not None)
 
 
-_DRIVERS: dict[str | None, region_steps.DaxDriver] = {
+_DRIVERS: dict[str | None, model.DaxDriver] = {
     None: region_steps.DEVICE_DAX,
     parameters.DEVDAX: region_steps.DEVICE_DAX,
     parameters.SYSTEM_RAM: region_steps.KMEM,
