@@ -111,7 +111,7 @@ async def detach(adapter: contract.FabricAdapter, device_id: str, *, assumed: bo
         return _outcome(device_id, None, changed=False)
     host_id = device.connection.host_id
     await consent.ask(
-        f"Detach device {device_id} from host {host_id}? That host is not asked: whatever uses the device there fails."
+        f"Detach device {device_id} from host {host_id}? The host is not asked: programs that use the device there fail."
         f"{_unmarked(can)}",
         assumed=assumed,
     )
