@@ -319,8 +319,8 @@ def _events() -> str:
         title="Events",
         text=(
             "Run `kubectl events --for KIND/NAME`, or `kubectl describe`. Events of objects without a namespace are in the "
-            "namespace `default`. Every reason of a [failed attach](conditions.md#why-an-attach-fails) is a Warning on the claim "
-            "and its pods; every reason of [`Released`](conditions.md#why-a-node-does-not-release-a-device) is one on the claim and "
+            "namespace `default`. Every reason of a [failed attach](conditions.md#why-an-attach-fails) is a Warning on the "
+            "claim, its pods and the DeviceAttachment; every reason of [`Released`](conditions.md#why-a-node-does-not-release-a-device) is one on the claim and "
             "its DeviceAttachment."
         ),
     )
