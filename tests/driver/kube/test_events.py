@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, config, events, kinds, sessions
@@ -73,6 +74,18 @@ async def test_an_event_stands_at_its_claim_with_who_and_why(tmp_path):
         "uid": "u1",
     }
     assert (lost["reportingController"], lost["reportingInstance"]) == ("drawbar.dev", "node-1")
+
+
+async def test_an_event_of_an_attachment_refers_to_its_claim_and_a_local_device_has_none(tmp_path):
+    async with recording(tmp_path) as (_, api, recorder):
+        recorder.attachment_normal(
+            scenes.attachment(claim=CLAIM, fabric=attachments.LOCAL), reason="DeviceReady", message="local"
+        )
+        recorder.attachment_warning(scenes.attachment(claim=CLAIM), reason="DeviceLost", message="it is gone")
+        (event,) = await stored(api)
+    assert (event["type"], event["reason"], event["note"]) == ("Warning", "DeviceLost", "it is gone")
+    assert (event["regarding"]["kind"], event["metadata"]["namespace"]) == ("DeviceAttachment", "default")
+    assert (event["related"]["kind"], event["related"]["name"]) == ("ResourceClaim", "c1")
 
 
 async def test_without_a_claim_there_is_no_event(tmp_path):

@@ -36,7 +36,8 @@ async def test_a_device_that_arrives_is_reported_prepared_and_released(tmp_path,
             return sorted((event["regarding"]["kind"], event["type"], event["reason"]) for event in listed)
 
         ready = ("Normal", "DeviceReady")
-        await until(events, lambda value: value == [("Pod", *ready), ("ResourceClaim", *ready)])
+        about = ("DeviceAttachment", "Pod", "ResourceClaim")
+        await until(events, lambda value: value == [(kind, *ready) for kind in about])
 
         for _ in range(2):
             prepared = await node.prepare(claim)

@@ -18,7 +18,7 @@ from drawbar.driver.api import core
 from drawbar.driver.cli import documents, objects, remedies
 from drawbar.driver.cli.doctor import observation, observed, plan
 from drawbar.driver.cli.doctor import report as doctor_report
-from drawbar.driver.cli.status import reading, tree, views
+from drawbar.driver.cli.status import building, reading, views
 from drawbar.driver.kube import client, kinds, sessions
 from drawbar.driver.kube import errors as kube_errors
 
@@ -70,7 +70,7 @@ async def collect(connection: sessions.Connection, where: observed.Where) -> Fil
 
 async def _status(api: client.Client, driver: str) -> Files:
     cluster = await reading.read(api, objects.Target(), driver=driver)
-    shown = tree.build(cluster)
+    shown = building.build(cluster)
     now = datetime.datetime.now(datetime.UTC)
     return {
         "status.json": _json("Status", msgspec.to_builtins(shown)),

@@ -258,13 +258,16 @@ class Client:
         namespace: str | None = None,
         uid: str = "",
         resource_version: str = "",
+        dry_run: bool = False,
     ) -> None:
-        """Delete an object if it has this uid and version. One that is gone already is success.
+        """Delete an object if it has this uid and version. One that is gone already is success. With `dry_run`, keep it.
 
         Raises:
             errors.Conflict: another object has the name now, or it changed.
         """
-        await self._delete(kind, name, namespace=namespace, uid=uid, resource_version=resource_version)
+        await self._delete(
+            kind, name, namespace=namespace, uid=uid, resource_version=resource_version, dry_run=dry_run
+        )
 
     async def begin_delete(
         self, kind: kinds.Kind, name: str, *, into: type[T], namespace: str | None = None, uid: str = ""
@@ -284,13 +287,16 @@ class Client:
         namespace: str | None,
         uid: str,
         resource_version: str = "",
+        dry_run: bool = False,
     ) -> bytes | None:
         conditions = {"uid": uid, "resourceVersion": resource_version}
-        body = {
+        body: dict[str, object] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {key: value for key, value in conditions.items() if value},
         }
+        if dry_run:
+            body["dryRun"] = ["All"]
         try:
             return await self.request("DELETE", kind.path(namespace=namespace, name=name), body=body)
         except errors.NotFound:

@@ -206,7 +206,13 @@ class ObservedPart:
         return extras | ({"node": self.attachment.spec.node_name} if self.attachment else {})
 
     def emit(self, claim: claims.ResourceClaim, *, warning: bool, reason: str, message: str) -> None:
-        """Emit an Event about the part on a claim."""
+        """Emit an Event about the part on a claim and on the part's DeviceAttachment."""
         statements.emit(
-            self.cluster.recorder, claim, self.key, warning=warning, reason=reason, message=message
+            self.cluster.recorder,
+            claim,
+            self.key,
+            self.attachment,
+            warning=warning,
+            reason=reason,
+            message=message,
         )

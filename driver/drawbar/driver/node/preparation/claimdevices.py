@@ -93,7 +93,7 @@ class PresentDevice:
     def asks_the_driver(self) -> bool:
         """Return whether `content` may wait for the device's driver."""
         operations = classes.by_name(self.device_class)
-        return self.occupied is not None or operations.asks_the_driver or driverfiles.is_slow(self.card)
+        return self.occupied is not None or operations.asks_the_driver
 
     @property
     def container_view(self) -> model.Card:
