@@ -695,7 +695,7 @@ async def test_zones_without_their_next_page_are_no_empty_collection(change):
     """Or all devices would be free."""
     made = service([["h1", "gpu-1"]])
     change(made)
-    with pytest.raises(errors.Unavailable, match="next page|no page"):
+    with pytest.raises(errors.Unavailable, match=r"next page|no page"):
         async with adapting(made):
             pass
 
