@@ -35,11 +35,6 @@ class Readings:
         # The last call before the begin of a finished reading.
         self._answered = 0
 
-    @property
-    def reading(self) -> bool:
-        """Return whether a reading is in progress."""
-        return self._turn.locked()
-
     async def fresh(self) -> None:
         """Read, or wait for a reading that began after this call; raise the errors of `read`."""
         self._asked += 1
