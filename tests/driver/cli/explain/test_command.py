@@ -88,7 +88,7 @@ def test_a_claim_that_could_have_a_device_says_what_else_to_look_at(explain_comm
     status, by_check = explained(explain_command, "claim/next")
     assert status == 0
     assert any(
-        "1 device match and are free" in finding["message"] for finding in by_check["claims.allocated"]
+        "1 device matches and is free" in finding["message"] for finding in by_check["claims.allocated"]
     )
 
 
