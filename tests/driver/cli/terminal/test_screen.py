@@ -83,7 +83,7 @@ def test_the_screen_sums_up_and_names_bad_fabrics_pending_claims_and_each_event_
 
 
 def test_a_failed_device_does_not_wait():
-    (line,) = [line for line in drawn().splitlines() if "gpu-6 " in line and "Failed" in line]
+    (line,) = [line for line in drawn(width=200).splitlines() if "gpu-6 " in line and "Failed" in line]
     assert pages.LINK in line
     assert "waits for" not in line
 
