@@ -22,7 +22,7 @@ _CACHED_MAX = 16_384
 # With the blanks that some managers pad with.
 _TEXT_MAX = 4 * VALUE_MAX
 
-_PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
+PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
 _HEXADECIMAL = re.compile(r"[0-9a-f]+")
 _PADDING = re.compile(r"[-: ]")
 # The part of an address that the maker numbers, if it did not.
@@ -32,7 +32,7 @@ _UNSET_EUI = re.compile(r"ff(?:ff|fe)(?:000000|ffffff)$")
 _DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
 _VENDOR = re.compile(r"[a-z0-9][a-z0-9.-]*=.+")
 # amd-smi before ROCm 7.12 writes the unique_id AABBCCDDEEFFGGHH as AAffDDDD-0000-1000-80BB-CCDDEEFFGGHH.
-_AMD_UUID = re.compile(r"([0-9a-f]{2})ff[0-9a-f]{4}-0000-1000-80([0-9a-f]{2})-([0-9a-f]{12})")
+AMD_UUID = re.compile(r"([0-9a-f]{2})ff[0-9a-f]{4}-0000-1000-80([0-9a-f]{2})-([0-9a-f]{12})")
 _DASHED_PAIRS = re.compile(r"(?:[0-9a-f]{2}-){7}[0-9a-f]{2}(?::[0-9a-f]{4})?")
 # Serial numbers that whole models show (Realtek, PLX), and those that test boards have.
 _SHARED_DSNS = frozenset({0x01, 0x01000000684CE000, 0x000EDF10B59700AA})
@@ -98,7 +98,7 @@ def from_form(text: str, source: str = "") -> Identifier | None:
     Managers show `GPU-` and a UUID (FTI), a UUID of amd-smi, or eight dashed pairs (a PCIe Device Serial Number) as serial numbers.
     """
     compared = text.strip().casefold() if len(text) <= _TEXT_MAX else ""
-    if spelt := _AMD_UUID.fullmatch(compared):
+    if spelt := AMD_UUID.fullmatch(compared):
         return identifier(Kind.GPU_UNIQUE_ID, "".join(spelt.groups()), source)
     if compared.startswith("gpu-"):
         return identifier(Kind.GPU_UUID, compared, source) or identifier(Kind.GPU_UNIQUE_ID, compared, source)
@@ -119,7 +119,7 @@ def normal(kind: Kind, text: str) -> str:
 
 
 def _dsn(compared: str) -> str:
-    pairs = _PAIRS.fullmatch(compared)
+    pairs = PAIRS.fullmatch(compared)
     digits = _PADDING.sub("", (pairs[1] if pairs else compared).removeprefix("0x"))
     if len(digits) > 16 or _HEXADECIMAL.fullmatch(digits) is None:
         return ""

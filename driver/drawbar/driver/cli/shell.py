@@ -16,7 +16,7 @@ from drawbar.driver.cli import command, documents, objects
 if TYPE_CHECKING:
     from rich import console
 
-    from drawbar.driver.kube import client, connections
+    from drawbar.driver.kube import client, sessions
 
 _UNANSWERED = "the API server has not answered; --timeout allows more"
 Work = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
@@ -137,7 +137,7 @@ class Allowance:
             self._left = max(0.0, self._left - (loop.time() - began))
 
 
-def connection(args: argparse.Namespace) -> "connections.Connection":
+def connection(args: argparse.Namespace) -> "sessions.Connection":
     """Return the connection that the flags select.
 
     Raises:

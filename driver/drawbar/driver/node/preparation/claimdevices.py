@@ -217,10 +217,6 @@ class Nothing:
     vendor_kind: ClassVar[None] = None
     values: ClassVar[Mapping[str, attributes.Value]] = MappingProxyType({})
 
-    def vendor_id(self, directories: Sequence[Path]) -> None:
-        """Return None: there is no vendor."""
-        del directories
-
     def content(self) -> spec.Device:
         """Return the CDI device for the containers."""
         content = nulls.content(self.claim_uid, self.record.requests)
