@@ -27,7 +27,7 @@ Describe = Callable[[K], Mapping[str, object]]
 IN_A_ROW_MAX = 16
 """The most rounds of a key at once; the next one has the pause of a failure, so that no key occupies the process.
 
-The longest row in the storms of the controller was 3, and no flow had one. Five times as many are no progress.
+The longest row in the storms of the controller was 3. Five times as many are no progress.
 """
 PAUSE_FIRST_SECONDS = 0.05
 PAUSE_MAX_SECONDS = 60.0
