@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from drawbar.driver import containment, errors
-from drawbar.driver.healthmonitor import receiver, settings
+from drawbar.driver.healthmonitor import receiver, settings, signals
 from drawbar.driver.operation import address, certificates, gate
 from drawbar.mocks.apiserver import listeners
 
@@ -208,3 +208,56 @@ async def test_a_batch_that_meets_a_defect_is_answered_so_and_the_next_is_taken(
         assert await server.send() == (200, "ok\n")
     assert server.statuses == [500, 200]
     assert server.contained.counts() == {"requests": 1.0}
+
+
+async def dribble(piece, pause_seconds):
+    """Yield a body without an end, piece by piece."""
+    while True:
+        yield piece
+        await asyncio.sleep(pause_seconds)
+
+
+@pytest.mark.parametrize(("piece", "pause_seconds"), [(b" ", 0.01), (b" " * 65_536, 0)], ids=["slow", "fast"])
+async def test_an_endless_body_of_a_sender_with_the_token_ends_and_the_next_sender_is_served(
+    server, monkeypatch, piece, pause_seconds
+):
+    monkeypatch.setattr(receiver, "CONNECTION_SECONDS", 1.0)
+    async with server.serving():
+        async with asyncio.timeout(120):
+            try:
+                status, _ = await server.send(data=dribble(piece, pause_seconds))
+            except aiohttp.ClientError:
+                status = None
+        assert status in (None, 413)
+        monkeypatch.undo()
+        assert (await server.send())[0] == 200
+    assert len(server.batches) == 1
+
+
+HOSTILE = {
+    "deep": b"[" * 500_000,
+    "deep objects": b'{"alerts":' * 50_000,
+    "a huge number": b'{"alerts":[{"status":"firing","labels":{"device":' + b"9" * 500_000 + b"}}]}",
+    "a lone surrogate": b'{"alerts":[{"status":"firing","labels":{"device":"\\ud800"}}]}',
+    "bytes that are no text": b'{"alerts":[{"status":"firing","labels":{"device":"\xff\xfe"}}]}',
+    "names of no device": b'{"alerts":[{"status":"firing","labels":{"device":"../../etc\\u0000"}}]}',
+    "labels that are a list": b'{"alerts":[{"status":"firing","labels":["device"]}]}',
+    "many keys": b'{"alerts":[{"status":"firing","labels":{'
+    + b",".join(b'"k%d":"v"' % number for number in range(50_000))
+    + b"}}]}",
+    "many alerts": b'{"alerts":[' + b",".join([b'{"status":"firing","labels":{}}'] * 30_000) + b"]}",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("path", receiver.PATHS)
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+async def test_a_hostile_payload_is_answered_without_a_defect_and_bounded(server, body, path):
+    async with server.serving():
+        status, text = await server.send(data=body, path=path)
+        assert status in (200, 400)
+        assert len(text) < 2000
+        assert "Traceback" not in text
+        assert (await server.send())[0] == 200
+    assert all(len(batch.signals) <= signals.SIGNALS_MAX for batch in server.batches)
+    assert not any(server.contained.counts().values())
