@@ -144,20 +144,24 @@ _JUDGEMENTS = {
         table=fabric_conditions.FEATURES_DROPPED,
         severity=Severity.WARNING,
     ),
+    fabrics.READY: _Judgement(check=Check.FABRICS_READY, table=fabric_conditions.READY),
 }
 
 
 def judge_all(fabric: fabrics.Fabric) -> Iterator[Trouble]:
     """Yield each bad condition of a Fabric with its finding, the cause of others first.
 
-    A connection that no controller has judged yet is no trouble.
+    A connection that no controller has judged yet is no trouble. `Ready` sums up the others, so it is a trouble only if all
+    others are good.
     """
     conditions = {condition.type: condition for condition in fabric.status.conditions}
+    is_good = True
     for kind, judgement in _JUDGEMENTS.items():
         condition = conditions.get(kind)
         if condition is None or condition.is_true != (kind in fabrics.BAD_IF_TRUE):
             continue
-        if kind != fabrics.CONNECTED or condition.reason != reasons.PENDING:
+        if condition.reason != reasons.PENDING and (kind != fabrics.READY or is_good):
+            is_good = False
             yield Trouble(condition=condition, finding=judgement.judge(fabric, condition))
 
 
@@ -184,7 +188,7 @@ def _certificate(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[
         yield findings.warning(
             Check.FABRICS_CONNECTED,
             _subject(fabric),
-            "the fabric manager's certificate is not checked (spec.tls.verify is false): anybody may answer for it",
+            "the fabric manager's certificate is not checked (spec.tls.verify is false): anyone on the network may answer in its place",
             "put its authority into ca.crt of the Secret, and take spec.tls.verify out",
         )
 
@@ -281,7 +285,7 @@ def _find_duplicates(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
             yield findings.warning(
                 Check.HOSTS_AMBIGUOUS,
                 f"nodes {findings.listed(sorted(members))}",
-                f"have the same {what}, {value}: a host that is known by it is mapped to one of them alone, or to none",
+                f"have the same {what}, {value}: a host that is known by it is mapped to only one of them, or to none",
                 "make it unique (cloned machines often have one UUID), or name the hosts in spec.hosts",
             )
 
