@@ -7,7 +7,7 @@ nothing, so that one odd resource affects only its own device.
 import posixpath
 import re
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ ID = "@odata.id"
 ETAG = "@odata.etag"
 TYPE = "@odata.type"
 # Of an array of links: some services have these where nothing is.
-NOTHING = (None, {}, {ID: ""})
+NOTHING: tuple[Json | None, ...] = (None, {}, {ID: ""})
 # The contract's wire has no room for longer ids, names or models.
 TEXT_BYTES = 128
 _AUTHORITY = re.compile(r"^(?:https?:)?//[^/?#@\\\s]+(?=/redfish/)", re.IGNORECASE)
@@ -199,7 +199,7 @@ def links_in(body: Any, levels: int = _LINK_LEVELS) -> Iterator[str]:
             yield from links_in(entry, levels - 1)
 
 
-def references(uris: Iterator[str] | tuple[str, ...]) -> list[dict[str, str]]:
+def references(uris: Iterable[str]) -> list[dict[str, str]]:
     """Return the links in the form of a request's body."""
     return [{ID: uri} for uri in uris]
 
