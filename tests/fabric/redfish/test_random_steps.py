@@ -380,6 +380,6 @@ async def _walk(form):
         assert [uri for uri in service.tree.below(world.ZONES) if form.get("zones") != "port"] == []
         assert service.tree.below(world.CONNECTIONS) == ()
         assert service.tree.below(CHUNKS) == ()
-        # Where next to nothing succeeds, a walk shows nothing.
-        assert walk.succeeded > STEPS / 50
+        # Where next to nothing succeeds, a walk shows nothing; some quirks hide all but a device.
+        assert walk.succeeded > STEPS / 100
         assert not service._running

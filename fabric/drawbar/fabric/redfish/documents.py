@@ -7,7 +7,7 @@ nothing, so that one odd resource affects only its own device.
 import posixpath
 import re
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,8 @@ Json = Mapping[str, Any]
 ID = "@odata.id"
 ETAG = "@odata.etag"
 TYPE = "@odata.type"
+# Of an array of links: some services have these where nothing is.
+NOTHING: tuple[Json | None, ...] = (None, {}, {ID: ""})
 # The contract's wire has no room for longer ids, names or models.
 TEXT_BYTES = 128
 _AUTHORITY = re.compile(r"^(?:https?:)?//[^/?#@\\\s]+(?=/redfish/)", re.IGNORECASE)
@@ -51,10 +53,10 @@ class Document:
 
         If it names another resource than the requested one, it is wrong: a change would affect that other resource.
         """
-        own, own_etag = body.get(ID), body.get(ETAG)
-        is_own = isinstance(own, str) and bool(own) and (not uri or plain(own) == plain(uri))
+        shown, own_etag = body.get(ID), body.get(ETAG)
+        own = shown if isinstance(shown, str) else ""
         return cls(
-            uri=path(own if is_own else uri),
+            uri=path(own if own and (not uri or plain(own) == plain(uri)) else uri),
             body=body,
             etag=etag or (own_etag if isinstance(own_etag, str) and own_etag else None),
         )
@@ -106,9 +108,7 @@ class Document:
         """Return whether the array below these properties counts more entries than it has, goes on elsewhere, or has others than links."""
         *owners, name = names
         listed = self.value(*names)
-        entries = [
-            each for each in (listed if isinstance(listed, list) else [listed]) if each not in (None, {})
-        ]
+        entries = [each for each in (listed if isinstance(listed, list) else [listed]) if each not in NOTHING]
         # The link to a collection is not the link to a member.
         is_clear = all((uri := link(each)) and not uri.endswith(f"/{name}") for each in entries)
         is_continued = bool(self.value(*owners, f"{name}@odata.nextLink"))
@@ -199,7 +199,7 @@ def links_in(body: Any, levels: int = _LINK_LEVELS) -> Iterator[str]:
             yield from links_in(entry, levels - 1)
 
 
-def references(uris: Iterator[str] | tuple[str, ...]) -> list[dict[str, str]]:
+def references(uris: Iterable[str]) -> list[dict[str, str]]:
     """Return the links in the form of a request's body."""
     return [{ID: uri} for uri in uris]
 

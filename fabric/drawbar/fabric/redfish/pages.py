@@ -14,7 +14,7 @@ _NEXT = ("Members@odata.nextLink", "@odata.nextLink")
 def find_members(page: Document) -> tuple[Document, ...] | None:
     """Return the members in a page, links or resources; None if it has no array of them.
 
-    Some services send null for an empty array or member, empty objects among the members, and URIs in place of links.
+    Some services send null for an empty array or member, empty links among the members, and URIs in place of links.
     Other members without a URI have an empty one.
     """
     listed = page.value("Members")
@@ -23,7 +23,9 @@ def find_members(page: Document) -> tuple[Document, ...] | None:
     if not isinstance(listed, list):
         return None
     bodies = (
-        {documents.ID: entry} if is_uri(entry) else entry for entry in listed if entry not in (None, {})
+        {documents.ID: entry} if is_uri(entry) else entry
+        for entry in listed
+        if entry not in documents.NOTHING
     )
     return tuple(Document.from_json(body if isinstance(body, dict) else {}) for body in bodies)
 
