@@ -29,6 +29,7 @@ from drawbar.driver.controller.jobs import Job
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import kinds, pacing
 from drawbar.driver.operation import readiness
+from drawbar.driver.slices import encoding
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +143,7 @@ class FabricReconciler:
             raise
         self._set_unpublished(fabric, self._cluster.pools.find_refused(fabric))
         self._report_withheld(fabric)
+        self._report_taints(fabric)
         self._cluster.maintenance.publish(fabric, scope)
         for name in self._cluster.maintenance.names(fabric):
             self._jobs.add(Job.MAINTENANCE, name)
@@ -203,6 +205,14 @@ class FabricReconciler:
             if withheld is not None
             else "",
         )
+
+    def _report_taints(self, fabric: str) -> None:
+        """Keep whether each published device has a taint that keeps further claims away."""
+        view, published = self._cluster.sessions.get(fabric), self._cluster.pools.in_fabric(fabric)
+        is_all_tainted = encoding.is_all_closed(published)
+        if view is not None and view.is_all_tainted != is_all_tainted:
+            view.is_all_tainted = is_all_tainted
+            self._jobs.add(Job.STATUS, fabric)
 
     def _set_unpublished(self, fabric: str, refused: str) -> None:
         self._cluster.refusals.record(fabric, "ResourceSlices", refused)
