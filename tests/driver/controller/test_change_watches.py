@@ -10,7 +10,7 @@ from tests.scenes import claims as claim_scenes
 from drawbar.driver import watching
 from drawbar.driver.api import attachments, claims, core, demands, fabrics, maintenances, meta, slices
 from drawbar.driver.controller import attachment_index, change_kinds, jobs, names
-from drawbar.driver.controller.attachments import watches as device_watches
+from drawbar.driver.controller.attachments import executor
 from drawbar.driver.controller.classic import service as classic
 from drawbar.driver.controller.immediate import service as immediate
 from drawbar.driver.controller.jobs import Due, Job
@@ -348,7 +348,7 @@ CASES = {
     ],
 }
 TABLES = {
-    "devices": device_watches.WATCHES,
+    "devices": executor.WATCHES,
     "jobs": jobs.WATCHES,
     "classic": classic.ClassicAllocation.watches,
     "immediate": immediate.ImmediateAllocation.watches,

@@ -36,7 +36,6 @@ from drawbar.driver.controller import (
 )
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.attachments import calls, context, delays, executor
-from drawbar.driver.controller.attachments import watches as device_watches
 from drawbar.driver.controller.fabrics import credentials, redacting_adapter, sessions
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
@@ -150,7 +149,7 @@ class Controller:
             recorder=self._recorder,
         )
         changes = watching.Dispatcher(
-            watching.Reconciler(device_watches.WATCHES, self._devices.add),
+            watching.Reconciler(executor.WATCHES, self._devices.add),
             watching.Reconciler(jobs.WATCHES, queue.add_due),
             *self._allocators.reconcilers,
         )

@@ -1,4 +1,4 @@
-"""The executor: it observes a part, plans, and carries out the actions, one side effect at a time.
+"""The reconciler of attachments: it observes a part, plans, and carries out the actions, one side effect at a time.
 
 It stops on any error; the part comes back after a pause and everything is observed again.
 """
@@ -8,7 +8,7 @@ import functools
 import logging
 from typing import assert_never
 
-from drawbar.driver.controller import cluster, names
+from drawbar.driver.controller import change_kinds, cluster, names
 from drawbar.driver.controller.attachments import actions, observation, plan
 from drawbar.driver.controller.attachments.context import Context, ObservedPart
 from drawbar.driver.controller.attachments.fabric_actions import FabricActions
@@ -16,7 +16,27 @@ from drawbar.driver.controller.attachments.reports import Reports
 from drawbar.driver.controller.attachments.writes import Writes
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import kinds, pacing, workers
+from drawbar.driver.watching import watch
 from drawbar.fabric import errors as fabric_errors
+
+WATCHES = (
+    watch("term: devices", change_kinds.TermChange, lambda c: c.devices),
+    watch("object can be read: devices", change_kinds.ReadableChange, lambda c: c.devices),
+    watch("fabric gone: its devices", change_kinds.FabricChange, lambda c: c.unserved),
+    watch("attachment: device", change_kinds.AttachmentChange, lambda c: [c.key]),
+    watch("attachment: members of its composite", change_kinds.AttachmentChange, lambda c: c.companions),
+    watch("claim: devices", change_kinds.ClaimChange, lambda c: c.devices),
+    watch(
+        "node lost or found: its devices",
+        change_kinds.NodeChange,
+        lambda c: c.attached,
+        when=lambda c: c.is_lost_or_found,
+    ),
+    watch("device", change_kinds.DeviceChange, lambda c: [c.key]),
+    watch("connection: devices", change_kinds.ConnectionChange, lambda c: c.devices),
+    watch("operation", change_kinds.OperationChange, lambda c: c.devices),
+)
+"""The changes that wake it; each maps to devices."""
 
 log = logging.getLogger(__name__)
 
