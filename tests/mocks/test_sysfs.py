@@ -7,13 +7,14 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from drawbar.driver.node import uevents
 from drawbar.fabric.contract import OFFERED_CLASSES, DeviceClass
-from drawbar.mocks.sysfs import ImpossibleWorld, MockDevice, SysfsTree, load_recording
+from drawbar.mocks.sysfs import ImpossibleWorld, MockDevice, SysfsTree, load_recording, wire
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "kernel-6.1-qemu"
 # QEMU's devices count no errors.
@@ -321,6 +322,7 @@ def test_the_largest_host_has_a_bus_and_a_port_of_its_own_for_every_slot(tmp_pat
 
 ATTACH = """
 import sys
+import time
 from pathlib import Path
 from drawbar.fabric.contract import OFFERED_CLASSES, DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
@@ -338,3 +340,13 @@ def test_several_processes_can_put_cards_into_one_host_at_once(tmp_path):
         f"nvme{n}" for n in range(4)
     ]
     assert sorted(tree.attached()) == [1, 2, 3, 4]
+
+
+def test_a_sender_sleeps_while_a_listener_reads_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(wire, "_PATIENCE_SECONDS", 0.5)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
+        deaf.bind(str(tmp_path / "uevents"))
+        began = time.thread_time()
+        while wire.send(tmp_path / "uevents", b"event"):
+            pass
+        assert time.thread_time() - began < 0.1
