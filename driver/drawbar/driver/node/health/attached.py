@@ -26,6 +26,16 @@ class Recorder(Protocol):
         """Record a problem."""
         ...
 
+    def attachment_normal(
+        self, attachment: attachments.DeviceAttachment, *, reason: str, message: str
+    ) -> None:
+        """Record that a success."""
+
+    def attachment_warning(
+        self, attachment: attachments.DeviceAttachment, *, reason: str, message: str
+    ) -> None:
+        """Record a problem."""
+
 
 class AttachedDevices:
     """The monitor's list of devices, kept in step with the attachments.
