@@ -37,6 +37,7 @@ from drawbar.driver.node.operation import instrumentation as node_instrumentatio
 from drawbar.driver.operation import exposition
 from drawbar.driver.webhook import settings as webhook_settings
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
+from drawbar.fabric.redfish import parameters as redfish_parameters
 from drawbar.mocks.redfish import quirks
 
 ROOT = Path(__file__).resolve().parent
@@ -76,6 +77,7 @@ def files() -> dict[str, str]:
         "docs/reference/findings.md": _findings(),
         "docs/reference/metrics.md": _metrics(),
         "docs/reference/device-classes.md": _classes(),
+        "docs/reference/redfish-parameters.md": _redfish_parameters(),
         "docs/reference/redfish-quirks.md": _quirks(),
         "docs/reference/permissions.md": _permissions(),
         "docs/reference/settings.md": _settings(),
@@ -244,6 +246,21 @@ def _classes() -> str:
     return (
         f"{head}\n{_table(['class', 'devices', 'field of `policy.clean`', 'treatment between users'], rows)}"
     )
+
+
+def _redfish_parameters() -> str:
+    head = _HEAD.format(
+        source="fabric/drawbar/fabric/redfish/parameters.py",
+        title="Parameters of the adapter redfish",
+        text=(
+            "Keys of a Fabric's `spec.parameters` with `adapter: redfish` ([Redfish](../redfish.md)). Each value is a text: write "
+            '`pollSeconds: "10"`.'
+        ),
+    )
+    rows = [
+        (f"`{name}`", str(described["description"])) for name, described in redfish_parameters.SCHEMA.items()
+    ]
+    return f"{head}\n{_table(['parameter', 'meaning'], rows)}"
 
 
 def _quirks() -> str:

@@ -38,6 +38,9 @@ LOGS = "kubectl logs deployment/train"
 TOP = "drawbar status --watch"
 LIVE = ("drawbar ui", TOP)
 """What runs beside the commands that follow it."""
+INSTALL = "helm install "
+OWN = ("kind create ", "deploy/image/load")
+"""What the stage has done already, with a node and an image of its own."""
 LIVE_SECONDS = 30.0
 TERMINAL = {"TERM": "xterm", "LINES": "40", "COLUMNS": "160"}
 PROCESSES = {
@@ -217,13 +220,15 @@ class Simulation(chart_stage.Release):
 
     async def follow(self, reader: Reader) -> None:
         """Do what the page says, from its first command to its last."""
-        label, *following = commands(PAGE.read_text())
-        reader.do(label)
-        await self._helm(
-            "install", chart=str(chart_stage.CHART), values=self._values(0), create_namespace=True
-        )
         with reader.beside():
-            for command in following:
+            for command in commands(PAGE.read_text()):
+                if command.startswith(OWN):
+                    continue
+                if command.startswith(INSTALL):
+                    await self._helm(
+                        "install", chart=str(chart_stage.CHART), values=self._values(0), create_namespace=True
+                    )
+                    continue
                 if command in LIVE:
                     await asyncio.to_thread(reader.begin, command)
                     continue

@@ -18,6 +18,13 @@ EXAMPLE = list(yaml.safe_load_all((ROOT / "docs" / "examples" / "try-it.yaml").r
 CONTROLLER = (ROOT / "deploy" / "drawbar" / "templates" / "controller.yaml").read_text()
 
 
+def test_five_commands_lead_from_no_cluster_to_a_pod():
+    first = re.search(r"```sh try\n(.*?)```", PAGE, re.DOTALL)[1].splitlines()
+    assert [line.split()[0] for line in first] == ["kind", "deploy/image/load", "kubectl", "helm", "kubectl"]
+    files = [word for line in first for word in shlex.split(line) if "/" in word and "=" not in word]
+    assert all((ROOT / each).exists() for each in files)
+
+
 def words_of(*beginning):
     """Return the commands that begin so, as words."""
     split = [shlex.split(line) for line in LINES]
@@ -58,9 +65,9 @@ def test_the_example_asks_for_a_class_of_the_simulation_with_the_image_that_the_
     assert values["simulation"]["devices"][name]
     assert driver == values["driverName"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    repository, _, tag = container["image"].rpartition(":")
-    assert {f"image.repository={repository}", f"image.tag={tag}"} <= set(re.findall(r"--set (\S+)", PAGE))
-    assert f"--target simulation -t {container['image']} ." in PAGE
+    given = yaml.safe_load((ROOT / "docs" / "examples" / "try-it-values.yaml").read_text())
+    assert container["image"] == f"{given['image']['repository']}:{given['image']['tag']}"
+    assert f"readonly IMAGE={container['image']}\n" in (ROOT / "deploy" / "image" / "load").read_text()
     (label,) = words_of("kubectl", "label")
     (key, value), *more = values["simulation"]["nodeSelector"].items()
     assert not more

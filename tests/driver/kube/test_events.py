@@ -7,7 +7,7 @@ import pytest
 from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments
-from drawbar.driver.kube import client, config, connections, events, kinds
+from drawbar.driver.kube import client, config, events, kinds, sessions
 from drawbar.mocks import apiserver
 
 CLAIM = attachments.ClaimReference(namespace="default", name="c1", uid="u1")
@@ -120,7 +120,7 @@ async def test_a_recorder_without_permission_goes_on_and_fails_no_caller(tmp_pat
 
 async def test_a_queue_that_is_full_drops_the_newest_counts_and_logs_it_once(monkeypatch, caplog):
     monkeypatch.setattr(events, "QUEUE_LIMIT", 3)
-    connection = connections.Connection(
+    connection = sessions.Connection(
         server="http://127.0.0.1:1", tls=None, authorization=lambda: None, origin="test"
     )
     async with client.connecting(connection) as api:

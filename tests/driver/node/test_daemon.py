@@ -7,7 +7,7 @@ from tests.scenes import nodes
 
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import kinds
-from drawbar.driver.node import daemon
+from drawbar.driver.node import parts
 
 
 def status(kind, wanted):
@@ -77,5 +77,5 @@ def test_attachments_that_wait_for_their_device_come_first():
     leaving = scenes.attachment(attachments.VISIBLE, name="leaving", deleting=True)
     arriving = scenes.attachment(attachments.ATTACHED, name="arriving")
     foreign = scenes.attachment(attachments.ATTACHED, name="foreign", driver="other.dev")
-    own = daemon._Own([ready, foreign, leaving, arriving], "drawbar.dev")
+    own = parts.Own([ready, foreign, leaving, arriving], "drawbar.dev")
     assert own.names() == ("leaving", "arriving", "ready")

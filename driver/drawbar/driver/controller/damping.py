@@ -27,6 +27,8 @@ HOLD_FIRST_SECONDS = 10.0
 DOUBLINGS_MAX = 5
 HOLD_MAX_SECONDS = HOLD_FIRST_SECONDS * 2**DOUBLINGS_MAX
 CALM_SECONDS = 60.0
+LOOK_AGAIN_SECONDS = 0.1
+"""The shortest time until the next look: a timer may fire a little early."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -118,10 +120,6 @@ class Damper(Generic[K]):
         """Return the good things that are not shown so, with the seconds until they are."""
         due = {key: signal.due_seconds(now) for key, signal in self._signals.items()}
         return {key: seconds for key, seconds in due.items() if seconds is not None}
-
-    def unsteady(self) -> list[K]:
-        """Return the things that have to be good for a while before they are shown so."""
-        return [key for key, signal in self._signals.items() if not signal.shown and signal.hold_seconds]
 
     def forget(self, key: K) -> None:
         """Forget one thing."""

@@ -18,7 +18,7 @@ def next_page(content, before):
     rows = {}
     for name, state in states.items():
         device = tree.Device(pool="p", name=name, state=state)
-        row = device_rows.Row(fabric="f", enclosure="", device=device)
+        row = device_rows.describe_row(device, fabric="f")
         old = before.rows.get(row.key) if before is not None else None
         rows[row.key] = old if old == row else row
     return model.Page(rows=rows, unread=unread)
@@ -74,6 +74,14 @@ def test_one_note_on_a_claim_its_pods_and_its_attachment_is_one_event():
     ]
 
 
+def test_the_same_note_on_another_claim_later_is_an_event_of_its_own():
+    later, earlier = event("Pod", "train-1", at="2026-01-01T00:01:00Z"), event("Pod", "train-0")
+    assert [[about.name for about in each.about] for each in model.list_events([later, earlier])] == [
+        ["train-1"],
+        ["train-0"],
+    ]
+
+
 CONDITIONS = st.lists(
     st.tuples(st.sampled_from(sorted(fabrics.CONDITIONS)), st.sampled_from(["True", "False", "Unknown"])),
     unique_by=lambda each: each[0],
@@ -102,7 +110,7 @@ def test_a_fabric_with_a_bad_condition_is_not_connected_only(conditions):
 
 
 def test_fabrics_that_only_devices_name_are_missing_or_unknown(fabric_object):
-    row = device_rows.Row(fabric="rack-9", enclosure="", device=tree.Device(pool="rack-9/e", name="d"))
+    row = device_rows.describe_row(tree.Device(pool="rack-9/e", name="d"), fabric="rack-9")
     listed = model.list_fabrics([fabric_object("rack-1")], [row])
     assert [(fabric.name, fabric.state) for fabric in listed] == [
         ("rack-1", "Pending"),

@@ -12,7 +12,7 @@ from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions, identities, statements
-from drawbar.driver.controller.attachments.part import ObservedPart
+from drawbar.driver.controller.attachments.context import ObservedPart
 from drawbar.driver.controller.offers import offer
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import contract
@@ -93,7 +93,7 @@ class Writes:
             )
         )
         statements.emit_taken_back(
-            self._part.cluster.recorder, stored, "it is detached once its node lets go of it"
+            self._part.cluster.recorder, stored, "it is detached once its node has released it"
         )
         extra = {"attachment": self._part.key.attachment, "node": where.node, "host": where.host_id}
         log.warning("found a device attached by this cluster without a record; it is taken back", extra=extra)

@@ -227,7 +227,7 @@ def _going(attached: int, *, given_up: bool) -> tuple[str, bool, str, str]:
     if given_up:
         message = (
             f"given up: while the manager is not reached, the DeviceAttachments ({attached} attached) go without a detach "
-            "once their nodes let go of the devices; connected devices stay connected at the fabric"
+            "once their nodes have released the devices; connected devices stay connected at the fabric"
         )
         return fabrics.PUBLISHED, False, reasons.GIVEN_UP, message
     message = f"the Fabric is being deleted; it goes when its {attached} attached devices are back"

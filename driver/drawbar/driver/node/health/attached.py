@@ -7,34 +7,12 @@ A change of a verdict becomes an Event on the device's claim.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from drawbar.driver.api import attachments
 from drawbar.driver.catalogue import reasons
+from drawbar.driver.kube import events
 from drawbar.driver.node.health import monitor, verdicts
 from drawbar.driver.node.inventory import model
-
-
-class Recorder(Protocol):
-    """A recorder of Events, such as `kube.events.Recorder`: bounded, and never blocking."""
-
-    def normal(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
-        """Record a success."""
-        ...
-
-    def warning(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
-        """Record a problem."""
-        ...
-
-    def attachment_normal(
-        self, attachment: attachments.DeviceAttachment, *, reason: str, message: str
-    ) -> None:
-        """Record that a success."""
-
-    def attachment_warning(
-        self, attachment: attachments.DeviceAttachment, *, reason: str, message: str
-    ) -> None:
-        """Record a problem."""
 
 
 class AttachedDevices:
@@ -50,7 +28,7 @@ class AttachedDevices:
     def __init__(
         self,
         watching: monitor.Monitor,
-        recorder: Recorder,
+        recorder: events.Recorder,
         card: Callable[[attachments.DeviceAttachment], model.Card | None],
         acting: Callable[[], bool] = lambda: True,
     ) -> None:

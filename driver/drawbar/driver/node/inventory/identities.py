@@ -15,13 +15,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from drawbar.driver.node.inventory import files, pci
+from drawbar.driver.node.inventory import files, model, pci
 from drawbar.driver.node.inventory.model import Silence
 from drawbar.fabric import witnesses
 from drawbar.fabric.classes import DeviceClass
 from drawbar.fabric.witnesses import Identifier, Kind
 
-_MEMDEV = re.compile(r"mem\d+")
 _VIRTIO = re.compile(r"virtio\d+")
 _NAMESPACE = re.compile(r"nvme\d+(?:c\d+)?n\d+")
 _XMC = re.compile(r"xmc(?:\W.*)?")
@@ -69,7 +68,7 @@ class Place:
         directories: its subdirectories made by drivers.
         dsn: the Device Serial Number from configuration space.
         dsn_hidden: this process may not read it.
-        information: returns the text of NVIDIA's driver about the function, or None if it did not come in time.
+        information: the text of NVIDIA's driver about the function; None if it did not come in time.
         vpd: returns the Vital Product Data read so far; the argument is true if the function is identified.
     """
 
@@ -82,7 +81,7 @@ class Place:
     driver: str | None
     dsn: str | None
     dsn_hidden: bool
-    information: Callable[[], str | None]
+    information: str | None
     vpd: Callable[[bool], Vpd]
 
 
@@ -98,7 +97,7 @@ def read(place: Place) -> Shown:
     texts = list(_own_texts(place))
     unread: list[tuple[Kind, Silence]] = []
     if place.driver == "nvidia" and place.device_class is DeviceClass.GPU:
-        text = _gpu_uuid(place.information())
+        text = _gpu_uuid(place.information)
         texts.append((Kind.GPU_UUID, text, "/proc/driver/nvidia"))
         if text is None or "?" in text:
             unread.append((Kind.GPU_UUID, Silence.NOT_INITIALISED))
@@ -161,7 +160,7 @@ def _folder_reader(name: str, driver: str | None) -> _FolderReader | None:
         return _habanalabs
     if name.startswith("xmc") and _XMC.fullmatch(name):
         return _xmc
-    if name.startswith("mem") and _MEMDEV.fullmatch(name):
+    if name.startswith("mem") and model.MEMDEV.fullmatch(name):
         return _memdev
     if name.startswith("virtio") and _VIRTIO.fullmatch(name):
         return _virtio
