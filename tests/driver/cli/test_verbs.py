@@ -210,8 +210,8 @@ def test_kinds_are_spelt_alike_and_an_absent_object_is_trouble(cluster, capsys):
     for verb, kind, words in SPELLINGS:
         line = [*verb.split(), *_around(verb, kind, words), *common]
         status, _, said = ending(line, capsys)
-        # A preview of no device is fine, and a rule without a device takes another flag.
-        expected = 2 if verb == "taint add" else 0 if verb == "taint preview" else 1
+        # A preview of no device is fine.
+        expected = 0 if verb == "taint preview" else 1
         if status != expected or "there is no kind" in said or "takes no" in said:
             wrong.append((" ".join(line), status, said))
     assert not wrong
