@@ -7,7 +7,7 @@ import pytest
 import yaml
 from tests.driver.cli.fabric.conftest import cluster as fabric_cluster
 
-from drawbar.driver import main
+from drawbar.driver import errors, main
 from drawbar.driver.cli import objects
 
 cluster = fabric_cluster
@@ -101,6 +101,12 @@ def test_every_verb_has_the_flags_of_its_row(verb):
         isinstance(action, objects.TargetAction) for action in actions(PARSERS[verb])
     )
     assert verb == "ui" or "host" in does or "--timeout" in flags
+
+
+@pytest.mark.parametrize("word", ["a/b/c", "claim/a/b/c", "pod//b", "pod/a/"])
+def test_a_name_with_too_many_or_empty_parts_is_refused(word):
+    with pytest.raises(errors.UsageError, match="/NAMESPACE/NAME"):
+        objects.parse([word], "default", ("claim", "pod"), default="claim")
 
 
 @pytest.mark.parametrize("verb", OF_CLUSTER)
@@ -204,8 +210,8 @@ def test_kinds_are_spelt_alike_and_an_absent_object_is_trouble(cluster, capsys):
     for verb, kind, words in SPELLINGS:
         line = [*verb.split(), *_around(verb, kind, words), *common]
         status, _, said = ending(line, capsys)
-        # A preview of no device is fine, and a rule without a device takes another flag.
-        expected = 2 if verb == "taint add" else 0 if verb == "taint preview" else 1
+        # A preview of no device is fine.
+        expected = 0 if verb == "taint preview" else 1
         if status != expected or "there is no kind" in said or "takes no" in said:
             wrong.append((" ".join(line), status, said))
     assert not wrong

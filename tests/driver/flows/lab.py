@@ -98,21 +98,30 @@ class Lab(worlds.World):
             self.start_node(name, daemon=key, kubeconfig=file, driver=driver)
 
     async def operator(self):
-        """The kubeconfig of an account that has the role `drawbar-operator`, and nothing else."""
-        manifest = deployment.folder() / "manifests" / "operator-rbac.yaml"
-        role, *_ = yaml.safe_load_all(manifest.read_text())
-        account = {"kind": "ServiceAccount", "name": "operator", "namespace": "drawbar"}
-        name = role["metadata"]["name"]
-        binding = {
-            "apiVersion": role["apiVersion"],
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-            "subjects": [account],
+        """Return the kubeconfig of an account that has the role `drawbar-operator`, and nothing else."""
+        return await self.account("operator", "operator")
+
+    async def account(self, name, role=None):
+        """Return the kubeconfig of an account that has the role `drawbar-ROLE` and nothing else, or no role at all."""
+        own = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": name, "namespace": "drawbar"},
         }
-        metadata = {"name": account["name"], "namespace": account["namespace"]}
-        own = {"apiVersion": "v1", "kind": account["kind"], "metadata": metadata}
-        for body in (role, own, binding):
+        bodies = [own]
+        if role is not None:
+            manifest = deployment.folder() / "manifests" / f"{role}-rbac.yaml"
+            given, *_ = yaml.safe_load_all(manifest.read_text())
+            granted = given["metadata"]["name"]
+            binding = {
+                "apiVersion": given["apiVersion"],
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": granted},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": given["kind"], "name": granted},
+                "subjects": [{"kind": own["kind"], **own["metadata"]}],
+            }
+            bodies += [given, binding]
+        for body in bodies:
             # Real components stay for the next test.
             await self.api.patch(
                 deployment.KINDS[body["kind"]],
@@ -123,13 +132,17 @@ class Lab(worlds.World):
                 namespace=body["metadata"].get("namespace"),
                 manager="administrator",
             )
-        return self.site.kubeconfig(self.path / "operator", "drawbar:operator")
+        return self.site.kubeconfig(self.path / name, f"drawbar:{name}")
 
     async def operate(self, *words):
         """Run a verb of `drawbar` as an operator; return its exit status, output and errors."""
+        return await self.run_verb(await self.operator(), *words)
+
+    async def run_verb(self, kubeconfig, *words):
+        """Run a verb of `drawbar`; return its exit status, output and errors."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "drawbar.driver.main", *words, "--kubeconfig", str(await self.operator())),
+            *("-m", "drawbar.driver.main", *words, "--kubeconfig", str(kubeconfig)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -149,5 +149,9 @@ def take(
         raise errors.UsageError(f"the name is missing: {known}/NAME")
     if known in NAMESPACED and "/" in name:
         inside, _, name = name.partition("/")
+        if not inside or not name or "/" in name:
+            raise errors.UsageError(
+                f"{words[0]!r} names no {known}: use {known}/NAME or {known}/NAMESPACE/NAME"
+            )
         return Target(kind=known, name=name, namespace=inside), rest
     return Target(kind=known, name=name, namespace=namespace), rest

@@ -224,7 +224,9 @@ class NodeLabels:
         for until in blamed.values():
             self._jobs.add(Job.LABELS, after=max(1.0, (until - self._cluster.clock()).total_seconds()))
         living = self._living(view).difference(self._cluster.maintenance.scope(view.name).nodes)
-        usable = {node for node, host in view.nodes.host_of.items() if host not in blamed and node in living}
+        usable = frozenset(
+            node for node, host in view.nodes.host_of.items() if host not in blamed and node in living
+        )
         if view.usable_nodes != len(usable):
             view.usable_nodes = len(usable)
             self._jobs.add(Job.STATUS, view.name, after=jobs.GATHER_SECONDS)

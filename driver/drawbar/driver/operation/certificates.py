@@ -97,9 +97,12 @@ class Certificates:
             try:
                 digest.update(file.read_bytes())
             except OSError as error:
+                flag = {
+                    self._certificate: "--tls-certificate",
+                    self._key: "--tls-key",
+                }.get(file, "--tls-client-authority")
                 raise errors.UsageError(
-                    f"cannot read {file}: {error.strerror or error}; name the certificate and its key by --tls-certificate and "
-                    f"--tls-key, and an authority of clients by --tls-client-authority"
+                    f"cannot read {file}: {error.strerror or error}; correct {flag}"
                 ) from error
         return digest.digest()
 

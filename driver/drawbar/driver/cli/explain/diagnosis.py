@@ -401,7 +401,7 @@ def _device(world: observed.World, device: tree.Device, *, is_alone: bool = True
             check=Check.DEVICES_TAINTED,
             severity=Severity.NOTE if taint.effect == "None" else Severity.WARNING,
             subject=subject,
-            message=f"has the taint {taint.key}={taint.value}:{taint.effect}{by}",
+            message=f"has the taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}{by}",
             remedy=advice.replace("device/NAME", f"device/{device.pool}/{device.name}"),
         )
     used = ", ".join(f"{claim.namespace}/{claim.name}" for claim in device.claims)

@@ -50,9 +50,10 @@ async def write(api: client.Client, planned: entries.Plan, *, dry_run: bool = Fa
             done.append(change.fabric)
     except BaseException:
         left = [change.fabric for change in planned.changes if change.fabric not in done]
-        sys.stderr.write(
-            f"changed: {', '.join(done) or 'no Fabric'}; not changed: {', '.join(left)}; give the command again for the rest\n"
-        )
+        if done:
+            sys.stderr.write(
+                f"changed: {', '.join(done)}; not changed: {', '.join(left)}; give the command again for the rest\n"
+            )
         raise
 
 

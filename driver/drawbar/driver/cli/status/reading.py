@@ -89,7 +89,7 @@ class _Readings:
             return False
         if (said := sentence(result)) not in self.unread:
             self.unread.append(said)
-        remedy = f"ask for the right to {result.permission}" if result.permission else result.remedy
+        remedy = ask_for(result.permission) if result.permission else result.remedy
         self.first = self.first or remedies.plain(result.why) + (f": {remedy}" if remedy else "")
         self.failed.add(kind.plural)
         return True
@@ -102,11 +102,16 @@ def left_out(unreadable: Collection[exclusions.Unreadable]) -> list[str]:
     return [*sentences, f"{more} more objects cannot be read"] if more else sentences
 
 
+def ask_for(permission: str) -> str:
+    """Return the remedy for a right that the reader lacks."""
+    return f"ask an administrator for the right to {permission}; the ClusterRole drawbar-viewer has it"
+
+
 def sentence(unread: Unread) -> str:
     """Return the sentence about a failed read: the object, the reason and the remedy."""
     remedy = unread.remedy
     if unread.permission:
-        remedy = f"ask for the right to {unread.permission}"
+        remedy = ask_for(unread.permission)
     if "not find the requested resource" in unread.why or "page not found" in unread.why:
         remedy = "install Drawbar's chart, or use a release that serves resource.k8s.io/v1"
     return f"{unread.what} cannot be read: {unread.why}" + (f"; {remedy}" if remedy else "")

@@ -192,7 +192,7 @@ def check_breadth(wish: Wish, seen: preview.Preview, *, allow_empty: bool) -> No
         errors.UsageError: the selector is refused.
     """
     if not seen.published and not seen.allocated and not wish.selector.is_empty and not allow_empty:
-        raise errors.UsageError(
+        raise objects.Missing(
             "the selector selects no device of the cluster: drawbar status --all lists devices with their pools; "
             "--allow-empty creates the rule for devices that come later"
         )

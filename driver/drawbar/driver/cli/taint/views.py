@@ -117,7 +117,12 @@ def show_device_taints(out: console.Console, items: Sequence[Mapping[str, Any]])
     """Print a table of the taints that drivers publish."""
     head = ("DEVICE", "TAINT", "EFFECT", "SINCE", "DESCRIPTION")
     keys = ("device", "taint", "effect", "since", "description")
-    tables.rows(out, head, [[item[key] for key in keys] for item in items], "No driver publishes a taint.")
+    tables.rows(
+        out,
+        head,
+        [[item[key] for key in keys] for item in items],
+        "No driver publishes a taint; drawbar taint list shows the rules.",
+    )
 
 
 def effects(
