@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         if rest and args.act is not _add:
             raise errors.UsageError(f"name one rule, not {' '.join(args.target)}")
         args.name, args.target = rule.name, rest
-    return shell.run(args.act, args, late=LATE)
+    return shell.run(args.act, args, late=LATE if args.act in (_add, _remove) else "")
 
 
 def _print(
