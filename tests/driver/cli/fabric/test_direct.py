@@ -82,7 +82,7 @@ def test_a_dry_run_tells_the_change_and_makes_none(drawbar_command, grpc_file):
         0,
         {"device": "gpu-1", "host": None, "changed": True, "dryRun": "client"},
     )
-    assert "whatever uses the device there fails" in err
+    assert "programs that use the device there fail" in err
     assert hosts(drawbar_command, grpc_file)["gpu-1"] == "host-1"
     status, _, err = drawbar_command("detach", "gpu-1", "--config", grpc_file, "--dry-run=server")
     assert status == 2
