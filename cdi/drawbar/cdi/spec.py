@@ -443,7 +443,7 @@ def lowest_version(content: Spec) -> str:
     Raises:
         errors.InvalidSpec: no version has all of them.
     """
-    lowest = max((BASE_VERSION, *_needed(content)), key=KNOWN_VERSIONS.index)
+    lowest = max((BASE_VERSION, *_list_needed_versions(content)), key=KNOWN_VERSIONS.index)
     if lowest == "1.1.0":
         for rdt in (edits.intel_rdt for edits in content.all_edits()):
             if rdt is not None and (rdt.enable_cmt or rdt.enable_mbm):
@@ -459,7 +459,7 @@ def version_covers(version: str, content: Spec) -> bool:
     return KNOWN_VERSIONS.index(version) >= KNOWN_VERSIONS.index(lowest_version(content))
 
 
-def _needed(content: Spec) -> Iterator[str]:
+def _list_needed_versions(content: Spec) -> Iterator[str]:
     if any(not (device.name[0].isascii() and device.name[0].isalpha()) for device in content.devices):
         # A runtime of an older version regards such a name as malformed and drops the whole file.
         yield "0.5.0"

@@ -62,14 +62,14 @@ def _moment(record: logging.LogRecord) -> str:
     return datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds")
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     plain = value.isprintable() and not set(value) & set(' "=')
     return value if value and plain else json.dumps(value, ensure_ascii=False)
 
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        extras = "".join(f" {key}={_quoted(str(value))}" for key, value in _extras(record).items())
+        extras = "".join(f" {key}={_quote(str(value))}" for key, value in _extras(record).items())
         message = " ".join(record.getMessage().splitlines())
         line = f"{_moment(record)} {record.levelname:<7} {record.name.rsplit('.', 1)[-1]}: {message}{extras}"
         if record.exc_info:
@@ -91,10 +91,10 @@ class _Json(logging.Formatter):
             own["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             own["stack"] = record.stack_info
-        return _encoded(own | _extras(record) | own)
+        return _encode(own | _extras(record) | own)
 
 
-def _encoded(fields: dict[str, object]) -> str:
+def _encode(fields: dict[str, object]) -> str:
     try:
         return json.dumps(fields, default=str)
     except (TypeError, ValueError):

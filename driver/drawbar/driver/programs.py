@@ -184,7 +184,7 @@ def _kill(group: int, mark: str) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
     for _ in range(_ROUNDS_MAX):
-        marked = tuple(_marked(mark))
+        marked = tuple(_find_marked(mark))
         for pid in marked:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -192,7 +192,7 @@ def _kill(group: int, mark: str) -> None:
             return
 
 
-def _marked(mark: str) -> Iterator[int]:
+def _find_marked(mark: str) -> Iterator[int]:
     """Yield the ids of running processes with the mark; a zombie has no environment, so it is not found."""
     wanted = f"{MARK}={mark}".encode()
     for entry in _PROC.iterdir():

@@ -94,7 +94,7 @@ def is_exceeded(error: BaseException) -> bool:
     return isinstance(error, errors.FabricError) and error.reason == errors.Reason.LIMIT_EXCEEDED
 
 
-def _exceeded(what: str, field: str, fabric: str) -> errors.Unavailable:
+def _build_exceeded(what: str, field: str, fabric: str) -> errors.Unavailable:
     return errors.Unavailable(
         f"the fabric manager {what}; correct the manager, or raise spec.policy.limits.{field} of the Fabric "
         f"(kubectl edit fabric {fabric})",
@@ -125,7 +125,7 @@ class Listing:
         self._counts[counted] += number
         read, most = self._counts[counted], self._limits.most(counted)
         if read > most:
-            raise _exceeded(
+            raise _build_exceeded(
                 f"lists {read} {counted} or more, and at most {most} are read", _FIELDS[counted], self._fabric
             )
 
@@ -166,7 +166,7 @@ class Flow:
                 if self._bytes < 0
                 else f"{self._per_second} events"
             )
-            raise _exceeded(
+            raise _build_exceeded(
                 f"streams more than {most} a second for {WINDOW_SECONDS:.0f} s",
                 "watchEventsPerSecond",
                 self._fabric,

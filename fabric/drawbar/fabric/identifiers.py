@@ -112,7 +112,12 @@ def system_uuid(text: str) -> str:
     if not is_uuid(compared):
         return compared
     digits = _digits(compared)
-    swapped = _reversed(digits[:8]) + _reversed(digits[8:12]) + _reversed(digits[12:16]) + digits[16:]
+    swapped = (
+        _reverse_bytes(digits[:8])
+        + _reverse_bytes(digits[8:12])
+        + _reverse_bytes(digits[12:16])
+        + digits[16:]
+    )
     return "" if is_factory_uuid(digits) or is_factory_uuid(swapped) else min(digits, swapped)
 
 
@@ -160,6 +165,6 @@ def _is_placeholder(compared: str) -> bool:
     return numbered is not None and _is_counted(numbered[1])
 
 
-def _reversed(digits: str) -> str:
+def _reverse_bytes(digits: str) -> str:
     """Return hexadecimal digits with their bytes in the other order."""
     return bytes.fromhex(digits)[::-1].hex()

@@ -120,7 +120,7 @@ def attach(
     if fabric_chooses and request.device_id is not None:
         raise errors.Unimplemented("the fabric chooses the device itself; attach by model")
     has_way = reaches or _reaches
-    device = _selected(request, devices, busy, lambda device: has_way(host, device))
+    device = _select_device(request, devices, busy, lambda device: has_way(host, device))
     _check_idle(device.id, busy)
     if request.expected_etag not in {None, device.etag}:
         raise errors.Aborted(
@@ -328,7 +328,7 @@ def _entry(values: Mapping[str, Value], name: str, kind: str) -> Value:
     return values[name]
 
 
-def _selected(
+def _select_device(
     request: contract.AttachRequest,
     devices: Mapping[str, contract.Device],
     busy: Set[str],

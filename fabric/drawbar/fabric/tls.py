@@ -17,7 +17,7 @@ def context(credentials: contract.Credentials, tls: contract.Tls) -> ssl.SSLCont
         InvalidConfiguration: a certificate or key cannot be used; all problems are listed, none quotes them.
     """
     wrong: list[str] = []
-    made = _trusting(credentials.authority, wrong)
+    made = _build_trust(credentials.authority, wrong)
     if not tls.verify:
         made.check_hostname = False
         made.verify_mode = ssl.CERT_NONE
@@ -53,7 +53,7 @@ def _pairs(credentials: contract.Credentials) -> list[str]:
     return wrong
 
 
-def _trusting(authority: str, wrong: list[str]) -> ssl.SSLContext:
+def _build_trust(authority: str, wrong: list[str]) -> ssl.SSLContext:
     """Return a context that trusts only the authority, or the system's authorities if it is empty."""
     try:
         made = ssl.create_default_context(cadata=authority or None)

@@ -106,13 +106,13 @@ class Works:
         """
         if problems := request.problems():
             raise errors.InvalidArgument("; ".join(problems))
-        if (record := self._remembered(request)) is None:
+        if (record := self._find_remembered(request)) is None:
             async with self._backend.looking():
                 if self._stopped:
                     raise errors.Unavailable("the connection to the fabric is closed")
-                record = self._remembered(request) or self._adopted(request)
+                record = self._find_remembered(request) or self._adopt(request)
                 if record is None:
-                    record = self._judged(request)
+                    record = self._judge(request)
         operation = record.operation
         if (task := self._running.get(operation.id)) is not None:
             # Not awaited itself: the caller's cancellation must not undo half an attach.
@@ -152,13 +152,13 @@ class Works:
 
     # --- beginning ---
 
-    def _remembered(self, request: judgement.Request) -> _Record | None:
+    def _find_remembered(self, request: judgement.Request) -> _Record | None:
         record = self._records.get(self._id(request.request_id))
         if record is not None and record.request != request:
             raise judgement.build_reuse_error(request)
         return record
 
-    def _adopted(self, request: judgement.Request) -> _Record | None:
+    def _adopt(self, request: judgement.Request) -> _Record | None:
         """Return the operation of an earlier adapter whose result still exists, or None."""
         for operation in self._shown():
             if operation.request_id != request.request_id:
@@ -174,14 +174,16 @@ class Works:
             shown = (_ATTACH, device.connection), (_CREATE_SLICE, device.slice_of)
             for kind, made in shown:
                 if made is not None and made.request_id:
-                    yield replace(self._finished(made.request_id, kind, device), mark=made.mark)
+                    yield replace(self._build_finished(made.request_id, kind, device), mark=made.mark)
 
-    def _judged(self, request: judgement.Request) -> _Record:
+    def _judge(self, request: judgement.Request) -> _Record:
         backend = self._backend
         kind = _KINDS[type(request)]
         match backend.judge(request):
             case judgement.Stay(device_id=device_id):
-                finished = self._finished(request.request_id, kind, backend.history.devices.get(device_id))
+                finished = self._build_finished(
+                    request.request_id, kind, backend.history.devices.get(device_id)
+                )
                 return self._remember(request, finished)
             case judgement.Begin(device_id=device_id, port_id=port_id) as begun:
                 backend.pending[device_id] = (
@@ -189,7 +191,7 @@ class Works:
                 )
                 backend.publish()
                 operation = replace(
-                    self._finished(request.request_id, kind, backend.history.devices[device_id]),
+                    self._build_finished(request.request_id, kind, backend.history.devices[device_id]),
                     device=None if begun.fabric_chooses else backend.history.devices[device_id],
                     done=False,
                     percent=None,
@@ -275,7 +277,7 @@ class Works:
             return next((device for device in devices.values() if judgement.has_made(request, device)), None)
         return None if came is None else devices.get(came)
 
-    def _finished(
+    def _build_finished(
         self, request_id: str, kind: contract.OperationKind, device: contract.Device | None
     ) -> contract.Operation:
         return contract.Operation(

@@ -145,21 +145,21 @@ def devices(listed: Iterable[Slice]) -> Iterator[OtherDevice]:
         spec = item.spec
         if spec.pool.generation == newest[spec.driver, spec.pool.name]:
             for device in spec.devices:
-                yield _offered(spec.driver, spec.pool.name, device)
+                yield _read_device(spec.driver, spec.pool.name, device)
 
 
 def address(text: str) -> str:
     """Return a PCI address as the kernel writes it, or nothing where the text is none."""
     match = _ADDRESS.fullmatch(text.strip().lower()) if len(text) <= TEXT_CHARS else None
-    return _written(match) if match is not None else ""
+    return _format_address(match) if match is not None else ""
 
 
-def _written(match: re.Match[str]) -> str:
+def _format_address(match: re.Match[str]) -> str:
     domain = int(match["domain"] or "0", 16)
     return f"{domain:04x}:{match['bus']}:{match['device']}.{match['function'] or '0'}"
 
 
-def _offered(driver: str, pool: str, device: Device) -> OtherDevice:
+def _read_device(driver: str, pool: str, device: Device) -> OtherDevice:
     own: set[str] = set()
     parents: set[str] = set()
     numbers: set[str] = set()
@@ -174,7 +174,7 @@ def _offered(driver: str, pool: str, device: Device) -> OtherDevice:
             elif _NUMBER.search(plain) and len(text) <= TEXT_CHARS:
                 numbers.add(text)
     if not own and not parents:
-        own = {_written(match) for match in _IN_NAME.finditer(device.name[:TEXT_CHARS].lower())}
+        own = {_format_address(match) for match in _IN_NAME.finditer(device.name[:TEXT_CHARS].lower())}
     return OtherDevice(
         driver=driver,
         pool=pool,

@@ -281,19 +281,19 @@ def decode(document: object, source: Source, *, path: str = "") -> DeviceParamet
         Invalid: with all problems, `PROBLEMS_MAX` at most.
     """
     problems = tuple(
-        f"{_joined(path, where) or 'the document'}{clause}"
+        f"{_join_path(path, where) or 'the document'}{clause}"
         for where, clause in itertools.islice(_problems(document, source), PROBLEMS_MAX)
     )
     if problems:
         raise Invalid(problems)
     assert isinstance(document, dict)
-    return _converted(document)
+    return _convert(document)
 
 
 def from_record(document: Mapping[str, Any]) -> DeviceParameters:
     """Return parameters from a record that may be of a newer version; unknown fields are skipped."""
     try:
-        return _converted(document)
+        return _convert(document)
     except msgspec.ValidationError:
         return NOTHING
 
@@ -304,7 +304,7 @@ def document(parameters: DeviceParameters) -> dict[str, Any]:
     return {key: value for key, value in record.items() if value not in ({}, [])}
 
 
-def _converted(document: Mapping[str, Any]) -> DeviceParameters:
+def _convert(document: Mapping[str, Any]) -> DeviceParameters:
     return msgspec.convert(document, DeviceParameters)
 
 
@@ -332,7 +332,7 @@ def _object(
     held: Mapping[str, Any], fields: Mapping[str, _Field], source: Source, path: str
 ) -> Iterator[tuple[str, str]]:
     for key, value in held.items():
-        where, field = _joined(path, _segment(key)), fields.get(key)
+        where, field = _join_path(path, _segment(key)), fields.get(key)
         if field is None:
             near = difflib.get_close_matches(str(key)[:SHOWN_CHARS], fields, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(fields)}"
@@ -363,7 +363,7 @@ def _environment(value: Any) -> Iterator[tuple[str, str]]:
         return
     for name, text in value.items():
         # A value may be confidential, and stands in no message.
-        where = _below(name)
+        where = _format_key(name)
         if not _VARIABLE.fullmatch(name) or len(name) > NAME_CHARS:
             yield (
                 where,
@@ -526,13 +526,13 @@ _FIELDS: Mapping[str, _Field] = {
 }
 
 
-def _joined(path: str, where: str) -> str:
+def _join_path(path: str, where: str) -> str:
     if not path or not where or where.startswith("["):
         return f"{path}{where}"
     return f"{path}.{where}"
 
 
-def _below(key: object) -> str:
+def _format_key(key: object) -> str:
     """Return a key of a map in the form that follows the map's path."""
     segment = _segment(key)
     return segment if segment.startswith("[") else f".{segment}"

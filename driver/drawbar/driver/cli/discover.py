@@ -49,7 +49,7 @@ def card_document(each: model.Card) -> dict[str, Any]:
         "deviceClass": each.device_class.value,
         "serial": each.serial,
         "slot": each.slot.name if each.slot is not None else None,
-        "identifiers": [_identified(identifier) for identifier in each.identifiers],
+        "identifiers": [_describe_identifier(identifier) for identifier in each.identifiers],
         "functions": [function.address for function in each.functions],
         "memdevs": [memdev.name for memdev in each.memdevs],
     }
@@ -73,7 +73,7 @@ def function_document(each: model.PciFunction, database: names.Names) -> dict[st
         "driver": each.driver,
         "serial": each.serial,
         "deviceSerialNumber": each.dsn,
-        "identifiers": [_identified(identifier) for identifier in each.identifiers],
+        "identifiers": [_describe_identifier(identifier) for identifier in each.identifiers],
         "missingIdentifiers": {
             kind.value: why.value for kind, why in sorted(silences.silences(each).items())
         },
@@ -108,7 +108,7 @@ def _identifier(value: int | None) -> str | None:
     return None if value is None else f"0x{value:04x}"
 
 
-def _identified(identifier: witnesses.Identifier) -> dict[str, str]:
+def _describe_identifier(identifier: witnesses.Identifier) -> dict[str, str]:
     return {"kind": identifier.kind.value, "value": identifier.value, "source": identifier.source}
 
 

@@ -135,7 +135,7 @@ def _told(folder: Path, document: dict[str, Any]) -> list[str]:
     if events is not None:
         lines.append(f"  {events['file']:<18} {_size(events['bytes']):>9}  {_events(events)}")
     lines.append(f"  {recorder.SUMMARY:<18} {_size(summary.stat().st_size):>9}  what was left out, and why")
-    lines += _omitted(document["leftOut"])
+    lines += _describe_omissions(document["leftOut"])
     lines += _remarks(document)
     return lines
 
@@ -152,7 +152,7 @@ def _events(each: dict[str, Any]) -> str:
     return f"{each['events']} events in {each['seconds']} s{lost}{not_kept}"
 
 
-def _omitted(left_out: dict[str, Any]) -> Iterator[str]:
+def _describe_omissions(left_out: dict[str, Any]) -> Iterator[str]:
     for reason, words in _REASONS.items():
         if reason not in left_out:
             continue

@@ -114,11 +114,11 @@ def _resolve(path: str, content: object) -> list[object]:
             )
         place = step.end()
         key = next(group for group in step.groups() if group is not None)
-        values = [found for value in values for found in _at(value, key)]
+        values = [found for value in values for found in _find_values(value, key)]
     return values
 
 
-def _at(value: object, key: str) -> Iterator[object]:
+def _find_values(value: object, key: str) -> Iterator[object]:
     if isinstance(value, list | tuple):
         if key == "*":
             yield from value

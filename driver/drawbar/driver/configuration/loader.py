@@ -62,7 +62,7 @@ def read_file(path: Path, options: Sequence[schema.Option]) -> tuple[dict[str, F
         return {}, [f"{path}: this is not YAML; write `key: value` lines"]
     reading = _Reading(path, {option.key: option for option in options})
     if root is not None and not (isinstance(root, yaml.ScalarNode) and root.tag == _NULL):
-        _mapping(reading, root, "")
+        _read_mapping(reading, root, "")
     return reading.values, reading.problems
 
 
@@ -73,7 +73,7 @@ def _unreadable(path: Path, error: Any) -> str:
     return f"{where}: this is not YAML: {reason[:200]}"
 
 
-def _mapping(reading: _Reading, node: Any, prefix: str) -> None:
+def _read_mapping(reading: _Reading, node: Any, prefix: str) -> None:
     if node.id != "mapping":
         what = f"{prefix.rstrip('.')} holds" if prefix else "the file holds"
         reading.complain(node, f"{what} keys with values; write `key: value` lines")
@@ -95,7 +95,7 @@ def _mapping(reading: _Reading, node: Any, prefix: str) -> None:
         elif any(option_key.startswith(f"{key}.") for option_key in reading.options):
             # A topic with nothing in it, as when all its lines are comments, is no fault.
             if value_node.tag != _NULL:
-                _mapping(reading, value_node, f"{key}.")
+                _read_mapping(reading, value_node, f"{key}.")
         else:
             reading.complain(key_node, _unknown(key, prefix, reading.options))
         seen.add(key)
@@ -247,8 +247,8 @@ def load(
     return Loaded(
         settings=made,
         effective=tuple(effective.values()),
-        problems=tuple(_located(sentence, tuple(effective.values())) for sentence in problems(made)),
-        ignored=tuple(_ignored(options, environ)),
+        problems=tuple(_add_source(sentence, tuple(effective.values())) for sentence in problems(made)),
+        ignored=tuple(_list_ignored(options, environ)),
     )
 
 
@@ -276,7 +276,7 @@ def _from_environment(
         # An empty variable is one that is not set: manifests often leave them so.
         name = next((name for name in option.variables if environ.get(name)), None)
         if name is not None:
-            yield from _parsed(option, environ[name], name, wrong)
+            yield from _parse_setting(option, environ[name], name, wrong)
 
 
 def _from_flags(
@@ -288,10 +288,10 @@ def _from_flags(
             yield Setting(option=option, value=given, source=option.flag)
         elif given is not None:
             text = ",".join(given) if isinstance(given, list) else given
-            yield from _parsed(option, text, option.flag, wrong)
+            yield from _parse_setting(option, text, option.flag, wrong)
 
 
-def _parsed(option: schema.Option, text: str, source: str, wrong: list[str]) -> Iterator[Setting]:
+def _parse_setting(option: schema.Option, text: str, source: str, wrong: list[str]) -> Iterator[Setting]:
     try:
         yield Setting(option=option, value=schema.parse(text, option.kind), source=source)
     except ValueError as error:
@@ -307,7 +307,7 @@ def _made(settings: Any, values: Mapping[tuple[str, ...], Any], path: tuple[str,
     return settings(**content)
 
 
-def _located(sentence: str, effective: Sequence[Setting]) -> str:
+def _add_source(sentence: str, effective: Sequence[Setting]) -> str:
     """Return the sentence, with the value's source if the name in it does not show that."""
     words = set(re.findall(r"[\w.-]+", sentence))
     for setting in effective:
@@ -324,7 +324,7 @@ def _names(option: schema.Option) -> set[str]:
     return names - {""}
 
 
-def _ignored(options: Sequence[schema.Option], environ: Mapping[str, str]) -> Iterator[str]:
+def _list_ignored(options: Sequence[schema.Option], environ: Mapping[str, str]) -> Iterator[str]:
     expected = {name for option in options for name in option.variables} | {FILE_VARIABLE}
     for name in sorted(environ):
         if name.startswith(schema.PREFIX) and name not in expected and not _OF_A_SERVICE.fullmatch(name):
@@ -366,14 +366,14 @@ def _scalar(value: object) -> str:
     if isinstance(value, str) and _BARE.fullmatch(value) and value.lower() not in _TAKEN:
         return value
     if isinstance(value, str):
-        return f'"{"".join(map(_escaped, value))}"'
+        return f'"{"".join(map(_escape, value))}"'
     if isinstance(value, list):
         return f"[{', '.join(map(_scalar, value))}]"
     # What JSON writes of the rest is YAML.
     return json.dumps(value)
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     # JSON's own escapes split distant characters in two, which YAML does not know.
     if " " <= character <= "~":
         return f"\\{character}" if character in '"\\' else character

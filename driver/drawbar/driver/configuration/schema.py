@@ -206,7 +206,7 @@ def _options(defaults: Any, topic: Topic) -> Iterator[Option]:
     helps = attributes(type(defaults))
     for field in dataclasses.fields(defaults):
         kind, names = kinds[field.name], field.metadata.get(_NAMES, Names())
-        path, key = (*topic.path, field.name), _joined(topic.key, names.key or _camel(field.name))
+        path, key = (*topic.path, field.name), _join_key(topic.key, names.key or _camel(field.name))
         default = getattr(defaults, field.name)
         if dataclasses.is_dataclass(kind):
             # What a topic is by default its owner says, not its class.
@@ -238,7 +238,7 @@ def _metavar(kind: Any) -> str:
     return words.get(kind) or ("PATH" if not hasattr(kind, "__members__") else "{" + ",".join(kind) + "}")
 
 
-def _joined(topic: str, key: str) -> str:
+def _join_key(topic: str, key: str) -> str:
     return f"{topic}.{key}" if topic else key
 
 

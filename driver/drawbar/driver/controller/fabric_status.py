@@ -38,7 +38,7 @@ class FabricStatus:
             replace(
                 view.view,
                 troubles=self._troubles(fabric),
-                contradicted=any(self._contradicted(name)),
+                contradicted=any(self._list_contradicted(name)),
                 refused=self._cluster.refusals.message(name),
                 incompatible=self._incompatible(fabric, view),
                 not_offered=len(self._cluster.pools.find_not_offered(name)),
@@ -92,14 +92,14 @@ class FabricStatus:
             )
         return tuple(sentences)
 
-    def _contradicted(self, fabric: str) -> Iterator[str]:
+    def _list_contradicted(self, fabric: str) -> Iterator[str]:
         """Yield the fabric manager's ids of the devices whose connections it does not show."""
         for attachment in self._cluster.placed.in_fabric(fabric):
             if not attachment.deleting and outcomes.contradiction(attachment) is not None:
                 yield attachment.device_id
 
     def _contradictions(self, fabric: str) -> Iterator[str]:
-        devices = sorted(self._contradicted(fabric))
+        devices = sorted(self._list_contradicted(fabric))
         if devices:
             listed = ", ".join(devices[:NAMED_MAX]) + (", …" if len(devices) > NAMED_MAX else "")
             count = f"{len(devices)} attached device{'s' if len(devices) > 1 else ''}"

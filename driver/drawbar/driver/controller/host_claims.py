@@ -31,7 +31,7 @@ class Claims:
         self.hosts = {host.id: host for host in hosts}
         self.nodes = {node.metadata.name: node for node in nodes}
         # Nodes by the value of the restricted label; nothing else claims them.
-        self._reserved = self._marked(spec.node_label, "labels") if self._label_is_safe else {}
+        self._reserved = self._find_marked(spec.node_label, "labels") if self._label_is_safe else {}
         self._named = _index((host.name, host.id) for host in self.hosts.values())
         self._machines = {
             kind: _index((_identity(kind, host), host.id) for host in self.hosts.values())
@@ -144,7 +144,7 @@ class Claims:
 
     def _by_mark(self, key: str, kind: str, means: Means) -> list[Group]:
         """Return the groups of an ordinary label or annotation."""
-        marked = self._marked(key, kind)
+        marked = self._find_marked(key, kind)
         if not marked:
             return []
         names = _index(
@@ -158,7 +158,7 @@ class Claims:
             if value in names
         ]
 
-    def _marked(self, key: str, kind: str) -> dict[str, list[str]]:
+    def _find_marked(self, key: str, kind: str) -> dict[str, list[str]]:
         """Return the nodes by the value of a label or an annotation."""
         if not key:
             return {}

@@ -50,7 +50,7 @@ class Inventory:
             return None
         candidates = [
             device
-            for device in self._by(by.attribute).get(value, ())
+            for device in self._index_by(by.attribute).get(value, ())
             if (pool is None or device.pool == pool) and self.in_fabric(policy, device)
         ]
         return candidates[0] if len(candidates) == 1 else None
@@ -61,7 +61,7 @@ class Inventory:
         wanted = policy.spec.fabric
         return published is not None and (wanted is None or published.attributes.get("fabric") == wanted)
 
-    def _by(self, attribute: str | None) -> Mapping[str, list[Device]]:
+    def _index_by(self, attribute: str | None) -> Mapping[str, list[Device]]:
         index = self._indexes.get(attribute)
         if index is None:
             index = self._indexes[attribute] = {}

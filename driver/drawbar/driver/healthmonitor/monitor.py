@@ -56,8 +56,8 @@ class Monitor:
     def __post_init__(self) -> None:
         for followed in self.mirrors:
             followed.report_unreadable(self._unreadable_changed)
-        self.policies.follow(self._changed)
-        self.slices.follow(self._changed)
+        self.policies.follow(self._note_change)
+        self.slices.follow(self._note_change)
 
     def missing(self) -> str | None:
         """Return what the monitor waits for, as a clause; None once it takes signals."""
@@ -87,7 +87,7 @@ class Monitor:
         if new is not None:
             self.recorder.unreadable(new)
 
-    def _changed(self, _old: object, _new: object) -> None:
+    def _note_change(self, _old: object, _new: object) -> None:
         """Note that something of the cluster changed."""
         self._inventory = None
         self._signalled.set()

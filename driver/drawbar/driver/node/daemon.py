@@ -102,7 +102,7 @@ class _Node:
         hooked = hooks.Runner(options.initialise, made.kernel, made.contained)
         self._cleaner = parts.cleaner(made, treated, hooked, self._local)
         self._networks = parts.reporting_networks(made)
-        self._context = parts.surroundings(made, treated, hooked, self._sharing)
+        self._context = parts.surroundings(made, treated, hooked, self._find_sharing)
         self._demanded = parts.build_demands(made, self._context, self._cleaner, self._local, self._publisher)
         finder = parts.finder(made, self._context, self._cleaner, self._local, self._demanded)
         self._preparer = parts.preparation(made, finder, self._networks, self._cleaner, self._demanded)
@@ -136,7 +136,7 @@ class _Node:
         else:
             self._cleaner.start_cleaning(*key)
 
-    def _sharing(self, attachment: attachments.DeviceAttachment) -> context.Sharing:
+    def _find_sharing(self, attachment: attachments.DeviceAttachment) -> context.Sharing:
         """Return the use of the virtual functions of an attachment's card."""
         functions = self._local.virtual_functions(attachment)
         if not functions:

@@ -118,7 +118,7 @@ def _application(
             # The client has gone; an exception would fill the log.
             return web.Response(status=400)
         with contained.attempt("reviews"):
-            return _answered(body, driver)
+            return _answer(body, driver)
         return web.Response(
             status=500, text=f"unexpected error; look for '{containment.MESSAGE}' in the log\n"
         )
@@ -133,7 +133,7 @@ def _application(
     return application
 
 
-def _answered(body: bytes, driver: str) -> web.Response:
+def _answer(body: bytes, driver: str) -> web.Response:
     try:
         request = review.read(body)
     except review.Unreadable as error:

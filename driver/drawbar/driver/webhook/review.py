@@ -115,7 +115,7 @@ def problems(request: Request, driver: str) -> Iterator[str]:
     if place is None or request.kind.group != GROUP:
         return
     path, source = place
-    written = _decoded(request.object, _Object)
+    written = _decode(request.object, _Object)
     if written is None or written.metadata.deletion_timestamp is not None:
         return
     after = _entries(written, path)
@@ -124,7 +124,7 @@ def problems(request: Request, driver: str) -> Iterator[str]:
         yield f"{where} is larger than any configuration that the API server takes"
         return
     ours = {index: entry.parameters for index, entry in after.items() if entry.driver == driver}
-    former = _decoded(request.old_object, _Object)
+    former = _decode(request.old_object, _Object)
     before = (_entries(former, path) if former is not None else None) or {}
     if ours == {index: entry.parameters for index, entry in before.items() if entry.driver == driver}:
         return
@@ -187,17 +187,17 @@ def _entries(decoded: _Object, path: tuple[str, ...]) -> Mapping[int, _Opaque] |
     """
     held = decoded.spec
     for key in (*path, "config"):
-        spec = _decoded(held, _Spec)
+        spec = _decode(held, _Spec)
         if spec is None:
             return {}
         held = getattr(spec, key)
     text = bytes(held)
     if len(text) > CONFIGURATION_BYTES:
         return None
-    entries = _decoded(held, list[msgspec.Raw]) or []
+    entries = _decode(held, list[msgspec.Raw]) or []
     if len(entries) > ENTRIES_MAX:
         return None
-    read = {index: _decoded(raw, _Entry) for index, raw in enumerate(entries)}
+    read = {index: _decode(raw, _Entry) for index, raw in enumerate(entries)}
     return {
         index: _Opaque(driver=entry.opaque.driver, parameters=_parameters(entry.opaque.parameters))
         for index, entry in read.items()
@@ -215,7 +215,7 @@ def _parameters(raw: msgspec.Raw) -> Any:
         return _TooMuch(clause=" are nested too deeply, or hold a number that is too long", written=text)
 
 
-def _decoded(raw: msgspec.Raw, into: type[T]) -> T | None:
+def _decode(raw: msgspec.Raw, into: type[T]) -> T | None:
     """Decode the value, or return None if it has another form."""
     try:
         return decoding.decode(raw, into)

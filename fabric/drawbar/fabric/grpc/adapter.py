@@ -139,7 +139,7 @@ class GrpcAdapter(contract.FabricAdapter):
             listing.count(budget.Counted.PORTS, sum(len(host.ports) for host in page.hosts))
             return map(conversion.host, page.hosts)
 
-        return await self._listed(ask, read)
+        return await self._list_pages(ask, read)
 
     async def devices(self) -> contract.Inventory:
         """Return all devices, as the contract says."""
@@ -160,7 +160,7 @@ class GrpcAdapter(contract.FabricAdapter):
             listing.count(budget.Counted.DEVICES, len(page.devices))
             return map(conversion.device, page.devices)
 
-        devices = await self._listed(ask, read)
+        devices = await self._list_pages(ask, read)
         return contract.Inventory(version=version, devices=devices, unread=unread, oddities=oddities)
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
@@ -210,7 +210,7 @@ class GrpcAdapter(contract.FabricAdapter):
             listing.count(budget.Counted.OPERATIONS, len(page.operations))
             return map(conversion.operation, page.operations)
 
-        return await self._listed(ask, read)
+        return await self._list_pages(ask, read)
 
     async def cancel(self, operation_id: str) -> contract.Operation:
         """Cancel an operation, as the contract says."""
@@ -249,7 +249,7 @@ class GrpcAdapter(contract.FabricAdapter):
     async def _next(self, call: "grpc.aio.UnaryStreamCall[pb.WatchRequest, pb.WatchEvent]") -> pb.WatchEvent:
         try:
             async with asyncio.timeout(self._silence_seconds):
-                message = await self._answered(call.read(), changes_fabric=False)
+                message = await self._wait_for_answer(call.read(), changes_fabric=False)
         except TimeoutError as error:
             raise errors.Unavailable(
                 f"{self._peer} has been silent for {self._silence_seconds:g} s; the watch is given up"
@@ -315,13 +315,13 @@ class GrpcAdapter(contract.FabricAdapter):
             raise self._is_closed() from error
         try:
             async with asyncio.timeout(seconds + LATE_SECONDS):
-                return await self._answered(call, changes_fabric=changes_fabric)
+                return await self._wait_for_answer(call, changes_fabric=changes_fabric)
         except TimeoutError as error:
             raise errors.DeadlineExceeded(
                 f"{self._peer} has not answered within {seconds:g} s", side_effects_unknown=changes_fabric
             ) from error
 
-    async def _answered(self, call: Awaitable[Answer], *, changes_fabric: bool) -> Answer:
+    async def _wait_for_answer(self, call: Awaitable[Answer], *, changes_fabric: bool) -> Answer:
         try:
             return await call
         except grpc.aio.AioRpcError as failure:
@@ -336,7 +336,7 @@ class GrpcAdapter(contract.FabricAdapter):
                 raise self._is_closed(side_effects_unknown=changes_fabric) from error
             raise
 
-    async def _listed(
+    async def _list_pages(
         self,
         ask: Callable[[str], Awaitable[Page]],
         read: Callable[[Page, budget.Listing], Iterable[Value]],

@@ -27,7 +27,7 @@ _CAPABILITIES: Mapping[str, pb.Capability.ValueType] = {
 }
 
 
-def _malformed(what: str) -> errors.Unavailable:
+def _build_malformed(what: str) -> errors.Unavailable:
     return errors.Unavailable(
         f"the fabric plugin sent {what}; update the plugin", reason="MALFORMED_ANSWER", retryable=False
     )
@@ -36,20 +36,22 @@ def _malformed(what: str) -> errors.Unavailable:
 def _name(value: str, what: str) -> str:
     """Return a required name as the plugin sent it."""
     if not value:
-        raise _malformed(f"an empty {what}")
-    return _bounded(value, what)
+        raise _build_malformed(f"an empty {what}")
+    return _check_length(value, what)
 
 
-def _bounded(value: str, what: str) -> str:
+def _check_length(value: str, what: str) -> str:
     if len(value.encode()) > contract.STRING_BYTES:
-        raise _malformed(f'a {what} of more than {contract.STRING_BYTES} bytes ("{errors.cut(value, 40)}")')
+        raise _build_malformed(
+            f'a {what} of more than {contract.STRING_BYTES} bytes ("{errors.cut(value, 40)}")'
+        )
     return value
 
 
 def _map(values: Mapping[str, str], what: str) -> dict[str, str]:
     """Return a map as the plugin sent it."""
     if sum(len(key.encode()) + len(value.encode()) for key, value in values.items()) > MAP_BYTES:
-        raise _malformed(f"{what} of more than {MAP_BYTES} bytes")
+        raise _build_malformed(f"{what} of more than {MAP_BYTES} bytes")
     return dict(values)
 
 
@@ -76,7 +78,7 @@ _DETACH = ("request_id", "device_id", "host_id", "host_prepared", "force")
 _CREDENTIALS = tuple(field.name for field in fields(contract.Credentials))
 
 
-def _copied(source: object, *names: str) -> dict[str, Any]:
+def _copy_fields(source: object, *names: str) -> dict[str, Any]:
     """Return fields by name; in a message, None leaves a field out."""
     return {name: getattr(source, name) for name in names}
 
@@ -97,7 +99,7 @@ def _kept(values: dict[str, Any]) -> dict[str, Any]:
 def configure_message(credentials: contract.Credentials, tls: contract.Tls) -> pb.ConfigureRequest:
     """Write credentials and settings of TLS; equal to an empty message where nothing is given."""
     return pb.ConfigureRequest(
-        credentials=pb.Credentials(**_copied(credentials, *credentials.present_parts))
+        credentials=pb.Credentials(**_copy_fields(credentials, *credentials.present_parts))
         if credentials.present_parts
         else None,
         tls=pb.Tls(insecure=not tls.verify, server_name=tls.server_name) if tls != contract.Tls() else None,
@@ -106,7 +108,7 @@ def configure_message(credentials: contract.Credentials, tls: contract.Tls) -> p
 
 def credentials(message: pb.Credentials) -> contract.Credentials:
     """Read credentials of a caller, unchecked."""
-    return contract.Credentials(**_copied(message, *_CREDENTIALS))
+    return contract.Credentials(**_copy_fields(message, *_CREDENTIALS))
 
 
 def tls(message: pb.Tls) -> contract.Tls:
@@ -120,7 +122,7 @@ def host_message(host: contract.Host) -> pb.Host:
         pb.Port(
             id=port.id,
             state=pb.PortState.Value(f"PORT_STATE_{port.state.name}"),
-            **_copied(port, *_PORT_OPTIONAL),
+            **_copy_fields(port, *_PORT_OPTIONAL),
         )
         for port in host.ports
     ]
@@ -151,8 +153,8 @@ def _port(name: str, state: pb.PortState.ValueType, device_id: str, slot_hint: s
     return contract.Port(
         id=_name(name, "port id"),
         state=_PORT_STATES.get(state, contract.PortState.FAULT),
-        device_id=_bounded(device_id, "device id of a port") or None,
-        slot_hint=_bounded(slot_hint, "slot hint of a port") or None,
+        device_id=_check_length(device_id, "device id of a port") or None,
+        slot_hint=_check_length(slot_hint, "slot hint of a port") or None,
     )
 
 
@@ -169,13 +171,13 @@ def device_message(device: contract.Device) -> pb.Device:
         health=pb.Health.Value(f"HEALTH_{device.health.name}"),
         connection=None
         if device.connection is None
-        else pb.Connection(**_copied(device.connection, "host_id", *_CONNECTION_OPTIONAL)),
+        else pb.Connection(**_copy_fields(device.connection, "host_id", *_CONNECTION_OPTIONAL)),
         slice_of=None
         if device.slice_of is None
-        else pb.Slice(**_copied(device.slice_of, "origin_id", *_SLICE_OPTIONAL)),
-        carving=None if device.carving is None else pb.Carving(**_copied(device.carving, *_CARVING)),
+        else pb.Slice(**_copy_fields(device.slice_of, "origin_id", *_SLICE_OPTIONAL)),
+        carving=None if device.carving is None else pb.Carving(**_copy_fields(device.carving, *_CARVING)),
         attributes=[_attribute_message(each) for each in device.attributes],
-        **_copied(device, *_DEVICE, *_DEVICE_OPTIONAL),
+        **_copy_fields(device, *_DEVICE, *_DEVICE_OPTIONAL),
     )
 
 
@@ -190,10 +192,10 @@ def device(message: pb.Device) -> contract.Device:
         health=_HEALTHS.get(message.health, contract.Health.UNKNOWN),
         connection=_connection(message.connection) if message.HasField("connection") else None,
         slice_of=_slice(message.slice_of) if message.HasField("slice_of") else None,
-        carving=_carving(message.carving) if message.HasField("carving") else None,
+        carving=_read_carving(message.carving) if message.HasField("carving") else None,
         attributes=collected.kept,
         refused_attributes=collected.refused,
-        **_kept(_copied(message, *_DEVICE)),
+        **_kept(_copy_fields(message, *_DEVICE)),
         **_kept(_optional(message, *_DEVICE_OPTIONAL)),
     )
 
@@ -255,7 +257,7 @@ def _slice(message: pb.Slice) -> contract.Slice:
     return contract.Slice(origin_id=origin_id, **_kept(_optional(message, *_SLICE_OPTIONAL)))
 
 
-def _carving(message: pb.Carving) -> contract.Carving:
+def _read_carving(message: pb.Carving) -> contract.Carving:
     return contract.Carving(
         free_bytes=message.free_bytes, step_bytes=message.step_bytes or 1, is_pool=message.is_pool
     )
@@ -277,7 +279,7 @@ _DEVICE_CLASSES = {number: kind for kind, number in _WIRE_CLASSES.items()}
 def attach_message(request: contract.AttachRequest) -> pb.AttachDeviceRequest:
     """Write an attach."""
     names = ("request_id", "host_id", "device_id", "model", *_ATTACH_OPTIONAL)
-    return pb.AttachDeviceRequest(**_copied(request, *names))
+    return pb.AttachDeviceRequest(**_copy_fields(request, *names))
 
 
 def attach_request(message: pb.AttachDeviceRequest) -> contract.AttachRequest:
@@ -293,32 +295,32 @@ def attach_request(message: pb.AttachDeviceRequest) -> contract.AttachRequest:
 
 def detach_message(request: contract.DetachRequest) -> pb.DetachDeviceRequest:
     """Write a detach."""
-    return pb.DetachDeviceRequest(**_copied(request, *_DETACH))
+    return pb.DetachDeviceRequest(**_copy_fields(request, *_DETACH))
 
 
 def detach_request(message: pb.DetachDeviceRequest) -> contract.DetachRequest:
     """Read a detach of a caller, unchecked."""
-    return contract.DetachRequest(**_copied(message, *_DETACH))
+    return contract.DetachRequest(**_copy_fields(message, *_DETACH))
 
 
 def create_slice_message(request: contract.CreateSliceRequest) -> pb.CreateSliceRequest:
     """Write a creation of a slice."""
-    return pb.CreateSliceRequest(**_copied(request, *_CREATE, "mark"))
+    return pb.CreateSliceRequest(**_copy_fields(request, *_CREATE, "mark"))
 
 
 def create_slice_request(message: pb.CreateSliceRequest) -> contract.CreateSliceRequest:
     """Read a creation of a slice of a caller, unchecked."""
-    return contract.CreateSliceRequest(**_copied(message, *_CREATE), **_optional(message, "mark"))
+    return contract.CreateSliceRequest(**_copy_fields(message, *_CREATE), **_optional(message, "mark"))
 
 
 def delete_slice_message(request: contract.DeleteSliceRequest) -> pb.DeleteSliceRequest:
     """Write a deletion of a slice."""
-    return pb.DeleteSliceRequest(**_copied(request, *_DELETE))
+    return pb.DeleteSliceRequest(**_copy_fields(request, *_DELETE))
 
 
 def delete_slice_request(message: pb.DeleteSliceRequest) -> contract.DeleteSliceRequest:
     """Read a deletion of a slice of a caller, unchecked."""
-    return contract.DeleteSliceRequest(**_copied(message, *_DELETE))
+    return contract.DeleteSliceRequest(**_copy_fields(message, *_DELETE))
 
 
 def operation_message(operation: contract.Operation) -> pb.Operation:
@@ -337,7 +339,7 @@ def operation_message(operation: contract.Operation) -> pb.Operation:
         kind=pb.OperationKind.Value(f"OPERATION_KIND_{operation.kind.name}"),
         device=None if operation.device is None else device_message(operation.device),
         error=None if failure is None else statuses.to_message(failure),
-        **_copied(operation, *names),
+        **_copy_fields(operation, *names),
     )
 
 
@@ -345,7 +347,7 @@ def operation(message: pb.Operation) -> contract.Operation:
     """Read an operation."""
     kind = _OPERATION_KINDS.get(message.kind)
     if kind is None:
-        raise _malformed(f'the operation "{message.id}" without a kind')
+        raise _build_malformed(f'the operation "{message.id}" without a kind')
     failure = statuses.from_message(message.error) if message.HasField("error") else None
     return contract.Operation(
         id=_name(message.id, "operation id"),

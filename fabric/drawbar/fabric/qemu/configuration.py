@@ -96,8 +96,8 @@ def parse(text: bytes) -> Configuration:
     hosts: list[HostSpec] = _read_all(outline.hosts, HostSpec, "hosts", problems)
     devices: list[pool.Model] = _read_all(outline.devices, pool.Model, "devices", problems)
     problems += _host_problems(hosts)
-    problems += _repeated("device id", [device.id for device in devices])
-    problems += _repeated("file", [path for device in devices for path in pool.files(device)])
+    problems += _find_repeated("device id", [device.id for device in devices])
+    problems += _find_repeated("file", [path for device in devices for path in pool.files(device)])
     problems += [problem for device in devices for problem in pool.problems(device)]
     if not outline.hosts:
         problems.append("there is no host: name at least one virtual machine")
@@ -125,8 +125,8 @@ def _read_all(
 
 
 def _host_problems(hosts: Sequence[HostSpec]) -> list[str]:
-    problems = _repeated("host id", [host.id for host in hosts])
-    problems += _repeated("QMP socket", [host.qmp for host in hosts])
+    problems = _find_repeated("host id", [host.id for host in hosts])
+    problems += _find_repeated("QMP socket", [host.qmp for host in hosts])
     for host in hosts:
         if not host.id:
             problems.append("a host has an empty id")
@@ -137,9 +137,9 @@ def _host_problems(hosts: Sequence[HostSpec]) -> list[str]:
             problems.append(f'host {host.id}: qmp "{host.qmp}" is not an absolute path')
         if (size := len(host.qmp.encode())) > SOCKET_PATH_BYTES:
             problems.append(f"host {host.id}: qmp has {size} bytes, the kernel allows {SOCKET_PATH_BYTES}")
-        problems += _repeated(f"host {host.id}: port", host.ports or ())
+        problems += _find_repeated(f"host {host.id}: port", host.ports or ())
     return problems
 
 
-def _repeated(what: str, names: Iterable[str]) -> list[str]:
+def _find_repeated(what: str, names: Iterable[str]) -> list[str]:
     return [f'{what} "{name}" is used {count} times' for name, count in Counter(names).items() if count > 1]

@@ -65,7 +65,7 @@ class Fleet:
             try:
                 # One after the other: each takes milliseconds.
                 hosts = [
-                    self._remembering(await self._look(virtual_machine))
+                    self._remember_host(await self._look(virtual_machine))
                     for virtual_machine in self.machines.values()
                 ]
             except errors.FabricError as trouble:
@@ -213,7 +213,7 @@ class Fleet:
         async with virtual_machine.lock:
             return await virtual_machine.look()
 
-    def _remembering(self, host: sights.Host) -> sights.Host:
+    def _remember_host(self, host: sights.Host) -> sights.Host:
         """Return a stopped machine with its former ports, so that they are listed as faulty instead of missing."""
         if host.running:
             return host

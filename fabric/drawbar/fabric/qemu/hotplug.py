@@ -198,17 +198,17 @@ def _backends(
     """Return the actions that prepare a device's backends, and the properties that refer to them."""
     match model:
         case pool.Nvme(serial=serial):
-            name = _unused(sights.node_prefix(model.id), host.nodes)
+            name = _find_unused_name(sights.node_prefix(model.id), host.nodes)
             return (AddNode(name=name, path=model.file),), {"drive": name, "serial": serial}
         case pool.CxlMemory(serial=serial):
-            memory = _unused(f"{sights.PREFIX}{model.id}.memory-", host.objects)
-            labels = _unused(f"{sights.PREFIX}{model.id}.labels-", host.objects)
+            memory = _find_unused_name(f"{sights.PREFIX}{model.id}.memory-", host.objects)
+            labels = _find_unused_name(f"{sights.PREFIX}{model.id}.labels-", host.objects)
             return (
                 AddMemory(id=memory, path=model.file, size_bytes=model.size_mib * pool.MIB),
                 AddMemory(id=labels, path=model.labels_file, size_bytes=model.labels_mib * pool.MIB),
             ), {"memdev": memory, "lsa": labels, "sn": serial}
         case pool.SharedMemory():
-            memory = _unused(f"{sights.PREFIX}{model.id}.memory-", host.objects)
+            memory = _find_unused_name(f"{sights.PREFIX}{model.id}.memory-", host.objects)
             add = AddMemory(id=memory, path=model.file, size_bytes=model.size_mib * pool.MIB)
             return (add,), {"memdev": memory}
         case pool.E1000e(mac=mac) | pool.Igb(mac=mac):
@@ -217,7 +217,7 @@ def _backends(
             return (), {}
 
 
-def _unused(prefix: str, names: Set[str]) -> str:
+def _find_unused_name(prefix: str, names: Set[str]) -> str:
     """Return the first unused name; an object that QEMU never releases keeps its name."""
     numbers = (f"{prefix}{number}" for number in range(len(names) + 1))
     return next(name for name in numbers if name not in names)

@@ -165,7 +165,7 @@ class Machine:
             self._refused.discard(action.id)
         try:
             async with self._answering(changes=True):
-                client = await self._connected()
+                client = await self._reconnect()
                 if client is None:
                     raise errors.Unavailable(
                         f"the virtual machine of host {self.spec.id} does not run; start it"
@@ -194,14 +194,14 @@ class Machine:
             self._client.close()
 
     async def _look(self) -> sights.Host:
-        client = await self._connected()
+        client = await self._reconnect()
         if client is None:
             return sights.Host(id=self.spec.id, running=False)
         return await look(self.spec, client)
 
     # --- the connection ---
 
-    async def _connected(self) -> qmp.Client | None:
+    async def _reconnect(self) -> qmp.Client | None:
         """Return the client, reconnected if necessary, or None if QEMU does not run."""
         if self._closed:
             raise errors.Unavailable("the connection to the QEMU fabric is closed")

@@ -155,9 +155,9 @@ class Client(asyncio.Protocol):
             case {"QMP": _} if not self._greeting.done():
                 self._greeting.set_result(None)
             case _:
-                self._unasked(message, len(line))
+                self._handle_event(message, len(line))
 
-    def _unasked(self, message: Answer, size_bytes: int) -> None:
+    def _handle_event(self, message: Answer, size_bytes: int) -> None:
         """Handle an event; hang up if there are too many."""
         try:
             self._flow.take(size_bytes)

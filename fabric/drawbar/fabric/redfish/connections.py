@@ -130,9 +130,9 @@ class Connections(zones.Zones):
     def _has_no_endpoint(self, target: str) -> bool:
         return target in self._slices and target not in self._endpoints_of_slices
 
-    def _unreached(self, host_id: str, target: str) -> errors.FabricError:
+    def _build_unreached(self, host_id: str, target: str) -> errors.FabricError:
         if not self._has_no_endpoint(target):
-            return super()._unreached(host_id, target)
+            return super()._build_unreached(host_id, target)
         return errors.FailedPrecondition(
             f"chunk {target} has no endpoint, and the service has several fabrics; name that of the chunk in the parameter `fabrics`",
             reason=errors.Reason.INCOMPATIBLE,
@@ -165,7 +165,7 @@ class Connections(zones.Zones):
     def _hint(self, target: Document) -> str:
         return f"chunk {target.uri} has no endpoint" if self._has_no_endpoint(target.uri) else ""
 
-    def _without(self, zone: ends.Zone, _target: str, _rest: tuple[str, ...]) -> calls.Call:
+    def _build_removal(self, zone: ends.Zone, _target: str, _rest: tuple[str, ...]) -> calls.Call:
         raise errors.FailedPrecondition(
             f"the connection {zone.document.uri} has other memory or hosts too; end it with the client that made it"
         )

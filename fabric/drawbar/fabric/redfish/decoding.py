@@ -63,11 +63,11 @@ def unpack(raw: bytes | bytearray, headers: Mapping[str, str], listing: budget.L
             continue
         if encoding not in ("gzip", "x-gzip", "deflate"):
             raise Damaged(encoding)
-        content = _inflated(content, encoding, listing)
+        content = _inflate(content, encoding, listing)
     return content
 
 
-def _inflated(content: bytes, encoding: str, listing: budget.Listing) -> bytes:
+def _inflate(content: bytes, encoding: str, listing: budget.Listing) -> bytes:
     # Deflate is zlib's format (RFC 9110, section 8.4.1.2), and without its header where a service got that wrong.
     windows = (zlib.MAX_WBITS, -zlib.MAX_WBITS) if encoding == "deflate" else (zlib.MAX_WBITS | 16,)
     for window in windows:

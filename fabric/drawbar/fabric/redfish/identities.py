@@ -123,27 +123,27 @@ def _more_by_kind(device_class: DeviceClass, parts: tuple[Document, ...]) -> Ite
     is_unknown = device_class is DeviceClass.OTHER
     if is_unknown and not any(models.schema(part) == "PCIeFunction" for part in parts):
         # Their class code shows the device's class.
-        yield _collected(parts, "PCIeFunctions")
-        yield _linked(parts, "Links", "PCIeFunctions")
+        yield _find_collection(parts, "PCIeFunctions")
+        yield _find_linked(parts, "Links", "PCIeFunctions")
     if device_class is DeviceClass.NIC or is_unknown:
         yield from _more_of_network(parts)
     if device_class is DeviceClass.NVME or is_unknown:
         # With the serial number of a drive, the controllers of its storage are those of a chassis.
         if not any(models.schema(part) == "Drive" and _serial(part) for part in parts):
-            yield _linked(parts, "Links", "Storage")
-        yield _linked(parts, "Links", "Drives")
-        yield _linked(parts, "Drives")
-        yield _linked(parts, "Links", "StorageControllers")
-        yield _collected(parts, "Controllers")
+            yield _find_linked(parts, "Links", "Storage")
+        yield _find_linked(parts, "Links", "Drives")
+        yield _find_linked(parts, "Drives")
+        yield _find_linked(parts, "Links", "StorageControllers")
+        yield _find_collection(parts, "Controllers")
     if device_class in _ACCELERATORS or is_unknown:
-        yield _linked(parts, "Links", "Processors")
-        yield _linked(parts, "Links", "Processor")
+        yield _find_linked(parts, "Links", "Processors")
+        yield _find_linked(parts, "Links", "Processor")
     if device_class is DeviceClass.CXL_MEMORY:
-        yield _linked(parts, "Links", "CXLLogicalDevice")
-        yield _collected(parts, "CXLLogicalDevices")
+        yield _find_linked(parts, "Links", "CXLLogicalDevice")
+        yield _find_collection(parts, "CXLLogicalDevices")
     if device_class is not DeviceClass.NVME:
-        yield _linked(parts, "Assembly")
-        yield _linked(parts, "Links", "PCIeDevice")
+        yield _find_linked(parts, "Assembly")
+        yield _find_linked(parts, "Links", "PCIeDevice")
 
 
 def _more_of_network(parts: tuple[Document, ...]) -> Iterator[More]:
@@ -151,25 +151,25 @@ def _more_of_network(parts: tuple[Document, ...]) -> Iterator[More]:
     # Functions and interfaces of one card show the same permanent addresses.
     has_address = any(map(_permanent_address, parts))
     if not has_address:
-        yield _linked(parts, "Links", "NetworkDeviceFunctions")
-        yield _linked(parts, "Links", "NetworkDeviceFunction")
-        yield _collected(parts, "NetworkDeviceFunctions")
-        yield _linked(parts, "Links", "EthernetInterfaces")
-    yield _linked(parts, "Links", "NetworkAdapter")
+        yield _find_linked(parts, "Links", "NetworkDeviceFunctions")
+        yield _find_linked(parts, "Links", "NetworkDeviceFunction")
+        yield _find_collection(parts, "NetworkDeviceFunctions")
+        yield _find_linked(parts, "Links", "EthernetInterfaces")
+    yield _find_linked(parts, "Links", "NetworkAdapter")
     has_adapter = any(models.schema(part) == "NetworkAdapter" for part in parts)
     if not has_adapter:
         yield More(resources=_adapters(parts))
     elif not has_address:
-        yield _collected(parts, "Ports")
+        yield _find_collection(parts, "Ports")
 
 
-def _linked(parts: tuple[Document, ...], *names: str) -> More:
+def _find_linked(parts: tuple[Document, ...], *names: str) -> More:
     """Return the resources that these properties of the parts link to."""
     listed = (uri for part in parts for uri in (*part.links(*names), part.link(*names) or ""))
     return More(resources=tuple(dict.fromkeys(filter(None, listed))))
 
 
-def _collected(parts: tuple[Document, ...], name: str) -> More:
+def _find_collection(parts: tuple[Document, ...], name: str) -> More:
     """Return the first collection by this name of which no member is among the parts."""
     uris = filter(None, (part.link(name) for part in parts))
     return More(collection=next((uri for uri in uris if not _is_in(uri, parts)), ""))
@@ -211,7 +211,7 @@ def _durable_names(
         if kind is Kind.VENDOR:
             text = f"nvme-uuid={text.strip().casefold()}" if identifiers.system_uuid(text) else ""
         if kind is not None:
-            yield _declared(device_class, kind, text, f"{owner}.Identifiers")
+            yield _declare_kind(device_class, kind, text, f"{owner}.Identifiers")
 
 
 def _kind(device_class: DeviceClass, owner: str, name_format: str, text: str) -> Kind | None:
@@ -240,9 +240,9 @@ def _of_part(
     schema = models.schema(part)
     kind = _serial_kind(device_class, part)
     if kind is not None:
-        yield _declared(device_class, kind, _serial(part), f"{schema}.SerialNumber")
+        yield _declare_kind(device_class, kind, _serial(part), f"{schema}.SerialNumber")
     if _shows_uuid(device_class, part):
-        yield _declared(device_class, Kind.GPU_UUID, _text(part.body, "UUID"), f"{schema}.UUID")
+        yield _declare_kind(device_class, Kind.GPU_UUID, _text(part.body, "UUID"), f"{schema}.UUID")
     if schema in _BOARDS and not _is_cpu(part):
         yield witnesses.identifier(Kind.PART_NUMBER, _text(part.body, "PartNumber"), f"{schema}.PartNumber")
     if schema == "Assembly" and device_class is not DeviceClass.NVME:
@@ -291,7 +291,7 @@ def _is_cpu(part: Document) -> bool:
     return models.schema(part) == "Processor" and bool(kind) and kind not in _PROCESSORS
 
 
-def _declared(device_class: DeviceClass, kind: Kind, text: str, source: str) -> Identifier | None:
+def _declare_kind(device_class: DeviceClass, kind: Kind, text: str, source: str) -> Identifier | None:
     """Return the identifier, with another kind if the text has that kind's form."""
     if device_class is not DeviceClass.NVME:
         if (by_form := witnesses.from_form(text, source)) is not None:

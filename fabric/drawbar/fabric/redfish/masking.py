@@ -132,7 +132,7 @@ class Masks:
     def text(self, text: str) -> str:
         """Return a text with masks."""
         if self._regex is None:
-            self._regex = self._compiled()
+            self._regex = self._compile()
         return self._regex.sub(lambda match: self._mask(match.group()), text)
 
     def _key(self, text: str) -> str:
@@ -140,7 +140,7 @@ class Masks:
             text = text.replace(value, mask)
         return text
 
-    def _compiled(self) -> re.Pattern[str]:
+    def _compile(self) -> re.Pattern[str]:
         longest_first = sorted({*self._secrets, *self._masks}, key=len, reverse=True)
         values = []
         for value in longest_first:
@@ -157,10 +157,10 @@ class Masks:
             return mask
         key = value.lower()
         if key not in self._patterns:
-            self._patterns[key] = self._shaped(value)
+            self._patterns[key] = self._mask_shape(value)
         return self._patterns[key]
 
-    def _shaped(self, value: str) -> str:
+    def _mask_shape(self, value: str) -> str:
         """Return a value of the same shape, with the next number in it."""
         if "." in value:
             number = self._number("ipv4")

@@ -163,7 +163,7 @@ def failure(body: documents.Json, *, what: str, redacted: Callable[[str], str]) 
 def _sentence(
     body: documents.Json, messages: tuple[documents.Json, ...], redacted: Callable[[str], str]
 ) -> str:
-    texts = [_redacted_text(_filled(entry), redacted) for entry in messages]
+    texts = [_redacted_text(_fill_arguments(entry), redacted) for entry in messages]
     sentences = " ".join(sentence for sentence in texts if sentence)
     if sentences:
         return sentences
@@ -173,7 +173,7 @@ def _sentence(
     return f'"{other}"' if other else "it gives no reason"
 
 
-def _filled(entry: documents.Json) -> Any:
+def _fill_arguments(entry: documents.Json) -> Any:
     """Return a message with its arguments in place of `%1`, `%2`, and so on."""
     text, arguments = entry.get("Message"), entry.get("MessageArgs")
     if not isinstance(text, str) or not isinstance(arguments, list):

@@ -26,13 +26,13 @@ async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
     for uri in uris:
         wanted.setdefault(uri.rpartition("/")[0], set()).add(uri)
     shared = [uri for uri, members in sorted(wanted.items()) if len(members) > READ_SINGLY and reader.expands]
-    listed = await reading.in_parallel(shared, lambda uri: _expanded(reader, uri))
+    listed = await reading.in_parallel(shared, lambda uri: _expand(reader, uri))
     parts = {document.uri: document for documents in listed for document in documents}
     rest = set[str]().union(*wanted.values()) - parts.keys()
     return parts | {document.uri: document for document in await reader.details(rest)}
 
 
-async def _expanded(reader: Reader, collection: str) -> tuple[Document, ...]:
+async def _expand(reader: Reader, collection: str) -> tuple[Document, ...]:
     """Return the members of a collection; none if it is no collection, or fails because of a faulty member."""
     try:
         with reader.noticing() as find_unread:

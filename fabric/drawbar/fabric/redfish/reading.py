@@ -154,7 +154,7 @@ class Reader:
         listed = await self.members(uri, needs=needs)
         if missing := self.dangling - before:
             # One that was deleted in between is not listed any more.
-            for each in await self._listed(uri, 1):
+            for each in await self._read_members(uri, 1):
                 if each.uri in missing:
                     self.note(each.uri, f"{each.uri} cannot be read: {uri} lists it, and it is not found")
         return listed
@@ -175,9 +175,9 @@ class Reader:
         Raises:
             FabricError: the collection, or the service, cannot be read, or none of the counted members is shown.
         """
-        listed = await self._listed(uri, levels)
+        listed = await self._read_members(uri, levels)
         by_age = functools.partial(self._get_remembered, seconds=0.0)
-        return await self._resolved(listed, by_age if by_turns else self._get_again, needs)
+        return await self._resolve(listed, by_age if by_turns else self._get_again, needs)
 
     async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
         """Read up to `most` members at the end of a collection, where services add them.
@@ -185,9 +185,9 @@ class Reader:
         Raises:
             FabricError: the collection, or the service, cannot be read.
         """
-        return await self.resolve((await self._listed(uri, 1))[-most:])
+        return await self.resolve((await self._read_members(uri, 1))[-most:])
 
-    async def _listed(self, uri: str, levels: int) -> tuple[Document, ...]:
+    async def _read_members(self, uri: str, levels: int) -> tuple[Document, ...]:
         """Read a collection, and return its members as they stand in it: links, or resources where the service expands."""
         if query := pages.build_query(self.root, levels):
             try:
@@ -219,7 +219,7 @@ class Reader:
             read.add(following)
             entries = pages.find_members(page)
             if entries is None:
-                raise _contradicted(uri, "sent it without its array Members")
+                raise _build_contradiction(uri, "sent it without its array Members")
             if nameless := sum(not entry.uri for entry in entries):
                 self._note_partial(uri, f"shows {nameless} members without a URI", is_raised=is_expanded)
             self.listing.count(budget.Counted.RESOURCES, len(entries))
@@ -248,13 +248,13 @@ class Reader:
             FabricError: the page cannot be read.
         """
         if not following:
-            raise _contradicted(uri, "named its next page by something that is no URI")
+            raise _build_contradiction(uri, "named its next page by something that is no URI")
         try:
             return await self._get_again(following, query=query)
         except errors.NotFound as error:
             if following == uri:
                 raise
-            raise _contradicted(uri, f"has no page {following}, which it named") from error
+            raise _build_contradiction(uri, f"has no page {following}, which it named") from error
 
     def _note_partial(self, uri: str, did: str, *, is_raised: bool) -> None:
         """Note that a collection does not show all of its members.
@@ -262,7 +262,7 @@ class Reader:
         Raises:
             Unavailable: if the error `is_raised`, since the collection without its expansion may show more.
         """
-        error = _contradicted(uri, did)
+        error = _build_contradiction(uri, did)
         if is_raised:
             raise error
         self.note(uri, f"{uri} cannot be read whole ({MALFORMED}): it {did}", error.message)
@@ -273,7 +273,7 @@ class Reader:
         Raises:
             FabricError: the service cannot be read for now.
         """
-        return await self._resolved(listed, self._get_again)
+        return await self._resolve(listed, self._get_again)
 
     async def details(self, uris: Iterable[str]) -> tuple[Document, ...]:
         """Return resources that seldom change, as they are remembered where that will do; else as `resolve` does.
@@ -282,9 +282,9 @@ class Reader:
             FabricError: the service cannot be read for now.
         """
         links = tuple(Document(uri=uri, body={documents.ID: uri}) for uri in sorted(uris))
-        return await self._resolved(links, self.get_detail)
+        return await self._resolve(links, self.get_detail)
 
-    async def _resolved(
+    async def _resolve(
         self, listed: tuple[Document, ...], read: Callable[[str], Awaitable[Document]], needs: str = ""
     ) -> tuple[Document, ...]:
         async def resource(document: Document) -> Document | None:
@@ -306,7 +306,9 @@ class Reader:
             self.note_unread(document.uri, error)
             return None
         if resource.is_reference or messages.is_refusal(resource.body):
-            self.note_unread(document.uri, _contradicted(document.uri, "sent nothing of it", what="resource"))
+            self.note_unread(
+                document.uri, _build_contradiction(document.uri, "sent nothing of it", what="resource")
+            )
             return None
         return resource
 
@@ -365,7 +367,7 @@ def _shorten(error: errors.FabricError) -> str:
     return "its answer is malformed" if error.reason == MALFORMED else error.reason
 
 
-def _contradicted(uri: str, did: str, *, what: str = "collection") -> errors.Unavailable:
+def _build_contradiction(uri: str, did: str, *, what: str = "collection") -> errors.Unavailable:
     """Return the error of an inconsistent collection: its missing devices are in doubt, not gone."""
     return errors.Unavailable(
         f"the Redfish service was asked for the {what} {uri} and {did}; read it again, then look at the service",

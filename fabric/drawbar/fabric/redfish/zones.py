@@ -93,12 +93,14 @@ class Zones:
             lambda fabric: self._reaches(fabric, target.uri),
         )
         if initiator is None:
-            raise self._unreached(request.host_id, target.uri)
+            raise self._build_unreached(request.host_id, target.uri)
         note = notes.Note.from_request(request)
         if self._profile.zone_style is profiles.ZoneStyle.PORT:
             zone = next((zone for zone in self._read.zones if initiator in zone.endpoints), None)
             if zone is not None:
-                return self._changed(zone, target.uri, (*zone.endpoints, target.uri), "#Zone.AddEndpoint")
+                return self._build_change(
+                    zone, target.uri, (*zone.endpoints, target.uri), "#Zone.AddEndpoint"
+                )
         fabric = next(fabric for fabric in self._read.fabrics.values() if initiator in fabric.endpoints)
         body = self._body(f"{device_id} at {request.host_id}", initiator, target)
         if self._profile.note_place:
@@ -118,7 +120,7 @@ class Zones:
         is_pair = all(self._read.host_ids.get(uri) == request.host_id for uri in rest)
         if is_pair and self._profile.zone_style is profiles.ZoneStyle.PAIR:
             return calls.Call(method="DELETE", uri=zone.document.uri, etag=zone.document.etag)
-        return self._without(zone, target.uri, rest)
+        return self._build_removal(zone, target.uri, rest)
 
     async def _ends(self, reader: Reader, usable: Mapping[str, ends.Fabric]) -> ends.Read:
         """Return devices and hosts, without zones."""
@@ -180,9 +182,9 @@ class Zones:
             "Links": {"Endpoints": documents.references((initiator, target.uri))},
         }
 
-    def _without(self, zone: ends.Zone, target: str, rest: tuple[str, ...]) -> calls.Call:
+    def _build_removal(self, zone: ends.Zone, target: str, rest: tuple[str, ...]) -> calls.Call:
         """Return the request that takes the target out of a zone which has to stay."""
-        return self._changed(zone, target, rest, "#Zone.RemoveEndpoint")
+        return self._build_change(zone, target, rest, "#Zone.RemoveEndpoint")
 
     def _endpoints(self, document: Document, _fabric: ends.Fabric) -> tuple[str, ...] | None:
         """Return the URIs of the endpoints that the resource connects; None for one of another kind."""
@@ -190,7 +192,9 @@ class Zones:
             return None
         return document.links(*document.place("Endpoints"))
 
-    def _changed(self, zone: ends.Zone, target: str, endpoints: tuple[str, ...], action: str) -> calls.Call:
+    def _build_change(
+        self, zone: ends.Zone, target: str, endpoints: tuple[str, ...], action: str
+    ) -> calls.Call:
         """Return the change of a zone's endpoints: by an action where it offers one, else of the whole array."""
         document = zone.document
         offered = document.action(action)
@@ -247,7 +251,7 @@ class Zones:
         """Return whether the fabric connects the target."""
         return target in fabric.endpoints
 
-    def _unreached(self, host_id: str, _target: str) -> errors.FabricError:
+    def _build_unreached(self, host_id: str, _target: str) -> errors.FabricError:
         """Return the error of a host without an initiator in a fabric of the target."""
         return errors.FailedPrecondition(
             f"host {host_id} is not in the fabric of the device", reason=errors.Reason.INCOMPATIBLE

@@ -93,7 +93,7 @@ def wanted(published: Iterable[slices.ResourceSlice]) -> dict[DeviceClass, int]:
 
 
 def _ports(tree: str, inventory: index.Inventory) -> Iterable[machine.Port]:
-    served = _served(tree)
+    served = _read_served_ports(tree)
     slots = {slot.address.rpartition(":")[0]: slot for slot in inventory.slots}
     bridges = (function for function in inventory.functions if function.secondary_bus is not None)
     listed = 0
@@ -118,7 +118,7 @@ def _ports(tree: str, inventory: index.Inventory) -> Iterable[machine.Port]:
         )
 
 
-def _served(tree: str) -> frozenset[str] | None:
+def _read_served_ports(tree: str) -> frozenset[str] | None:
     """Return the addresses of pciehp's ports, or None if the kernel does not show its port services."""
     if not files.names(f"{tree}/{_SERVICES}"):
         return None
@@ -181,13 +181,13 @@ def _modules(tree: str, root: Path | None) -> machine.Modules:
         folder = f"{os.fspath(root)}/lib/modules/{os.uname().release}"
         lines = [*files.lines(f"{folder}/modules.dep"), *files.lines(f"{folder}/modules.builtin")]
         available = frozenset(_module(line) for line in lines) if lines else None
-    return machine.Modules(loaded=frozenset(map(_underscored, loaded)), available=available)
+    return machine.Modules(loaded=frozenset(map(_underscore, loaded)), available=available)
 
 
 def _module(line: str) -> str:
     """Return the module of a line such as `kernel/drivers/nvme/host/nvme.ko.xz: kernel/drivers/nvme/host/nvme-core.ko.xz`."""
-    return _underscored(line.partition(":")[0].rpartition("/")[2].partition(".")[0])
+    return _underscore(line.partition(":")[0].rpartition("/")[2].partition(".")[0])
 
 
-def _underscored(name: str) -> str:
+def _underscore(name: str) -> str:
     return name.replace("-", "_")

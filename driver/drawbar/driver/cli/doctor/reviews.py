@@ -69,7 +69,7 @@ async def _may_ask(reader: reading.Reader) -> observed.Reading[bool]:
 
 async def may(reader: reading.Reader, attributes: dict[str, str]) -> observed.Reading[bool]:
     """Return whether the present user may do something, given as the resource attributes of an access review."""
-    work = functools.partial(_allowed, reader, _ABOUT_ME, {"resourceAttributes": attributes})
+    work = functools.partial(_is_allowed, reader, _ABOUT_ME, {"resourceAttributes": attributes})
     return await reader.attempt("what this user may do", f"create {_ABOUT_ME.plural}", work)
 
 
@@ -101,12 +101,12 @@ async def _answer(
     kind = _ABOUT_OTHERS if user else _ABOUT_ME
     what = f"{permission.daemon}'s permissions"
     allowed = await reader.attempt(
-        what, f"create {kind.plural}", functools.partial(_allowed, reader, kind, spec)
+        what, f"create {kind.plural}", functools.partial(_is_allowed, reader, kind, spec)
     )
     return allowed if isinstance(allowed, Unread) else Answer(permission=permission, allowed=allowed)
 
 
-async def _allowed(reader: reading.Reader, kind: kinds.Kind, spec: dict[str, Any]) -> bool:
+async def _is_allowed(reader: reading.Reader, kind: kinds.Kind, spec: dict[str, Any]) -> bool:
     body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
     return (await reader.api.create(kind, body, into=observed.Review)).status.allowed
 

@@ -182,7 +182,7 @@ class _Look:
 
     async def _pod(self) -> observed.Pod | None:
         target = self._target
-        pod = self._seen(
+        pod = self._keep_unread(
             await self._reader.find(kinds.POD, target.name, into=observed.Pod, namespace=target.namespace),
             None,
         )
@@ -199,7 +199,7 @@ class _Look:
                 for name in names
             )
         )
-        seen = [self._seen(result, None) for result in results]
+        seen = [self._keep_unread(result, None) for result in results]
         return tuple(claim for claim in seen if claim is not None)
 
     async def _nodes(self, names: Iterable[str]) -> dict[str, core.Node | None]:
@@ -223,7 +223,9 @@ class _Look:
         """Return the node daemon's pod of each of these nodes, and whether any such pod exists."""
         if not nodes:
             return {}, False
-        pods = self._seen(await self._reader.list_all(kinds.POD, into=core.Pod, namespace=namespace), ())
+        pods = self._keep_unread(
+            await self._reader.list_all(kinds.POD, into=core.Pod, namespace=namespace), ()
+        )
         running = [pod for pod in pods if _is_daemon(pod)]
         return {pod.spec.node_name: pod for pod in running if pod.spec.node_name in nodes}, bool(running)
 
@@ -239,10 +241,10 @@ class _Look:
                 for kind, name, namespace in about
             )
         )
-        events = [event for result in results for event in self._seen(result, ())]
+        events = [event for result in results for event in self._keep_unread(result, ())]
         return tuple(sorted(events, key=lambda event: event.at, reverse=True))
 
-    def _seen(self, result: T | Unread, absent: T) -> T:
+    def _keep_unread(self, result: T | Unread, absent: T) -> T:
         if isinstance(result, Unread):
             self._unread.append(result)
             return absent

@@ -19,18 +19,18 @@ def show(
         out.print(text.Text(f"Nothing is wrong with {target.kind} {target.name}.", style="green"))
     else:
         out.print(text.Text("Cause", style="bold"))
-        _finding(out, cause)
+        _print_finding(out, cause)
         if explained.consequences:
             out.print(text.Text("\nConsequences", style="bold"))
         for finding in explained.consequences:
-            _finding(out, finding)
+            _print_finding(out, finding)
     if explained.rest and not brief:
         out.print(text.Text("\nAlso seen" if cause else "", style="bold"))
         for finding in explained.rest:
-            _finding(out, finding)
+            _print_finding(out, finding)
 
 
-def _finding(out: console.Console, finding: Finding) -> None:
+def _print_finding(out: console.Console, finding: Finding) -> None:
     mark = report.MARKS[finding.severity]
     line = text.Text(f"{mark} ", style=report.STYLES[finding.severity])
     line.append(tables.clean(f"{finding.subject}: {finding.message}"), style="not bold default")

@@ -36,7 +36,7 @@ async def record(
         )
     recorder = transcripts.Recorder(connections.configuration(source))
     problem = None
-    with _created(path) as file:
+    with _create_file(path) as file:
         try:
             connect = functools.partial(redfish_adapter.RedfishAdapter.connect, recorder=recorder)
             async with connections.connected(source, connect) as adapter:
@@ -73,7 +73,7 @@ def show(out: Any, outcome: dict[str, Any]) -> None:
     )
 
 
-def _created(path: Path) -> TextIO:
+def _create_file(path: Path) -> TextIO:
     try:
         return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
     except OSError as error:

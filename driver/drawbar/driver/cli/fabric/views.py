@@ -109,7 +109,7 @@ def is_offered(item: contract.Device, source: observed.Source) -> bool | None:
     return None if offer.max_per_model is not None else True
 
 
-def _offered(item: Mapping[str, Any]) -> str:
+def _describe_offer(item: Mapping[str, Any]) -> str:
     return {True: "yes", False: "not offered", None: "by number"}[item["offered"]]
 
 
@@ -150,7 +150,7 @@ def show_devices(
         lines = [[*line, item["switch"]] for line, item in zip(lines, items, strict=True)]
     if not all(item["offered"] for item in items):
         head = (*head, "OFFER")
-        lines = [[*line, _offered(item)] for line, item in zip(lines, items, strict=True)]
+        lines = [[*line, _describe_offer(item)] for line, item in zip(lines, items, strict=True)]
     if any(item["reachGroups"] for item in items):
         head = (*head, "GROUPS")
         lines = [[*line, ", ".join(item["reachGroups"])] for line, item in zip(lines, items, strict=True)]

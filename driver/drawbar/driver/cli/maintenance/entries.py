@@ -107,7 +107,7 @@ def plan(
         devices = tuple(
             device for device in shown.devices if device.node == target.name and device.attachment
         )
-        wanted = _reaching(ours.values(), scopes, labels, target.name, devices, on=on)
+        wanted = _find_fabrics(ours.values(), scopes, labels, target.name, devices, on=on)
         listed = [Change(fabric=name, nodes=frozenset({target.name})) for name in wanted]
     else:
         placed = _find_devices(shown, target)
@@ -198,7 +198,7 @@ def _find_devices(shown: tree.Tree, target: objects.Target) -> list[tuple[str, t
     return chosen
 
 
-def _reaching(
+def _find_fabrics(
     ours: Iterable[fabrics.Fabric],
     scopes: Mapping[str, maintenances.Scope],
     labels: frozenset[str],

@@ -148,7 +148,7 @@ def _summary(out: console.Console, shown: tree.Tree, now: datetime.datetime) -> 
     if shown.fabrics:
         states = Counter(fabric.state for fabric in shown.fabrics)
         out.print(
-            _heading(
+            _render_heading(
                 "Fabrics", ", ".join(f"{count} {state}" for state, count in sorted(states.items())), bool(bad)
             )
         )
@@ -156,7 +156,7 @@ def _summary(out: console.Console, shown: tree.Tree, now: datetime.datetime) -> 
         tainted = sum(any(taint.effect != "None" for taint in device.taints) for device in devices)
         failed = any(device.state == "Failed" or device.health == "Unhealthy" for device in devices)
         more = f"; {tainted} tainted" if tainted else ""
-        out.print(_heading("Devices", f"{_counts(devices)}{more}", failed))
+        out.print(_render_heading("Devices", f"{_counts(devices)}{more}", failed))
     pending = [claim for claim in shown.claims if claim.severity == "warning"]
     unused = sum(claim.severity == "note" for claim in shown.claims)
     if pending or unused:
@@ -164,11 +164,11 @@ def _summary(out: console.Console, shown: tree.Tree, now: datetime.datetime) -> 
         since = f", the oldest for {age(oldest, now)}" if oldest else ""
         noun = {0: "none waits", 1: "1 waits"}.get(len(pending), f"{len(pending)} wait")
         more = f"; {unused} without a pod" if unused else ""
-        out.print(_heading("Claims", f"{noun} for a device{since}{more}", False))
+        out.print(_render_heading("Claims", f"{noun} for a device{since}{more}", False))
     out.print()
 
 
-def _heading(name: str, content: str, is_bad: bool) -> text.Text:
+def _render_heading(name: str, content: str, is_bad: bool) -> text.Text:
     line = text.Text(f"{name:<8}", style="bold")
     return line.append(content, style="red" if is_bad else "not bold")
 

@@ -224,7 +224,7 @@ def render(
         _summary(page, now, width),
         *_unread(page),
         *_fabrics(page, now),
-        *_pending(page, now),
+        *_render_pending(page, now),
         text.Text(),
     ]
     at = find_position(state, lines)
@@ -301,7 +301,7 @@ def _fabric_style(fabric: model.Fabric) -> str:
     )
 
 
-def _pending(page: model.Page, now: datetime.datetime) -> list[text.Text]:
+def _render_pending(page: model.Page, now: datetime.datetime) -> list[text.Text]:
     waiting = [claim for claim in page.claims if claim.severity != "note"][:CLAIMS]
     lines = [
         text.Text.assemble(

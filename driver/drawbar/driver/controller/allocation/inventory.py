@@ -98,7 +98,7 @@ def _free_ports(host: contract.Host | None, coming: int) -> int | None:
     return sum(port.state is contract.PortState.FREE for port in host.ports) - coming
 
 
-def _reserving(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
+def _list_reserving(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]:
     """Yield the Fabrics with a reservation whose managers have answered."""
     for fabric, opened in find_listed(cluster):
         reservation = fabric.spec.policy.immediate
@@ -110,7 +110,7 @@ def find_published_reserved(cluster: Cluster) -> frozenset[names.DeviceKey]:
     """Return the reserved devices that are still published: the scheduler has given them, or they will be withdrawn."""
     return frozenset(
         names.DeviceKey(fabric=opened.name, device=device.name)
-        for fabric, opened in _reserving(cluster)
+        for fabric, opened in _list_reserving(cluster)
         for keys in (desired.find_reserved(fabric.spec.policy.immediate, opened.devices),)
         for published in cluster.pools.in_fabric(opened.name)
         for device in published.spec.devices
@@ -128,7 +128,7 @@ def find_reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.I
     now = cluster.clock()
     reserved_devices: dict[names.DeviceKey, matching.Device] = {}
     reached: dict[str, matching.Fabric] = {}
-    for fabric, opened in _reserving(cluster):
+    for fabric, opened in _list_reserving(cluster):
         does = fabric_of(cluster, fabric, opened)
         # A classic claim is attached before it is allocated; a claim with this condition would wait.
         reached[opened.name] = does if opened.manager.silent_since is None else replace(does, hosts={})

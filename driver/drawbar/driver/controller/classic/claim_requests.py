@@ -185,13 +185,13 @@ class Parameters:
 def _by_parameters(claim: classic.Claim, sources: Sources) -> ClaimRequests:
     device_class = _class(claim.class_name, claim, sources)
     if device_class.parameters:
-        asked = _referenced(device_class.parameters, sources)
+        asked = _read_reference(device_class.parameters, sources)
     else:
         # A class without parameters means the class of devices that its name begins with, if any.
         first = device_class.name.partition(".")[0]
         asked = Parameters(device_class=first if first in CLASSES else matching.ANY)
     if claim.parameters is not None:
-        asked = asked.narrow(_referenced(claim.parameters, sources))
+        asked = asked.narrow(_read_reference(claim.parameters, sources))
     return ClaimRequests(
         requests=(asked.request(handles.WHOLE_CLAIM),),
         shareable=bool(asked.shareable),
@@ -199,7 +199,7 @@ def _by_parameters(claim: classic.Claim, sources: Sources) -> ClaimRequests:
     )
 
 
-def _referenced(reference: classic.ParametersReference, sources: Sources) -> Parameters:
+def _read_reference(reference: classic.ParametersReference, sources: Sources) -> Parameters:
     if (reference.api_group, reference.kind) != ("", CONFIG_MAP):
         kind = f"{reference.kind}.{reference.api_group}" if reference.api_group else reference.kind
         raise InvalidParameters(f"its parameters are a {kind}: write them as the data of a {CONFIG_MAP}")

@@ -93,7 +93,7 @@ def requesters(observed: Round) -> Iterator[Requester]:
         pod = observed.pods.get(context.name)
         if pod is None or pod.over or pod.uid not in context.pod_uids:
             continue
-        waiting = tuple(_waiting(pod, observed))
+        waiting = tuple(_list_waiting(pod, observed))
         if waiting:
             yield Requester(
                 uid=pod.uid,
@@ -119,7 +119,7 @@ def requesters(observed: Round) -> Iterator[Requester]:
             )
 
 
-def _waiting(pod: classic.Pod, observed: Round) -> Iterator[Waiting]:
+def _list_waiting(pod: classic.Pod, observed: Round) -> Iterator[Waiting]:
     """Yield the pod's claims without an allocation; a claim under two entries counts for both."""
     for entry, name in pod.claims.items():
         claim = observed.claims.get(classic.Name(namespace=pod.name.namespace, name=name)) if name else None

@@ -248,7 +248,7 @@ def parse(
         problems.append(f"known are {', '.join(accepted)}")
     values = {}
     for key in KEYS.keys() & data.keys():
-        text = _decoded(key, data[key], problems)
+        text = _decode(key, data[key], problems)
         if text is None:
             continue
         if KEYS[key] in _LINES:
@@ -268,7 +268,7 @@ def parse_grant(data: Mapping[str, str]) -> tuple[Grant, tuple[str, ...]]:
     problems: list[str] = []
     listed: dict[str, list[str]] = {key: [] for key in (ORIGINS, FABRICS, SERVER_NAMES)}
     for key in listed.keys() & data.keys():
-        text = _decoded(key, data[key], problems)
+        text = _decode(key, data[key], problems)
         if text is None:
             continue
         listed[key] = [line.strip() for line in text.split("\n") if line.strip()]
@@ -284,7 +284,7 @@ def parse_grant(data: Mapping[str, str]) -> tuple[Grant, tuple[str, ...]]:
     ]
     insecure: bool | None = False
     if INSECURE in data:
-        insecure = _TRUTHS.get((_decoded(INSECURE, data[INSECURE], problems) or "").strip())
+        insecure = _TRUTHS.get((_decode(INSECURE, data[INSECURE], problems) or "").strip())
         if insecure is None:
             problems.append(f"{INSECURE} is neither true nor false; write one of the two")
     grant = Grant(
@@ -296,7 +296,7 @@ def parse_grant(data: Mapping[str, str]) -> tuple[Grant, tuple[str, ...]]:
     return grant, tuple(problems)
 
 
-def _decoded(key: str, value: str, problems: list[str]) -> str | None:
+def _decode(key: str, value: str, problems: list[str]) -> str | None:
     try:
         return base64.b64decode(value, validate=True).decode()
     except (binascii.Error, ValueError):

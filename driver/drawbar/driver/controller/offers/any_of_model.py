@@ -96,7 +96,7 @@ def arrange(
         if mark is not None and connection.mark == mark and device.model and not may_be_waited_for:
             place = former.get(device.id, "")
             if not place or place in used:
-                place = next(name for name in _numbered(_stem(device)) if name not in used)
+                place = next(name for name in _number_names(_stem(device)) if name not in used)
             orphans[place] = device.id
             used.add(place)
         elif device.id in memory.foreign or not may_be_waited_for:
@@ -281,7 +281,7 @@ def _free_names(stem: str, count: int, used: Collection[str], claimed: Iterable[
         if front == stem and number.isdecimal() and len(number) <= _NUMBER_CHARS and name not in used
     )
     chosen = [f"{stem}-{number}" for number in numbers][: max(0, count)]
-    for name in _numbered(stem):
+    for name in _number_names(stem):
         if len(chosen) >= count:
             break
         if name not in used and name not in chosen:
@@ -289,7 +289,7 @@ def _free_names(stem: str, count: int, used: Collection[str], claimed: Iterable[
     return chosen
 
 
-def _numbered(stem: str) -> Iterator[str]:
+def _number_names(stem: str) -> Iterator[str]:
     number = 0
     while True:
         number += 1

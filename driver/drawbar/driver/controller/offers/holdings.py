@@ -128,14 +128,14 @@ class Holdings:
         if before is not None and before.node != part.node:
             held = self.without_part(part.name)
         if before != part:
-            held = replace(held, parts=_changed(held.parts, part.name, part))
+            held = replace(held, parts=_replace_value(held.parts, part.name, part))
         return held.with_absence(part.node, gone_at)
 
     def without_part(self, name: str) -> Self:
         """Return the holdings without that part, and without the absences of nodes that have no part left."""
         if name not in self.parts:
             return self
-        parts = _changed(self.parts, name, None)
+        parts = _replace_value(self.parts, name, None)
         nodes = {part.node for part in parts.values()} if self.gone_at else set()
         gone_at = {node: moment for node, moment in self.gone_at.items() if node in nodes}
         return replace(self, parts=parts, gone_at=gone_at)
@@ -144,14 +144,14 @@ class Holdings:
         """Return the holdings with the absence of a node; None for a present node."""
         if self.gone_at.get(node) == gone_at:
             return self
-        return replace(self, gone_at=_changed(self.gone_at, node, gone_at))
+        return replace(self, gone_at=_replace_value(self.gone_at, node, gone_at))
 
     def with_slice(self, name: str, published: slices.ResourceSlice | None) -> Self:
         """Return the holdings with that ResourceSlice; None for a deleted one."""
         names = names_in(published) if published is not None else None
         if self.published.get(name) == names:
             return self
-        return replace(self, published=_changed(self.published, name, names))
+        return replace(self, published=_replace_value(self.published, name, names))
 
 
 def names_in(published: slices.ResourceSlice) -> frozenset[str]:
@@ -162,7 +162,7 @@ def names_in(published: slices.ResourceSlice) -> frozenset[str]:
     )
 
 
-def _changed(values: Mapping[str, V], name: str, value: V | None) -> Mapping[str, V]:
+def _replace_value(values: Mapping[str, V], name: str, value: V | None) -> Mapping[str, V]:
     kept = dict(values)
     if value is None:
         kept.pop(name, None)

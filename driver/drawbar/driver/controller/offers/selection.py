@@ -47,7 +47,7 @@ def not_offered(
     if offer.max_per_model is not None:
         models, present = published or {}, set(map(names.label, listed))
         counted = Counter(models[name] for name in missing if name in models and name not in present)
-        over = _over(offer.max_per_model, inside.values(), held, models.keys(), counted)
+        over = _find_surplus(offer.max_per_model, inside.values(), held, models.keys(), counted)
         inside = {device_id: device for device_id, device in inside.items() if device_id not in over}
     return frozenset(
         names.label(device.id) for device in listed.values() if _origin(device, listed) not in inside
@@ -61,7 +61,7 @@ def _origin(device: contract.Device, listed: Collection[str]) -> str:
     return device.id
 
 
-def _over(
+def _find_surplus(
     most: int,
     devices: Iterable[contract.Device],
     held: Collection[str],

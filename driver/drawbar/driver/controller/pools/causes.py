@@ -210,14 +210,14 @@ def of_attachment(
     if overdue or (attachment.deleting and blocker):
         causes.append(NotReleased(node=node, reason=blocker))
     if report is not None:
-        findings = (_finding(finding, node) for finding in report.findings[: attachments.FINDINGS_MAX])
+        findings = (_read_finding(finding, node) for finding in report.findings[: attachments.FINDINGS_MAX])
         causes += {finding.name: finding for finding in findings if finding.name}.values()
         if report.unhealthy:
             causes.append(Unhealthy(node=node, message=report.health_message))
     return tuple(causes)
 
 
-def _finding(reported: attachments.NodeFinding, node: str) -> Finding:
+def _read_finding(reported: attachments.NodeFinding, node: str) -> Finding:
     """Return a node's finding in a taint's terms; without a name if nothing valid is left of it."""
     is_effect = reported.effect in encoding.EFFECTS
     return Finding(

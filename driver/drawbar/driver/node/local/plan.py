@@ -77,7 +77,7 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[pool_writes.Write,
     form = encoding.Encoding.PER_DEVICE if observed.keeps_taints else encoding.Encoding.WITHDRAWN
     pools = []
     first, note = nodepools.pool(observed.node_name), leftout.encode(observed.left_out)
-    desired = _desired(observed, tuple(actual.values()), now)
+    desired = _build_pools(observed, tuple(actual.values()), now)
     if note:
         # The first pool carries the note, even without devices.
         desired.setdefault(first, [])
@@ -143,7 +143,7 @@ def _actual(observed: Observed, ours: list[slices.ResourceSlice]) -> Mapping[str
     return by_pool
 
 
-def _desired(
+def _build_pools(
     observed: Observed, published: tuple[slices.ResourceSlice, ...], now: datetime.datetime
 ) -> dict[str, list[slices.Device]]:
     before = {

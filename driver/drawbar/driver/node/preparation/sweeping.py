@@ -127,7 +127,7 @@ class Sweeper:
         before = self._prepared.store.claims.get(uid)
         if before is None or before.state != records.UNEXPLAINED:
             return None
-        wanted = {self._finder.label(device): device for device in self._wanted(claim)}
+        wanted = {self._finder.label(device): device for device in self._find_wanted(claim)}
         first = self._first_interfaces(wanted.values(), uid)
         devices = []
         for held in before.devices:
@@ -178,7 +178,7 @@ class Sweeper:
             (device.record.pool, device.record.device): device.record.first_interface for device in numbered
         }
 
-    def _wanted(self, claim: claims.ResourceClaim) -> tuple[claimdevices.AllocatedDevice, ...]:
+    def _find_wanted(self, claim: claims.ResourceClaim) -> tuple[claimdevices.AllocatedDevice, ...]:
         try:
             return self._finder.find_devices(claim)
         except errors.PrepareError as error:

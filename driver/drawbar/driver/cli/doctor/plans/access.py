@@ -51,7 +51,7 @@ def _permissions(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Ite
         if not answer.allowed:
             missing.setdefault(answer.permission.rule, []).append(answer.permission)
     for rule, permissions in missing.items():
-        yield _missing(cluster, daemon, subject, rule, permissions)
+        yield _build_missing_right(cluster, daemon, subject, rule, permissions)
     if asked and not missing:
         yield findings.ok(Check.ACCESS_PERMISSION, subject, f"has all {len(asked)} permissions")
 
@@ -120,7 +120,7 @@ def _policies(cluster: observed.Cluster, account: str, subject: str) -> Finding:
     )
 
 
-def _missing(
+def _build_missing_right(
     cluster: observed.Cluster, daemon: Daemon, subject: str, rule: str, permissions: Sequence[Permission]
 ) -> Finding:
     first = permissions[0]

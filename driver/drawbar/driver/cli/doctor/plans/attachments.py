@@ -84,11 +84,13 @@ def judged(world: World, attachment: attachments.DeviceAttachment, driver: str) 
         )
     elif attachment.spec.driver == driver:
         yield from (
-            _departing(world, attachment) if attachment.deleting else _arriving(world, attachment, fabric)
+            _check_departure(world, attachment)
+            if attachment.deleting
+            else _check_arrival(world, attachment, fabric)
         )
 
 
-def _departing(world: World, attachment: attachments.DeviceAttachment) -> Iterator[Finding]:
+def _check_departure(world: World, attachment: attachments.DeviceAttachment) -> Iterator[Finding]:
     refused = meta.find(attachment.status.conditions, attachments.DETACHED)
     if refused is not None and not refused.is_true:
         yield findings.warning(
@@ -117,7 +119,7 @@ def _departing(world: World, attachment: attachments.DeviceAttachment) -> Iterat
     yield findings.error(Check.ATTACHMENTS_DETACH, _subject(attachment), message, remedy)
 
 
-def _arriving(
+def _check_arrival(
     world: World, attachment: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
 ) -> Iterator[Finding]:
     status, node = attachment.status, attachment.spec.node_name
@@ -129,7 +131,7 @@ def _arriving(
             f"{attachment_conditions.find_failure(status.error.reason).advice}; it goes when the scheduler has taken the allocation back",
         )
     elif not attachment.holds(attachments.ATTACHED):
-        yield from _attaching(world, attachment, fabric)
+        yield from _check_attach(world, attachment, fabric)
     elif (contradiction := outcomes.contradiction(attachment)) is not None:
         yield findings.warning(
             Check.ATTACHMENTS_ATTACH,
@@ -151,7 +153,7 @@ def _arriving(
         )
 
 
-def _attaching(
+def _check_attach(
     world: World, attachment: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
 ) -> Iterator[Finding]:
     said = meta.find(attachment.status.conditions, attachments.ATTACHED)

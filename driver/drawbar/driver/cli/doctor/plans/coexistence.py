@@ -23,9 +23,9 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
         return
     driver = cluster.where.driver
     ours = [each for each in cluster.attachments if each.spec.driver == driver]
-    doubled = [each for each in ours if _doubled(each) is not None]
+    doubled = [each for each in ours if _find_double_offer(each) is not None]
     for attachment in doubled[:NAMED_MAX]:
-        condition = _doubled(attachment)
+        condition = _find_double_offer(attachment)
         assert condition is not None
         subject = f"attachment {attachment.metadata.name}"
         yield findings.error(Check.ATTACHMENTS_EXCLUSIVE, subject, condition.message, _REMEDY)
@@ -48,7 +48,7 @@ def left_out(subject: str, check: Check, devices: tuple[leftout.LeftOut, ...]) -
     return findings.note(check, subject, message, _LEFT)
 
 
-def _doubled(attachment: attachments.DeviceAttachment) -> meta.Condition | None:
+def _find_double_offer(attachment: attachments.DeviceAttachment) -> meta.Condition | None:
     condition = meta.find(attachment.status.conditions, attachments.EXCLUSIVE)
     return None if condition is None or condition.is_true or attachment.deleting else condition
 

@@ -76,7 +76,7 @@ def plan_runtime(files: Sequence[File], cdi_dir: str, node_version: str) -> Iter
                 remedy="run this as root, or correct the file",
             )
             continue
-        parsed[file.runtime] = _merged(former, file, content)
+        parsed[file.runtime] = _merge(former, file, content)
     in_use = [
         configured
         for configured in parsed.values()
@@ -95,7 +95,7 @@ def _content(file: File) -> dict[str, Any] | str:
         return f"it is not TOML ({error})"
 
 
-def _merged(former: _Configured, file: File, content: Mapping[str, Any]) -> _Configured:
+def _merge(former: _Configured, file: File, content: Mapping[str, Any]) -> _Configured:
     tables = (
         [_table(content, "plugins", name) for name in _CONTAINERD]
         if file.runtime == "containerd"
@@ -126,7 +126,7 @@ def _table(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 
 def _judge(configured: _Configured, cdi_dir: str, node_version: str) -> Finding:
     where = ", ".join(configured.files)
-    if not _enabled(configured, node_version):
+    if not _is_enabled(configured, node_version):
         said = "says enable_cdi = false" if configured.enabled is False else "does not say enable_cdi = true"
         return _error(
             f"{where} {said}, which containerd before 2.0 needs: containers do not get their devices",
@@ -144,7 +144,7 @@ def _judge(configured: _Configured, cdi_dir: str, node_version: str) -> Finding:
     )
 
 
-def _enabled(configured: _Configured, node_version: str) -> bool:
+def _is_enabled(configured: _Configured, node_version: str) -> bool:
     if configured.runtime != "containerd":
         return True
     if configured.enabled is not None:

@@ -176,7 +176,7 @@ def _daemons(
         )
     elif running and not unseen:
         yield findings.ok(Check.NODES_DAEMON, _nodes(sorted(running)), "the node daemon is there")
-    elif not running and (reporting := _reporting(cluster, nodes)):
+    elif not running and (reporting := _find_reporting_nodes(cluster, nodes)):
         # So it is in a cluster of doubles, without pods of the daemons.
         yield findings.ok(
             Check.NODES_DAEMON, _nodes(reporting), "a node daemon reports from there, outside of a pod"
@@ -193,7 +193,7 @@ def _daemons(
         )
 
 
-def _reporting(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> list[str]:
+def _find_reporting_nodes(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> list[str]:
     """Return the nodes with a daemon outside of a pod: a Fabric labels them, or a device was seen there."""
     if observed.seen(cluster.pods):
         return []

@@ -126,20 +126,20 @@ def _error(name: str, message: str, remedy: str) -> Finding:
 
 def paths(part: _Part) -> frozenset[str]:
     """Return the path of every field that this program knows, such as `spec.policy.models[].model`."""
-    return frozenset(_below(part.name, msgspec.inspect.type_info(part.type)))
+    return frozenset(_list_paths_below(part.name, msgspec.inspect.type_info(part.type)))
 
 
-def _below(path: str, kind: msgspec.inspect.Type) -> Iterator[str]:
+def _list_paths_below(path: str, kind: msgspec.inspect.Type) -> Iterator[str]:
     match kind:
         case msgspec.inspect.StructType(fields=fields):
             for field in fields:
                 yield f"{path}.{field.encode_name}"
-                yield from _below(f"{path}.{field.encode_name}", field.type)
+                yield from _list_paths_below(f"{path}.{field.encode_name}", field.type)
         case msgspec.inspect.VarTupleType(item_type=item):
-            yield from _below(f"{path}[]", item)
+            yield from _list_paths_below(f"{path}[]", item)
         case msgspec.inspect.UnionType(types=types):
             for kind_below in types:
-                yield from _below(path, kind_below)
+                yield from _list_paths_below(path, kind_below)
         case _:
             return
 

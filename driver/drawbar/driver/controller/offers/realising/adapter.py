@@ -152,13 +152,15 @@ class RealisingAdapter(wrapping.KeepingAdapter):
             if device_id is None:
                 return self._done(request.request_id, contract.OperationKind.DETACH, part)
             before = dict(self._devices)
-            return self._answered(await self._adapter.detach(replace(request, device_id=device_id)), before)
+            return self._view_answer(
+                await self._adapter.detach(replace(request, device_id=device_id)), before
+            )
 
     async def _read_and_arrange(self) -> None:
         await self._read()
         self.arrange()
 
-    def _answered(
+    def _view_answer(
         self, operation: contract.Operation, before: Mapping[str, contract.Device]
     ) -> contract.Operation:
         """Return the caller's view of an answer to a call that was made with the devices `before`."""

@@ -50,11 +50,11 @@ class AnyOfModel(adapter.RealisingAdapter):
     ) -> contract.Operation:
         """Return the operation as in the contract."""
         answer = await self._adapter.operation(operation_id=operation_id, request_id=request_id)
-        return self._answered(answer)
+        return self._take_answer(answer)
 
     async def cancel(self, operation_id: str) -> contract.Operation:
         """Cancel as in the contract, and return the operation."""
-        return self._answered(await self._adapter.cancel(operation_id))
+        return self._take_answer(await self._adapter.cancel(operation_id))
 
     async def _events(
         self, events: AsyncIterator[contract.WatchEvent]
@@ -68,7 +68,7 @@ class AnyOfModel(adapter.RealisingAdapter):
                     self._put(device_id, None)
                     self._arrange_soon()
                 case contract.OperationChanged(operation=operation):
-                    yield replace(event, operation=self._answered(operation, arrange=self._arrange_soon))
+                    yield replace(event, operation=self._take_answer(operation, arrange=self._arrange_soon))
                 case contract.HostChanged(host=host):
                     yield replace(event, host=self._shown_host(host))
                 case _:
@@ -111,7 +111,7 @@ class AnyOfModel(adapter.RealisingAdapter):
             return self._done(request.request_id, contract.OperationKind.ATTACH, part, mark)
         before = dict(self._devices)
         operation = await self._adapter.attach(replace(request, device_id=None, model=part.model))
-        return self._answered(operation, before)
+        return self._take_answer(operation, before)
 
     async def _find_device(self, part: holdings.Holding, request_id: str) -> str | None:
         if part.name not in self._arranged.occupants:
@@ -150,7 +150,7 @@ class AnyOfModel(adapter.RealisingAdapter):
             self._arranged = replace(self._arranged, memory=memory)
             self.arrange()
 
-    def _answered(
+    def _take_answer(
         self,
         operation: contract.Operation,
         before: Mapping[str, contract.Device] | None = None,

@@ -108,7 +108,7 @@ class CxlMemory(generic.Generic):
                 )
                 # One member represents all: they have the same memory blocks.
                 return ensemble.members[0], step
-            standing = await _standing(kernel, host, card)
+            standing = await _read_standing_layout(kernel, host, card)
             return standing, region_steps.towards_ready(standing, driver)
 
         # An empty region has no owner yet: two devices arriving at once would both fill the same one.
@@ -165,7 +165,7 @@ class CxlMemory(generic.Generic):
             await self._quiesce(kernel, host, card)
 
     async def _quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
-        standing = await _standing(kernel, host, card, self.companions)
+        standing = await _read_standing_layout(kernel, host, card, self.companions)
         step = region_steps.towards_rest(standing)
         if step is not None:
             await _execute(kernel, standing, step)
@@ -226,7 +226,7 @@ _Decision = tuple[
 ]
 
 
-async def _standing(
+async def _read_standing_layout(
     kernel: kernel.Kernel, host: Host, card: model.Card, companions: Collection[model.Card] = ()
 ) -> region_steps.Layout:
     among = " among others" if companions else ""
