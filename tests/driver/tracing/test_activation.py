@@ -40,7 +40,7 @@ async def test_missing_packages_are_named_with_the_command_that_installs_them(mo
             pass
 
 
-async def test_spans_are_sent_while_it_is_on_and_dropped_before_and_after(monkeypatch):
+async def test_spans_are_sent_while_it_is_on_and_dropped_before_and_after(monkeypatch, caplog):
     with collectors.collecting() as collector:
         for name, value in collector.environment.items():
             monkeypatch.setenv(name, value)
@@ -50,6 +50,7 @@ async def test_spans_are_sent_while_it_is_on_and_dropped_before_and_after(monkey
             switch.export(SPAN)
         switch.export(SPAN)
         assert [(each.service, each.span.name) for each in collector.spans] == [("drawbar-test", "attach")]
+    assert caplog.text == ""
 
 
 async def test_nothing_is_sent_where_it_is_off(monkeypatch):
