@@ -19,12 +19,14 @@ help: ## what can be made
 venv: $(VENV)/.installed ## the virtual environment with everything in it
 
 # The packages of the demo alone. Python compiles the few modules that it imports, so pip compiles none.
-$(VENV)/.demo: requirements-demo.txt pyproject.toml
+# An old pip, such as that of Python 3.11.7, compares each file of the index with each platform: three times the processor time.
+$(VENV)/.demo: requirements-demo.txt requirements-pip.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed: apt-get install python3 python3-venv" >&2; exit 1; }
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is $$($(PYTHON) -V 2>&1), Drawbar needs Python 3.11 or later: make PYTHON=python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "error: $(PYTHON) has no venv module: apt-get install python3-venv" >&2; exit 1; }
 	echo "== installing $$(grep -cE '^[a-zA-Z]' requirements-demo.txt) packages into $(VENV) (half a minute)"
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --disable-pip-version-check --quiet --no-compile --require-hashes -r requirements-pip.txt || { echo "error: pip could not be installed: is the package index reachable?" >&2; exit 1; }
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-compile --require-hashes -r requirements-demo.txt || { echo "error: the packages could not be installed: is the package index reachable?" >&2; exit 1; }
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e . || { echo "error: Drawbar itself could not be installed" >&2; exit 1; }
 	touch $@
