@@ -11,7 +11,7 @@ EXAMPLES ?= 140
 # Each program that a test starts would compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo docs lint types check test contract kubernetes chart redfish storm fuzz lab hil hil-short bench generate clean
+.PHONY: help venv demo docs lint types check test contract kubernetes chart redfish storm fuzz lab hil hil-short bench locks generate clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -125,6 +125,22 @@ hil: lab venv ## all of it; make hil HIL_CONFIG=FILE: on real hardware, see docs
 
 bench: venv ## the numbers of the design beside their targets, on this machine
 	@failed=0; for what in apiserver controller classic scale hostile redfish status ui discovery prepare node; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed
+
+LOCK = uv pip compile -q --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 $(UPGRADE)
+# Drawbar never imports these.
+UNUSED = annotated-doc prompt-toolkit shellingham typer wcwidth aiohttp-retry tzdata
+
+locks: ## the lists of packages from pyproject.toml, with hashes; UPGRADE=--upgrade takes the newest versions
+	@$(LOCK) --extra mocks --extra tracing --group dev pyproject.toml -o requirements-dev.txt
+	$(LOCK) --extra mocks --group build pyproject.toml -o requirements-demo.txt
+	echo pip | $(LOCK) --no-annotate --unsafe-package none - -o requirements-pip.txt
+	$(LOCK) -c requirements-dev.txt --group docs -o requirements-docs.txt
+	$(LOCK) --no-deps --group chart -o requirements-chart.txt
+	$(LOCK) -c requirements-dev.txt --group redfish -o requirements-redfish.txt
+	$(LOCK) --no-annotate --group release -o requirements-release.txt
+	$(LOCK) --no-annotate -c requirements-dev.txt $(UNUSED:%=--no-emit-package %) --extra tracing pyproject.toml -o deploy/image/requirements.txt
+	$(LOCK) --no-annotate -c requirements-dev.txt --group build -o deploy/image/requirements-build.txt
+	echo asyncinotify | $(LOCK) --no-annotate -c requirements-dev.txt - -o deploy/image/requirements-simulation.txt
 
 generate: venv ## docs/reference and the lists of device classes from the tables, then the code of the .proto files
 	@$(BIN)/python generate.py

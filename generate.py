@@ -37,6 +37,7 @@ from drawbar.driver.node.operation import instrumentation as node_instrumentatio
 from drawbar.driver.operation import exposition
 from drawbar.driver.webhook import settings as webhook_settings
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
+from drawbar.fabric.redfish import parameters as redfish_parameters
 from drawbar.mocks.redfish import quirks
 
 ROOT = Path(__file__).resolve().parent
@@ -76,6 +77,7 @@ def files() -> dict[str, str]:
         "docs/reference/findings.md": _findings(),
         "docs/reference/metrics.md": _metrics(),
         "docs/reference/device-classes.md": _classes(),
+        "docs/reference/redfish-parameters.md": _redfish_parameters(),
         "docs/reference/redfish-quirks.md": _quirks(),
         "docs/reference/permissions.md": _permissions(),
         "docs/reference/settings.md": _settings(),
@@ -246,6 +248,21 @@ def _classes() -> str:
     )
 
 
+def _redfish_parameters() -> str:
+    head = _HEAD.format(
+        source="fabric/drawbar/fabric/redfish/parameters.py",
+        title="Parameters of the adapter redfish",
+        text=(
+            "Keys of a Fabric's `spec.parameters` with `adapter: redfish` ([Redfish](../redfish.md)). Each value is a text: write "
+            '`pollSeconds: "10"`.'
+        ),
+    )
+    rows = [
+        (f"`{name}`", str(described["description"])) for name, described in redfish_parameters.SCHEMA.items()
+    ]
+    return f"{head}\n{_table(['parameter', 'meaning'], rows)}"
+
+
 def _quirks() -> str:
     head = _HEAD.format(
         source="mocks/drawbar/mocks/redfish/quirks.py",
@@ -302,8 +319,8 @@ def _events() -> str:
         title="Events",
         text=(
             "Run `kubectl events --for KIND/NAME`, or `kubectl describe`. Events of objects without a namespace are in the "
-            "namespace `default`. Every reason of a [failed attach](conditions.md#why-an-attach-fails) is a Warning on the claim "
-            "and its pods; every reason of [`Released`](conditions.md#why-a-node-does-not-release-a-device) is one on the claim and "
+            "namespace `default`. Every reason of a [failed attach](conditions.md#why-an-attach-fails) is a Warning on the "
+            "claim, its pods and the DeviceAttachment; every reason of [`Released`](conditions.md#why-a-node-does-not-release-a-device) is one on the claim and "
             "its DeviceAttachment."
         ),
     )

@@ -64,9 +64,7 @@ def test_the_build_file_is_pinned_runs_the_same_script_and_ends_as_a_user_withou
     lines = (IMAGE / "Containerfile").read_text().replace("\\\n", " ").splitlines()
     words = [line.split(None, 1) for line in lines if line.strip() and not line.startswith("#")]
     (base,) = [rest for word, rest in words if word == "ARG" and rest.startswith("BASE=")]
-    locked_for = re.search(r"--python-version ([\d.]+\d)", (ROOT / "docs/development/checks.md").read_text())[
-        1
-    ]
+    locked_for = re.search(r"--python-version ([\d.]+\d)", (ROOT / "Makefile").read_text())[1]
     # With the registry: podman knows no short names where none are configured.
     assert re.fullmatch(
         rf"BASE=docker\.io/\S+:{re.escape(locked_for)}\.\d+-slim-\w+@sha256:[0-9a-f]{{64}}", base

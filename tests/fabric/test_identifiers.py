@@ -26,6 +26,25 @@ PLACEHOLDERS = (
     "Unspecified Serial",
     "GPU-????????-????",
     "(null)",
+    *("To-Be-Filled-By-O.E.M.", "ToBeFilledByO.E.M.", "to be filed by O.E.M.", "To be set by O.E.M."),
+    *("Fill By OEM", "Filled By O.E.M.", "OEM Serial", "O.E.M."),
+    *("Default_string", "DefaultString", "Default", "string"),
+    *("01234567890123456789", "123456789012", "BSN12345678901234567", "NB-1234567890"),
+    *("Base Board Serial Number", "Board Serial Number", "Chassis S/N", "Serial No.", "SerNum0"),
+    *("<none>", "(none)", "None Specified", "No Serial Number", "No Asset Tag"),
+    *(
+        "N.A.",
+        "#N/A",
+        "NotAvailable",
+        "Not_Available",
+        "Not Present",
+        "Not Set",
+        "NotSpecified",
+        "Not Defined",
+    ),
+    *("-", "---", ".", "..........", "_", "******"),
+    *("0x0", "0x00000000", "0xFFFFFFFF", "00:00:00:00:00:00", "ff:ff:ff:ff"),
+    *("Invalid serial", "<unknown>", "UNKNOWN SERIAL", "Unknow", "nil", "<null>", "T.B.D.", "[Empty]"),
 )
 
 
@@ -34,7 +53,14 @@ def test_what_the_maker_never_filled_in_is_no_identifier(text):
     assert identifiers.serial(text) == identifiers.system_uuid(text) == identifiers.host_name(text) == ""
 
 
-@pytest.mark.parametrize("text", ["MT2242XZ00QA", "1654422007043", "0320117104864", "11", "CZ-00-1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("MT2242XZ00QA", "1654422007043", "0320117104864", "11", "CZ-00-1", "S4EVNX0", "PHLN012300A5"),
+        *("VMware-56 4d 4f 9a", "None5", "OEM-77A1", "EMPTY-RACK-7", "XFL1LWAB5Y1M", "50121119CG3R", "12345"),
+        *("0x1234", "0xf", "1234567", "AM27043696", "Not1"),
+    ],
+)
 def test_a_real_serial_number_is_one_in_capitals_and_with_blanks_as_well(text):
     compared = identifiers.serial(text)
     assert (compared != "") == (text != "11")
@@ -48,6 +74,16 @@ def test_a_real_serial_number_is_one_in_capitals_and_with_blanks_as_well(text):
         str(uuid.UUID(int=2**128 - 1)),
         "03000200-0400-0500-0006-000700080009",
         "00020003-0004-0005-0006-000700080009",
+        "12345678-1234-5678-90AB-CDDEEFAABBCC",
+        "78563412-3412-7856-90AB-CDDEEFAABBCC",
+        "4C4C4544-0000-2010-8020-80C04F202020",
+        "{FEFEFEFE-FEFE-FEFE-FEFE-FEFEFEFEFEFE}",
+        "deadbeef-dead-beef-dead-beefdeadbeef",
+        "00112233-4455-6677-8899-aabbccddeeff",
+        "33221100-5544-7766-8899-AABBCCDDEEFF",
+        "11223344-5566-7788-9900-AABBCCDDEEFF",
+        "01234567-89ab-cdef-0123-456789abcdef",
+        "00010203-0405-0607-0809-0A0B0C0D0E0F",
     ],
 )
 def test_a_uuid_of_the_factory_is_none(text):

@@ -152,6 +152,49 @@ async def test_an_end_that_cannot_be_read_is_unknown(memory, operations):
     assert operation.side_effects_unknown
 
 
+@pytest.mark.parametrize("request_", [ATTACH, CREATE], ids=["attach", "create"])
+async def test_after_the_stop_no_operation_begins(memory, operations, request_):
+    operations.stop()
+    with pytest.raises(errors.Unavailable):
+        await operations.begin(request_, patience_seconds=30)
+    assert (memory.changes, memory.pending, operations.all()) == (0, {}, ())
+
+
+async def test_a_request_whose_reading_is_overtaken_by_the_stop_begins_nothing(memory, operations):
+    reads, looking = asyncio.Event(), memory.looking
+    goes_on = asyncio.Event()
+
+    @asynccontextmanager
+    async def slowly():
+        reads.set()
+        await goes_on.wait()
+        async with looking():
+            yield
+
+    memory.looking = slowly
+
+    async def ask():
+        with pytest.raises(errors.Unavailable):
+            await operations.begin(ATTACH, patience_seconds=30)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(ask())
+        await reads.wait()
+        operations.stop()
+        goes_on.set()
+    assert (memory.changes, memory.pending) == (0, {})
+
+
+async def test_the_stop_ends_what_is_in_flight_and_a_finished_operation_is_still_known(memory, operations):
+    finished = await operations.begin(CREATE, patience_seconds=30)
+    memory.gate.clear()
+    assert not (await operations.begin(ATTACH, patience_seconds=0.01)).done
+    operations.stop()
+    assert not (await operations.begin(ATTACH, patience_seconds=30)).done
+    assert memory.changes == 1
+    assert await operations.begin(CREATE, patience_seconds=30) == finished
+
+
 async def test_the_attach_of_an_earlier_life_is_adopted_while_its_connection_stands(memory, operations):
     memory.connection = contract.Connection(host_id="h1", request_id="r1")
     assert (await operations.find(request_id="r1")).succeeded

@@ -5,7 +5,7 @@ import contextlib
 from aiohttp import web
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, config, connections
+from drawbar.driver.kube import client, config, sessions
 from drawbar.mocks import apiserver
 
 
@@ -16,7 +16,7 @@ class Thing(meta.Struct, frozen=True):
 
 
 def connection(url, authorization=None):
-    return connections.Connection(server=url, tls=None, authorization=lambda: authorization, origin="test")
+    return sessions.Connection(server=url, tls=None, authorization=lambda: authorization, origin="test")
 
 
 @contextlib.asynccontextmanager

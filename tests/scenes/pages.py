@@ -3,7 +3,7 @@
 import datetime
 
 from drawbar.driver.api import meta
-from drawbar.driver.cli.status import tree
+from drawbar.driver.cli.status import claim_entries, tree
 from drawbar.driver.cli.ui import device_rows, model
 
 ABOUT = model.About(cluster="prod-eu-1", server="https://10.0.0.1:6443", driver="drawbar.dev")
@@ -71,7 +71,7 @@ def row(clock, number, enclosure, device_class, model_name, name, state="Free", 
         published=True,
         **facts | fields,
     )
-    return device_rows.Row(fabric="rack-1", enclosure=enclosure, device=device)
+    return device_rows.describe_row(device, fabric="rack-1", enclosure=enclosure)
 
 
 def rack(clock, states):
@@ -96,7 +96,7 @@ def rack(clock, states):
             published=True,
             claims=(claim(clock, 90, node=node),) if worker == 1 else (),
         )
-        listed.append(device_rows.Row(fabric="", enclosure="", device=device))
+        listed.append(device_rows.describe_row(device))
     return {each.key: each for each in listed}
 
 
@@ -176,8 +176,8 @@ def broken():
     )
     reasons = (
         ("team-a", "train-31-devices", "train-31", "0/6 nodes are available: 6 cannot allocate all claims"),
-        ("team-b", "render-with-a-rather-long-name-7f9c4-devices-x2kqp", "", device_rows.UNUSED),
-        ("team-c", "infer-2-devices", "infer-2", device_rows.UNTRIED),
+        ("team-b", "render-with-a-rather-long-name-7f9c4-devices-x2kqp", "render-7", claim_entries.UNTRIED),
+        ("team-c", "infer-2-devices", "", claim_entries.UNUSED),
     )
     return model.Page(
         about=ABOUT,
@@ -203,15 +203,20 @@ def broken():
             ),
         ),
         claims=tuple(
-            device_rows.Pending(
+            tree.Claim(
                 namespace=namespace,
                 name=name,
+                state="Pending",
                 since=clock.ago(42 + 300 * place),
+                node="",
                 pods=(pod,) if pod else (),
-                reason=reason,
+                waits_for=reason,
+                severity="warning" if pod else "note",
             )
             for place, (namespace, name, pod, reason) in enumerate(reasons)
         ),
+        waiting=2,
+        unused=1,
         events=(
             event(clock, 1, "Normal", "DeviceAttaching", "attaches cxl-3 to node worker-03", 22),
             event(clock, 95, "Warning", "FabricError", f"LinkDown: gpu-6 at host-1: {LINK}", 5),

@@ -37,13 +37,13 @@ class Tree:
 
     get_detail = get
 
-    async def members(self, uri, *, levels=1, by_turns=False):
+    async def members(self, uri, *, levels=1, by_turns=False, needs=""):
         collection = await self.get(uri)
         return await self.resolved(
             tuple(documents.Document.from_json(entry) for entry in collection.objects("Members"))
         )
 
-    available_members = members
+    available_members = current_members = members
 
     @contextlib.contextmanager
     def noticing(self):
@@ -57,6 +57,9 @@ class Tree:
 
     async def details(self, uris):
         return await self.resolved(tuple(documents.Document(uri=uri) for uri in sorted(uris)))
+
+    async def resolve(self, listed):
+        return await self.resolved(listed)
 
     async def resolved(self, listed):
         return tuple([await self.get(document.uri) for document in listed if document.uri in self.resources])

@@ -182,7 +182,15 @@ def overview() -> str:
 def complete(arguments: Sequence[str] | None = None) -> int:
     """Print what may stand in place of the last word, for a shell or kubectl, and return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    lines = (*completion.candidates(parser(words), words), completion.NO_FILES)
+    program = parser(words)
+    offered = completion.candidates(program, words)
+    wanted = completion.find_wanted(program, words)
+    if wanted is not None:
+        from drawbar.driver.cli import names
+
+        offered += tuple(f"{wanted.before}{name}" for name in names.find(wanted, words[:-1]))
+    is_open = bool(offered) and all(word.endswith("/") for word in offered)
+    lines = (*offered, completion.NO_FILES_NO_SPACE if is_open else completion.NO_FILES)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
 

@@ -14,43 +14,85 @@ import re
 CACHED_MAX = 16_384
 _HEXADECIMAL = re.compile(r"[0-9a-f]{32}")
 _REPEATED = re.compile(r"(.)\1+")
+# One to four bytes again and again.
+_PERIODIC = re.compile(r"((?:..){1,4})\1+")
+_NUMBERED = re.compile(r"[a-z]{0,3}([0-9]+)")
+_UNSET_NUMBER = re.compile(r"0x(?:0+|f{8,})")
+# Without blanks, punctuation and capitals: vendors write one placeholder in many ways.
 _PLACEHOLDERS = frozenset(
     {
         "",
         "0",
-        "(efault)",
-        "(null)",
-        "0123456789",
-        "123456789",
-        "1234567890",
-        "[n/a]",
-        "chassis serial number",
-        "default string",
+        "baseboardserialnumber",
+        "boardserialnumber",
+        "chassisserialnumber",
+        "chassissn",
+        "default",
+        "defaultstring",
+        "efault",
         "empty",
-        "n/a",
         "na",
+        "nil",
+        "noassettag",
         "none",
-        "not applicable",
-        "not available",
-        "not specified",
+        "nonespecified",
+        "noserialnumber",
+        "notapplicable",
+        "notavailable",
+        "notdefined",
+        "notpresent",
+        "notprovided",
+        "notset",
+        "notsettable",
         "null",
-        "o.e.m.",
         "oem",
-        "serial number",
-        "sn123456789",
-        "system serial number",
+        "oemserial",
+        "serial",
+        "serialno",
+        "serialnumber",
+        "sernum",
+        "sernum0",
+        "string",
+        "systemserialnumber",
+        "tba",
         "tbd",
-        "to be filled by o.e.m",
-        "to be filled by o.e.m.",
         "undefined",
-        "unknown",
+        "unknow",
     }
 )
-_PLACEHOLDER_PREFIXES = ("to be filled", "unspecified")
+_PLACEHOLDER_PREFIXES = (
+    "fillby",
+    "filledby",
+    "invalid",
+    "notspecified",
+    "tobefiled",
+    "tobefilled",
+    "tobeset",
+    "unknown",
+    "unspecified",
+)
+# Test patterns of firmware: digits, or pairs of digits, that count up.
+_COUNTED_DIGITS_MIN = 9
+_DIGITS = "0123456789abcdef"
+_COUNTED = (
+    _DIGITS * 3,
+    _DIGITS[:10] * 4,
+    f"{_DIGITS[1:]}0" * 3,
+    "".join(f"{number:02x}" for number in range(16)),
+    "".join(digit * 2 for digit in _DIGITS),
+    "11223344556677889900aabbccddeeff",
+)
 # The names of an unnamed machine, with or without a domain.
 _NO_NAMES = frozenset({"", "localhost", "localhost4", "localhost6", "(none)"})
-# The UUID of boards that leave the factory without one, in both orders of its bytes.
-FACTORY_UUIDS = frozenset({"03000200040005000006000700080009", "00020003000400050006000700080009"})
+# The UUIDs of boards that leave the factory without one, in both orders of their bytes: of several makers, of Intel, and of
+# Dell without a service tag.
+_FACTORY_UUIDS = frozenset(
+    {
+        *("03000200040005000006000700080009", "00020003000400050006000700080009"),
+        *("123456781234567890abcddeefaabbcc", "785634123412785690abcddeefaabbcc"),
+        *("4c4c454400002010802080c04f202020", "44454c4c00001020802080c04f202020"),
+    }
+)
 
 
 @functools.lru_cache(CACHED_MAX)
@@ -70,10 +112,22 @@ def system_uuid(text: str) -> str:
     if not is_uuid(compared):
         return compared
     digits = _digits(compared)
-    if _REPEATED.fullmatch(digits) or digits in FACTORY_UUIDS:
-        return ""
     swapped = _reversed(digits[:8]) + _reversed(digits[8:12]) + _reversed(digits[12:16]) + digits[16:]
-    return min(digits, swapped)
+    return "" if is_factory_uuid(digits) or is_factory_uuid(swapped) else min(digits, swapped)
+
+
+def is_factory_uuid(digits: str) -> bool:
+    """Return whether these 32 hexadecimal digits are a UUID that boards leave the factory with."""
+    return digits in _FACTORY_UUIDS or is_patterned(digits)
+
+
+def is_patterned(digits: str) -> bool:
+    """Return whether hexadecimal digits are a test pattern: a few bytes again and again, or digits that count up."""
+    return (
+        _REPEATED.fullmatch(digits) is not None
+        or _PERIODIC.fullmatch(digits) is not None
+        or _is_counted(digits)
+    )
 
 
 def host_name(text: str) -> str:
@@ -87,17 +141,23 @@ def is_uuid(text: str) -> bool:
     return _HEXADECIMAL.fullmatch(_digits(text)) is not None
 
 
+def _is_counted(digits: str) -> bool:
+    counted = digits.lstrip("0")
+    return len(counted) >= _COUNTED_DIGITS_MIN and any(counted in pattern for pattern in _COUNTED)
+
+
 def _digits(text: str) -> str:
     return text.strip().casefold().removeprefix("urn:uuid:").strip("{}").replace("-", "")
 
 
 def _is_placeholder(compared: str) -> bool:
-    return (
-        compared in _PLACEHOLDERS
-        or compared.startswith(_PLACEHOLDER_PREFIXES)
-        or "?" in compared
-        or _REPEATED.fullmatch(compared.replace("-", "").replace(" ", "")) is not None
-    )
+    key = "".join(filter(str.isalnum, compared))
+    if key in _PLACEHOLDERS or key.startswith(_PLACEHOLDER_PREFIXES) or "?" in compared:
+        return True
+    if _UNSET_NUMBER.fullmatch(key) or _REPEATED.fullmatch(key):
+        return True
+    numbered = _NUMBERED.fullmatch(key)
+    return numbered is not None and _is_counted(numbered[1])
 
 
 def _reversed(digits: str) -> str:

@@ -40,13 +40,19 @@ STRENGTH = (
 )
 """The kinds that can identify a device, the strongest first."""
 
-_WITHOUT_DRIVER = frozenset({Kind.PCIE_DSN, Kind.VPD_SERIAL})
+WITHOUT_DRIVER = frozenset({Kind.PCIE_DSN, Kind.VPD_SERIAL})
+"""The kinds that a node can read before a driver is bound."""
+VAGUE_CLASSES = frozenset(
+    {DeviceClass.GPU.value, DeviceClass.ACCELERATOR.value, DeviceClass.FPGA.value, DeviceClass.OTHER.value}
+)
+"""A board's designer, its vendor's driver and its fabric manager may choose different classes of these."""
 _TEXTS = frozenset({Kind.BOARD_SERIAL, Kind.VPD_SERIAL, Kind.NVME_SERIAL})
 _WITHOUT_NETWORK = frozenset({DeviceClass.GPU, DeviceClass.NVME, DeviceClass.CXL_MEMORY})
 _BOARD_SERIAL_READERS = frozenset({(DeviceClass.GPU, AMD), (DeviceClass.FPGA, XILINX)})
 _VPD_WRITERS = frozenset({(DeviceClass.NIC, MELLANOX), (DeviceClass.NIC, INTEL), (DeviceClass.NVME, KIOXIA)})
 """Makers whose printed serial number is also in the Vital Product Data."""
-_AMD_UUID = re.compile(r"([0-9a-f]{2})ff[0-9a-f]{4}-0000-1000-80([0-9a-f]{2})-([0-9a-f]{12})")
+_PCI_ID = re.compile(r"([0-9a-f]{4}):([0-9a-f]{4})")
+_NO_IDS = ("0000", "ffff")
 _V3 = re.compile(r"(?:vpd[-.:/]?)?v3=([0-9a-f]{32})")
 _DECIMAL = re.compile(r"[0-9]{4,19}")
 _TWELVE = re.compile(r"[0-9a-f]{12}")
@@ -114,8 +120,16 @@ def forecast(device: "inventory.Device", *, has_slot: bool = False) -> Forecast:
     if undeclared is not None:
         kinds |= _kinds_by_form(undeclared, device)
     ordered = tuple(kind for kind in STRENGTH if kind in kinds)
-    needs_driver = bool(ordered) and not kinds & _WITHOUT_DRIVER
+    needs_driver = bool(ordered) and not kinds & WITHOUT_DRIVER
     return Forecast(kinds=ordered, has_slot=has_slot, needs_driver=needs_driver)
+
+
+def parse_pci_id(text: str) -> tuple[str, str] | None:
+    """Return vendor and device of `vvvv:dddd`, or None for another text and for numbers that no device has."""
+    match = _PCI_ID.fullmatch(text)
+    if match is None or any(part in _NO_IDS for part in match.groups()):
+        return None
+    return match[1], match[2]
 
 
 def expand(identifiers: Iterable[Identifier]) -> tuple[Identifier, ...]:
@@ -146,7 +160,7 @@ def _readings(listed: Identifier) -> tuple[Derived, ...]:
             texts = [(kind, listed.value) for kind in _TEXTS if kind is not listed.kind]
             if _TWELVE.fullmatch(listed.value):
                 texts.append((Kind.MAC, listed.value))
-        case Kind.GPU_UUID if spelt := _AMD_UUID.fullmatch(listed.value):
+        case Kind.GPU_UUID if spelt := witnesses.AMD_UUID.fullmatch(listed.value):
             texts = [(Kind.GPU_UNIQUE_ID, "".join(spelt.groups()))]
         case Kind.VENDOR if spelt := _V3.fullmatch(listed.value):
             texts = [(Kind.MAC, spelt[1][-12:])]

@@ -22,11 +22,17 @@ _CACHED_MAX = 16_384
 # With the blanks that some managers pad with.
 _TEXT_MAX = 4 * VALUE_MAX
 
-_PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
+PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
 _HEXADECIMAL = re.compile(r"[0-9a-f]+")
+_PADDING = re.compile(r"[-: ]")
+# The part of an address that the maker numbers, if it did not.
+_UNSET_TAILS = ("000000", "ffffff")
+# The same in a Device Serial Number that was made of a MAC address: 00-00-00-ff-ff-00-00-00.
+_UNSET_EUI = re.compile(r"ff(?:ff|fe)(?:000000|ffffff)$")
+_DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
 _VENDOR = re.compile(r"[a-z0-9][a-z0-9.-]*=.+")
 # amd-smi before ROCm 7.12 writes the unique_id AABBCCDDEEFFGGHH as AAffDDDD-0000-1000-80BB-CCDDEEFFGGHH.
-_AMD_UUID = re.compile(r"([0-9a-f]{2})ff[0-9a-f]{4}-0000-1000-80([0-9a-f]{2})-([0-9a-f]{12})")
+AMD_UUID = re.compile(r"([0-9a-f]{2})ff[0-9a-f]{4}-0000-1000-80([0-9a-f]{2})-([0-9a-f]{12})")
 _DASHED_PAIRS = re.compile(r"(?:[0-9a-f]{2}-){7}[0-9a-f]{2}(?::[0-9a-f]{4})?")
 # Serial numbers that whole models show (Realtek, PLX), and those that test boards have.
 _SHARED_DSNS = frozenset({0x01, 0x01000000684CE000, 0x000EDF10B59700AA})
@@ -92,7 +98,7 @@ def from_form(text: str, source: str = "") -> Identifier | None:
     Managers show `GPU-` and a UUID (FTI), a UUID of amd-smi, or eight dashed pairs (a PCIe Device Serial Number) as serial numbers.
     """
     compared = text.strip().casefold() if len(text) <= _TEXT_MAX else ""
-    if spelt := _AMD_UUID.fullmatch(compared):
+    if spelt := AMD_UUID.fullmatch(compared):
         return identifier(Kind.GPU_UNIQUE_ID, "".join(spelt.groups()), source)
     if compared.startswith("gpu-"):
         return identifier(Kind.GPU_UUID, compared, source) or identifier(Kind.GPU_UNIQUE_ID, compared, source)
@@ -102,7 +108,8 @@ def from_form(text: str, source: str = "") -> Identifier | None:
 @functools.lru_cache(_CACHED_MAX)
 def normal(kind: Kind, text: str) -> str:
     """Return the text in the normal form of its kind; empty for a placeholder, and for a text of another form."""
-    stripped = text.strip()
+    # A field of fixed width is padded with blanks or zeros.
+    stripped = text.strip().strip("\0").strip()
     if len(stripped) > VALUE_MAX or not stripped.isprintable():
         return ""
     compared = identifiers.serial(stripped)
@@ -112,8 +119,8 @@ def normal(kind: Kind, text: str) -> str:
 
 
 def _dsn(compared: str) -> str:
-    pairs = _PAIRS.fullmatch(compared)
-    digits = (pairs[1] if pairs else compared).removeprefix("0x").replace("-", "").replace(":", "")
+    pairs = PAIRS.fullmatch(compared)
+    digits = _PADDING.sub("", (pairs[1] if pairs else compared).removeprefix("0x"))
     if len(digits) > 16 or _HEXADECIMAL.fullmatch(digits) is None:
         return ""
     if len(digits) < 16 and not compared.startswith("0x"):
@@ -121,8 +128,15 @@ def _dsn(compared: str) -> str:
     number = int(digits, 16)
     # An organisation's prefix (six digits) and nothing else numbers no device: GB10 shows 00-00-00-00-00-2d-b0-48. Small
     # numbers are serial numbers of emulated memory, in whatever notation.
-    is_prefix = 1 << 16 <= number < 1 << 24
-    if number in (0, (1 << 64) - 1) or number in _SHARED_DSNS or is_prefix:
+    is_prefix = (
+        1 << 16 <= number < 1 << 24 or not number & 0xFFFFFFFF or _UNSET_EUI.search(digits) is not None
+    )
+    if (
+        number in (0, (1 << 64) - 1)
+        or number in _SHARED_DSNS
+        or is_prefix
+        or identifiers.is_patterned(digits)
+    ):
         return ""
     return number.to_bytes(8, "big").hex("-")
 
@@ -131,42 +145,60 @@ def _uuid(compared: str) -> str:
     if compared.startswith("mig-"):
         return ""
     digits = compared.removeprefix("urn:uuid:").removeprefix("gpu-").strip("{}").replace("-", "")
-    if len(digits) != 32 or not _is_telling(digits) or digits in identifiers.FACTORY_UUIDS:
+    if len(digits) != 32 or not _is_telling(digits) or identifiers.is_factory_uuid(digits):
         return ""
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _sixteen(compared: str) -> str:
-    digits = re.sub(r"[-: ]", "", compared.removeprefix("eui.").removeprefix("gpu-").removeprefix("0x"))
-    return digits if len(digits) == 16 and _is_telling(digits) else ""
+    digits = _PADDING.sub("", compared.removeprefix("eui.").removeprefix("gpu-").removeprefix("0x"))
+    return digits if len(digits) == 16 and _is_telling(digits) and not _is_prefix(digits) else ""
 
 
 def _thirty_two(compared: str) -> str:
-    digits = re.sub(r"[-: ]", "", compared.removeprefix("eui.").removeprefix("nguid."))
-    return digits if len(digits) == 32 and _is_telling(digits) else ""
+    digits = _PADDING.sub("", compared.removeprefix("eui.").removeprefix("nguid.").removeprefix("0x"))
+    return digits if len(digits) == 32 and _is_telling(digits) and not _is_prefix(digits) else ""
+
+
+def _nqn(compared: str) -> str:
+    """Return the name of a subsystem; empty for the name of a discovery service, and for one with an unset UUID."""
+    uuid = compared.rpartition(":uuid:")[2]
+    is_unset = compared == _DISCOVERY_NQN or (identifiers.is_uuid(uuid) and not identifiers.system_uuid(uuid))
+    return "" if is_unset else compared
 
 
 def _mac(compared: str) -> str:
-    digits = re.sub(r"[-:. ]", "", compared)
-    if len(digits) != 12 or not _is_telling(digits):
+    digits = _PADDING.sub("", compared.removeprefix("0x").replace(".", ""))
+    if (
+        len(digits) != 12
+        or not _is_telling(digits)
+        or digits[6:] in _UNSET_TAILS
+        or digits.startswith("000000")
+    ):
         return ""
     # Group addresses and locally administered ones are no card's own (IEEE 802, 8.2).
     return ":".join(digits[at : at + 2] for at in range(0, 12, 2)) if int(digits[:2], 16) & 3 == 0 else ""
 
 
 def _vendor(compared: str) -> str:
-    return compared if _VENDOR.fullmatch(compared) else ""
+    return compared if _VENDOR.fullmatch(compared) and identifiers.serial(compared.partition("=")[2]) else ""
 
 
 def _is_telling(digits: str) -> bool:
-    """Return whether these are hexadecimal digits, and not one digit again and again."""
-    return _HEXADECIMAL.fullmatch(digits) is not None and len(set(digits)) > 1
+    """Return whether these are hexadecimal digits, and no test pattern."""
+    return _HEXADECIMAL.fullmatch(digits) is not None and not identifiers.is_patterned(digits)
+
+
+def _is_prefix(digits: str) -> bool:
+    """Return whether these are an organisation's prefix of six digits, or a small number, and zeros."""
+    return len(digits.strip("0")) <= len(_UNSET_TAILS[0])
 
 
 _FORMS = {
     Kind.PCIE_DSN: _dsn,
     Kind.GPU_UUID: _uuid,
     Kind.GPU_UNIQUE_ID: _sixteen,
+    Kind.NVME_NQN: _nqn,
     Kind.EUI64: _sixteen,
     Kind.NGUID: _thirty_two,
     Kind.MAC: _mac,

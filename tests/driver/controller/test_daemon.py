@@ -9,7 +9,8 @@ from tests.scenes import attachments as scenes
 from tests.scenes import maintenances
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, kinds, mirror
+from drawbar.driver.controller import fabric_reconciler, names
+from drawbar.driver.kube import client, kinds, mirror, workers
 from drawbar.fabric import contract
 from drawbar.mocks.apiserver import faults
 
@@ -250,6 +251,44 @@ async def test_a_controller_whose_lease_was_taken_writes_nothing_and_asks_the_fa
         await asyncio.sleep(1)
         assert [write for write in cluster.server.writes if write.user == CONTROLLER] == []
         assert len(cluster.journal) == seen
+
+
+async def test_while_the_workers_of_a_term_end_nothing_new_is_started_and_no_session_is_open(
+    controller_world, until, monkeypatch
+):
+    queues, ended = [], []
+
+    begin = workers.PartitionedQueue.start
+
+    def start(queue, tasks, work):
+        queues.append(queue)
+        begin(queue, tasks, work)
+
+    async def has_ended():
+        return list(ended)
+
+    class Reconciler(fabric_reconciler.FabricReconciler):
+        async def work(self):
+            try:
+                await super().work()
+            finally:
+                # As an event of a watch that goes on: the first key of a Fabric would start workers in the ending group.
+                queues[-1].add(names.DeviceKey(fabric=f"late-{len(ended)}", device="gpu-0"))
+                ended.append(len(tuple(self._cluster.sessions)))
+
+    monkeypatch.setattr(workers.PartitionedQueue, "start", start)
+    monkeypatch.setattr(fabric_reconciler, "FabricReconciler", Reconciler)
+    async with controller_world() as cluster:
+        cluster.start(identity="one")
+        await cluster.make_fabric()
+        await cluster.published()
+        await hand_over(cluster.api, holderIdentity="another-process", leaseDurationSeconds=3600)
+        await until(has_ended, bool)
+        await hand_over(cluster.api, holderIdentity="")
+        await cluster.allocate("gpu-0")
+        await cluster.attached("gpu-0")
+    assert ended
+    assert not any(ended)
 
 
 async def attempts(cluster, user):

@@ -5,10 +5,11 @@ from drawbar.driver.kube import kinds
 DEVICE = "gpu-0"
 
 
-async def test_claim_and_pod_tell_of_each_step_that_is_waited_for(served_world, until):
+async def test_claim_pod_and_attachment_tell_of_each_step_that_is_waited_for(served_world, until):
     async with served_world(attachSeconds=0.2) as cluster:
         await cluster.allocate(DEVICE, pod="pod-1")
-        for kind, name in (("ResourceClaim", "c1"), ("Pod", "pod-1")):
+        about = (("ResourceClaim", "c1"), ("Pod", "pod-1"), ("DeviceAttachment", f"fab.{DEVICE}"))
+        for kind, name in about:
             events = await until(
                 lambda kind=kind, name=name: cluster.events(kind, name), lambda value: len(value) == 2
             )

@@ -5,7 +5,7 @@ import pytest
 
 from drawbar.driver.api import claims
 from drawbar.driver.catalogue import reasons
-from drawbar.driver.kube import bodies, client, decoding, errors, kinds, mirror
+from drawbar.driver.kube import answers, client, decoding, errors, kinds, mirror
 from drawbar.mocks.testing import worlds
 
 DEVICE, OTHER, POOL, AT = "gpu-0", "disk-0", "fab/enc-1", "2026-01-01T00:00:00Z"
@@ -64,7 +64,7 @@ async def test_a_claim_beyond_that_is_reported_once_and_harms_no_other(served_wo
         await cluster.allocate(DEVICE)
         await cluster.attached(DEVICE, "c1")
         await make(cluster, large_claim("large", characters=60_000))
-        monkeypatch.setattr(bodies, "LIMIT_BYTES", 50_000)
+        monkeypatch.setattr(answers, "LIMIT_BYTES", 50_000)
         for text in ("a", "b"):
             with pytest.raises(errors.TooLarge):
                 await annotate(cluster, "large", {"a": text})
@@ -114,7 +114,7 @@ async def test_an_object_that_was_never_read_takes_nothing_away(served_world, un
         if more:
             merge = client.Patch.MERGE
             await cluster.api.patch(kind, name, more, content=merge, subresource=subresource, into=dict)
-        monkeypatch.setattr(bodies, "LIMIT_BYTES", 50_000)
+        monkeypatch.setattr(answers, "LIMIT_BYTES", 50_000)
         controller = await cluster.controller()
         await until(lambda: notes(cluster, name), lambda value: reasons.OBJECT_UNREADABLE in value)
         assert mirror.count_unreadable(controller._mirrors.values())[kind.plural] == 1.0

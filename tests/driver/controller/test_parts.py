@@ -255,6 +255,7 @@ def test_the_status_keeps_the_time_of_what_did_not_change():
         ("Writable", "True"),
         ("HostsMapped", "True"),
         ("Published", "True"),
+        ("Ready", "True"),
     ]
     stored = fabrics.Fabric(metadata=fabric.metadata, spec=fabric.spec, status=first)
     later = NOW + datetime.timedelta(hours=1)

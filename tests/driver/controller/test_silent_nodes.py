@@ -77,6 +77,17 @@ async def test_a_node_that_is_not_ready_is_not_offered_where_daemons_are_no_pods
         await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
 
 
+async def test_a_fabric_without_a_usable_node_is_not_ready(controller_world):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await cluster.condition("Ready", status="True")
+        await maintenances.begin(cluster.api, nodes=["node-1", "node-2"])
+        await cluster.condition("Ready", status="False", reason="NoUsableNode")
+        await maintenances.end(cluster.api)
+        await cluster.condition("Ready", status="True", reason="Ready")
+
+
 async def test_a_node_in_maintenance_is_not_offered_until_that_ends(controller_world, until):
     async with controller_world() as cluster:
         cluster.start()

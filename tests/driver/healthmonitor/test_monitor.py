@@ -89,7 +89,6 @@ def made():
         policy = healthpolicies.HealthPolicy(metadata=meta.ObjectMeta(name="p", uid="u"), spec=spec)
         return monitor.Monitor(
             driver="drawbar.dev",
-            api=None,
             kind=kinds.TAINT_RULES[0],
             policies=Mirrored([policy]),
             rules=Rules() if rules is None else rules,

@@ -9,7 +9,7 @@ from aiohttp import web
 from tests.scenes import apiservers
 from tests.scenes.apiservers import Thing
 
-from drawbar.driver.kube import answers, bodies, client, errors, kinds, sessions
+from drawbar.driver.kube import answers, client, errors, kinds, sessions
 
 
 @contextlib.asynccontextmanager
@@ -173,7 +173,7 @@ async def test_a_watch_line_as_long_as_an_api_server_can_send_is_read():
 
 
 async def test_a_line_beyond_that_ends_the_watch_with_an_error_of_its_own():
-    line = b'{"type":"ADDED","object":%s}\n' % object_of(b"large", bodies.LIMIT_BYTES + 1)
+    line = b'{"type":"ADDED","object":%s}\n' % object_of(b"large", answers.LIMIT_BYTES + 1)
     names = []
     async with raw_server(OK, b"Connection: close\r\n\r\n", EVENT, line) as api:
         with pytest.raises(errors.TooLarge, match=r"WATCH .*16 MiB"):
@@ -225,7 +225,7 @@ async def collection(*sizes):
 
 
 async def test_a_list_asks_for_fewer_objects_where_they_are_large():
-    sizes = [bodies.LIMIT_BYTES // 2 - 500] * 5
+    sizes = [answers.LIMIT_BYTES // 2 - 500] * 5
     async with collection(*sizes) as (api, asked):
         listing = await api.list_all(kinds.NODE, into=Thing)
     assert [item.metadata.name for item in listing.items] == [f"n{number}" for number in range(5)]
@@ -242,7 +242,7 @@ async def test_a_list_asks_for_more_objects_where_they_are_small():
 
 
 async def test_a_list_names_what_is_too_large_to_be_read_and_reads_all_the_rest():
-    async with collection(100, bodies.LIMIT_BYTES + 1, 100, 100) as (api, asked):
+    async with collection(100, answers.LIMIT_BYTES + 1, 100, 100) as (api, asked):
         listing = await api.list_all(kinds.NODE, into=Thing)
     assert [item.metadata.name for item in listing.items] == ["n0", "n2", "n3"]
     (left,) = listing.unreadable
@@ -252,7 +252,7 @@ async def test_a_list_names_what_is_too_large_to_be_read_and_reads_all_the_rest(
 
 
 async def test_one_object_that_is_too_large_is_said_to_be():
-    body = object_of(b"n", bodies.LIMIT_BYTES + 1)
+    body = object_of(b"n", answers.LIMIT_BYTES + 1)
     async with raw_server(OK, b"Content-Length: %d\r\n\r\n" % len(body), body) as api:
         with pytest.raises(errors.TooLarge, match=r"GET /api/v1/nodes/n: .*16 MiB"):
             await api.read(kinds.NODE, "n", into=Thing)

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 
 import pytest
+from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments
-from drawbar.driver.kube import client, config, connections, events, kinds
+from drawbar.driver.kube import client, config, events, kinds, sessions
 from drawbar.mocks import apiserver
 
 CLAIM = attachments.ClaimReference(namespace="default", name="c1", uid="u1")
@@ -75,6 +76,18 @@ async def test_an_event_stands_at_its_claim_with_who_and_why(tmp_path):
     assert (lost["reportingController"], lost["reportingInstance"]) == ("drawbar.dev", "node-1")
 
 
+async def test_an_event_of_an_attachment_refers_to_its_claim_and_a_local_device_has_none(tmp_path):
+    async with recording(tmp_path) as (_, api, recorder):
+        recorder.attachment_normal(
+            scenes.attachment(claim=CLAIM, fabric=attachments.LOCAL), reason="DeviceReady", message="local"
+        )
+        recorder.attachment_warning(scenes.attachment(claim=CLAIM), reason="DeviceLost", message="it is gone")
+        (event,) = await stored(api)
+    assert (event["type"], event["reason"], event["note"]) == ("Warning", "DeviceLost", "it is gone")
+    assert (event["regarding"]["kind"], event["metadata"]["namespace"]) == ("DeviceAttachment", "default")
+    assert (event["related"]["kind"], event["related"]["name"]) == ("ResourceClaim", "c1")
+
+
 async def test_without_a_claim_there_is_no_event(tmp_path):
     async with recording(tmp_path) as (server, api, recorder):
         recorder.warning(None, reason="DeviceLost", message="m")
@@ -107,7 +120,7 @@ async def test_a_recorder_without_permission_goes_on_and_fails_no_caller(tmp_pat
 
 async def test_a_queue_that_is_full_drops_the_newest_counts_and_logs_it_once(monkeypatch, caplog):
     monkeypatch.setattr(events, "QUEUE_LIMIT", 3)
-    connection = connections.Connection(
+    connection = sessions.Connection(
         server="http://127.0.0.1:1", tls=None, authorization=lambda: None, origin="test"
     )
     async with client.connecting(connection) as api:

@@ -12,7 +12,7 @@ from tests.scenes.apiservers import Thing
 
 from drawbar.driver import backoff, containment
 from drawbar.driver.api import core, meta
-from drawbar.driver.kube import bodies, client, config, errors, kinds, localcopy, mirror
+from drawbar.driver.kube import answers, client, config, errors, kinds, localcopy, mirror
 from drawbar.mocks import apiserver
 
 KIND = kinds.CONFIG_MAP
@@ -171,7 +171,7 @@ async def grow(api, name, size):
 
 
 async def test_an_object_that_is_too_large_keeps_its_last_state_and_is_named_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(bodies, "LIMIT_BYTES", 20_000)
+    monkeypatch.setattr(answers, "LIMIT_BYTES", 20_000)
     async with apiservers.double(tmp_path) as (_, api):
         for name in ("one", "two"):
             await make(api, name)

@@ -7,7 +7,7 @@ from tests.scenes import nodes
 
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import kinds
-from drawbar.driver.node import daemon
+from drawbar.driver.node import parts
 
 
 def status(kind, wanted):
@@ -36,7 +36,8 @@ async def test_a_device_that_arrives_is_reported_prepared_and_released(tmp_path,
             return sorted((event["regarding"]["kind"], event["type"], event["reason"]) for event in listed)
 
         ready = ("Normal", "DeviceReady")
-        await until(events, lambda value: value == [("Pod", *ready), ("ResourceClaim", *ready)])
+        about = ("DeviceAttachment", "Pod", "ResourceClaim")
+        await until(events, lambda value: value == [(kind, *ready) for kind in about])
 
         for _ in range(2):
             prepared = await node.prepare(claim)
@@ -76,5 +77,5 @@ def test_attachments_that_wait_for_their_device_come_first():
     leaving = scenes.attachment(attachments.VISIBLE, name="leaving", deleting=True)
     arriving = scenes.attachment(attachments.ATTACHED, name="arriving")
     foreign = scenes.attachment(attachments.ATTACHED, name="foreign", driver="other.dev")
-    own = daemon._Own([ready, foreign, leaving, arriving], "drawbar.dev")
+    own = parts.Own([ready, foreign, leaving, arriving], "drawbar.dev")
     assert own.names() == ("leaving", "arriving", "ready")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver.node import classes, uevents
-from drawbar.driver.node.classes.cxl_memory import operations, region_steps
+from drawbar.driver.node.classes.cxl_memory import reading, region_steps
 from drawbar.driver.node.discovery import live, reader
 from drawbar.mocks.sysfs import load_events, load_recording
 
@@ -33,7 +33,7 @@ def card(host):
 
 
 def test_a_dax_device_of_its_own_is_ready_and_given_to_a_container(dax):
-    standing = operations.read_layout(dax, card(dax))
+    standing = reading.read_layout(dax, card(dax))
     (region,) = standing.regions
     assert (standing.ram_bytes, region.size_bytes, region.mode, region.committed) == (SIZE, SIZE, "ram", True)
     assert region.dax == (region_steps.Dax(name="dax0.0", driver="device_dax"),)
@@ -49,7 +49,7 @@ def test_a_dax_device_of_its_own_is_ready_and_given_to_a_container(dax):
 
 
 def test_system_memory_is_ready_and_goes_offline_first(system_ram):
-    standing = operations.read_layout(system_ram, card(system_ram))
+    standing = reading.read_layout(system_ram, card(system_ram))
     (region,) = standing.regions
     assert region.dax == (region_steps.Dax(name="dax0.0", driver="kmem"),)
     assert [(block.name, block.zone) for block in region.blocks] == [

@@ -111,10 +111,14 @@ async def test_a_caller_is_reviewed_once_a_minute(proxied, monkeypatch):
     assert len(asked) == 4
 
 
-async def test_a_flood_of_forged_tokens_is_forgotten(proxied):
+async def test_a_flood_of_forged_tokens_is_forgotten_and_forgets_nobody_else(proxied, monkeypatch):
+    reader = proxied.cluster.token_for(READER)
+    assert await proxied.judge.judge(reader) == 200
     for number in range(metrics_proxy.CALLERS_MAX + 5):
         assert await proxied.judge.judge(f"forged-{number}") == 401
-    assert len(proxied.judge._known) == metrics_proxy.CALLERS_MAX
+    assert len(proxied.judge._refused) == metrics_proxy.CALLERS_MAX
+    monkeypatch.setattr(proxied.judge.api, "create", None)
+    assert await proxied.judge.judge(reader) == 200
 
 
 async def test_without_an_api_server_nobody_gets_metrics(proxied, monkeypatch):

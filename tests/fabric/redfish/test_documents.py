@@ -6,9 +6,15 @@ from drawbar.fabric.redfish.documents import Document
 ODD = [None, 1, "text", [], [1, None, "text"], {}, {"@odata.id": 1}, True, 1e308, float("inf")]
 
 
+def test_a_document_that_names_another_resource_has_the_requested_uri():
+    """Or a change would affect that other resource."""
+    body = {"@odata.id": "/redfish/v1/Systems/2"}
+    assert Document.from_json(body, uri="/redfish/v1/Systems/1").uri == "/redfish/v1/Systems/1"
+
+
 def test_a_document_has_the_uri_and_etag_of_its_own_before_those_of_the_answer():
     body = {"@odata.id": "/redfish/v1/Systems/1/", "@odata.etag": '"own"'}
-    assert Document.from_json(body, uri="/other").uri == "/redfish/v1/Systems/1"
+    assert Document.from_json(body, uri="/redfish/v1/Systems/%31").uri == "/redfish/v1/Systems/1"
     assert Document.from_json(body).etag == '"own"'
     assert Document.from_json(body, etag='"header"').etag == '"header"'
     assert Document.from_json({}, uri="/redfish/v1/Systems/2/").uri == "/redfish/v1/Systems/2"
@@ -103,7 +109,8 @@ def test_a_path_loses_its_slash_at_the_end_but_for_the_root():
         ("HTTP://[::1]/redfish/v1/", "/redfish/v1"),
         ("https://user:secret@fm-01.example/redfish/v1", "https://user:secret@fm-01.example/redfish/v1"),
         ("https://fm-01.example/other", "https://fm-01.example/other"),
-        ("//elsewhere/redfish/v1", "//elsewhere/redfish/v1"),
+        ("//elsewhere/redfish/v1", "/redfish/v1"),
+        ("//elsewhere/other", "//elsewhere/other"),
         ("/", "/"),
     ],
 )

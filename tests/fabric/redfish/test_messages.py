@@ -139,7 +139,7 @@ def test_a_secret_at_the_place_where_a_text_is_cut_is_taken_out(before):
     for error in (
         _refusal(400, _body("Base.1.18.GeneralError", text=text), redacted=redacted),
         _refusal(400, {"error": {"message": text}}, redacted=redacted),
-        messages.failure(({"Message": text},), what="it", redacted=redacted),
+        messages.failure({"Messages": [{"Message": text}]}, what="it", redacted=redacted),
     ):
         assert "cor" not in str((error.message, dict(error.vendor))).replace(
             "correct horse battery staple", "cor!"
@@ -160,11 +160,13 @@ def test_only_the_first_messages_are_read():
     ],
 )
 def test_a_task_that_failed_leaves_open_what_it_did(key, error, reason):
-    failed = messages.failure(({"MessageId": key, "Message": "No."},), what="POST /x", redacted=str)
+    failed = messages.failure(
+        {"Messages": [{"MessageId": key, "Message": "No."}]}, what="POST /x", redacted=str
+    )
     assert (type(failed), failed.reason, failed.side_effects_unknown) == (error, reason, True)
     assert "No." in failed.message
     assert "status" not in failed.vendor
 
 
 def test_a_task_that_failed_without_a_message_is_an_error():
-    assert "gives no reason" in messages.failure((), what="POST /x", redacted=str).message
+    assert "gives no reason" in messages.failure({}, what="POST /x", redacted=str).message

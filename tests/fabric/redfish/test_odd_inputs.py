@@ -587,3 +587,359 @@ def test_another_form_of_a_refused_etag_is_tried_for_a_resource_that_is_unchange
 ):
     document = Document(uri="/z", body={"@odata.etag": property_shown} if property_shown else {}, etag=shown)
     assert changing.find_other_etag(document, shown) == taken
+
+
+# --- members that are not shown ---
+
+
+def a_zone_has_no_uri(made):
+    made.tree[ZONES]["Members"] = [{"Id": "0"}]
+    del made.tree[ZONES]["Members@odata.count"]
+
+
+def a_zone_is_a_number(made):
+    made.tree[ZONES] = {"@odata.id": ZONES, "Members": [17]}
+
+
+def a_zone_is_listed_and_not_found(made):
+    del made.tree[f"{ZONES}/0"]
+
+
+def the_next_page_is_not_found(made):
+    made.tree[ZONES] = {"@odata.id": ZONES, "Members": [], "Members@odata.nextLink": f"{ZONES}/2"}
+
+
+def the_next_page_is_a_number(made):
+    made.tree[ZONES] = {"@odata.id": ZONES, "Members": [], "Members@odata.nextLink": 17}
+
+
+def a_zone_redirects_to_nothing(made):
+    made.hook = lambda method, path, _: answer({}, 302, Location="nothing") if path == f"{ZONES}/0" else None
+
+
+def its_endpoints_have_no_uri(made):
+    made.tree[f"{ZONES}/0"]["Links"]["Endpoints"] = [{"Id": "h1"}, {"Id": "gpu-1"}]
+
+
+def its_endpoints_are_a_text(made):
+    made.tree[f"{ZONES}/0"]["Links"]["Endpoints"] = "h1, gpu-1"
+
+
+def its_endpoints_at_the_top_are_cut(made):
+    zone = made.tree[f"{ZONES}/0"]
+    zone |= {"Endpoints": zone.pop("Links")["Endpoints"][:1], "Endpoints@odata.count": 2}
+
+
+def its_host_is_not_listed(made):
+    made.tree[ENDPOINTS]["Members"].remove(link(f"{ENDPOINTS}/h1"))
+    made.tree[ENDPOINTS]["Members@odata.count"] = 3
+
+
+def its_host_is_in_a_collection_that_is_cut(made):
+    made.tree[ENDPOINTS]["Members"].remove(link(f"{ENDPOINTS}/h1"))
+
+
+def its_host_shows_nothing(made):
+    del made.tree[f"{ENDPOINTS}/h1"]["ConnectedEntities"]
+
+
+def its_host_has_another_protocol(made):
+    made.tree[f"{ENDPOINTS}/h1"]["EndpointProtocol"] = "Ethernet"
+
+
+def its_host_is_a_root_complex_as_a_target(made):
+    made.tree[f"{ENDPOINTS}/h1"]["ConnectedEntities"][0]["EntityRole"] = "Target"
+
+
+def its_host_is_a_cpu(made):
+    uri = f"{ROOT}/Systems/h1/Processors/1"
+    made.put(uri, **{"@odata.type": "#Processor.v1_20_0.Processor"}, ProcessorType="CPU")
+    entity = {"EntityType": "Processor", "EntityRole": "Target", "EntityLink": link(uri)}
+    made.tree[f"{ENDPOINTS}/h1"]["ConnectedEntities"] = [entity]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        a_zone_has_no_uri,
+        a_zone_is_a_number,
+        a_zone_is_listed_and_not_found,
+        a_zone_redirects_to_nothing,
+        its_endpoints_have_no_uri,
+        its_endpoints_are_a_text,
+        its_endpoints_at_the_top_are_cut,
+        its_host_is_not_listed,
+        its_host_is_in_a_collection_that_is_cut,
+        its_host_shows_nothing,
+        its_host_has_another_protocol,
+        its_host_is_a_root_complex_as_a_target,
+        its_host_is_a_cpu,
+    ],
+    ids=lambda change: change.__name__,
+)
+async def test_a_device_whose_zone_is_not_shown_whole_is_not_free(change):
+    """Or it would be offered, and attached to a second host."""
+    made = service([["h1", "gpu-1"]])
+    change(made)
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+        assert not {GPU_1, "PCIe.h1"} & {device.id for device in inventory.devices}
+        assert inventory.unread or inventory.oddities
+        with pytest.raises(errors.FabricError):
+            await adapter.attach(attach(host_id="h2"))
+    assert made.changes == []
+
+
+@pytest.mark.parametrize("change", [the_next_page_is_not_found, the_next_page_is_a_number])
+async def test_zones_without_their_next_page_are_no_empty_collection(change):
+    """Or all devices would be free."""
+    made = service([["h1", "gpu-1"]])
+    change(made)
+    with pytest.raises(errors.Unavailable, match=r"next page|no page"):
+        async with adapting(made):
+            pass
+
+
+# --- connections of other forms ---
+
+
+def they_are_in_a_collection_below_links(made, zone):
+    uri = f"{ZONES}/0/Endpoints"
+    made.tree[uri] = {"@odata.id": uri, "Members": zone["Links"]["Endpoints"]}
+    zone["Links"]["Endpoints"] = link(uri)
+
+
+def they_have_needless_slashes(made, zone):
+    zone["Links"]["Endpoints"] = [link(f"{FABRIC}//Endpoints/./{name}") for name in ("h1", "gpu-1")]
+
+
+def they_name_another_authority_without_a_scheme(made, zone):
+    zone["Links"]["Endpoints"] = [link(f"//manager.example{ENDPOINTS}/{name}") for name in ("h1", "gpu-1")]
+
+
+def the_host_has_both_roles(made, zone):
+    made.tree[f"{ENDPOINTS}/h1"]["ConnectedEntities"][0]["EntityRole"] = "Both"
+
+
+def the_host_has_no_role_and_another_type(made, zone):
+    made.tree[f"{ENDPOINTS}/h1"]["ConnectedEntities"][0] |= {"EntityRole": None, "EntityType": "Processor"}
+
+
+def the_type_is_unknown(made, zone):
+    zone["ZoneType"] = "Zone of endpoints"
+
+
+def it_redirects_relatively(made, zone):
+    def hook(method, path, _):
+        is_first = (method, path) == ("GET", f"{ZONES}/0") and not made.query
+        return answer(b"<html>", 307, Location="0?moved=1") if is_first else None
+
+    made.hook = hook
+
+
+def the_next_page_is_relative(made, zone):
+    pages = {"": {"Members": [], "Members@odata.nextLink": "?$skip=0"}}
+    made.hook = lambda method, path, _: (
+        answer(pages[made.query]) if (method, path) == ("GET", ZONES) and made.query in pages else None
+    )
+
+
+def an_expanded_zone_has_no_links(made, zone):
+    made.tree[ROOT]["ProtocolFeaturesSupported"] = {"ExpandQuery": {"NoLinks": True}}
+    shown = {"@odata.id": f"{ZONES}/0", "Id": "0", "ZoneType": "ZoneOfEndpoints", "Status": {}}
+    made.hook = lambda method, path, _: (
+        answer({"Members": [shown]}) if path == ZONES and made.query and not made.changes else None
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        they_are_in_a_collection_below_links,
+        they_have_needless_slashes,
+        they_name_another_authority_without_a_scheme,
+        the_host_has_both_roles,
+        the_host_has_no_role_and_another_type,
+        the_type_is_unknown,
+        it_redirects_relatively,
+        the_next_page_is_relative,
+        an_expanded_zone_has_no_links,
+    ],
+    ids=lambda change: change.__name__,
+)
+async def test_a_connection_that_is_told_in_another_way_is_ended(change):
+    made = service([["h1", "gpu-1"]])
+    change(made, made.tree[f"{ZONES}/0"])
+    async with adapting(made) as adapter:
+        assert (await adapter.devices()).device(GPU_1).connection.host_id == "h1"
+        assert (await adapter.detach(detach())).succeeded
+    assert [(method, path) for method, path, _ in made.changes] == [("DELETE", f"{ZONES}/0")]
+
+
+async def test_a_zone_that_names_itself_as_another_one_is_ended_itself():
+    """Or the connection of another host would be ended."""
+    made = service([["h1", "gpu-1"], ["h2", "gpu-2"]])
+    made.tree[f"{ZONES}/0"]["@odata.id"] = f"{ZONES}/1"
+    async with adapting(made) as adapter:
+        assert (await adapter.detach(detach())).succeeded
+        assert (await adapter.devices()).device(GPU_2).connection.host_id == "h2"
+    assert made.changes == [("DELETE", f"{ZONES}/0", None)]
+
+
+async def test_a_host_whose_system_is_missing_for_a_while_keeps_its_id():
+    made = service([["h1", "gpu-1"]])
+    made.tree[f"{ENDPOINTS}/h1"]["Id"] = "port-9"
+    del made.tree[f"{ROOT}/Systems/h1"]
+    async with adapting(made) as adapter:
+        assert (await adapter.devices()).device(GPU_1).connection.host_id == "h1"
+
+
+async def test_of_two_fabrics_with_one_id_the_first_is_listed():
+    made = service([["h1", "gpu-1"]])
+    made.put_fabric("other", {"gpu-9": put_gpu(made, "gpu-9", "S9")}, Id="PCIe")
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert [device.id for device in inventory.devices] == [GPU_1, GPU_2]
+    assert "not unique" in inventory.oddities[0]
+
+
+# --- shared arrays ---
+
+
+@pytest.mark.parametrize("odd", [{"Endpoints@odata.count": 3}, {}], ids=["count", "no URI"])
+async def test_a_zone_of_a_port_that_is_not_shown_whole_is_not_changed(odd):
+    """Or the detach would drop the devices that are not shown."""
+    made = service([["h1", "gpu-1"]])
+    links = made.tree[f"{ZONES}/0"]["Links"]
+    links |= odd or {"Endpoints": [*links["Endpoints"], {"Id": "gpu-3"}]}
+    async with adapting(made, profile="h3") as adapter:
+        assert "would drop the others" in (await adapter.detach(detach())).error.message
+    assert made.changes == []
+
+
+async def test_a_system_that_shows_a_part_of_its_blocks_loses_none():
+    made = composition()
+    made.tree[f"{ROOT}/Systems/s1"]["Links"] = {
+        "ResourceBlocks": [link(f"{BLOCKS}/machine"), link(f"{BLOCKS}/device")],
+        "ResourceBlocks@odata.count": 3,
+    }
+    async with adapting(made) as adapter:
+        assert "would drop the others" in (await adapter.detach(detach("device", "s1"))).error.message
+    assert made.changes == []
+
+
+async def test_the_zone_of_a_port_with_endpoints_at_the_top_is_changed_there():
+    made = service([["h1", "gpu-1"]])
+    endpoints_are_at_the_top(made.tree[f"{ZONES}/0"])
+    async with adapting(made, profile="h3") as adapter:
+        assert (await adapter.attach(attach(GPU_2))).succeeded
+        assert (await adapter.detach(detach())).succeeded
+    ends = [[each["@odata.id"].rpartition("/")[2] for each in body["Endpoints"]] for *_, body in made.changes]
+    assert ends == [["h1", "gpu-1", "gpu-2"], ["h1", "gpu-2"]]
+
+
+# --- resource blocks ---
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [f"{BLOCKS}/%64evice", f"{BLOCKS}/device?x=1", f"{BLOCKS}//device"],
+    ids=["percent", "query", "slash"],
+)
+async def test_a_block_in_another_spelling_is_not_free(uri):
+    """Or it would be taken from its host."""
+    made = composition()
+    made.tree[f"{ROOT}/Systems/s1"]["Links"]["ResourceBlocks"].append(link(uri))
+    async with adapting(made) as adapter:
+        assert (await adapter.devices()).device("device").connection.host_id == "s1"
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"CompositionStatus": {"CompositionState": "Composed"}},
+        {"Links": {"ComputerSystems": [link(f"{ROOT}/Systems/s9")]}},
+    ],
+    ids=["state", "link"],
+)
+async def test_a_block_of_a_system_that_is_not_listed_is_not_free(properties):
+    made = composition()
+    made.tree[f"{BLOCKS}/device"].update(properties)
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert inventory.devices == ()
+    assert inventory.oddities == (
+        f"the resource block {BLOCKS}/device is composed, and no listed system has it",
+    )
+
+
+@pytest.mark.parametrize("state", ["Failed", "Unavailable"])
+async def test_an_attached_block_that_cannot_be_composed_is_shown(state):
+    """Or its detach would count as done."""
+    made = composition()
+    made.tree[f"{ROOT}/Systems/s1"]["Links"]["ResourceBlocks"].append(link(f"{BLOCKS}/device"))
+    made.tree[f"{BLOCKS}/device"]["CompositionStatus"] = {"CompositionState": state}
+    async with adapting(made) as adapter:
+        assert (await adapter.devices()).device("device").connection.host_id == "s1"
+        assert (await adapter.detach(detach("device", "s1"))).succeeded
+        assert (await adapter.devices()).devices == ()
+
+
+async def test_a_system_that_is_listed_and_not_found_leaves_free_blocks_in_doubt():
+    made = composition()
+    del made.tree[f"{ROOT}/Systems/s1"]
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert inventory.devices == ()
+    assert "not found" in inventory.unread[0]
+
+
+# --- tasks of other forms ---
+
+
+@pytest.mark.parametrize("status", [200, 201, 202])
+@pytest.mark.parametrize(
+    "shown", [{"TaskState": "Canceled"}, {"TaskState": "Done", "EndTime": "2026-01-01T00:00:00Z"}]
+)
+async def test_the_fabric_tells_the_outcome_of_a_task_with_an_end_of_its_own(status, shown):
+    made = service()
+    bodies = []
+
+    def hook(method, path, body):
+        if (method, path) == ("POST", ZONES):
+            bodies.append(body)
+            return answer({"@odata.id": MONITOR, "TaskState": "Running"}, status)
+        if path == MONITOR and made.reads.count(MONITOR) == 2:
+            made._default("POST", ZONES, bodies[0])
+        return (
+            answer(shown if made.reads.count(MONITOR) > 1 else {"TaskState": "Running"})
+            if path == MONITOR
+            else None
+        )
+
+    made.hook = hook
+    async with adapting(made) as adapter:
+        assert (await adapter.attach(attach())).succeeded
+    assert len(bodies) == 1
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"TaskState": "Completed", "TaskStatus": "Critical", "Messages": [{"Message": "no lanes"}]},
+        {"TaskState": "Failed", "EndTime": "2026-01-01T00:00:00Z", "Messages": [{"Message": "no lanes"}]},
+        {"error": {"message": "no lanes"}},
+    ],
+    ids=["critical", "vendor's", "refusal"],
+)
+async def test_the_reason_of_a_task_without_effect_is_told(shown):
+    made = service()
+
+    def hook(method, path, _):
+        if (method, path) == ("POST", ZONES):
+            return answer({}, 202, Location=MONITOR)
+        return answer(shown) if path == MONITOR else None
+
+    made.hook = hook
+    async with adapting(made) as adapter:
+        assert "no lanes" in (await adapter.attach(attach())).error.message

@@ -14,7 +14,7 @@ LINK = {"@odata.id": "/c/1"}
         ({"Members": [LINK, {"@odata.id": "/c/2", "Id": "2"}]}, ["/c/1", "/c/2"]),
         (
             {"Members": ["/c/1", "https://fm.example/redfish/v1/c/2", "text", None, 7]},
-            ["/c/1", "/redfish/v1/c/2"],
+            ["/c/1", "/redfish/v1/c/2", "", ""],
         ),
         ({"Members": []}, []),
         ({"Members": None, "Members@odata.count": 0}, []),
@@ -38,7 +38,9 @@ def test_a_page_without_an_array_is_never_an_empty_one(body, uris):
         ({"Members@odata.nextLink": {"@odata.id": "/c/page/2"}}, "/c/page/2"),
         ({"@odata.nextLink": "/c/page/2"}, "/c/page/2"),
         ({"Members@odata.nextLink": ""}, None),
-        ({"Members@odata.nextLink": None, "@odata.nextLink": 7}, None),
+        ({"Members@odata.nextLink": None, "@odata.nextLink": 7}, ""),
+        ({"Members@odata.nextLink": "?$skip=2"}, "/c?$skip=2"),
+        ({"Members@odata.nextLink": "c?$skip=2"}, "/c?$skip=2"),
         ({}, None),
     ],
 )

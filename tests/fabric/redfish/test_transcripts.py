@@ -30,7 +30,8 @@ WALKED = [*EMULATED, TRANSCRIPTS / "seagate_cfm_service.json"]
 # its host, and what its attach and its detach end with.
 OTHERS = {
     "ofmf_reference": (3, 1, "CXL.T2", "CXL-System", "", ""),
-    "sunfish_alone": (5, 2, "CXL.T3", "Host1", "", ""),
+    # It shows 7 of 9 endpoints. A zone has one device and one of the missing two, so that device is in doubt.
+    "sunfish_alone": (4, 2, "CXL.T3", "Host1", "", ""),
     # The library of Sunfish (18f2fc8) fails to delete what an agent manages.
     "sunfish_with_agents": (11, 3, "CXL.T3", "CXL-System1", "", "HTTP_500"),
     # Recorded when the adapter sent no `@odata.type`.

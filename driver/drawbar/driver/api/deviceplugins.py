@@ -37,11 +37,6 @@ class Cards:
             self.classes is None or device_class in self.classes
         )
 
-    @property
-    def is_empty(self) -> bool:
-        """Return whether no card belongs to the resource."""
-        return self.vendors is not None and not self.vendors
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:

@@ -27,10 +27,11 @@ DEGRADED = "Degraded"
 FEATURES_DROPPED = "FeaturesDropped"
 HOSTS_MAPPED = "HostsMapped"
 PUBLISHED = "Published"
+READY = "Ready"
 WRITABLE = "Writable"
 BAD_IF_TRUE = frozenset({DEGRADED, FEATURES_DROPPED})
 """The other conditions are bad unless they are True."""
-CONDITIONS = frozenset({CONNECTED, DEGRADED, FEATURES_DROPPED, HOSTS_MAPPED, PUBLISHED, WRITABLE})
+CONDITIONS = frozenset({CONNECTED, DEGRADED, FEATURES_DROPPED, HOSTS_MAPPED, PUBLISHED, READY, WRITABLE})
 
 
 class HostMapping(meta.Struct, frozen=True):

@@ -56,6 +56,7 @@ TABLES = (
         Check("fabrics.credentials", "its manager takes the credentials"),
         Check("fabrics.degraded", "its faults"),
         Check("fabrics.published", "its devices are offered"),
+        Check("fabrics.ready", "it has a node for its devices"),
         Check("fabrics.maintenance", "each [Maintenance](../maintenance.md) is in effect, with all its entries"),
         Check("fabrics.writable", "the API server takes the controller's writes"),
         Check("hosts.mapped", "its hosts are nodes"),

@@ -23,7 +23,7 @@ UNREADABLE = Row(
 
 # One row a line, as in the page that is made of it.
 # fmt: off
-CLAIM = Table("On claims, and on the pods that wait for them", "ResourceClaim", "", (
+CLAIM = Table("On claims, the pods that wait for them, and DeviceAttachments", "ResourceClaim", "", (
     Row(r.DEVICE_ATTACHING, "The fabric has begun to connect the device.", severity=_OK),
     Row(r.DEVICE_ATTACHED, "The fabric has connected the device.", severity=_OK),
     Row(r.INITIALISING, "The hook of its class runs.", severity=_OK),
@@ -63,8 +63,6 @@ PREPARE = Table("On claims, from Prepare", "ResourceClaim", "", (
 ATTACHMENT = Table("On DeviceAttachments", "DeviceAttachment", "", (
     Row(r.DEVICE_TAKEN_BACK, "This cluster had attached the device and had no DeviceAttachment for it; now it has one.", page="fabrics.md#marks", severity=_OK),
     Row(r.CLEANING, "The node erases the device; the message shows the progress.", severity=_OK),
-    Row(r.INITIALISING, "The hook of its class runs.", severity=_OK),
-    Row(r.OFFERED_BY_ANOTHER_DRIVER, "Another driver's ResourceSlice offers the device as well.", "exclude the device from the other driver", "beside-other-drivers.md#devices-offered-twice", _WARNING),
     Row(r.OFFERED_BY_THIS_DRIVER, "The other driver has left the device out for 300 s.", severity=_OK),
     Row(r.FABRIC_MISSING, "No Fabric of its name and driver exists, so nothing is attached or detached.", "create the Fabric again, as it was, or delete the DeviceAttachment"),
     Row(r.FOREIGN_FINALIZER, "The device is detached, and finalizers of others keep the object, so no claim gets the device.", "run the command of the message"),

@@ -61,6 +61,11 @@ WRITABLE = Table("Whether the API server takes the controller's writes", "`Writa
     Row(r.REFUSED, "The API server refuses writes (401, 403, 422); the message names up to three. They are repeated once a minute.", "correct the permission (deploy/manifests/controller-rbac.yaml), or the admission policy that the message names"),
 ))
 
+READY = Table("Whether claims can be given a fabric's devices", "`Ready`", "False", (
+    Row(r.READY, "Claims can be given its devices.", severity=Severity.OK, status="True"),
+    Row(r.NO_USABLE_NODE, "Each node of the fabric is avoided, in maintenance, down or without a node daemon. Other reasons are those of `Connected`, `HostsMapped` and `Published`.", "drawbar explain fabric/NAME", severity=Severity.WARNING),
+))
+
 APPLIED = Table("Whether a Maintenance is in effect", "`Applied`", "False", (
     Row(r.APPLIED, "All its devices and nodes are in maintenance.", severity=Severity.OK, status="True"),
     Row(r.PENDING, "No controller of its `spec.driver` has checked it yet.", "drawbar doctor", severity=Severity.WARNING, status="Unknown"),
@@ -70,4 +75,4 @@ APPLIED = Table("Whether a Maintenance is in effect", "`Applied`", "False", (
     Row(r.NO_FABRIC, "There is no such Fabric of this driver.", "delete the Maintenance, or create the Fabric", severity=Severity.WARNING),
 ))
 
-TABLES = (CONNECTED, DEGRADED, FEATURES_DROPPED, HOSTS_MAPPED, PUBLISHED, WRITABLE, APPLIED)
+TABLES = (CONNECTED, DEGRADED, FEATURES_DROPPED, HOSTS_MAPPED, PUBLISHED, WRITABLE, READY, APPLIED)

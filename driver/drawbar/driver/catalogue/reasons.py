@@ -92,6 +92,8 @@ ACCEPTED = "Accepted"
 PUBLISHED = "Published"
 DELETING = "Deleting"
 GIVEN_UP = "GivenUp"
+READY = "Ready"
+NO_USABLE_NODE = "NoUsableNode"
 
 # On a Maintenance; `Pending` is above.
 APPLIED = "Applied"

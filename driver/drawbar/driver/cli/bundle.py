@@ -18,8 +18,8 @@ from drawbar.driver.api import core
 from drawbar.driver.cli import documents, objects, remedies
 from drawbar.driver.cli.doctor import observation, observed, plan
 from drawbar.driver.cli.doctor import report as doctor_report
-from drawbar.driver.cli.status import reading, tree, views
-from drawbar.driver.kube import client, connections, kinds
+from drawbar.driver.cli.status import building, reading, views
+from drawbar.driver.kube import client, kinds, sessions
 from drawbar.driver.kube import errors as kube_errors
 
 CONTENT = "names of objects, users' annotations and the daemons' logs are in it as they are, and no Secret"
@@ -32,7 +32,7 @@ OBJECTS = (kinds.FABRIC, kinds.ATTACHMENT, kinds.MAINTENANCE, kinds.HEALTH_POLIC
 Files = dict[str, bytes]
 
 
-async def collect(connection: connections.Connection, where: observed.Where) -> Files:
+async def collect(connection: sessions.Connection, where: observed.Where) -> Files:
     """Return the files by name.
 
     Raises:
@@ -70,7 +70,7 @@ async def collect(connection: connections.Connection, where: observed.Where) -> 
 
 async def _status(api: client.Client, driver: str) -> Files:
     cluster = await reading.read(api, objects.Target(), driver=driver)
-    shown = tree.build(cluster)
+    shown = building.build(cluster)
     now = datetime.datetime.now(datetime.UTC)
     return {
         "status.json": _json("Status", msgspec.to_builtins(shown)),

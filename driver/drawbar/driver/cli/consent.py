@@ -10,6 +10,15 @@ class Declined(errors.DrawbarError):
     """The operator answered no, and nothing was changed."""
 
 
+async def settle(question: str, *, assumed: bool, dry_run: bool) -> bool:
+    """Ask as `ask` does and return True; in a dry run, print the question and return False."""
+    if dry_run:
+        sys.stderr.write(f"dry run: {question}\n")
+        return False
+    await ask(question, assumed=assumed)
+    return True
+
+
 async def ask(question: str, *, assumed: bool) -> None:
     """Return once the operator has agreed on the terminal, or at once if agreement is assumed.
 

@@ -5,7 +5,8 @@ import re
 
 from drawbar.driver.cli import selectors
 
-DRY_RUNS = ("none", "client", "server")
+NO_DRY_RUN, CLIENT, SERVER = "none", "client", "server"
+DRY_RUNS = (NO_DRY_RUN, CLIENT, SERVER)
 FORMS = ("table", "wide", "json", "yaml", "name", "jsonpath=")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

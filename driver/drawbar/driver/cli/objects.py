@@ -43,6 +43,11 @@ class Target:
         return f"{self.kind}/{self.name}"
 
 
+def find_kind(word: str) -> str:
+    """Return the kind that has this name, or nothing."""
+    return _KIND_OF.get(word.lower(), "")
+
+
 class Missing(errors.DrawbarError):
     """There is no object of that name."""
 

@@ -16,7 +16,7 @@ from drawbar.driver.cli import command, documents, objects
 if TYPE_CHECKING:
     from rich import console
 
-    from drawbar.driver.kube import client, connections
+    from drawbar.driver.kube import client, sessions
 
 Work = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
 
@@ -107,7 +107,7 @@ async def _bounded(work: Work, args: argparse.Namespace, late: str) -> int:
         ) from error
 
 
-def connection(args: argparse.Namespace) -> "connections.Connection":
+def connection(args: argparse.Namespace) -> "sessions.Connection":
     """Return the connection that the flags select.
 
     Raises:

@@ -63,8 +63,3 @@ class Absences:
         since = self._missing.since(name)
         assert since is not None
         return since + datetime.timedelta(seconds=grace)
-
-    def is_gone(self, name: str, of_fabrics: Iterable[str]) -> bool:
-        """Return whether a node counts as gone now."""
-        moment = self.gone_at(name, of_fabrics)
-        return moment is not None and moment <= self._clock()

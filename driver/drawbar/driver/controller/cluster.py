@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drawbar.driver import backoff, clocks, containment
-from drawbar.driver.api import attachments, claims, core, drivers, fabrics, maintenances, meta, slices
+from drawbar.driver.api import attachments, claims, core, drivers, fabrics, maintenances, meta
 from drawbar.driver.controller import (
     absences,
     attachment_index,
@@ -63,7 +63,6 @@ class Cluster:
     attachments: mirror.Mirror[attachments.DeviceAttachment]
     claims: mirror.Mirror[claims.ResourceClaim]
     nodes: mirror.Mirror[core.Node]
-    slices: mirror.Mirror[slices.ResourceSlice]
     maintenances: mirror.Mirror[maintenances.Maintenance]
     maintenance: maintenance.Index
     placed: attachment_index.Index

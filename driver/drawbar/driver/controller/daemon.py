@@ -288,7 +288,6 @@ def _cluster(
         attachments=watched.attachments,
         claims=watched.claims,
         nodes=watched.nodes,
-        slices=watched.slices,
         maintenances=watched.maintenances,
         maintenance=sources.maintenance,
         placed=placed,

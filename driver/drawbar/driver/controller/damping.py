@@ -119,10 +119,6 @@ class Damper(Generic[K]):
         due = {key: signal.due_seconds(now) for key, signal in self._signals.items()}
         return {key: seconds for key, seconds in due.items() if seconds is not None}
 
-    def unsteady(self) -> list[K]:
-        """Return the things that have to be good for a while before they are shown so."""
-        return [key for key, signal in self._signals.items() if not signal.shown and signal.hold_seconds]
-
     def forget(self, key: K) -> None:
         """Forget one thing."""
         self._signals.pop(key, None)

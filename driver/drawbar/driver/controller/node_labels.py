@@ -225,9 +225,11 @@ class NodeLabels:
         for until in blamed.values():
             self._jobs.add(Job.LABELS, after=max(1.0, (until - self._cluster.clock()).total_seconds()))
         living = self._living(view).difference(self._cluster.maintenance.scope(view.name).nodes)
-        return frozenset(
-            node for node in view.nodes.with_room if view.nodes.host_of[node] not in blamed and node in living
-        )
+        usable = {node for node, host in view.nodes.host_of.items() if host not in blamed and node in living}
+        if view.usable_nodes != len(usable):
+            view.usable_nodes = len(usable)
+            self._jobs.add(Job.STATUS, view.name, after=jobs.GATHER_SECONDS)
+        return view.nodes.with_room & usable
 
     def _living(self, view: session.Session) -> frozenset[str]:
         """Return the fabric's nodes with a live daemon; report the others, and look again at the end of a fading one's grace."""

@@ -8,7 +8,7 @@ import enum
 import msgspec
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.catalogue import attachment_conditions, reasons
+from drawbar.driver.catalogue import attachment_conditions, events, reasons
 
 
 class Side(enum.StrEnum):
@@ -23,7 +23,10 @@ CONTRADICTIONS = frozenset({reasons.CONNECTION_NOT_SHOWN, reasons.CONNECTED_ELSE
 
 
 NOT_THE_DEVICE = frozenset(
-    row.reason for table in attachment_conditions.FAILURES for row in table.rows if not row.blames_device
+    row.reason
+    for table in (*attachment_conditions.FAILURES, events.CLASSIC)
+    for row in table.rows
+    if not row.blames_device
 )
 """The reasons that are no fault of the device: another one would fail too, or other hosts and claims are not affected."""
 # With these reasons the device is not connected, even if the record says so.

@@ -91,7 +91,6 @@ def _monitor(
     watch = functools.partial(mirror.Mirror, api, contained=counts.contained, recorder=recorder)
     return monitor.Monitor(
         driver=options.driver,
-        api=api,
         kind=kind,
         policies=watch(
             kinds.HEALTH_POLICY,

@@ -18,7 +18,7 @@ from drawbar.driver import clocks
 from drawbar.driver.api import healthpolicies, meta, slices, taintrules
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.healthmonitor import causes, inventory, metrics, receiver, signals, tainting
-from drawbar.driver.kube import client, errors, events, exclusions, kinds, mirror
+from drawbar.driver.kube import errors, events, exclusions, kinds, mirror
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,6 @@ class Monitor:
     """One health monitor."""
 
     driver: str
-    api: client.Client
     kind: kinds.Kind
     policies: mirror.Mirror[healthpolicies.HealthPolicy]
     rules: mirror.Mirror[taintrules.DeviceTaintRule]

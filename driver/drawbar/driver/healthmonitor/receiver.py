@@ -13,21 +13,14 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from aiohttp import http_exceptions, web_exceptions, web_protocol, web_request, web_response, web_server
+from aiohttp import web_exceptions, web_protocol, web_request, web_response, web_server
 
 from drawbar.driver import containment, errors
 from drawbar.driver.api.healthpolicies import Source
 from drawbar.driver.healthmonitor import settings, signals
-from drawbar.driver.operation import address, gate
+from drawbar.driver.operation import address, gate, server
 
 log = logging.getLogger(__name__)
-_requests = log.getChild("requests")
-# Bytes that are no HTTP are answered with 400; a traceback for each would fill the log.
-_requests.addFilter(
-    lambda record: (
-        not (record.exc_info and isinstance(record.exc_info[1], http_exceptions.HttpProcessingError))
-    )
-)
 
 PATHS = {"/v1/alerts": Source.ALERT, "/v1/redfish": Source.REDFISH}
 BODY_BYTES = 1 << 20
@@ -113,25 +106,22 @@ async def serving(
     handlers = _Handlers(
         _handler(token, receive, count, contained or containment.Uncontained(), entrance),
         access_log=None,
-        logger=_requests,
+        logger=server.make_request_log(log),
         max_line_size=LINE_LIMIT_BYTES,
         max_field_size=LINE_LIMIT_BYTES,
         max_headers=HEADERS_LIMIT,
         lingering_time=LINGER_SECONDS,
     )
     try:
-        server = await asyncio.get_running_loop().create_server(
+        listening = await asyncio.get_running_loop().create_server(
             entrance.before(handlers), where.address, where.port
         )
     except OSError as error:
-        raise address.AddressError(
-            f"cannot listen on {where.address} port {where.port}: {error.strerror or error}; choose another by "
-            f"--listen-address and --listen-port"
-        ) from error
+        raise address.make_listen_error(where.address, where.port, error) from error
     try:
-        yield server.sockets[0].getsockname()[1]
+        yield listening.sockets[0].getsockname()[1]
     finally:
-        server.close()
+        listening.close()
         entrance.close()
         await handlers.shutdown(CLOSE_TIMEOUT_SECONDS)
 

@@ -3,7 +3,6 @@
 How it is read from file, environment and flags is `drawbar.driver.configuration`'s business.
 """
 
-import ipaddress
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,12 +124,7 @@ def endpoint(settings: Settings) -> address.Endpoint | None:
 def problems(settings: Settings) -> list[str]:
     """Return one sentence per wrong value."""
     sentences = drivers.problems(settings.driver)
-    try:
-        ipaddress.ip_address(settings.listen.address)
-    except ValueError:
-        sentences.append(f"--listen-address {settings.listen.address!r} is not an IP address")
-    if not 0 <= settings.listen.port <= address.PORT_MAX:
-        sentences.append(f"--listen-port {settings.listen.port} is not a port from 0 to {address.PORT_MAX}")
+    sentences += address.find_listen_problems(settings.listen.address, settings.listen.port)
     if settings.token_file is None and settings.tls.client_authority is None:
         sentences.append(
             "anyone could send alerts: give --token-file, or --tls-client-authority, or both to ask for both"

@@ -21,7 +21,7 @@ import aiohttp
 import msgspec
 from multidict import CIMultiDict
 
-from drawbar.driver.kube import answers, bodies, connections, decoding, errors, exclusions, kinds, sessions
+from drawbar.driver.kube import answers, decoding, errors, exclusions, kinds, sessions
 from drawbar.driver.kube.answers import Listing, T, WatchEvent
 from drawbar.driver.kube.pacing import Pace
 
@@ -58,7 +58,7 @@ class Client:
         self,
         session: aiohttp.ClientSession,
         watches: aiohttp.ClientSession,
-        connection: connections.Connection,
+        connection: sessions.Connection,
         *,
         writes: Pace | None = None,
         identity: Mapping[str, str] | None = None,
@@ -144,7 +144,7 @@ class Client:
                         items.append(decoding.decode(raw, into))
                     except decoding.Malformed as error:
                         left_out.append(answers.leave_out_malformed(raw, kind, error, f"GET {path}"))
-                if len(body) * PAGE_STEP <= bodies.LIMIT_BYTES:
+                if len(body) * PAGE_STEP <= answers.LIMIT_BYTES:
                     limit = min(PAGE_LIMIT, limit * PAGE_STEP)
             if not page.metadata.continue_:
                 version = page.metadata.resource_version
@@ -187,13 +187,13 @@ class Client:
                     self._look_at_status(response)
                     if response.status != 200:
                         raise answers.make_failure(
-                            "WATCH", path, response, await bodies.read_whole(response.content)
+                            "WATCH", path, response, await answers.read_whole(response.content)
                         )
-                    async for line in bodies.lines(response.content):
+                    async for line in answers.lines(response.content):
                         yield answers.decode_event(line, kind, into, path)
-            except bodies.TooLarge as error:
+            except answers.TooLarge as error:
                 raise answers.make_too_large("WATCH", path) from error
-            except bodies.FAILURES as error:
+            except answers.FAILURES as error:
                 reason = answers.cut(str(error) or repr(error))
                 raise errors.Unreachable(f"WATCH {path}: the stream broke: {reason}") from error
 
@@ -258,13 +258,16 @@ class Client:
         namespace: str | None = None,
         uid: str = "",
         resource_version: str = "",
+        dry_run: bool = False,
     ) -> None:
-        """Delete an object if it has this uid and version. One that is gone already is success.
+        """Delete an object if it has this uid and version. One that is gone already is success. With `dry_run`, keep it.
 
         Raises:
             errors.Conflict: another object has the name now, or it changed.
         """
-        await self._delete(kind, name, namespace=namespace, uid=uid, resource_version=resource_version)
+        await self._delete(
+            kind, name, namespace=namespace, uid=uid, resource_version=resource_version, dry_run=dry_run
+        )
 
     async def begin_delete(
         self, kind: kinds.Kind, name: str, *, into: type[T], namespace: str | None = None, uid: str = ""
@@ -284,13 +287,16 @@ class Client:
         namespace: str | None,
         uid: str,
         resource_version: str = "",
+        dry_run: bool = False,
     ) -> bytes | None:
         conditions = {"uid": uid, "resourceVersion": resource_version}
-        body = {
+        body: dict[str, object] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {key: value for key, value in conditions.items() if value},
         }
+        if dry_run:
+            body["dryRun"] = ["All"]
         try:
             return await self.request("DELETE", kind.path(namespace=namespace, name=name), body=body)
         except errors.NotFound:
@@ -325,13 +331,13 @@ class Client:
                     ),
                 ) as response:
                     self._look_at_status(response)
-                    answer = await bodies.read_whole(response.content)
+                    answer = await answers.read_whole(response.content)
                     if response.status >= 300:
                         raise answers.make_failure(method, path, response, answer)
                     return answer
-            except bodies.TooLarge as error:
+            except answers.TooLarge as error:
                 raise answers.make_too_large(method, path) from error
-            except bodies.FAILURES as error:
+            except answers.FAILURES as error:
                 message = (
                     f"{method} {path} got no answer from {self.server}: {answers.cut(sessions.words(error))}"
                 )
@@ -371,9 +377,7 @@ class Client:
 
 
 @asynccontextmanager
-async def connecting(
-    connection: connections.Connection, *, writes: Pace | None = None
-) -> AsyncIterator[Client]:
+async def connecting(connection: sessions.Connection, *, writes: Pace | None = None) -> AsyncIterator[Client]:
     """Yield a client. Nothing is sent on entry.
 
     Args:

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
-from drawbar.driver.kube import connections, errors
+from drawbar.driver.kube import errors, sessions
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -21,7 +21,7 @@ def load(
     context: str | None = None,
     environ: Mapping[str, str] = os.environ,
     account: Path = SERVICE_ACCOUNT,
-) -> connections.Connection:
+) -> sessions.Connection:
     """Return the connection by `path`, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
     Args:
@@ -58,7 +58,7 @@ def _expanded(name: str) -> Path:
         return Path(name)
 
 
-def from_kubeconfig(*paths: Path, context: str | None = None) -> connections.Connection:
+def from_kubeconfig(*paths: Path, context: str | None = None) -> sessions.Connection:
     """Return the connection by the kubeconfig files, of which the first wins; the context is the current one by default.
 
     Raises:
@@ -69,7 +69,7 @@ def from_kubeconfig(*paths: Path, context: str | None = None) -> connections.Con
     return kubeconfig.connect(paths, context)
 
 
-def from_service_account(account: Path, environ: Mapping[str, str]) -> connections.Connection:
+def from_service_account(account: Path, environ: Mapping[str, str]) -> sessions.Connection:
     """Return the connection of a pod."""
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
     if ":" in host:
@@ -82,9 +82,9 @@ def from_service_account(account: Path, environ: Mapping[str, str]) -> connectio
         tls = ssl.create_default_context(cafile=str(authority))
     except OSError as error:
         raise errors.ConfigError(f"{authority} holds no usable certificate: {error}") from error
-    return connections.Connection(
+    return sessions.Connection(
         server=f"https://{host}:{port}",
         tls=tls,
-        authorization=lambda: connections.read_bearer(token),
+        authorization=lambda: sessions.read_bearer(token),
         origin=f"service account in {account}",
     )

@@ -146,13 +146,13 @@ class Recorder:
         self, attachment: attachments.DeviceAttachment, *, reason: str, message: str
     ) -> None:
         """Record that an attachment needs attention, in the default namespace: it has none."""
-        self._put(_attachment(attachment), WARNING, reason, message)
+        self._attachment(attachment, WARNING, reason, message)
 
     def attachment_normal(
         self, attachment: attachments.DeviceAttachment, *, reason: str, message: str
     ) -> None:
-        """Record what became of an attachment."""
-        self._put(_attachment(attachment), NORMAL, reason, message)
+        """Record that something about an attachment went as it should."""
+        self._attachment(attachment, NORMAL, reason, message)
 
     def node_warning(self, name: str, uid: str, *, reason: str, message: str) -> None:
         """Record that something about a node needs attention."""
@@ -227,11 +227,31 @@ class Recorder:
         if claim is not None:
             self._put(_reference(kinds.CLAIM, claim.name, claim.uid, claim.namespace), kind, reason, message)
 
-    def _put(self, regarding: dict[str, str], kind: str, reason: str, message: str) -> None:
+    def _attachment(
+        self, attachment: attachments.DeviceAttachment, kind: str, reason: str, message: str
+    ) -> None:
+        """Record something about an attachment; of a local pool's device, which has no such object, record nothing."""
+        if attachment.spec.is_local:
+            return
+        regarding = _reference(kinds.ATTACHMENT, attachment.metadata.name, attachment.metadata.uid)
+        claim = attachment.spec.claim
+        related = (
+            _reference(kinds.CLAIM, claim.name, claim.uid, claim.namespace) if claim is not None else None
+        )
+        self._put(regarding, kind, reason, message, related)
+
+    def _put(
+        self,
+        regarding: dict[str, str],
+        kind: str,
+        reason: str,
+        message: str,
+        related: dict[str, str] | None = None,
+    ) -> None:
         namespace, seen_at = regarding.get("namespace", "default"), self._clock()
         series, message = self._object(regarding, seen_at).series_for(kind, reason, message, seen_at)
         now = datetime.datetime.now(datetime.UTC)
-        event = {
+        event: dict[str, Any] = {
             "apiVersion": kinds.EVENT.api_version,
             "kind": kinds.EVENT.kind,
             "metadata": {
@@ -247,6 +267,8 @@ class Recorder:
             "note": _cut(message, NOTE_LIMIT_BYTES),
             "regarding": regarding,
         }
+        if related is not None:
+            event["related"] = related
         is_queued = series.event is not None
         series.count, series.seen_at, series.event = series.count + 1, seen_at, event
         if is_queued:
@@ -276,10 +298,6 @@ class Recorder:
 def _reference(kind: kinds.Kind, name: str, uid: str, namespace: str = "") -> dict[str, str]:
     reference = {"apiVersion": kind.api_version, "kind": kind.kind, "name": name, "uid": uid}
     return reference | ({"namespace": namespace} if namespace else {})
-
-
-def _attachment(attachment: attachments.DeviceAttachment) -> dict[str, str]:
-    return _reference(kinds.ATTACHMENT, attachment.metadata.name, attachment.metadata.uid)
 
 
 def _cut(text: str, limit_bytes: int) -> str:

@@ -35,7 +35,7 @@ from oauthlib import oauth2
 
 from drawbar.driver import output
 from drawbar.driver.api import meta
-from drawbar.driver.kube import connections, credential_plugins, errors, kubeconfig_files
+from drawbar.driver.kube import credential_plugins, errors, kubeconfig_files, sessions
 
 RENEWAL_SHARE = 0.8
 """The share of a credential's lifetime after which the next one is fetched."""
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 def connect(
     paths: Sequence[Path], context: str | None = None, *, limit_seconds: float | None = None
-) -> connections.Connection:
+) -> sessions.Connection:
     """Return the connection by these files, of which the first wins, after the login.
 
     Args:
@@ -72,7 +72,7 @@ def connect(
         else credential_plugins.SECONDS
     )
 
-    def prepare() -> connections.Connection:
+    def prepare() -> sessions.Connection:
         with _explaining(origin):
             return _Login(kubeconfig_files.Files(paths), context, origin, limit).connection()
 
@@ -119,11 +119,11 @@ class _Login(kube_config.KubeConfigLoader):  # type: ignore[misc] # the package 
                 if (value := self._user.value.get(key))
             }
 
-    def connection(self) -> connections.Connection:
+    def connection(self) -> sessions.Connection:
         """Log in and return the connection."""
         identity = _impersonation(self._account)
         settings = self._enter()
-        return connections.Connection(
+        return sessions.Connection(
             server=self._url,
             tls=self._tls,
             authorization=self._authorization,
@@ -155,7 +155,7 @@ class _Login(kube_config.KubeConfigLoader):  # type: ignore[misc] # the package 
                 self._tls.configure(settings)
         header = settings.api_key.get("BearerToken")
         if header and header.startswith("Bearer "):
-            header = "Bearer " + connections.sendable(header.removeprefix("Bearer ").strip(), "the token")
+            header = "Bearer " + sessions.sendable(header.removeprefix("Bearer ").strip(), "the token")
         provider = self._account.auth_provider
         if provider and not header:
             raise errors.ConfigError(
@@ -183,7 +183,7 @@ class _Login(kube_config.KubeConfigLoader):  # type: ignore[misc] # the package 
             errors.Unreachable: the login failed, and the last one is over.
         """
         if self._token_path:
-            return connections.read_bearer(self._token_path)
+            return sessions.read_bearer(self._token_path)
         with self._lock:
             if time.monotonic() >= self._renewal:
                 self._renewal = time.monotonic() + RENEWAL_PAUSE_SECONDS

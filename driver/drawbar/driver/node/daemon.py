@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 from drawbar.driver import clocks, evaluation, watching
@@ -78,42 +77,6 @@ def _boot_id() -> str:
 
 def _wait_for_another() -> None:
     log.info("another instance acts on the devices of this node: serving the kubelet beside it until it ends")
-
-
-class _Own:
-    """The attachments of this daemon's driver, among all attachments in the node's mirror.
-
-    Several drivers may have attachments on one node. This daemon prepares, judges and releases only its own driver's devices.
-    """
-
-    def __init__(self, mirrored: mirror.Mirror[attachments.DeviceAttachment], driver: str) -> None:
-        self._mirrored = mirrored
-        self._driver = driver
-
-    def __iter__(self) -> Iterator[attachments.DeviceAttachment]:
-        return (attachment for attachment in self._mirrored if self.has(attachment))
-
-    def has(self, attachment: attachments.DeviceAttachment) -> bool:
-        """Return whether the attachment belongs to this daemon's driver."""
-        return attachment.spec.driver == self._driver
-
-    def get(self, name: str) -> attachments.DeviceAttachment | None:
-        """Return the attachment of that name, or None."""
-        attachment = self._mirrored.get(name)
-        return attachment if attachment is not None and self.has(attachment) else None
-
-    def names(self) -> tuple[str, ...]:
-        """Return the names of all attachments, those that wait for the arrival or removal of a device first."""
-        ordered = sorted(self, key=lambda each: each.holds(attachments.VISIBLE) and not each.deleting)
-        return tuple(attachment.metadata.name for attachment in ordered)
-
-    def names_for(self, pool: str, device: str) -> tuple[str, ...]:
-        """Return the names of the attachments of a device."""
-        return tuple(
-            attachment.metadata.name
-            for attachment in self
-            if (attachment.spec.pool, attachment.spec.device) == (pool, device)
-        )
 
 
 class _Node:
@@ -376,7 +339,7 @@ def _basis(
         host=users.Host.from_sysfs(options.sysfs),
         arrivals=devices.Devices(options.sysfs, settings=options.discovery, contained=contained),
         attached=mirrored,
-        own=_Own(mirrored, options.driver),
+        own=parts.Own(mirrored, options.driver),
         served=served,
         reader=claim_versions.Reader(
             api, driver=options.driver, node_name=options.node_name, versions=served

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 from drawbar.driver.node import errors
-from drawbar.driver.node.inventory import files
+from drawbar.driver.node.inventory import files, model
 
 DEADLINE_SECONDS = 30.0
 """The longest wait for the kernel. To unbind a busy driver or power a slot takes a few seconds; pciehp gives up after ten."""
@@ -38,9 +38,6 @@ OUTSTANDING_MAX = 32
 """The greatest number of calls in progress, hanging ones included. Each has a thread."""
 
 MemoryState = Literal["offline", "online", "online_movable", "online_kernel"]
-RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "commit"]
-DecoderAttribute = Literal["mode", "dpa_size"]
-DaxDriver = Literal["device_dax", "kmem"]
 
 Answer = TypeVar("Answer")
 
@@ -312,7 +309,7 @@ class Kernel(_Calls):
             already=lambda: not self._exists(f"bus/cxl/devices/{_check_name(region)}"),
         )
 
-    async def set_region(self, region: str, attribute: RegionAttribute, value: int | str) -> None:
+    async def set_region(self, region: str, attribute: model.RegionAttribute, value: int | str) -> None:
         """Set one attribute of a region. `commit` 0 unbinds its driver and frees the decoders."""
         await self._set(region, attribute, value)
 
@@ -320,7 +317,7 @@ class Kernel(_Calls):
         """Set the endpoint decoder at a position of a region. The last call fails if the kernel rejects the order."""
         await self._set(region, f"target{position}", decoder)
 
-    async def set_decoder(self, decoder: str, attribute: DecoderAttribute, value: int | str) -> None:
+    async def set_decoder(self, decoder: str, attribute: model.DecoderAttribute, value: int | str) -> None:
         """Set one attribute of an endpoint decoder: its mode, or the size of its part of the device."""
         await self._set(decoder, attribute, value)
 
@@ -336,7 +333,7 @@ class Kernel(_Calls):
 
         await self.run(region, f"to take {region!r} for {self.sysfs}/{path}", change)
 
-    async def bind_dax(self, name: str, driver: DaxDriver) -> None:
+    async def bind_dax(self, name: str, driver: model.DaxDriver) -> None:
         """Bind a driver to a dax device (`dax0.0`). With `kmem`, all its memory comes online as movable, or stays offline.
 
         The device's id is removed from the driver again, because the driver would bind to a later device of that name.

@@ -4,7 +4,6 @@ import asyncio
 import datetime
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from drawbar.driver import clocks, containment, evaluation, watching
 from drawbar.driver.api import attachments, claims
@@ -22,26 +21,40 @@ from drawbar.driver.node.treatment import hooks
 Sharing = Callable[[attachments.DeviceAttachment], context.Sharing]
 
 
-class Own(Protocol):
-    """The attachments of this daemon's driver on its node."""
+class Own:
+    """The attachments of this daemon's driver, among all attachments in the node's mirror.
 
-    def __iter__(self) -> Iterator[attachments.DeviceAttachment]: ...
+    Several drivers may have attachments on one node. This daemon prepares, judges and releases only its own driver's devices.
+    """
+
+    def __init__(self, mirrored: mirror.Mirror[attachments.DeviceAttachment], driver: str) -> None:
+        self._mirrored = mirrored
+        self._driver = driver
+
+    def __iter__(self) -> Iterator[attachments.DeviceAttachment]:
+        return (attachment for attachment in self._mirrored if self.has(attachment))
 
     def has(self, attachment: attachments.DeviceAttachment) -> bool:
         """Return whether the attachment belongs to this daemon's driver."""
-        ...
+        return attachment.spec.driver == self._driver
 
     def get(self, name: str) -> attachments.DeviceAttachment | None:
         """Return the attachment of that name, or None."""
-        ...
+        attachment = self._mirrored.get(name)
+        return attachment if attachment is not None and self.has(attachment) else None
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all attachments."""
-        ...
+        """Return the names of all attachments, those that wait for the arrival or removal of a device first."""
+        ordered = sorted(self, key=lambda each: each.holds(attachments.VISIBLE) and not each.deleting)
+        return tuple(attachment.metadata.name for attachment in ordered)
 
     def names_for(self, pool: str, device: str) -> tuple[str, ...]:
         """Return the names of the attachments of a device."""
-        ...
+        return tuple(
+            attachment.metadata.name
+            for attachment in self
+            if (attachment.spec.pool, attachment.spec.device) == (pool, device)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

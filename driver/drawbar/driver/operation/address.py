@@ -5,6 +5,7 @@ callers.
 """
 
 import enum
+import ipaddress
 from dataclasses import dataclass
 
 from drawbar.driver import errors
@@ -13,6 +14,26 @@ from drawbar.driver.operation import probe
 
 class AddressError(errors.DrawbarError):
     """Probes and metrics cannot be served at an address, or no process answers there."""
+
+
+def find_listen_problems(host: str, port: int) -> list[str]:
+    """Return a sentence for each wrong value of `--listen-address` and `--listen-port`."""
+    problems = []
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        problems.append(f"--listen-address {host!r} is not an IP address")
+    if not 0 <= port <= PORT_MAX:
+        problems.append(f"--listen-port {port} is not a port from 0 to {PORT_MAX}")
+    return problems
+
+
+def make_listen_error(host: str, port: int, error: OSError) -> AddressError:
+    """Return the error of an address on which no server can listen."""
+    return AddressError(
+        f"cannot listen on {host} port {port}: {error.strerror or error}; choose another by --listen-address and "
+        f"--listen-port"
+    )
 
 
 AUTO = "auto"

@@ -3,7 +3,7 @@
 It runs in a container of its own beside the daemon, as a service account of its own: so no daemon may review tokens, and
 Prometheus reaches nothing else of the daemon. The API server decides about each caller: a TokenReview says who it is, a
 SubjectAccessReview whether it may `get` the path `/metrics`. Answers are remembered for `ALLOWED_SECONDS` and
-`REFUSED_SECONDS`, for at most `CALLERS_MAX` callers. The certificate is made at each start and signs itself: callers prove
+`REFUSED_SECONDS`, for at most `CALLERS_MAX` callers each. The certificate is made at each start and signs itself: callers prove
 who they are, and the proxy does not.
 
 Source: Kubernetes "Authenticating", "Authorization Overview"; controller-runtime, pkg/metrics/filters.
@@ -70,11 +70,14 @@ class Judge:
     Attributes:
         api: a client that may create both kinds of review.
         clock: seconds of a monotonic clock.
+
+    Refused callers have a memory of their own, so that a flood of wrong tokens makes nobody else be reviewed again.
     """
 
     api: client.Client
     clock: Callable[[], float] = time.monotonic
-    _known: OrderedDict[bytes, tuple[float, int]] = field(default_factory=OrderedDict)
+    _allowed: OrderedDict[bytes, tuple[float, int]] = field(default_factory=OrderedDict)
+    _refused: OrderedDict[bytes, tuple[float, int]] = field(default_factory=OrderedDict)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REVIEWS_LIMIT))
 
     async def judge(self, token: str) -> int:
@@ -84,16 +87,17 @@ class Judge:
             errors.KubeError: the API server does not answer.
         """
         digest = hashlib.sha256(token.encode(errors="surrogateescape")).digest()
-        until, status = self._known.get(digest, (0.0, 0))
-        if self.clock() < until:
-            return status
+        for known in (self._allowed, self._refused):
+            until, status = known.get(digest, (0.0, 0))
+            if self.clock() < until:
+                return status
         async with self._turns:
             status = await self._ask(token)
-        lasts = ALLOWED_SECONDS if status == OK else REFUSED_SECONDS
-        self._known[digest] = (self.clock() + lasts, status)
-        self._known.move_to_end(digest)
-        while len(self._known) > CALLERS_MAX:
-            self._known.popitem(last=False)
+        known, lasts = (self._allowed, ALLOWED_SECONDS) if status == OK else (self._refused, REFUSED_SECONDS)
+        known[digest] = (self.clock() + lasts, status)
+        known.move_to_end(digest)
+        while len(known) > CALLERS_MAX:
+            known.popitem(last=False)
         return status
 
     async def _ask(self, token: str) -> int:

@@ -31,13 +31,6 @@ from drawbar.driver import containment
 from drawbar.driver.operation import address, readiness
 
 log = logging.getLogger(__name__)
-_requests = log.getChild("requests")
-# Bytes that are no HTTP are answered with 400; a traceback for each would fill the log.
-_requests.addFilter(
-    lambda record: (
-        not (record.exc_info and isinstance(record.exc_info[1], http_exceptions.HttpProcessingError))
-    )
-)
 
 CONNECTIONS_LIMIT = 16
 LINE_LIMIT_BYTES = 4096
@@ -47,6 +40,18 @@ TAKEN_PAUSE_SECONDS = 2.0
 CLOSE_TIMEOUT_SECONDS = 1.0
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def make_request_log(log: logging.Logger) -> logging.Logger:
+    """Return the logger for aiohttp. Bytes that are no HTTP are answered with 400; a traceback for each would fill the log."""
+    made = log.getChild("requests")
+    made.addFilter(_is_no_protocol_error)
+    return made
+
+
+def _is_no_protocol_error(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], http_exceptions.HttpProcessingError))
+
 
 Pages = Mapping[str, Callable[[], web_response.Response]]
 
@@ -147,7 +152,7 @@ def make_handlers(handle: Callable[[web_request.BaseRequest], Awaitable[web_resp
     return _Handlers(
         handle,
         access_log=None,
-        logger=_requests,
+        logger=make_request_log(log),
         max_line_size=LINE_LIMIT_BYTES,
         max_field_size=LINE_LIMIT_BYTES,
         max_headers=HEADERS_LIMIT,

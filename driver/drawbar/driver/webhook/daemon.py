@@ -81,10 +81,7 @@ async def serving(
                 entrance.before(handlers), where.address, where.port
             )
         except OSError as error:
-            raise address.AddressError(
-                f"cannot listen on {where.address} port {where.port}: {error.strerror or error}; choose another by "
-                f"--listen-address and --listen-port"
-            ) from error
+            raise address.make_listen_error(where.address, where.port, error) from error
         try:
             yield server.sockets[0].getsockname()[1]
         finally:

@@ -3,7 +3,6 @@
 How it is read from file, environment and flags is `drawbar.driver.configuration`'s business.
 """
 
-import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,14 +66,10 @@ class Settings:
 
 def problems(settings: Settings) -> list[str]:
     """Return one sentence for each wrong value."""
-    listed = drivers.problems(settings.driver)
-    try:
-        ipaddress.ip_address(settings.listen.address)
-    except ValueError:
-        listed.append(f"--listen-address {settings.listen.address!r} is not an IP address")
-    if not 0 <= settings.listen.port <= address.PORT_MAX:
-        listed.append(f"--listen-port {settings.listen.port} is not a port from 0 to {address.PORT_MAX}")
-    return listed
+    return [
+        *drivers.problems(settings.driver),
+        *address.find_listen_problems(settings.listen.address, settings.listen.port),
+    ]
 
 
 def validate(settings: Settings) -> None:

@@ -32,20 +32,24 @@ class Addresses:
             if len(self._slashed) > SLASHED_MAX:
                 self._slashed.popitem(last=False)
 
-    def resolve(self, uri: str, *, is_redirect: bool = False) -> yarl.URL:
+    def resolve(self, uri: str, redirected: yarl.URL | None = None) -> yarl.URL:
         """Return the address of a resource on the configured origin.
 
         A redirect to another origin is deliberate, and refused.
+
+        Args:
+            uri: of the resource.
+            redirected: the address of a redirected request, to which the URI is relative; None for a link.
 
         Raises:
             Foreign: the address is not one of Redfish.
         """
         try:
-            url = self._origin.join(yarl.URL(uri))
+            url = (redirected or self._origin).join(yarl.URL(uri))
             is_elsewhere = url.origin() != self._origin
         except ValueError as error:
             raise Foreign("sent one that is no URI") from error
-        is_own = not is_elsewhere or (url.path.startswith("/redfish/") and not is_redirect)
+        is_own = not is_elsewhere or (url.path.startswith("/redfish/") and redirected is None)
         if url.user is not None or not is_own:
             raise Foreign("sent one that leads to another host")
         if is_elsewhere:

@@ -1,5 +1,6 @@
 """The one request of an attach or detach; pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drawbar.fabric import errors
@@ -50,8 +51,22 @@ class Call:
         return ({**self.body, self.action.etag_parameter: etag} if etag else self.body), None
 
 
-def set_array(document: documents.Document, change: restoring.Change) -> Call:
-    """Return the request that sets an array which several devices share."""
+def set_array(document: documents.Document, change: restoring.Change, unread: Mapping[str, str]) -> Call:
+    """Return the request that sets an array which several devices share.
+
+    Args:
+        document: with the array.
+        change: of the array.
+        unread: see `views.View`.
+
+    Raises:
+        Unavailable: the array is not shown whole, so the request would drop the others.
+    """
+    if document.uri in unread:
+        raise errors.Unavailable(
+            f"{unread[document.uri]}, and a change of the part would drop the others; look at the service",
+            reason="NOT_READ",
+        )
     return Call(
         method="PATCH",
         uri=document.uri,

@@ -6,7 +6,7 @@ a time, since its connections may be one resource of the service.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, replace
 
 from drawbar.fabric import contract, errors
@@ -17,6 +17,7 @@ from drawbar.fabric.redfish import (
     constrained,
     documents,
     guarding,
+    losses,
     monitors,
     observing,
     views,
@@ -102,13 +103,13 @@ class Changer:
 
         def plan() -> calls.Call:
             nonlocal before
-            before = find_attached(self._observer.devices, host_id)
+            before = losses.find_attached(losses.find_owners(self._observer.devices), host_id)
             return method.attach(request, device_id, "")
 
         async def conclude() -> bool:
             nonlocal came
             devices = await self._observer.read_connections()
-            new = find_attached(devices, host_id) - before
+            new = losses.find_attached(losses.find_owners(devices), host_id) - before
             came = min((name for name in new if devices[name].model == request.model), default=None)
             return came is not None
 
@@ -283,15 +284,6 @@ def find_other_etag(document: documents.Document, stale: str) -> str:
     if isinstance(shown, str) and shown not in ("", stale):
         return shown
     return stale if stale.endswith('"') else f'"{stale}"'
-
-
-def find_attached(devices: Mapping[str, contract.Device], host_id: str) -> frozenset[str]:
-    """Return the ids of the devices of the host."""
-    return frozenset(
-        device.id
-        for device in devices.values()
-        if device.connection is not None and device.connection.host_id == host_id
-    )
 
 
 def _suggest_etags(error: errors.FabricError, *, is_unchanged: bool) -> None:

@@ -153,16 +153,18 @@ class Client:
         answer = await self._send(
             method, self._wire.resolve(uri), body=body, headers=headers, what=what, changes=True
         )
-        if answer.status == 202:
+        # Some services answer with the task and another status.
+        is_task = answer.status == 202 or "TaskState" in answer.body
+        if is_task:
             await self._task_ended(answer, what, on_progress)
         elif answer.status not in {200, 201, 204}:
             raise self._wire.malformed(what, f"answered with the status {answer.status}", changes=True)
-        elif answer.body and answer.body.keys() <= {"error"}:
+        elif messages.is_refusal(answer.body):
             refused = messages.refusal(
                 answer.status, answer.body, what=what, changes=True, redacted=self._wire.redacted
             )
             raise judgement.unknown(refused)
-        is_shown = answer.status != 202 and (answer.body or "ETag" in answer.headers)
+        is_shown = not is_task and (answer.body or "ETag" in answer.headers)
         if not is_shown:
             return None
         return documents.Document.from_json(answer.body, uri=uri, etag=answer.headers.get("ETag"))
@@ -235,7 +237,7 @@ class Client:
             except errors.Transient as error:
                 _logger.debug("a task of the Redfish service cannot be read", extra={"error": error.message})
             else:
-                if task.text("TaskState").capitalize() in monitors.ENDED_STATES:
+                if monitors.has_ended(task.body):
                     return
             await asyncio.sleep(pauses.count_failure())
 

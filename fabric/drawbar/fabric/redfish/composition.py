@@ -54,6 +54,7 @@ class _Read:
         unnamed: systems whose Id is too long or not unique; their blocks are not free.
         devices: not attached, by id.
         parts: the first part of each device, with the name of its array, by device id.
+        elsewhere: the URIs of blocks that say that they are composed, and are in no listed system.
         zones: the ids of the resource zones of each block of a host, by the block's URI.
         oddities: see `views.View`.
         unread: see `views.View`; without systems.
@@ -65,6 +66,7 @@ class _Read:
     unnamed: tuple[Document, ...] = ()
     devices: Mapping[str, contract.Device] = field(default_factory=dict)
     parts: Mapping[str, tuple[str, Document]] = field(default_factory=dict)
+    elsewhere: frozenset[str] = frozenset()
     zones: Mapping[str, frozenset[str]] = field(default_factory=dict)
     oddities: tuple[str, ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict)
@@ -104,7 +106,8 @@ class Composition:
             if block.uri not in movable_uris and block.uri in zones
         }
         read = replace(read, zones=of_hosts, devices=_grouped(read, zones), unread=dict(reader.unread))
-        self._read = await self._with_systems(reader, read)
+        read = await self._with_systems(reader, read)
+        self._read = replace(read, elsewhere=await _find_elsewhere(reader, read))
 
     async def read_connections(self, reader: Reader) -> None:
         """Read the connections again; see `methods.Method`."""
@@ -122,20 +125,24 @@ class Composition:
         oddities += [
             f"the host {system.uri} has an Id that is too long or not unique" for system in read.unnamed
         ]
-        owners: dict[str, str] = {}
+        owners: dict[str, list[str]] = {}
         for owner, system in read.systems.items():
             for uri in system.links("Links", "ResourceBlocks"):
-                owners.setdefault(uri, owner)
+                owners.setdefault(uri, []).append(owner)
         unreachable = {uri for system in read.unnamed for uri in system.links("Links", "ResourceBlocks")}
         for device_id, device in read.devices.items():
             block = read.blocks[device_id]
-            host_id = owners.get(block.uri)
+            host_id, *others = owners.get(block.uri, [None])
             if host_id is not None:
+                if others:
+                    oddities.append(views.describe_shared(device_id, owners[block.uri]))
                 used[host_id].append(device_id)
                 connection = contract.Connection(host_id=host_id, port_id=views.port_id(host_id, device_id))
                 devices[device_id] = replace(device, connection=connection)
-            elif block.uri in unreachable or read.unread_systems:
+            elif block.uri in unreachable or read.unread_systems or _state(block) in _UNUSABLE:
                 continue
+            elif block.uri in read.elsewhere:
+                oddities.append(f"the resource block {block.uri} is composed, and no listed system has it")
             elif documents.is_true(block.value("CompositionStatus", "Reserved")):
                 oddities.append(f"the resource block {block.uri} is reserved by another client")
             else:
@@ -193,7 +200,7 @@ class Composition:
                 own=frozenset(before) - movable,
                 etag=system.etag,
             )
-            return calls.set_array(system, change)
+            return calls.set_array(system, change, self._read.unread_systems)
         named: dict[str, object] = {"ResourceBlock": {documents.ID: block.uri}}
         named_by = calls.Action(resource_uri=system.uri, etag_parameter="ComputerSystemETag")
         return calls.Call(
@@ -204,7 +211,9 @@ class Composition:
         """Return the reading with the current systems."""
         is_linked = reader.root.link("Systems") is not None
         with reader.noticing() as find_unread:
-            listed = await reading.read_linked(reader.root, "Systems", reader.members) if is_linked else ()
+            read_systems = functools.partial(reader.current_members, needs="Links")
+            listed = await reading.read_linked(reader.root, "Systems", read_systems) if is_linked else ()
+        spelled = {documents.plain(block.uri): block.uri for block in read.blocks.values()}
         unread = {each: reader.unread[each] for each in find_unread()}
         systems: dict[str, Document] = {}
         unnamed = []
@@ -213,10 +222,14 @@ class Composition:
             if system.is_cut("Links", "ResourceBlocks"):
                 reader.note(system.uri, f"{system.uri} shows only a part of its ResourceBlocks")
                 unread[system.uri] = reader.unread[system.uri]
+            uris = [spelled.get(documents.plain(uri), uri) for uri in system.links("Links", "ResourceBlocks")]
+            own = replace(
+                system, body={**system.body, "Links": {"ResourceBlocks": documents.references(uris)}}
+            )
             if system.id in systems or len(system.id.encode()) > contract.STRING_BYTES:
-                unnamed.append(system)
+                unnamed.append(own)
             else:
-                systems[system.id] = system
+                systems[system.id] = own
         return replace(read, systems=systems, unnamed=tuple(unnamed), unread_systems=unread)
 
 
@@ -229,6 +242,26 @@ async def _linked_service(reader: Reader) -> Document | None:
     if reader.root.link("CompositionService") is None:
         return None
     return await reading.read_linked(reader.root, "CompositionService", reader.get_detail)
+
+
+async def _find_elsewhere(reader: Reader, read: _Read) -> frozenset[str]:
+    """Return the URIs of the blocks that are composed, and that no listed system has.
+
+    Raises:
+        FabricError: the service cannot be read now.
+    """
+    systems = (*read.systems.values(), *read.unnamed)
+    listed = {documents.plain(system.uri) for system in systems}
+    owned = {uri for system in systems for uri in system.links("Links", "ResourceBlocks")}
+
+    def is_elsewhere(block: Document) -> bool:
+        owners = {documents.plain(uri) for uri in block.links("Links", "ComputerSystems")}
+        return block.uri not in owned and (_state(block) == "composed" or not owners <= listed)
+
+    # A remembered block may have been freed since.
+    links = documents.references(block.uri for block in read.blocks.values() if is_elsewhere(block))
+    fresh = await reader.resolve(tuple(map(Document.from_json, links)))
+    return frozenset(block.uri for block in fresh if is_elsewhere(block))
 
 
 def _grouped(read: _Read, zones: Mapping[str, frozenset[str]]) -> dict[str, contract.Device]:
@@ -354,7 +387,7 @@ def _devices(
         if len(block.id.encode()) > contract.STRING_BYTES or block.id in devices:
             oddities.append(f"the resource block {block.uri} has an Id that is too long or not unique")
             continue
-        if _state(block) in _UNUSABLE or entities.is_gone(block):
+        if entities.is_gone(block):
             continue
         if not unread.isdisjoint(uri for name in _PARTS for uri in block.links(name)):
             continue

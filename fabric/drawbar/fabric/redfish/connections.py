@@ -171,7 +171,7 @@ class Connections(zones.Zones):
         )
 
     def _endpoints(self, document: Document, fabric: ends.Fabric) -> tuple[str, ...] | None:
-        if document.text("ConnectionType") not in {"", "CXL", "Memory"}:
+        if document.text("ConnectionType").casefold() == "storage":
             return None
         listed = (
             documents.link(information.get("MemoryChunk"))

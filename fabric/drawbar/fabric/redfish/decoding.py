@@ -137,7 +137,7 @@ def refusal(raw: bytes) -> documents.Json:
 
     Services answer with a JSON string, with plain text, or with a page and the reason in its title.
     """
-    content = raw[:_REFUSAL_BYTES].removeprefix(_MARK).strip()
+    content = _as_utf8(raw[:_REFUSAL_BYTES], "").strip()
     try:
         decoded = msgspec.json.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

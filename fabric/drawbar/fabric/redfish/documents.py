@@ -4,6 +4,7 @@ A service may omit any property, or send one of a type outside the schema. Then 
 nothing, so that one odd resource affects only its own device.
 """
 
+import posixpath
 import re
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ ETAG = "@odata.etag"
 TYPE = "@odata.type"
 # The contract's wire has no room for longer ids, names or models.
 TEXT_BYTES = 128
-_AUTHORITY = re.compile(r"^https?://[^/?#@\\\s]+(?=/redfish/)", re.IGNORECASE)
+_AUTHORITY = re.compile(r"^(?:https?:)?//[^/?#@\\\s]+(?=/redfish/)", re.IGNORECASE)
 # Properties of every resource.
 _NAMES = frozenset({"Description", "Id", "Name"})
 # The depth to which the links of a body are followed.
@@ -46,11 +47,14 @@ class Document:
 
     @classmethod
     def from_json(cls, body: Json, *, uri: str = "", etag: str | None = None) -> "Document":
-        """Return the resource with its own URI and ETag, or else with those of the answer."""
-        own = body.get(ID)
-        own_etag = body.get(ETAG)
+        """Return the resource with its own URI and ETag, or else with those of the answer.
+
+        If it names another resource than the requested one, it is wrong: a change would affect that other resource.
+        """
+        own, own_etag = body.get(ID), body.get(ETAG)
+        is_own = isinstance(own, str) and bool(own) and (not uri or plain(own) == plain(uri))
         return cls(
-            uri=path(own) if isinstance(own, str) and own else path(uri),
+            uri=path(own if is_own else uri),
             body=body,
             etag=etag or (own_etag if isinstance(own_etag, str) and own_etag else None),
         )
@@ -99,12 +103,19 @@ class Document:
         return tuple(dict.fromkeys(uri for uri in uris if uri))
 
     def is_cut(self, *names: str) -> bool:
-        """Return whether the array below these properties counts more entries than it has, or goes on elsewhere."""
+        """Return whether the array below these properties counts more entries than it has, goes on elsewhere, or has others than links."""
         *owners, name = names
         listed = self.value(*names)
-        shown = len(listed) if isinstance(listed, list) else 0
+        entries = [each for each in (listed if isinstance(listed, list) else [listed]) if each is not None]
+        # The link to a collection is not the link to a member.
+        is_clear = all((uri := link(each)) and not uri.endswith(f"/{name}") for each in entries)
         is_continued = bool(self.value(*owners, f"{name}@odata.nextLink"))
-        return is_continued or self.number(*owners, f"{name}@odata.count") > shown
+        return is_continued or not is_clear or self.number(*owners, f"{name}@odata.count") > len(entries)
+
+    def place(self, name: str) -> tuple[str, ...]:
+        """Return the properties that lead to an array of links: below `Links`, or at the top as in Intel's Rack Scale Design."""
+        is_at_top = not self.value("Links", name) and isinstance(self.value(name), list)
+        return (name,) if is_at_top else ("Links", name)
 
     def action(self, name: str) -> str | None:
         """Return the target of the action, such as `#Zone.AddEndpoint`, or None if the resource does not offer it."""
@@ -192,8 +203,8 @@ def references(uris: Iterator[str] | tuple[str, ...]) -> list[dict[str, str]]:
 
 
 def plain(uri: str) -> str:
-    """Return the path without query, slash at the end and percent-encoding, by which two spellings are compared."""
-    return urllib.parse.unquote(path(_QUERY.split(uri, maxsplit=1)[0]))
+    """Return the path without query, needless slashes and dots, and percent-encoding, by which two spellings are compared."""
+    return posixpath.normpath(urllib.parse.unquote(path(_QUERY.split(uri, maxsplit=1)[0])))
 
 
 def path(uri: str) -> str:

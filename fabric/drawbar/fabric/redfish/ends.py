@@ -75,7 +75,7 @@ class Read:
         initiators: the URIs of each host's endpoints, by host id.
         host_ids: by the URI of an initiator.
         endpoint_ids: the id of each endpoint among those of all fabrics, by URI.
-        unnamed: the URIs of initiators whose host cannot be read, or has an Id that is too long or not unique.
+        unnamed: the URIs of endpoints whose host cannot be read, or named; also those of a CPU, and of nothing shown.
         oddities: see `views.View`.
         unread: see `views.View`; without zones.
         unread_zones: the same for zones and their collections.
@@ -103,10 +103,11 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Devices:
-    """Devices that are not attached, with their endpoint or memory chunk, by id."""
+    """Devices that are not attached, with their endpoint or memory chunk, by id; and the endpoints of CPUs."""
 
     devices: Mapping[str, contract.Device]
     targets: Mapping[str, Document]
+    cpus: frozenset[str]
     oddities: tuple[str, ...]
 
 
@@ -141,6 +142,7 @@ def from_ends(
     """
     shown = _name_devices(fabrics, behind, further, targets, unread)
     named = _name_hosts(behind, initiators, unread)
+    all_endpoints = {uri: each for fabric in fabrics.values() for uri, each in fabric.endpoints.items()}
     return Read(
         fabrics=fabrics,
         devices=shown.devices,
@@ -153,7 +155,9 @@ def from_ends(
             for fabric in fabrics.values()
             for uri, endpoint in fabric.endpoints.items()
         },
-        unnamed=named.unnamed,
+        unnamed=named.unnamed
+        | shown.cpus
+        | {uri for uri, each in all_endpoints.items() if entities.is_unclear(each)},
         oddities=(*shown.oddities, *named.oddities),
     )
 
@@ -168,6 +172,7 @@ def _name_devices(
     """Return the devices that can be named, are there and can be read; see `from_ends`."""
     devices: dict[str, contract.Device] = {}
     named: dict[str, Document] = {}
+    cpus: set[str] = set()
     oddities = []
     of_no_class = {
         uri for fabric in fabrics.values() if fabric.is_between_devices for uri in fabric.endpoints
@@ -181,13 +186,14 @@ def _name_devices(
             continue
         if entities.is_cpu(linked):
             oddities.append(f"the endpoint {target.uri} is a host's CPU, so it is no device")
+            cpus.add(target.uri)
             continue
         device = entities.device(device_id, target, (*describe(behind, links), *further.get(target.uri, ())))
         if target.uri in of_no_class:
             device = replace(device, device_class=contract.DeviceClass.OTHER)
         devices[device_id] = device
         named[device_id] = target
-    return _Devices(devices=devices, targets=named, oddities=tuple(oddities))
+    return _Devices(devices=devices, targets=named, cpus=frozenset(cpus), oddities=tuple(oddities))
 
 
 def _name_hosts(
@@ -202,7 +208,9 @@ def _name_hosts(
     unnamed: set[str] = set()
     oddities = []
     for uri, listed in sorted(by_system.items()):
-        system = behind.get(uri, listed[0])
+        own = listed[0] if uri == listed[0].uri else Document(uri=uri)
+        # The id of a system that is missing for a while stays the same.
+        system = behind.get(uri, own)
         host_id = system.id
         is_usable = host_id not in hosts and len(host_id.encode()) <= contract.STRING_BYTES
         if uri in unread or not is_usable:
@@ -235,16 +243,22 @@ def spell(uris: Iterable[str], fabric: Fabric) -> tuple[str, ...]:
 
 
 def describe_unlisted(read: Read) -> dict[str, str]:
-    """Return a sentence for each zone without a known host that has an endpoint which cannot be read, by URI.
+    """Return a sentence for each zone with a device, without a known host, and with an unknown endpoint, by URI.
 
-    It may be a host's, so the devices of the zone may be attached.
+    That endpoint may be a host's, so the devices of the zone may be attached.
     """
+    targets = {target.uri for target in read.targets.values()}
+    known = targets | read.endpoint_ids.keys()
     sentences = {}
-    for zone in read.zones if read.unread else ():
-        unread = next((uri for uri in zone.endpoints if uri in read.unread), "")
-        if unread and read.host_ids.keys().isdisjoint(zone.endpoints):
-            uri = zone.document.uri
-            sentences[uri] = f"{uri} has the endpoint {unread}, which cannot be read"
+    for zone in read.zones:
+        unknown = next((uri for uri in zone.endpoints if uri not in known), "")
+        if (
+            unknown
+            and not targets.isdisjoint(zone.endpoints)
+            and read.host_ids.keys().isdisjoint(zone.endpoints)
+        ):
+            why = "cannot be read" if unknown in read.unread else "the fabric does not list"
+            sentences[zone.document.uri] = f"{zone.document.uri} has the endpoint {unknown}, which {why}"
     return sentences
 
 
@@ -270,10 +284,11 @@ def build_zones(
 
 
 def describe_nameless(endpoints: Iterable[Document]) -> Iterator[str]:
-    """Yield a sentence for each endpoint that shows nothing behind it."""
+    """Yield a sentence for each endpoint that shows neither a host nor a device behind it."""
     for endpoint in endpoints:
-        if not endpoint.objects("ConnectedEntities") and not entities.is_gone(endpoint):
-            yield f"the endpoint {endpoint.uri} shows no ConnectedEntities, so it is neither a host nor a device"
+        if entities.is_unclear(endpoint) and not entities.is_gone(endpoint):
+            shown = "a host as a device" if endpoint.objects("ConnectedEntities") else "no ConnectedEntities"
+            yield f"the endpoint {endpoint.uri} shows {shown}, so it is neither a host nor a device"
 
 
 def find_places(read: Read) -> dict[str, Place]:
@@ -390,11 +405,7 @@ def _describe_shared(read: Read) -> Iterator[str]:
     for device_id, target in read.targets.items():
         hosts = hosts_of.get(target.uri, set())
         if len(hosts) > 1:
-            names = views.name_some(sorted(hosts))
-            yield (
-                f"device {device_id} is connected to several hosts ({names}), and shown at one of them; disconnect it "
-                f"from the others at the service, unless they share it"
-            )
+            yield views.describe_shared(device_id, hosts)
 
 
 def _ports(

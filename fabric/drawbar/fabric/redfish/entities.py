@@ -65,6 +65,7 @@ _DEVICE_PROTOCOLS = _DEVICE_FABRICS | LINK_FABRICS | {"nvme"}
 
 # Of `EntityType` (Endpoint): what a fabric is made of.
 _FABRIC_TYPES = {"Bridge", "FabricBridge", "Manager", "Switch"}
+_HOST_TYPES = {"ComputerSystem", "RootComplex"}
 # Transfer rate in MT/s by the names of `PCIeTypes` (PCIeDevice).
 DOMAIN = "redfish.dmtf.org"
 """Of the attributes that the standard itself names."""
@@ -78,20 +79,28 @@ _HEALTH: Mapping[str, contract.Health] = MappingProxyType(
 
 def is_initiator(endpoint: Document) -> bool:
     """Return whether a host is behind the endpoint."""
-    roles = _roles(endpoint)
+    roles = _roles(endpoint) - {"both"}
     if roles:
         return "initiator" in roles
-    return bool({"RootComplex", "ComputerSystem"} & set(models.entity_types(endpoint)))
+    is_linked = any(system(uri) == uri for uri in links(endpoint))
+    return is_linked or not _HOST_TYPES.isdisjoint(models.entity_types(endpoint))
 
 
 def is_target(endpoint: Document) -> bool:
     """Return whether a device is behind the endpoint, and neither a host nor a part of the fabric itself."""
-    return not is_initiator(endpoint) and bool(set(models.entity_types(endpoint)) - _FABRIC_TYPES)
+    return not is_initiator(endpoint) and bool(
+        set(models.entity_types(endpoint)) - _FABRIC_TYPES - _HOST_TYPES
+    )
 
 
 def is_part_of_fabric(endpoint: Document) -> bool:
     """Return whether behind the endpoint is a part of the fabric itself, such as a switch."""
     return not _FABRIC_TYPES.isdisjoint(models.entity_types(endpoint))
+
+
+def is_unclear(endpoint: Document) -> bool:
+    """Return whether the endpoint shows neither a host nor a device, nor a part of the fabric; it may be a host's."""
+    return not (is_initiator(endpoint) or is_target(endpoint) or is_part_of_fabric(endpoint))
 
 
 def has_devices(fabric: Document) -> bool:
@@ -128,7 +137,7 @@ def chunks(endpoint: Document) -> tuple[str, ...]:
     uris = (
         documents.link(entity.get("EntityLink"))
         for entity in entities
-        if documents.text(entity, "EntityType") == "MemoryChunk"
+        if documents.text(entity, "EntityType").casefold() == "memorychunk"
     )
     return tuple(dict.fromkeys(uri for uri in uris if uri))
 

@@ -12,6 +12,9 @@ NO_DEVICES = (
     "the Redfish service has computer systems, and neither Fabrics nor a CompositionService: it has no devices that can be "
     "attached; if another service manages the fabric, give the endpoint of that one"
 )
+# Of a Connection.
+_GROUPS = (("Links", "InitiatorEndpoints"), ("Links", "TargetEndpoints"))
+_ENTITIES = "ConnectedEntities"
 _OTHER = {"Zones": "Connections", "Connections": "Zones"}
 
 
@@ -77,6 +80,11 @@ async def read(
     failures: list[errors.FabricError] = []
     for document in listed:
         if wanted.ids and document.id not in wanted.ids:
+            continue
+        if document.id in fabrics:
+            oddities.append(
+                f"the fabric {document.uri} has an Id that is not unique, so its devices are not listed"
+            )
             continue
         if problem := wanted.find_problem(document):
             oddities.append(problem)
@@ -164,11 +172,11 @@ async def _read_endpoints(reader: Reader, document: Document) -> tuple[Document,
     """
     linked, *fallback = _find_places(document, "Endpoints")
     try:
-        return await reader.members(linked, by_turns=True)
+        return await reader.members(linked, by_turns=True, needs=_ENTITIES)
     except errors.NotFound:
         if not fallback:
             raise
-    return await reader.members(fallback[0], by_turns=True)
+    return await reader.members(fallback[0], by_turns=True, needs=_ENTITIES)
 
 
 async def read_zones(reader: Reader, fabric: ends.Fabric) -> tuple[str, tuple[Document, ...]]:
@@ -181,7 +189,7 @@ async def read_zones(reader: Reader, fabric: ends.Fabric) -> tuple[str, tuple[Do
     """
     for uri in fabric.zones_uris:
         try:
-            listed = await reader.members(uri)
+            listed = await reader.current_members(uri, needs="Links")
             return uri, await reading.in_parallel(listed, lambda zone: _complete(reader, zone))
         except errors.NotFound:
             continue
@@ -196,15 +204,13 @@ async def _complete(reader: Reader, zone: Document) -> Document:
     Raises:
         FabricError: the service cannot be read now.
     """
-    collection = zone.link("Endpoints")
-    if (
-        collection is not None
-        and zone.value("Links", "Endpoints") is None
-        and not isinstance(zone.value("Endpoints"), list)
-    ):
-        listed = await reader.available_members(collection)
-        return replace(zone, body={**zone.body, "Endpoints": [{ID: each.uri} for each in listed]})
-    if zone.is_cut("Links", "Endpoints"):
+    names = zone.place("Endpoints")
+    shown = zone.links(*names) or ((zone.link("Endpoints") or "",) if names[1:] else ())
+    if len(shown) == 1 and shown[0].endswith("/Endpoints"):
+        listed = await reader.available_members(shown[0])
+        return replace(zone, body={**zone.body, "Links": {"Endpoints": [{ID: each.uri} for each in listed]}})
+    is_cut = any(zone.is_cut(*each) for each in (names, *_GROUPS))
+    if is_cut:
         reader.note(zone.uri, f"{zone.uri} shows only a part of its Endpoints")
     return zone
 

@@ -14,6 +14,11 @@ def find_owners(devices: Mapping[str, contract.Device]) -> dict[str, str]:
     }
 
 
+def find_attached(owners: Mapping[str, str], host_id: str) -> frozenset[str]:
+    """Return the attached devices of the host."""
+    return frozenset(name for name, owner in owners.items() if owner == host_id)
+
+
 def find_kept(owners: Mapping[str, str], host_id: str, meant: str) -> tuple[str, ...]:
     """Return the devices of the host that a change has to leave there.
 
@@ -22,7 +27,7 @@ def find_kept(owners: Mapping[str, str], host_id: str, meant: str) -> tuple[str,
         host_id: of the changed host.
         meant: the device that the change attaches or detaches.
     """
-    return tuple(sorted(name for name, owner in owners.items() if owner == host_id and name != meant))
+    return tuple(sorted(find_attached(owners, host_id) - {meant}))
 
 
 def find_lost(kept: Iterable[str], devices: Mapping[str, contract.Device], host_id: str) -> tuple[str, ...]:
@@ -33,7 +38,7 @@ def find_lost(kept: Iterable[str], devices: Mapping[str, contract.Device], host_
 
 def find_missing(change: restoring.Change, after: Document) -> tuple[str, ...]:
     """Return the host's own members that are not in the array any more, in words."""
-    left = {documents.plain(uri) for uri in after.links(restoring.LINKS, change.name)}
+    left = {documents.plain(uri) for uri in after.links(*after.place(change.name))}
     missing = (uri for uri in change.own if documents.plain(uri) not in left)
     return tuple(sorted(f"the host's own {uri.rpartition('/')[2]}" for uri in missing))
 

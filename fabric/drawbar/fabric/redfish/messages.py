@@ -94,9 +94,9 @@ _BY_STATUS: Mapping[int, _Error] = MappingProxyType(
 
 
 def find_extended(body: documents.Json) -> tuple[documents.Json, ...]:
-    """Return the most specific messages in an error's body."""
-    inner = documents.objects(body, "error", EXTENDED) or documents.objects(body, EXTENDED)
-    return inner[:MESSAGES]
+    """Return the most specific messages in an error's body; some services annotate the refused property with them."""
+    annotated = (documents.objects(body, name) for name in body if name.endswith(EXTENDED))
+    return next(filter(None, (documents.objects(body, "error", EXTENDED), *annotated)), ())[:MESSAGES]
 
 
 def refusal(
@@ -142,11 +142,14 @@ def _keys(entries: tuple[documents.Json, ...], body: documents.Json) -> list[str
     return [name.rpartition(".")[2] for name in (*ids, documents.text(body, "error", "code"))]
 
 
-def failure(
-    messages: tuple[documents.Json, ...], *, what: str, redacted: Callable[[str], str]
-) -> errors.FabricError:
-    """Return the error for the messages of a failed task."""
-    body = {"error": {EXTENDED: list(messages)}}
+def is_refusal(body: documents.Json) -> bool:
+    """Return whether an answer is an error, whatever its status."""
+    return body.keys() == {"error"}
+
+
+def failure(body: documents.Json, *, what: str, redacted: Callable[[str], str]) -> errors.FabricError:
+    """Return the error of a failed task, from the task or the refusal that it ended with."""
+    messages = documents.objects(body, "Messages")[:MESSAGES] or find_extended(body)
     keys = _keys(messages, body)
     kind, reason = next((_BY_KEY[key] for key in keys if key in _BY_KEY), (errors.Unavailable, "TASK_FAILED"))
     return kind(

@@ -13,7 +13,7 @@ from drawbar.fabric.redfish import documents, messages
 PAUSE_SECONDS_MIN = 0.1
 PAUSE_SECONDS_MAX = 10.0
 # Of Task (`TaskState`); "Killed" is that of services before Task 1.2.
-ENDED_STATES = frozenset({"Completed", "Exception", "Killed", "Cancelled"})
+_ENDED_STATES = frozenset({"cancelled", "canceled", "completed", "exception", "killed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,12 @@ class Ended:
     error: errors.FabricError | None = None
 
 
+def has_ended(task: documents.Json) -> bool:
+    """Return whether a task has ended. A vendor's own state has, if the task shows when."""
+    state = documents.text(task, "TaskState")
+    return state.casefold() in _ENDED_STATES or bool(state and documents.text(task, "EndTime"))
+
+
 def judge(
     status: int,
     body: documents.Json,
@@ -62,13 +68,12 @@ def judge(
         pause: returns the own pause until the next look.
         redacted: removes the secrets from the service's own words.
     """
-    state = documents.text(body, "TaskState")
-    if state.capitalize() in ENDED_STATES:
-        if state.capitalize() == "Completed":
-            return Ended()
-        entries = documents.objects(body, "Messages")[: messages.MESSAGES]
-        return Ended(error=messages.failure(entries, what=what, redacted=redacted))
-    if status in {201, 204} or (status == 200 and not state):
+    state = documents.text(body, "TaskState").casefold()
+    is_critical = documents.text(body, "TaskStatus").casefold() == "critical"
+    has_failed = has_ended(body) and (state != "completed" or is_critical)
+    if has_failed or messages.is_refusal(body):
+        return Ended(error=messages.failure(body, what=what, redacted=redacted))
+    if has_ended(body) or status == 204 or (status in {200, 201} and not state):
         return Ended()
     seconds = pause() if asked_seconds is None else asked_seconds
     percent = documents.number(body, "PercentComplete")

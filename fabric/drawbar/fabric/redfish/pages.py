@@ -1,5 +1,6 @@
 """The pages of a collection in the forms in which services send them, and the query that expands members; pure."""
 
+import urllib.parse
 from collections.abc import Iterable
 
 from drawbar.fabric.redfish import documents
@@ -13,15 +14,15 @@ _NEXT = ("Members@odata.nextLink", "@odata.nextLink")
 def find_members(page: Document) -> tuple[Document, ...] | None:
     """Return the members in a page, links or resources; None if it has no array of them.
 
-    Some services send null for an empty array, and URIs in place of links.
+    Some services send null for an empty array, and URIs in place of links. Members without a URI have an empty one.
     """
     listed = page.value("Members")
     if listed is None and "Members" in page.body and page.value(COUNT) == 0:
         return ()
     if not isinstance(listed, list):
         return None
-    bodies = ({documents.ID: entry} if is_uri(entry) else entry for entry in listed)
-    return tuple(Document.from_json(body) for body in bodies if isinstance(body, dict))
+    bodies = ({documents.ID: entry} if is_uri(entry) else entry for entry in listed if entry is not None)
+    return tuple(Document.from_json(body if isinstance(body, dict) else {}) for body in bodies)
 
 
 def is_uri(entry: object) -> bool:
@@ -30,13 +31,13 @@ def is_uri(entry: object) -> bool:
 
 
 def find_next(page: Document) -> str | None:
-    """Return the URI of the next page, with its query; None on the last page."""
-    for name in _NEXT:
-        link = page.value(name)
-        uri = link.get(documents.ID) if isinstance(link, dict) else link
-        if isinstance(uri, str) and uri:
-            return uri
-    return None
+    """Return the URI of the next page, with its query; None on the last page, and an empty text for no URI."""
+    link = next((shown for name in _NEXT if (shown := page.value(name))), None)
+    uri = link.get(documents.ID) if isinstance(link, dict) else link
+    if link is None or not isinstance(uri, str):
+        return None if link is None else ""
+    is_relative = not uri.startswith("/") and "://" not in uri
+    return urllib.parse.urljoin(page.uri, uri) if is_relative else uri
 
 
 def drop_repeated(listed: Iterable[Document]) -> list[Document]:

@@ -48,42 +48,42 @@ class Parameters:
 SCHEMA: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "profile": {
-            "description": "Kind of service; without, as the service root shows",
+            "description": "The kind of service (default: as the service root shows)",
             "type": "string",
             "enum": sorted(profiles.PROFILES),
         },
         "fabrics": {
-            "description": "Ids of the fabrics of the service that are used, with commas between them; without, all",
+            "description": "Ids of the service's fabrics to use, with commas (default: all PCIe and CXL fabrics)",
             "type": "string",
             "pattern": r"^[^,\s]+(,[^,\s]+)*$",
         },
         "ports": {
-            "description": "How many devices one host port carries",
+            "description": "The number of devices on one host port (default: the profile's)",
             "type": "string",
             "pattern": "^[1-9][0-9]{0,2}$",
         },
         "zoneBody": {
-            "description": "Where the body of a changed zone has its endpoints: below Links, or at its top",
+            "description": "The place of the endpoints in a changed zone: links for Links.Endpoints (default), endpoints for Endpoints, as in Intel's Rack Scale Design",
             "type": "string",
             "enum": sorted(profiles.ZoneBody),
         },
         "etags": {
-            "description": "Whether changes carry the ETag of their resource; no for a service that refuses its own ETags",
+            "description": "Whether changes carry the ETag of their resource (default: yes); no for a service that refuses its own (STALE_ETAG): a change by others at the same moment may be lost",
             "type": "string",
             "enum": ["no", "yes"],
         },
         "requestsAtOnce": {
-            "description": f"How many requests are on their way at once, {polling.AT_ONCE_MAX} at most; {polling.AT_ONCE} without",
+            "description": f"The most requests at once, up to {polling.AT_ONCE_MAX} (default: {polling.AT_ONCE})",
             "type": "string",
             "pattern": "^([1-9]|1[0-6])$",
         },
         "pollSeconds": {
-            "description": f"How often the service is read while it sends no events; {POLL_SECONDS:.0f} without",
+            "description": f"The seconds between two readings of a service without events (default: {POLL_SECONDS:.0f})",
             "type": "string",
             "pattern": "^[1-9][0-9]{0,3}$",
         },
         "taskSeconds": {
-            "description": f"The longest that an attach or detach may take; {TASK_SECONDS:.0f} without",
+            "description": f"The longest time of an attach or detach in seconds (default: {TASK_SECONDS:.0f})",
             "type": "string",
             "pattern": "^[1-9][0-9]{0,3}$",
         },

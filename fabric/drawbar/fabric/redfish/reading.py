@@ -15,11 +15,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
 from typing import TypeVar
 
 from drawbar.fabric import budget, errors
-from drawbar.fabric.redfish import documents, pages
+from drawbar.fabric.redfish import documents, messages, pages
 from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.failures import BROKEN_OFF, MALFORMED
-from drawbar.fabric.redfish.messages import BUSY
 from drawbar.fabric.redfish.remembered import SECONDS_MAX, Remembered
 from drawbar.fabric.redfish.transport import PARALLEL
 
@@ -145,7 +144,24 @@ class Reader:
             self.note_unread(uri, error)
             return ()
 
-    async def members(self, uri: str, *, levels: int = 1, by_turns: bool = False) -> tuple[Document, ...]:
+    async def current_members(self, uri: str, *, needs: str) -> tuple[Document, ...]:
+        """Read all members of a collection as `members` does; one that stays listed and is not found is noted in `unread`.
+
+        Raises:
+            FabricError: the collection, or the service, cannot be read.
+        """
+        before = frozenset(self.dangling)
+        listed = await self.members(uri, needs=needs)
+        if missing := self.dangling - before:
+            # One that was deleted in between is not listed any more.
+            for each in await self._listed(uri, 1):
+                if each.uri in missing:
+                    self.note(each.uri, f"{each.uri} cannot be read: {uri} lists it, and it is not found")
+        return listed
+
+    async def members(
+        self, uri: str, *, levels: int = 1, by_turns: bool = False, needs: str = ""
+    ) -> tuple[Document, ...]:
         """Read the members of a collection, expanded if the service can, without those that it fails to show.
 
         If the service counts more members than it shows, the collection is noted in `unread`.
@@ -154,13 +170,14 @@ class Reader:
             uri: of the collection.
             levels: the wanted levels below the collection, if the service expands several.
             by_turns: whether remembered members suffice in a listing that reads by turns.
+            needs: the property without which an expanded member is read by itself.
 
         Raises:
             FabricError: the collection, or the service, cannot be read, or none of the counted members is shown.
         """
         listed = await self._listed(uri, levels)
         by_age = functools.partial(self._get_remembered, seconds=0.0)
-        return await self._resolved(listed, by_age if by_turns else self._get_again)
+        return await self._resolved(listed, by_age if by_turns else self._get_again, needs)
 
     async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
         """Read up to `most` members at the end of a collection, where services add them.
@@ -198,11 +215,13 @@ class Reader:
         following: str | None = uri
         is_expanded = bool(query)
         while following is not None:
-            page = await self._get_again(following, query=query)
+            page = await self._page(uri, following, query)
             read.add(following)
             entries = pages.find_members(page)
             if entries is None:
                 raise _contradicted(uri, "sent it without its array Members")
+            if nameless := sum(not entry.uri for entry in entries):
+                self._note_partial(uri, f"shows {nameless} members without a URI", is_raised=is_expanded)
             self.listing.count(budget.Counted.RESOURCES, len(entries))
             listed += entries
             # The link carries the query of its own.
@@ -217,22 +236,36 @@ class Reader:
             if following is not None:
                 self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
             elif (counted := page.number(pages.COUNT)) > len(listed):
-                self._note_missing(uri, counted, listed, is_expanded=is_expanded)
+                did = f"counts {counted} members and shows {len(listed)}"
+                self._note_partial(uri, did, is_raised=is_expanded or not listed)
         return tuple(listed)
 
-    def _note_missing(self, uri: str, counted: int, listed: list[Document], *, is_expanded: bool) -> None:
-        """Note that a collection counts more members than it shows.
+    async def _page(self, uri: str, following: str, query: str) -> Document:
+        """Return a page of a collection.
 
         Raises:
-            Unavailable: it shows none, or was expanded: the collection itself may have more.
+            NotFound: there is no collection.
+            FabricError: the page cannot be read.
         """
-        error = _contradicted(uri, f"sent {len(listed)} of the {counted} members that it counts")
-        if is_expanded or not listed:
+        if not following:
+            raise _contradicted(uri, "named its next page by something that is no URI")
+        try:
+            return await self._get_again(following, query=query)
+        except errors.NotFound as error:
+            if following == uri:
+                raise
+            raise _contradicted(uri, f"has no page {following}, which it named") from error
+
+    def _note_partial(self, uri: str, did: str, *, is_raised: bool) -> None:
+        """Note that a collection does not show all of its members.
+
+        Raises:
+            Unavailable: if the error `is_raised`, since the collection without its expansion may show more.
+        """
+        error = _contradicted(uri, did)
+        if is_raised:
             raise error
-        sentence = (
-            f"{uri} cannot be read whole ({MALFORMED}): it counts {counted} members and shows {len(listed)}"
-        )
-        self.note(uri, sentence, error.message)
+        self.note(uri, f"{uri} cannot be read whole ({MALFORMED}): it {did}", error.message)
 
     async def resolve(self, listed: tuple[Document, ...]) -> tuple[Document, ...]:
         """Return the resources, those read that are links only; one that is gone or cannot be shown is left out and noted.
@@ -252,10 +285,11 @@ class Reader:
         return await self._resolved(links, self.get_detail)
 
     async def _resolved(
-        self, listed: tuple[Document, ...], read: Callable[[str], Awaitable[Document]]
+        self, listed: tuple[Document, ...], read: Callable[[str], Awaitable[Document]], needs: str = ""
     ) -> tuple[Document, ...]:
         async def resource(document: Document) -> Document | None:
-            return await self._resource(document, read)
+            is_whole = not document.is_stub and (not needs or needs in document.body)
+            return document if is_whole else await self._resource(document, read)
 
         resources = await in_parallel((document for document in listed if document.uri), resource)
         return tuple(resource for resource in resources if resource is not None)
@@ -263,8 +297,6 @@ class Reader:
     async def _resource(
         self, document: Document, read: Callable[[str], Awaitable[Document]]
     ) -> Document | None:
-        if not document.is_stub:
-            return document
         try:
             resource = await read(document.uri)
         except errors.NotFound:
@@ -273,7 +305,7 @@ class Reader:
         except errors.FabricError as error:
             self.note_unread(document.uri, error)
             return None
-        if resource.is_reference or resource.body.keys() <= {"error"}:
+        if resource.is_reference or messages.is_refusal(resource.body):
             self.note_unread(document.uri, _contradicted(document.uri, "sent nothing of it", what="resource"))
             return None
         return resource
@@ -283,7 +315,7 @@ class Reader:
         try:
             return await self.get(uri, query=query)
         except errors.Unavailable as error:
-            if error.reason == BUSY and self._busy_tries:
+            if error.reason == messages.BUSY and self._busy_tries:
                 self._busy_tries -= 1
                 await asyncio.sleep(BUSY_SECONDS)
             elif error.reason != BROKEN_OFF:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import msgspec
 
 from drawbar.fabric import errors
-from drawbar.fabric.redfish import documents
+from drawbar.fabric.redfish import documents, monitors
 from drawbar.fabric.redfish.documents import Document
-from drawbar.fabric.redfish.monitors import ENDED_STATES
 from drawbar.fabric.redfish.reading import Reader
 
 _logger = logging.getLogger(__name__)
@@ -50,7 +49,7 @@ async def changes(reader: Reader) -> tuple[Change, ...]:
 def from_task(task: Document) -> Change | None:
     """Return the change of a running task; None if it has ended, or does not show its request."""
     target = task.value("Payload", "TargetUri")
-    if task.text("TaskState").capitalize() in ENDED_STATES or not isinstance(target, str) or not target:
+    if monitors.has_ended(task.body) or not isinstance(target, str) or not target:
         return None
     content = task.value("Payload", "JsonBody")
     try:

@@ -141,14 +141,14 @@ class Transport:
         """Return the unused budget of one listing."""
         return budget.Listing(self._config.limits, self._config.name)
 
-    def resolve(self, uri: str, *, is_redirect: bool = False) -> yarl.URL:
-        """Return the address of a resource on the configured origin.
+    def resolve(self, uri: str, redirected: yarl.URL | None = None) -> yarl.URL:
+        """Return the address of a resource on the configured origin; see `addresses.Addresses`.
 
         Raises:
             Unavailable: the address is not one of Redfish.
         """
         try:
-            return self._addresses.resolve(uri, is_redirect=is_redirect)
+            return self._addresses.resolve(uri, redirected)
         except addresses.Foreign as error:
             raise self.malformed("to follow a link", str(error)) from error
 
@@ -181,7 +181,7 @@ class Transport:
             if answer.status not in _REDIRECTS or not location:
                 return answer
             try:
-                target = self.resolve(location, is_redirect=True)
+                target = self.resolve(location, url)
             except errors.FabricError as error:
                 raise judgement.unknown(error) if request.changes else error from error
             is_same = target.path.rstrip("/") == url.path.rstrip("/")

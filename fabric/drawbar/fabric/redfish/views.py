@@ -1,6 +1,6 @@
 """A reading of the fabric in terms of the contract: its devices, hosts and ports; pure."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from drawbar.fabric import budget, contract, errors
@@ -105,6 +105,15 @@ def describe_unreached(
             verb = "is" if len(device_ids) == 1 else "are"
             sentences.append(f"{name_some(device_ids)} {verb} in no {kind} of {name_some(beyond)}")
     return tuple(sentences)
+
+
+def describe_shared(device_id: str, host_ids: Iterable[str]) -> str:
+    """Return the sentence for a device that is connected to several hosts."""
+    names = name_some(sorted(host_ids))
+    return (
+        f"device {device_id} is connected to several hosts ({names}), and shown at one of them; disconnect it "
+        f"from the others at the service, unless they share it"
+    )
 
 
 def name_some(names: Sequence[str]) -> str:

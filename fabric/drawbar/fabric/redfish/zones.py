@@ -24,6 +24,9 @@ from drawbar.fabric.redfish import (
 from drawbar.fabric.redfish.documents import TYPE, Document
 from drawbar.fabric.redfish.reading import Reader
 
+# Of `ZoneType`, in lower case: the zones without endpoints of their own.
+_OTHER_TYPES = frozenset({"default", "zoneofresourceblocks", "zoneofzones"})
+
 
 class Zones:
     """The method `zones`; see `methods.Method`.
@@ -183,12 +186,9 @@ class Zones:
 
     def _endpoints(self, document: Document, _fabric: ends.Fabric) -> tuple[str, ...] | None:
         """Return the URIs of the endpoints that the resource connects; None for one of another kind."""
-        is_of_endpoints = document.text("ZoneType").casefold() in {"", "zoneofendpoints"}
-        if not is_of_endpoints:
+        if document.text("ZoneType").casefold() in _OTHER_TYPES:
             return None
-        # Fabrics after Intel's Rack Scale Design have them at the top.
-        is_at_top = isinstance(document.value("Endpoints"), list)
-        return document.links("Links", "Endpoints") or (document.links("Endpoints") if is_at_top else ())
+        return document.links(*document.place("Endpoints"))
 
     def _changed(self, zone: ends.Zone, target: str, endpoints: tuple[str, ...], action: str) -> calls.Call:
         """Return the change of a zone's endpoints: by an action where it offers one, else of the whole array."""
@@ -206,9 +206,11 @@ class Zones:
             wanted=endpoints,
             own=frozenset(self._read.host_ids.keys() & set(zone.endpoints)),
             etag=document.etag,
-            zone_body=self._profile.zone_body,
+            zone_body=self._profile.zone_body
+            if document.place("Endpoints")[1:]
+            else profiles.ZoneBody.ENDPOINTS,
         )
-        return calls.set_array(document, change)
+        return calls.set_array(document, change, self._read.unread_zones)
 
     async def _with_zones(self, reader: Reader, read: ends.Read) -> ends.Read:
         """Return the reading with the current zones."""

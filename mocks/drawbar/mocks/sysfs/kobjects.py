@@ -123,13 +123,14 @@ def add(root: Path, staging: Path, kobject: Kobject) -> None:
     draft = staging / kobject.name
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    for name, attribute in kobject.files.items():
-        write(draft / name, attribute)
-    write(draft / "uevent", _uevent_file(kobject, bound=False))
+    # Nobody reads the draft, so its files need no step of their own.
+    for name, attribute in {**kobject.files, "uevent": _uevent_file(kobject, bound=False)}.items():
+        _fill(draft / name, attribute)
     for name, target in {"subsystem": kobject.subsystem_path, **kobject.links}.items():
         (draft / name).symlink_to(relative(f"{kobject.path}/{name}", target))
-    (root / kobject.path).parent.mkdir(parents=True, exist_ok=True)
-    draft.rename(root / kobject.path)
+    place = root / kobject.path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft.rename(place)
     link(root, kobject.entry, kobject.path)
 
 
@@ -171,14 +172,23 @@ def remove(root: Path, staging: Path, kobject: Kobject) -> None:
 def write(path: Path, attribute: Attribute) -> None:
     """Write a file in one step: a reader sees the old or the new content. Its time becomes 1970; see `taken`."""
     draft = path.with_name(f".{path.name}.new")
+    _fill(draft, attribute)
+    draft.replace(path)
+
+
+def _fill(path: Path, attribute: Attribute) -> None:
+    """Write a file's content, mode and time; make its folder if that is missing."""
     try:
-        draft.write_bytes(attribute.content)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(attribute.content)
-    draft.chmod(attribute.mode)
-    os.utime(draft, (0, 0))
-    draft.replace(path)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(file, attribute.content)
+        os.fchmod(file, attribute.mode)
+        os.utime(file, (0, 0))
+    finally:
+        os.close(file)
 
 
 def taken(path: Path) -> str | None:
@@ -217,7 +227,7 @@ def link(root: Path, place: str, target: str) -> None:
 def relative(place: str, target: str) -> str:
     """Return the text of a link at `place` to `target`, as in sysfs: always through the target's parent."""
     folder, _, name = target.rpartition("/")
-    return f"{os.path.relpath(folder, str(Path(place).parent))}/{name}"
+    return f"{os.path.relpath(f'/{folder}', f'/{place}/..')}/{name}"
 
 
 def _uevent_file(kobject: Kobject, *, bound: bool) -> Attribute:

@@ -38,7 +38,9 @@ def send(path: Path, datagram: bytes) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.settimeout(_PATIENCE_SECONDS)
         try:
-            sender.sendto(datagram, str(path))
+            # Only a connected socket can wait for the listener: for another one the kernel always reports room.
+            sender.connect(str(path))
+            sender.send(datagram)
         except TimeoutError:
             return False
         except OSError as error:

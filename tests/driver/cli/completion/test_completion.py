@@ -6,9 +6,13 @@ import subprocess
 import sys
 
 import pytest
+from tests.driver.cli.fabric.conftest import cluster as fabric_cluster
 
 from drawbar.driver import main
-from drawbar.driver.cli import completion
+from drawbar.driver.cli import completion, names
+from drawbar.driver.kube import kinds
+
+cluster = fabric_cluster
 
 
 def offered(*words):
@@ -39,6 +43,84 @@ def test_verbs_options_and_values_are_offered(words, some):
 )
 def test_where_nothing_is_to_be_offered_the_shell_has_its_own_way(words):
     assert offered(*words) & set(main.VERBS) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("explain", "pod/tr"), ("pod", "pod/", "tr")),
+        (("status", "fab/"), ("fabric", "fab/", "")),
+        (("explain", "po", "tr"), ("pod", "", "tr")),
+        (("-n", "pod", "status", "device/rack-1/e"), ("device", "device/", "rack-1/e")),
+        (("maintenance", "on", "enclosure/"), ("enclosure", "enclosure/", "")),
+        (("fabric", "devices", "ra"), ("fabric", "", "ra")),
+        (("fabric", "detach", "gpu-1", "--fabric", ""), ("fabric", "", "")),
+        (("taint", "show", ""), ("rule", "", "")),
+        (("status", "-n", ""), None),
+        (("status", "--a"), None),
+        (("status", ""), None),
+        (("move", "fabric/"), None),
+        (("completion", ""), None),
+    ],
+)
+def test_the_wanted_names_follow_from_the_words(words, wanted):
+    found = completion.find_wanted(main.parser(list(words)), words)
+    assert found == (
+        None if wanted is None else completion.Wanted(kind=wanted[0], before=wanted[1], start=wanted[2])
+    )
+
+
+def test_a_verb_offers_the_kinds_that_it_takes_and_no_others():
+    assert {"device/", "enclosure/", "node/"} <= offered("taint", "preview", "")
+    assert not {"pod/", "claim/"} & offered("taint", "preview", "")
+
+
+def completed(capsys, *words):
+    assert main.complete(list(words)) == 0
+    *names, end = capsys.readouterr().out.splitlines()
+    return names, end
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Let a reading take as long as a loaded machine needs."""
+    monkeypatch.setattr(names, "SECONDS", 120.0)
+
+
+def test_names_of_objects_are_offered_from_the_cluster(cluster, capsys, monkeypatch):
+    at = ("--kubeconfig", str(cluster.kubeconfig))
+    assert completed(capsys, *at, "status", "fabric/") == (["fabric/rack-1"], ":4")
+    assert completed(capsys, "status", *at, "no", "n") == (["node-1"], ":4")
+    assert completed(capsys, "status", *at, "fabric/x") == ([], ":4")
+    assert completed(capsys, "status", *at, "pod/") == ([], ":4")
+    assert completed(capsys, "fabric", "hosts", *at, "") == (["rack-1"], ":4")
+    assert completed(capsys, "explain", "fab") == (["fabric/"], ":6")
+    monkeypatch.setattr(names, "SECONDS", 0.0)
+    assert completed(capsys, *at, "status", "fabric/") == ([], ":4")
+
+
+def test_devices_and_enclosures_are_offered_by_the_slices(cluster, capsys):
+    pool = {"name": "rack-1/enc-1", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": name} for name in ("gpu-1", "gpu-2", "nvme-1")]
+    spec = {"driver": "drawbar.dev", "pool": pool, "allNodes": True, "devices": devices}
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": spec,
+    }
+    cluster(lambda api: api.create(kinds.SLICE, body, into=dict))
+    at = ("--kubeconfig", str(cluster.kubeconfig))
+    assert completed(capsys, "explain", *at, "device/gpu") == (["device/gpu-1", "device/gpu-2"], ":4")
+    assert completed(capsys, "explain", *at, "dev/rack-1/enc-1/n") == (["dev/rack-1/enc-1/nvme-1"], ":4")
+    assert completed(capsys, "explain", *at, "enclosure/") == (["enclosure/rack-1/enc-1"], ":4")
+
+
+@pytest.mark.parametrize("words", [("--kubeconfig", "/no/such/file"), ("--context", "no-such")])
+def test_without_a_cluster_no_name_and_no_word_of_it_is_printed(words, capsys):
+    assert main.complete(["status", *words, "pod/"]) == 0
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == (":4\n", "")
 
 
 def test_kubectl_gets_the_words_and_offers_no_files(capsys):

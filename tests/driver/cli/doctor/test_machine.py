@@ -23,8 +23,8 @@ from drawbar.mocks.sysfs.device import MockDevice
 RECORDINGS = sorted((Path(__file__).parents[3] / "data").glob("*/sysfs*.json.gz"))
 NOWHERE = Path("/nonexistent")
 GIB, MIB = 1 << 30, 1 << 20
-ROOMY = resources.Windows(memory=16 * MIB, prefetchable=300 * GIB, is_64_bit=True)
-SMALL = resources.Windows(memory=2 * MIB, prefetchable=2 * MIB, is_64_bit=True)
+ROOMY = resources.Windows(memory=16 * MIB, prefetchable=300 * GIB)
+SMALL = resources.Windows(memory=2 * MIB, prefetchable=2 * MIB)
 PORT = machine.Port(
     address="0000:00:03.0", slot="1", driver="pciehp", capable=True, buses=(1, 8), windows=ROOMY
 )

@@ -11,7 +11,7 @@ import yaml
 
 from drawbar.driver.cli.doctor import observation, observed, permissions, plan, reading, reviews
 from drawbar.driver.cli.doctor.findings import Severity, Unread
-from drawbar.driver.kube import client, config, connections, kinds
+from drawbar.driver.kube import client, config, kinds, sessions
 from drawbar.mocks import apiserver
 from drawbar.mocks.apiserver import faults, profiles
 from drawbar.mocks.cluster import deployment
@@ -442,7 +442,7 @@ async def test_an_address_where_no_api_server_is_ends_with_a_sentence(tmp_path):
     server = await asyncio.start_server(other, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        connection = connections.Connection(
+        connection = sessions.Connection(
             server=f"http://127.0.0.1:{port}", tls=None, authorization=lambda: None, origin="here"
         )
         with pytest.raises(reading.CannotCheck, match="is it the right address"):

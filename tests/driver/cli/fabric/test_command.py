@@ -94,6 +94,40 @@ def test_a_fabric_of_the_cluster_is_read_with_its_secret_nodes_and_attachments(d
     assert any("the controller is not connected" in sentence for sentence in document["odd"])
 
 
+@pytest.mark.parametrize("how", ["client", "server"])
+def test_a_dry_run_on_a_fabric_of_the_cluster_attaches_and_detaches_nothing(drawbar_command, cluster, how):
+    at = ("--fabric", "rack-1", "--kubeconfig", cluster.kubeconfig, f"--dry-run={how}")
+    status, out, err = drawbar_command("attach", "gpu-1", "node-1", *at)
+    assert (status, out) == (0, "Device gpu-1 would be attached to host host-1.\n"), err
+    assert not listed(cluster)
+    body = {
+        "apiVersion": kinds.ATTACHMENT.api_version,
+        "kind": kinds.ATTACHMENT.kind,
+        "metadata": {"name": "rack-1.gpu-1"},
+        "spec": {
+            "fabric": "rack-1",
+            "deviceID": "gpu-1",
+            "driver": "drawbar.dev",
+            "pool": "rack-1/e",
+            "device": "gpu-1",
+            "nodeName": "node-1",
+            "hostID": "host-1",
+            "identity": {"deviceClass": "gpu"},
+        },
+    }
+    cluster(lambda api: api.create(kinds.ATTACHMENT, body, into=dict))
+    status, out, err = drawbar_command("detach", "gpu-1", "--force", *at)
+    assert (status, out) == (0, "Device gpu-1 would be detached.\n"), err
+    assert "erased only by the next node" in err
+    (stored,) = listed(cluster)
+    assert "deletionTimestamp" not in stored["metadata"]
+    assert "annotations" not in stored["metadata"]
+
+
+def listed(cluster):
+    return cluster(lambda api: api.list_all(kinds.ATTACHMENT, into=dict)).items
+
+
 def test_a_fabric_that_is_not_there_or_a_secret_that_is_missing_is_a_sentence(drawbar_command, cluster):
     at = ("--kubeconfig", cluster.kubeconfig)
     status, _, err = drawbar_command("check", "rack-2", *at)

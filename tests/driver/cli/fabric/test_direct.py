@@ -54,12 +54,39 @@ def test_a_device_is_attached_and_detached(drawbar_command, request, file, host)
     assert hosts(drawbar_command, file)[device] == host
     assert drawbar_command("attach", device, host, "--config", file, "--yes")[1].endswith("already.\n")
     status, out, _ = drawbar_command("detach", device, "--config", file, "--yes", "-o", "json")
-    assert documents.content(out) == {"device": device, "host": None, "changed": True}
+    assert documents.content(out) == {
+        "device": device,
+        "host": None,
+        "changed": True,
+        "dryRun": "none",
+    }
     assert hosts(drawbar_command, file)[device] is None
     assert drawbar_command("detach", device, "--config", file)[:2] == (
         0,
         f"Device {device} is detached already.\n",
     )
+
+
+def test_a_dry_run_tells_the_change_and_makes_none(drawbar_command, grpc_file):
+    at = ("--config", grpc_file, "--dry-run")
+    status, out, err = drawbar_command("attach", "gpu-1", "host-1", *at)
+    assert (status, out) == (0, "Device gpu-1 would be attached to host host-1.\n")
+    assert err.startswith("dry run: Attach device gpu-1 to host host-1?")
+    assert hosts(drawbar_command, grpc_file)["gpu-1"] is None
+    drawbar_command("attach", "gpu-1", "host-1", "--config", grpc_file, "--yes")
+    assert drawbar_command("attach", "gpu-1", "host-1", *at)[1].endswith(
+        "is attached to host host-1 already.\n"
+    )
+    status, out, err = drawbar_command("detach", "gpu-1", *at, "-o", "json")
+    assert (status, documents.content(out)) == (
+        0,
+        {"device": "gpu-1", "host": None, "changed": True, "dryRun": "client"},
+    )
+    assert "whatever uses the device there fails" in err
+    assert hosts(drawbar_command, grpc_file)["gpu-1"] == "host-1"
+    status, _, err = drawbar_command("detach", "gpu-1", "--config", grpc_file, "--dry-run=server")
+    assert status == 2
+    assert "use --dry-run=client" in err
 
 
 def test_without_a_terminal_and_without_yes_nothing_is_changed(drawbar_command, grpc_file, monkeypatch):
@@ -131,7 +158,8 @@ def test_a_fabric_that_chooses_the_device_is_asked_for_a_model(drawbar_command, 
     assert "the fabric chooses the device itself" in err
     by_model = ("attach", "--model", "A", "--host", "host-1", *at)
     status, out, _ = drawbar_command(*by_model, "-o", "json")
-    assert (status, documents.content(out)) == (0, {"device": "a", "host": "host-1", "changed": True})
+    assert status == 0
+    assert documents.content(out) == {"device": "a", "host": "host-1", "changed": True, "dryRun": "none"}
     assert hosts(drawbar_command, grpc_file) == {"a": "host-1", "b": None}
     assert drawbar_command(*by_model)[:2] == (0, "Device b is attached to host host-1.\n")
     status, _, err = drawbar_command(*by_model)

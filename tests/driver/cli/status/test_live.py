@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from drawbar.driver import errors
-from drawbar.driver.cli.status import live, reading, tree
+from drawbar.driver.cli.status import building, live, reading
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks.cluster import deployment
 
@@ -18,15 +18,15 @@ def test_after_a_change_it_holds_what_a_reading_finds(cluster):
         async with live.following(
             api, driver="drawbar.dev", changed=lambda old, new: wake.set()
         ) as following:
-            before = tree.build(following.cluster())
-            assert before == tree.build(await reading.read(api, reading.Target(), driver="drawbar.dev"))
+            before = building.build(following.cluster())
+            assert before == building.build(await reading.read(api, reading.Target(), driver="drawbar.dev"))
             await api.delete(kinds.ATTACHMENT, "rack-1.gpu-1")
             async with asyncio.timeout(SECONDS):
-                while tree.build(following.cluster()) == before:
+                while building.build(following.cluster()) == before:
                     wake.clear()
                     await wake.wait()
-            after = tree.build(following.cluster())
-        assert after == tree.build(await reading.read(api, reading.Target(), driver="drawbar.dev"))
+            after = building.build(following.cluster())
+        assert after == building.build(await reading.read(api, reading.Target(), driver="drawbar.dev"))
 
     cluster(work)
 

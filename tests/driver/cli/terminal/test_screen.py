@@ -4,12 +4,13 @@ import dataclasses
 import datetime
 import io
 import itertools
+import re
 
 import pytest
 from rich import console
 from tests.scenes import pages
 
-from drawbar.driver.cli.status import tree
+from drawbar.driver.cli.status import claim_entries, tree
 from drawbar.driver.cli.terminal import keys, screen
 from drawbar.driver.cli.ui import device_rows, model
 
@@ -41,8 +42,8 @@ def pressed(*pressed_keys, state=screen.State(), page=BROKEN):  # noqa: B008 - a
 
 def page_of(*devices):
     listed = [
-        device_rows.Row(
-            fabric=f"rack-{place}", enclosure=enclosure, device=tree.Device(pool="p", name=name, **fields)
+        device_rows.describe_row(
+            tree.Device(pool="p", name=name, **fields), fabric=f"rack-{place}", enclosure=enclosure
         )
         for place, enclosure, name, fields in devices
     ]
@@ -68,13 +69,13 @@ def test_places_and_devices_are_in_natural_order_and_nodes_are_last():
 def test_the_screen_sums_up_and_names_bad_fabrics_pending_claims_and_each_event_once():
     printed = drawn(width=200)
     for content in (
-        "32 devices  10 in use  16 free  4 moving  1 tainted  1 failed  3 claims waiting",
+        "32 devices  1 failed  1 tainted  2 claims waiting  4 moving  10 in use  16 free",
         "Degraded",
         "host host-6 is avoided",
         "Unreachable",
         "team-a/train-31-devices",
         "6 cannot allocate all claims",
-        device_rows.UNUSED,
+        claim_entries.UNTRIED,
         "drawbar.dev/maintenance:NoSchedule",
     ):
         assert content in printed
@@ -108,7 +109,7 @@ def test_the_filter_wants_all_words_anywhere_in_the_row(words, left):
 
 
 def test_states_can_be_picked_one_after_the_other():
-    assert names(show=screen.TROUBLE) == ["gpu-2", "gpu-4", "gpu-5", "gpu-6", "gpu-7", "nvme-7", "cxl-3"]
+    assert names(show=screen.TROUBLE) == ["gpu-2", "gpu-6", "gpu-4", "gpu-5", "gpu-7", "nvme-7", "cxl-3"]
     assert "gpu-7" in names(show=screen.UNUSED)
     states = itertools.accumulate(
         range(4), lambda state, _: pressed("s", state=state), initial=screen.State()
@@ -132,7 +133,7 @@ def test_devices_and_states_are_never_cut(width):
     printed = drawn(width=width, height=60)
     for row in BROKEN.rows.values():
         assert f"{row.device.name} " in printed
-        assert f"{row.device.state} " in printed
+        assert re.search(rf"{row.device.state}(, tainted|, ill)? ", printed)
 
 
 def test_a_control_character_of_a_name_is_not_sent_to_the_terminal():
@@ -148,7 +149,7 @@ def test_the_cursor_moves_within_the_list_and_stays_on_its_device():
     assert pressed(screen.PAGE_DOWN, "j", "k").chosen == listed[2]
     assert pressed(screen.END, screen.HOME).chosen == listed[0]
     state = pressed(screen.DOWN)
-    filtered = screen.arrange(BROKEN, dataclasses.replace(state, filter="gpu-2"))
+    filtered = screen.arrange(BROKEN, dataclasses.replace(state, filter="gpu-6"))
     assert filtered[screen.find_position(state, filtered)].key == listed[1]
 
 
@@ -161,7 +162,7 @@ def test_enter_opens_the_device_with_its_claim_port_and_own_events():
         "host-1 port p2",
         "rack-1.gpu-6",
         "FabricError",
-        "drawbar explain device/gpu-6",
+        "drawbar explain device/rack-1/chassis-1/gpu-6",
     ):
         assert content in printed
     assert "DevicesReady" not in printed
@@ -179,11 +180,26 @@ def test_letters_go_into_the_filter_until_enter():
 def test_a_list_without_devices_has_no_cursor():
     empty = pages.empty()
     assert pressed(screen.DOWN, screen.ENTER, page=empty) == screen.State()
-    assert "no device matches" in drawn(page=empty)
+    assert "no device to show" in drawn(page=empty)
 
 
-def test_a_missing_right_is_named_in_the_last_line():
-    assert "devicetaintrules cannot be read" in drawn(width=200).splitlines()[-1]
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_missing_rights_failures_and_waiting_claims_are_named_at_each_width(width):
+    summary, unread = drawn(width=width).splitlines()[:2]
+    assert "1 failed" in summary
+    assert "! devicetaintrules cannot be read" in unread
+
+
+def test_a_failed_device_of_a_large_cluster_is_on_the_first_screen():
+    page = pages.large(15000)
+    assert "Failed" in drawn(page=page)
+    assert [row.device.state for row in rows(page)][:1] == ["Failed"]
+
+
+def test_a_tainted_or_ill_device_does_not_look_well():
+    printed = drawn(width=40, height=60)
+    assert re.search(r"gpu-7 +Free, tainted", printed)
+    assert re.search(r"gpu-2 +Ready, ill", printed)
 
 
 def test_a_large_cluster_is_arranged_once_for_a_page_and_a_filter():

@@ -78,8 +78,8 @@ def terminal(cluster):
 
 def test_it_follows_the_cluster_and_leaves_the_terminal_as_it_was(terminal, cluster):
     top = terminal()
-    top.until(r"3 devices  2 in use.*gpu-1 +Ready.*3 of 3 devices")
-    top.until(r"default/next +waits")
+    top.until(r"3 devices  1 tainted  2 in use.*gpu-1 +Ready.*3 of 3 devices")
+    top.until(r"1 without a pod")
     cluster(delete_attachment)
     top.until(r"gpu-1 +Allocated")
     top.press(b"/disk")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drawbar.driver.api import attachments, claims, slices, taintrules
-from drawbar.driver.cli.status import observed, tree
+from drawbar.driver.cli.status import building, observed
 from drawbar.driver.cli.ui import device_rows
 
 DRIVERS = st.sampled_from(["drawbar.dev", "drawbar.dev", "other.dev"])
@@ -77,7 +77,7 @@ def test_after_any_changes_the_rows_are_those_of_the_whole_tree(steps):
         attachments=tuple(part for part in parts if isinstance(part, attachments.DeviceAttachment)),
         claims=tuple(part for part in parts if isinstance(part, claims.ResourceClaim)),
     )
-    whole = {row.key: row for row in device_rows.from_tree(tree.build(cluster))}
+    whole = {row.key: row for row in device_rows.from_tree(building.build(cluster))}
     assert {key: without_order(row) for key, row in shown.current().items()} == {
         key: without_order(row) for key, row in whole.items()
     }

@@ -3,7 +3,7 @@
 import asyncio
 
 from drawbar.driver.cli import objects
-from drawbar.driver.cli.status import reading, tree
+from drawbar.driver.cli.status import building, reading
 from drawbar.driver.cli.ui import device_rows, following
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks.cluster import deployment
@@ -18,7 +18,7 @@ async def until(latest, is_so):
 
 
 async def rows_of_status(api):
-    built = tree.build(await reading.read(api, objects.Target(), driver="drawbar.dev"))
+    built = building.build(await reading.read(api, objects.Target(), driver="drawbar.dev"))
     return {row.key: row for row in device_rows.from_tree(built)}
 
 

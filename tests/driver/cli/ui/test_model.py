@@ -18,7 +18,7 @@ def next_page(content, before):
     rows = {}
     for name, state in states.items():
         device = tree.Device(pool="p", name=name, state=state)
-        row = device_rows.Row(fabric="f", enclosure="", device=device)
+        row = device_rows.describe_row(device, fabric="f")
         old = before.rows.get(row.key) if before is not None else None
         rows[row.key] = old if old == row else row
     return model.Page(rows=rows, unread=unread)
@@ -46,24 +46,39 @@ def test_updates_one_after_the_other_give_the_last_page(contents):
         before = after
 
 
-def event(kind, name, note="gpu-1 is ready", at="2026-01-01T00:00:00Z"):
+def event(kind, name, note="gpu-1 is ready", at="2026-01-01T00:00:00Z", namespace="a", related=None):
     return observed.Event(
         metadata=meta.ObjectMeta(name=f"{name}.{note}"),
         type="Normal",
         reason="DevicesReady",
         note=note,
         event_time=at,
-        regarding=observed.Regarding(kind=kind, name=name, namespace="a"),
+        regarding=observed.Regarding(kind=kind, name=name, namespace=namespace),
+        related=related,
     )
 
 
-def test_one_note_on_a_claim_and_its_pods_is_one_event():
+def test_one_note_on_a_claim_its_pods_and_its_attachment_is_one_event():
+    claim = observed.Regarding(kind="ResourceClaim", name="train", namespace="a")
     listed = model.list_events(
-        [event("Pod", "train-0"), event("ResourceClaim", "train"), event("Pod", "other", "gpu-2 is ready")]
+        [
+            event("Pod", "train-0"),
+            event("ResourceClaim", "train"),
+            event("DeviceAttachment", "rack-1.gpu-1", namespace="", related=claim),
+            event("Pod", "other", "gpu-2 is ready"),
+        ]
     )
     assert [(each.note, [about.name for about in each.about]) for each in listed] == [
-        ("gpu-1 is ready", ["train-0", "train"]),
+        ("gpu-1 is ready", ["train-0", "train", "rack-1.gpu-1"]),
         ("gpu-2 is ready", ["other"]),
+    ]
+
+
+def test_the_same_note_on_another_claim_later_is_an_event_of_its_own():
+    later, earlier = event("Pod", "train-1", at="2026-01-01T00:01:00Z"), event("Pod", "train-0")
+    assert [[about.name for about in each.about] for each in model.list_events([later, earlier])] == [
+        ["train-1"],
+        ["train-0"],
     ]
 
 
@@ -71,7 +86,7 @@ CONDITIONS = st.lists(
     st.tuples(st.sampled_from(sorted(fabrics.CONDITIONS)), st.sampled_from(["True", "False", "Unknown"])),
     unique_by=lambda each: each[0],
 )
-GOOD_IF_TRUE = {"Connected", "HostsMapped", "Published", "Writable"}
+GOOD_IF_TRUE = {"Connected", "HostsMapped", "Published", "Ready", "Writable"}
 
 
 @given(CONDITIONS)
@@ -89,12 +104,13 @@ def test_a_fabric_with_a_bad_condition_is_not_connected_only(conditions):
     )
     (shown,) = model.list_fabrics([item], [])
     bad = {name for name, value in conditions if (value == "True") != (name in GOOD_IF_TRUE)}
-    assert {problem.type for problem in shown.problems} == bad
+    # Ready sums up the others.
+    assert {problem.type for problem in shown.problems} == (bad - {"Ready"} or bad)
     assert (shown.state == "Connected") == (("Connected", "True") in conditions and not bad)
 
 
 def test_fabrics_that_only_devices_name_are_missing_or_unknown(fabric_object):
-    row = device_rows.Row(fabric="rack-9", enclosure="", device=tree.Device(pool="rack-9/e", name="d"))
+    row = device_rows.describe_row(tree.Device(pool="rack-9/e", name="d"), fabric="rack-9")
     listed = model.list_fabrics([fabric_object("rack-1")], [row])
     assert [(fabric.name, fabric.state) for fabric in listed] == [
         ("rack-1", "Pending"),

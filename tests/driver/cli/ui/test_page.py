@@ -6,9 +6,9 @@ import json
 import pytest
 
 from drawbar.driver.cli import objects
-from drawbar.driver.cli.status import reading, tree
+from drawbar.driver.cli.status import building, reading
 from drawbar.driver.cli.taint import execution
-from drawbar.driver.cli.ui import device_rows, server
+from drawbar.driver.cli.ui import server
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks.testing import browser
 
@@ -33,7 +33,7 @@ def normalise(state):
 
 async def texts_of(api):
     """Return name, state, model, claims and reason of each device, as `drawbar status` has them."""
-    built = tree.build(await reading.read(api, objects.Target(), driver="drawbar.dev"))
+    built = building.build(await reading.read(api, objects.Target(), driver="drawbar.dev"))
     return sorted(
         (
             device.name,
@@ -82,9 +82,10 @@ def test_the_overview_has_tiles_the_map_and_the_pending_claim_with_its_reason(cl
             )
             listed = await tab.evaluate(tiles)
             assert any("GPU" in tile and "1 of 2 in use" in tile for tile in listed)
-            assert any("Claims waiting" in tile and "1" in tile for tile in listed)
-            await tab.until(shows("default/next", "#attention"))
-            assert await tab.evaluate(shows(device_rows.UNUSED, "#attention"))
+            assert any(
+                "Claims waiting" in tile and "0" in tile and "1 without a pod" in tile for tile in listed
+            )
+            assert not await tab.evaluate(shows("default/next", "#attention"))
             assert await tab.evaluate(shows("drawbar.dev/maintenance:NoSchedule", "#attention"))
             assert await tab.evaluate("document.querySelectorAll('.lines .line.used').length") == 1
             assert await tab.evaluate("document.querySelector('.cell.blocked').textContent") == "▲gpu-2"
@@ -92,36 +93,41 @@ def test_the_overview_has_tiles_the_map_and_the_pending_claim_with_its_reason(cl
     cluster(work)
 
 
+async def create_unschedulable_pod(api, message):
+    """Create a pod that names the claim `next`, with the scheduler's message."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "next-0"},
+        "spec": {
+            "containers": [{"name": "c", "image": "i"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "next"}],
+        },
+    }
+    await api.create(kinds.POD, body, into=dict, namespace="default")
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+    }
+    await api.patch(
+        kinds.POD,
+        "next-0",
+        {"status": {"conditions": [condition]}},
+        content=client.Patch.MERGE,
+        into=dict,
+        namespace="default",
+        subresource="status",
+    )
+
+
 def test_a_pod_without_a_node_tells_why_its_claim_waits(cluster, served):
     message = "0/1 nodes are available: 1 cannot allocate all claims"
     preemption = ". still not schedulable, preemption: 0/1 nodes are available: 1 Preemption is not helpful."
 
     async def work(api):
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "next-0"},
-            "spec": {
-                "containers": [{"name": "c", "image": "i"}],
-                "resourceClaims": [{"name": "gpu", "resourceClaimName": "next"}],
-            },
-        }
-        await api.create(kinds.POD, body, into=dict, namespace="default")
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": message + preemption,
-        }
-        await api.patch(
-            kinds.POD,
-            "next-0",
-            {"status": {"conditions": [condition]}},
-            content=client.Patch.MERGE,
-            into=dict,
-            namespace="default",
-            subresource="status",
-        )
+        await create_unschedulable_pod(api, message + preemption)
         async with served(api) as (url, _), browser.opened(url) as tab:
             await tab.until(shows(message, "#attention"))
             assert not await tab.evaluate(shows("preemption", "#attention"))
@@ -279,13 +285,17 @@ def test_arrow_keys_walk_the_map_and_light_an_attachment_from_port_to_slot(clust
     cluster(work)
 
 
-def test_a_claim_opens_its_explanation(cluster, served):
+def test_a_claim_that_waits_shows_its_reason_and_opens_its_explanation(cluster, served):
     async def work(api):
+        await create_unschedulable_pod(api, "0/1 nodes are available: 1 cannot allocate all claims")
         async with served(api) as (url, _), browser.opened(url) as tab:
-            await tab.until(shows("default/next", "#attention"))
+            await tab.until(shows("0/1 nodes are available", "#attention"))
+            chip = await tab.evaluate("document.querySelector('#attention .chip').textContent")
+            assert chip.startswith("…waits ")
             await tab.evaluate("document.querySelector('#attention .action').click()")
             await tab.until(shows("claim default/next", "#object .findings"))
             assert await tab.evaluate("location.hash") == "#/claim/default/next?explain"
+            assert await tab.evaluate(shows("wants 1 device; 2 match, and 0 are free", "#object .findings"))
 
     cluster(work)
 

@@ -16,10 +16,8 @@ SECONDS = 60
 
 def page(count, state="Free"):
     rows = [
-        device_rows.Row(
-            fabric="rack-1",
-            enclosure="e",
-            device=tree.Device(pool="rack-1/e", name=f"gpu-{number}", state=state),
+        device_rows.describe_row(
+            tree.Device(pool="rack-1/e", name=f"gpu-{number}", state=state), fabric="rack-1", enclosure="e"
         )
         for number in range(count)
     ]
@@ -94,7 +92,8 @@ async def test_without_the_token_or_beside_its_files_there_is_nothing(path):
         "?kind=secret&name=x",
         "?kind=claim&name=x",
         "?kind=claim&namespace=a/b&name=x",
-        "?kind=device&name=..%2Fx",
+        "?kind=device&namespace=rack-1&name=..%2Fx",
+        "?kind=device&name=x",
         "?kind=device&name=" + "x" * 254,
     ],
 )
@@ -103,12 +102,17 @@ async def test_only_objects_of_the_page_are_explained(query):
         assert answer.status == 400
 
 
-async def test_an_explanation_is_for_the_named_object():
-    async with (
-        asking() as (_, url, session),
-        session.get(url + "explain?kind=claim&namespace=team-a&name=train") as answer,
-    ):
-        assert (answer.status, await answer.json()) == (200, {"findings": [], "error": "claim team-a train"})
+@pytest.mark.parametrize(
+    ("query", "target"),
+    [
+        ("?kind=claim&namespace=team-a&name=train", "claim team-a train"),
+        ("?kind=device&namespace=rack-1%2Fchassis-1&name=gpu-1", "device  rack-1/chassis-1/gpu-1"),
+        ("?kind=fabric&name=rack-1", "fabric  rack-1"),
+    ],
+)
+async def test_an_explanation_is_for_the_named_object(query, target):
+    async with asking() as (_, url, session), session.get(url + "explain" + query) as answer:
+        assert (answer.status, await answer.json()) == (200, {"findings": [], "error": target})
 
 
 async def test_every_start_has_a_token_of_its_own():

@@ -140,7 +140,6 @@ class State:
             models=models,
         )
         return observation.Round(
-            driver=DRIVER,
             claims=dict(self.claims),
             requests=dict(self.wanted),
             contexts=dict(self.contexts),

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from drawbar.driver.controller.fabrics import readings
+from drawbar.driver.controller.fabrics import connection
 
 
 class Fabric:
@@ -21,7 +21,7 @@ class Fabric:
 
 async def test_those_who_ask_during_a_reading_share_the_next_one():
     fabric = Fabric()
-    shared = readings.Readings(fabric.read)
+    shared = connection.Readings(fabric.read)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(shared.fresh())
         await fabric.first_began.wait()
@@ -35,7 +35,7 @@ async def test_those_who_ask_during_a_reading_share_the_next_one():
 async def test_who_asks_afterwards_gets_a_reading_of_his_own():
     fabric = Fabric()
     fabric.may_end.set()
-    shared = readings.Readings(fabric.read)
+    shared = connection.Readings(fabric.read)
     await shared.fresh()
     await shared.fresh()
     assert fabric.begun == 2
@@ -50,7 +50,7 @@ async def test_a_reading_that_fails_answers_no_other():
         if len(tries) == 1:
             raise ConnectionError
 
-    shared = readings.Readings(read)
+    shared = connection.Readings(read)
     first, second = asyncio.Task(shared.fresh()), asyncio.Task(shared.fresh())
     with pytest.raises(ConnectionError):
         await first

@@ -1,7 +1,58 @@
 """What a Fabric's status shows before and after a controller serves it."""
 
+import datetime
+
+import pytest
+
 from drawbar.driver.api import fabrics, meta
+from drawbar.driver.controller import hosts
+from drawbar.driver.controller.fabrics import status
 from drawbar.driver.kube import kinds
+
+NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+CONNECTED = status.Connection(connected=True, reason="Connected", message="m")
+FABRIC = fabrics.Fabric(
+    metadata=meta.ObjectMeta(name="fab"), spec=fabrics.FabricSpec(adapter="grpc", endpoint="unix:/x")
+)
+MAPPED = hosts.NodeMap(host_of={"node-1": "host-1"})
+
+
+@pytest.mark.parametrize(
+    ("connection", "nodes", "unpublished", "usable", "expected"),
+    [
+        pytest.param(CONNECTED, MAPPED, "", 1, ("True", "Ready"), id="all-good"),
+        pytest.param(CONNECTED, MAPPED, "", None, ("True", "Ready"), id="nodes-not-judged-yet"),
+        pytest.param(CONNECTED, MAPPED, "", 0, ("False", "NoUsableNode"), id="no-node-can-be-given-devices"),
+        pytest.param(
+            CONNECTED, MAPPED, "the API server refuses it", 1, ("False", "Refused"), id="not-published"
+        ),
+        pytest.param(CONNECTED, MAPPED, None, 1, ("False", "Connecting"), id="not-published-yet"),
+        pytest.param(CONNECTED, hosts.NodeMap(), "", 0, ("False", "HostsNotMapped"), id="no-host-is-a-node"),
+        pytest.param(CONNECTED, None, None, None, ("False", "Connecting"), id="not-listed-yet"),
+        pytest.param(
+            status.Connection(connected=False, reason="Unavailable", message="no answer"),
+            MAPPED,
+            "",
+            0,
+            ("False", "Unavailable"),
+            id="not-connected",
+        ),
+    ],
+)
+def test_a_fabric_is_ready_while_a_claim_can_be_given_a_device(
+    connection, nodes, unpublished, usable, expected
+):
+    view = status.View(
+        connection=connection,
+        nodes=nodes,
+        devices=1,
+        hosts=1,
+        unpublished=unpublished,
+        usable_nodes=usable,
+    )
+    wanted = status.status(FABRIC, view, dropped_fields=(), attached=0, now=NOW)
+    ready = meta.find(wanted.conditions, fabrics.READY)
+    assert (ready.status, ready.reason) == expected
 
 
 async def test_a_fabric_that_no_controller_serves_shows_that_it_waits_until_a_controller_does(
@@ -10,9 +61,11 @@ async def test_a_fabric_that_no_controller_serves_shows_that_it_waits_until_a_co
     async with controller_world() as cluster:
         await cluster.make_fabric()
         made = await cluster.api.read(kinds.FABRIC, "fab", into=fabrics.Fabric)
-        (waits,) = made.status.conditions
-        assert (waits.type, waits.status, waits.reason) == (fabrics.CONNECTED, "Unknown", "Pending")
-        assert "Waiting for a controller" in waits.message
+        assert [(each.type, each.status, each.reason) for each in made.status.conditions] == [
+            (fabrics.CONNECTED, "Unknown", "Pending"),
+            (fabrics.READY, "Unknown", "Pending"),
+        ]
+        assert all("Waiting for a controller" in waits.message for waits in made.status.conditions)
         cluster.start()
 
         async def conditions():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from drawbar.driver.api import attachments, fabrics, maintenances, meta, slices
 from drawbar.driver.controller import names
-from drawbar.driver.controller.offers import group, interleaving
+from drawbar.driver.controller.offers import group
 from drawbar.driver.controller.offers.offer import Stock
 from drawbar.driver.controller.pools import devices as pool_devices
 from drawbar.fabric import contract
@@ -162,7 +162,7 @@ ONE_SIZE = {f"m{number}": memory() for number in range(5)}
     ],
 )
 def test_what_cannot_be_interleaved_is_said_with_the_remedy(members, words):
-    problem = interleaving.find_problem("duo", members)
+    problem = group.find_problem("duo", members)
     assert (problem is None) is (words is None)
     assert problem is None or (words in problem and "leave it out" in problem)
 

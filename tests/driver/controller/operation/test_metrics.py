@@ -11,7 +11,7 @@ from tests.scenes import waiting
 from drawbar.driver.api import attachments, claims, meta, slices
 from drawbar.driver.controller import names, outcomes
 from drawbar.driver.controller.attachments import calls
-from drawbar.driver.controller.operation import adapters, gauges, latency, metrics
+from drawbar.driver.controller.operation import gauges, instrumentation, latency, metrics
 from drawbar.fabric import contract, errors
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -273,7 +273,7 @@ class Adapter:
     ids=["answered", "refused", "defect"],
 )
 async def test_a_call_to_a_fabric_is_timed_and_counted_by_its_end(counted, error, code):
-    timed = adapters.TimedClass(Adapter(error), counted.metrics, waiting.Clock(step=1.0))
+    timed = instrumentation.TimedClass(Adapter(error), counted.metrics, waiting.Clock(step=1.0))
     adapter = await timed.connect(contract.AdapterConfig(name="fab", endpoint="e"))
     with contextlib.suppress(errors.FabricError, RuntimeError):
         await adapter.capabilities()

@@ -100,9 +100,12 @@ def test_a_device_is_not_wrong_in_the_slot_that_the_fabric_connected(case):
 def test_another_device_is_not_taken_for_it(case):
     assert recognised(case) is None
     assert recognised(case, arrivals=matching.Arrivals()) is None
-    outcome = matching.match(inventory(case), identities.identify(device(case)), slot=case["slot"])
+    identity = identities.identify(device(case))
+    outcome = matching.match(inventory(case), identity, slot=case["slot"])
     assert isinstance(outcome, matching.Wrong)
-    assert witnesses.contradiction(outcome.witnesses) is not None
+    against = witnesses.contradiction(witnesses.compare(identity, outcome.card))
+    assert against is not None
+    assert outcome.why == str(against)
 
 
 @select("unknowable")

@@ -60,7 +60,11 @@ class Recorder:
         del message
         self.reasons.append(reason)
 
-    warning = normal
+    def attachment_normal(self, attachment, **_):
+        """Record nothing: a local device has no DeviceAttachment."""
+        assert attachment.spec.is_local
+
+    warning, attachment_warning = normal, attachment_normal
 
 
 class Clean:

@@ -6,7 +6,7 @@ import pytest
 from tests.scenes import cards
 
 from drawbar.driver.api.attachments import Versions
-from drawbar.driver.node.attachments import versions
+from drawbar.driver.node.attachments import initialisation
 from drawbar.driver.node.inventory import model
 
 
@@ -23,7 +23,7 @@ from drawbar.driver.node.inventory import model
     ],
 )
 def test_versions_are_in_order(lower, higher):
-    assert versions.order(lower) < versions.order(higher)
+    assert initialisation.order(lower) < initialisation.order(higher)
 
 
 @pytest.fixture
@@ -59,5 +59,5 @@ def card(tmp_path):
     ],
 )
 def test_what_is_too_old_or_shows_no_version_is_named(tmp_path, card, shown, least, words):
-    why = versions.too_old(card(**shown), Versions(**least), tmp_path)
+    why = initialisation.too_old(card(**shown), Versions(**least), tmp_path)
     assert why is None if words is None else why.startswith(words)

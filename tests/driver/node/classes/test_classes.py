@@ -178,18 +178,20 @@ def test_a_gpu_gives_no_files_of_other_subsystems(card):
 
 
 def nvidia(tmp_path, seen, text="Model: \t H100\nDevice Minor: \t 3\n"):
+    """Return the card as NVIDIA's driver shows it with this text, and its host."""
     folder = tmp_path / "proc/driver/nvidia/gpus" / seen.address
     folder.mkdir(parents=True)
     (folder / "information").write_text(text)
     (tmp_path / "dev").mkdir()
     for name in ("nvidia3", "nvidiactl"):
         (tmp_path / "dev" / name).touch()
-    return classes.Host.from_sysfs(tmp_path / "sys")
+    function = reader.read_function(tmp_path / "sys", seen.address)
+    return model.Card(functions=(function,)), classes.Host.from_sysfs(tmp_path / "sys")
 
 
 def test_a_gpu_of_nvidia_gives_its_own_file_and_the_shared_ones_that_exist(card, tmp_path):
     seen = card(device(DeviceClass.GPU, vendor=0x10DE))
-    edits = gpu.Gpu().edits(seen, nvidia(tmp_path, seen))
+    edits = gpu.Gpu().edits(*nvidia(tmp_path, seen))
     assert (
         spec.DeviceNode(path="/dev/nvidia3", type="c", major=195, minor=3, permissions="rw")
         in edits.device_nodes
@@ -200,14 +202,15 @@ def test_a_gpu_of_nvidia_gives_its_own_file_and_the_shared_ones_that_exist(card,
 
 def test_a_gpu_whose_number_the_driver_does_not_show_gives_what_sysfs_shows(card, tmp_path):
     seen = card(device(DeviceClass.GPU, vendor=0x10DE))
-    edits = gpu.Gpu().edits(seen, nvidia(tmp_path, seen, text="Model: H100\n"))
+    edits = gpu.Gpu().edits(*nvidia(tmp_path, seen, text="Model: H100\n"))
     assert paths(edits) == ["/dev/dri/card0", "/dev/dri/renderD128", "/dev/nvidiactl"]
 
 
 def test_a_gpu_is_named_by_its_address_and_the_uuid_of_its_driver(card, tmp_path):
     seen = card(device(DeviceClass.GPU, vendor=0x10DE))
-    host = nvidia(tmp_path, seen, text="Model: H100\nGPU UUID: \t GPU-0aB1-2c\nDevice Minor: \t 3\n")
-    assert gpu.Gpu().names(seen, host) == {seen.address, "gpu-0ab1-2c"}
+    uuid = "GPU-3F1C5AB4-3d3b-4a0e-9d4a-2b7c6d5e4f01"
+    seen, host = nvidia(tmp_path, seen, text=f"Model: H100\nGPU UUID: \t {uuid}\nDevice Minor: \t 3\n")
+    assert gpu.Gpu().names(seen, host) == {seen.address, uuid.lower()}
     assert classes.by_name("other").names(seen, host) == {seen.address}
 
 

@@ -1,14 +1,18 @@
 """Device files that hang on the driver of a function, whatever class its card is of."""
 
+import os
+
 import pytest
 from tests.scenes import cards
 
 from drawbar.driver.node import classes
 from drawbar.driver.node.classes import driverfiles
-from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory import model, nvidia
 from drawbar.fabric.contract import OFFERED_CLASSES, DeviceClass
+from drawbar.fabric.witnesses import Kind
 
 ADDRESS = "0000:01:00.0"
+NVIDIA_3 = nvidia.device_nodes("Model: \t H100\nDevice Minor: \t 3\n")
 
 
 @pytest.fixture
@@ -23,13 +27,6 @@ def put(host, *names):
         path.touch()
 
 
-def informed(host, text="Model: \t H100\nDevice Minor: \t 3\n"):
-    """Have NVIDIA's driver tell of the GPU."""
-    folder = host.proc / "driver/nvidia/gpus" / ADDRESS
-    folder.mkdir(parents=True)
-    (folder / "information").write_text(text)
-
-
 def card(driver, device_class=DeviceClass.GPU, **fields):
     return model.Card(functions=(cards.function(ADDRESS, device_class, driver=driver, **fields),))
 
@@ -40,9 +37,8 @@ def paths(seen, host, device_class):
 
 @pytest.mark.parametrize("device_class", OFFERED_CLASSES)
 def test_the_files_of_nvidias_driver_go_with_the_driver_in_every_class(host, device_class):
-    informed(host)
     put(host, "nvidia3", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia0")
-    assert paths(card("nvidia"), host, device_class) == [
+    assert paths(card("nvidia", device_nodes=NVIDIA_3), host, device_class) == [
         *("/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
     ]
 
@@ -70,11 +66,30 @@ def test_shared_files_are_left_to_the_runtime_to_look_up(host):
 
 
 def test_a_file_of_nvidias_driver_that_is_not_there_is_missed_with_the_remedy(host):
-    informed(host)
     put(host, "nvidia0", "nvidiactl")
-    assert driverfiles.find_missing(card("nvidia"), host) == (
+    seen = card("nvidia", device_nodes=NVIDIA_3)
+    assert driverfiles.find_missing(seen, host) == (
         "its driver nvidia has it as /dev/nvidia3, which is not there; run nvidia-modprobe -u -c 3"
     )
     put(host, "nvidia3")
-    assert driverfiles.find_missing(card("nvidia"), host) is None
+    assert driverfiles.find_missing(seen, host) is None
     assert driverfiles.find_missing(card("amdgpu"), host) is None
+
+
+@pytest.mark.parametrize(
+    ("has_file", "nodes", "is_missing"),
+    [
+        pytest.param(True, (), True, id="the-driver-does-not-answer"),
+        pytest.param(True, NVIDIA_3, False, id="the-driver-shows-a-number"),
+        pytest.param(False, (), False, id="no-file-of-the-driver"),
+    ],
+)
+def test_a_gpu_whose_device_file_nvidias_driver_does_not_show_is_not_ready(host, has_file, nodes, is_missing):
+    information = host.proc / "driver/nvidia/gpus" / ADDRESS / "information"
+    information.parent.mkdir(parents=True)
+    if has_file:
+        os.mkfifo(information)  # a read would never end
+    put(host, "nvidia3")
+    unread = ((Kind.GPU_UUID, model.Silence.NOT_INITIALISED),)
+    missing = driverfiles.find_missing(card("nvidia", device_nodes=nodes, unread=unread), host)
+    assert (missing is not None and "NVRM" in missing) == is_missing

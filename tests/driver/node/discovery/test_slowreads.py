@@ -10,7 +10,7 @@ from tests.scenes import handmade
 
 from drawbar.driver.node.discovery import slowreads
 from drawbar.driver.node.discovery.slowreads import Arrival, SlowReads
-from drawbar.driver.node.inventory import silences
+from drawbar.driver.node.inventory import nvidia, silences
 from drawbar.driver.node.inventory.model import Silence
 from drawbar.fabric.witnesses import Kind
 from drawbar.mocks.sysfs import vital
@@ -138,6 +138,45 @@ def test_a_driver_that_does_not_answer_delays_a_reading_once(tmp_path):
     (tmp_path / "good").write_text("GPU UUID: x\n")
     assert slow.text(str(tmp_path / "good")) == "GPU UUID: x\n"
     assert slow.text(str(tmp_path)) is None
+
+
+def test_many_gpus_whose_driver_does_not_answer_delay_a_reading_by_a_bounded_time(tmp_path):
+    tree = handmade.Tree(tmp_path)
+    addresses = [f"0000:{number:02x}:00.0" for number in range(1, 41)]
+    files = [tree.folder / "proc/driver/nvidia/gpus" / address / "information" for address in addresses]
+    for address, file in zip(addresses, files, strict=True):
+        tree.function(address, (0x10DE, 0x2330), 0x030200, driver="nvidia")
+        file.parent.mkdir(parents=True)
+    waits = slowreads.THREADS_MAX * slowreads.PATIENCE_SECONDS
+    before = set(threading.enumerate())
+    with hanging(*files):
+        slow, began = SlowReads(), time.monotonic()
+        seen = tree.read(addresses[-1], slow)
+        assert time.monotonic() - began < 2 * waits
+        assert len(set(threading.enumerate()) - before) == slowreads.THREADS_MAX
+    assert silences.is_lagging(seen)
+
+
+def test_a_text_of_a_driver_is_cut(tmp_path):
+    path = tmp_path / "information"
+    path.write_text("Device Minor: \t 3\n" * 10_000)
+    assert len(SlowReads().text(str(path))) <= 4096
+
+
+def test_the_device_file_of_a_gpu_is_found_with_the_function(tmp_path):
+    tree = handmade.Tree(tmp_path)
+    tree.function(ADDRESS, (0x10DE, 0x2330), 0x030200, driver="nvidia")
+    tree.nvidia(ADDRESS, "GPU-3f1c5ab4-3d3b-4a0e-9d4a-2b7c6d5e4f01")
+    for slow in (None, SlowReads()):
+        [node] = tree.read(ADDRESS, slow).device_nodes
+        assert (node.path, node.major, node.minor, node.subsystem) == ("/dev/nvidia0", 195, 0, "nvidia")
+
+
+@pytest.mark.parametrize(
+    "text", ["Device Minor: \t 255\n", "Device Minor: \t 1000\n", "Device Minor: x\n", "", "\0" * 4096, None]
+)
+def test_a_text_without_the_number_of_a_gpu_gives_no_device_file(text):
+    assert nvidia.device_nodes(text) == ()
 
 
 def test_the_functions_that_are_remembered_are_bounded(tmp_path):

@@ -35,7 +35,8 @@ async def test_a_device_that_ails_or_is_pulled_is_reported_to_kubelet_attachment
             return (await node.attachment())["status"]["node"]
 
         async def events():
-            return {event["reason"]: event for event in await node.list(kinds.EVENT)}
+            listed = await node.list(kinds.EVENT)
+            return {(event["reason"], event["regarding"]["kind"]): event for event in listed}
 
         healthy = {"nvme-0": (api_pb2.HEALTHY, "")}
         await until(health, lambda value: value == healthy)
@@ -50,14 +51,14 @@ async def test_a_device_that_ails_or_is_pulled_is_reported_to_kubelet_attachment
         await asyncio.to_thread(tree.surprise_remove, 1)
         reported = await until(health, lambda value: value.get("nvme-0", (0,))[0] == api_pb2.UNHEALTHY)
         assert "disappeared" in reported["nvme-0"][1]
-        event = (await until(events, lambda value: reasons.DEVICE_UNHEALTHY in value))[
-            reasons.DEVICE_UNHEALTHY
-        ]
-        assert (event["type"], event["regarding"]["name"]) == ("Warning", "c1")
+        about = (reasons.DEVICE_UNHEALTHY, "ResourceClaim"), (reasons.DEVICE_UNHEALTHY, "DeviceAttachment")
+        told = await until(events, lambda value: value.keys() >= set(about))
+        assert {told[key]["type"] for key in about} == {"Warning"}
+        assert told[about[0]]["regarding"]["name"] == "c1"
 
         await node.plug()
         await until(health, lambda value: value == healthy)
-        await until(events, lambda value: reasons.DEVICE_HEALTHY in value)
+        await until(events, lambda value: (reasons.DEVICE_HEALTHY, "DeviceAttachment") in value)
 
         await node.detach()
         await until(health, lambda value: value == {})

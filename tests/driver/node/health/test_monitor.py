@@ -258,6 +258,12 @@ class Recorder:
     def warning(self, claim, *, reason, message):
         self.events.append((claim.name, "Warning", reason, message))
 
+    def attachment_normal(self, _, *, reason, message):
+        assert self.events[-1][1:] == ("Normal", reason, message)
+
+    def attachment_warning(self, _, *, reason, message):
+        assert self.events[-1][1:] == ("Warning", reason, message)
+
 
 def attachment(*, visible=True, uid="u1", deleting=False):
     claim = attachments.ClaimReference(namespace="default", name="c1", uid="cu")

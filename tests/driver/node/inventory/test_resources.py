@@ -72,7 +72,7 @@ def test_the_windows_of_a_bridge_are_the_last_lines(amount):
     ]
     padded = [NONE] * amount + lines
     assert resources.windows(resources.parse(text(*padded, amount=amount + 4))) == resources.Windows(
-        memory=2 << 20, prefetchable=2 << 20, is_64_bit=True
+        memory=2 << 20, prefetchable=2 << 20
     )
 
 

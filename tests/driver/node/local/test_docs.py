@@ -50,18 +50,7 @@ def test_the_useful_selectors_are_answered(expression):
     assert expressions.matches(expression, "drawbar.dev", device)
 
 
-def test_the_defaults_on_the_page_are_the_defaults():
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", PAGE, re.MULTILINE))
-    defaults = residents.Selection()
-    assert rows["enabled"].strip() == "true"
-    assert rows["classes"].strip() == ", ".join(defaults.classes)
-    assert rows["virtualFunctions"].strip() == "false"
-    assert (defaults.enabled, defaults.virtual_functions, defaults.selector, defaults.slots) == (
-        True,
-        False,
-        "",
-        (),
-    )
+def test_the_size_of_a_pool_on_the_page_is_that_of_the_program():
     assert f"**{pool_writes.DEVICES_MAX} devices fit into a pool.**" in PAGE
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.scenes import cards
 
-from drawbar.driver.node.classes import driverfiles, users
+from drawbar.driver.node.classes import users
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import openers
 from drawbar.fabric.classes import DeviceClass
@@ -72,36 +72,27 @@ def test_a_monitor_of_the_vendor_is_no_user(host, name):
     assert openers.find_openers(host, [FIRST]) == {}
 
 
-def nvidia(host, address, text):
-    """Return a card bound to NVIDIA's driver, which has no file in sysfs, and shows this text about it."""
-    if text is not None:
-        folder = host.proc / "driver/nvidia/gpus" / address
-        folder.mkdir(parents=True)
-        (folder / "information").write_text(text)
-    return model.Card(functions=(cards.function(address, DeviceClass.GPU, driver="nvidia"),))
+def nvidia(address, *nodes):
+    """Return a card bound to NVIDIA's driver, which shows these device files."""
+    function = cards.function(address, DeviceClass.GPU, driver="nvidia", device_nodes=nodes)
+    return model.Card(functions=(function,))
 
 
-def test_a_program_that_computes_on_a_gpu_of_nvidia_has_it(host, monkeypatch):
+def test_a_program_that_computes_on_a_gpu_of_nvidia_has_it(host):
     # The number of a file that exists wherever the tests run: /dev/null is 1:3, and the GPU would be 195:3.
-    monkeypatch.setattr(driverfiles, "_NVIDIA_MAJOR", 1)
-    used = nvidia(host, "0000:3b:00.0", "Model: \t\t NVIDIA H200\nDevice Minor: \t 3\n")
-    free = nvidia(host, "0000:3c:00.0", "Model: \t\t NVIDIA H200\nDevice Minor: \t 4\n")
+    shown = dataclasses.replace(RENDER, path="/dev/nvidia3", subsystem="nvidia")
+    used = nvidia("0000:3b:00.0", shown)
+    free = nvidia("0000:3c:00.0", dataclasses.replace(shown, path="/dev/nvidia4", minor=4))
     assert openers.find_openers(host, [used, free]) == {}
     run(host, 812, "python3", "/dev/null")
     opened = openers.find_openers(host, [used, free])
     assert opened == {"0000:3b:00.0": "pid 812 (python3) has /dev/nvidia3 open"}
 
 
-@pytest.mark.parametrize("text", [None, "", "Model: \t\t NVIDIA H200\n"])
-def test_a_gpu_whose_file_nvidias_driver_does_not_show_may_be_in_use(host, text):
-    opened = openers.find_openers(host, [nvidia(host, "0000:3b:00.0", text), FIRST])
+def test_a_gpu_whose_file_nvidias_driver_does_not_show_may_be_in_use(host):
+    opened = openers.find_openers(host, [nvidia("0000:3b:00.0", RENDER), SECOND])
     assert list(opened) == ["0000:3b:00.0"]
     assert "/proc/driver/nvidia" in opened["0000:3b:00.0"]
-
-
-def test_a_driver_that_does_not_answer_in_time_is_not_waited_for(host):
-    gpu = nvidia(host, "0000:3b:00.0", "Device Minor: \t 3\n")
-    assert "unknown" in openers.find_openers(host, [gpu], lambda _path: None)["0000:3b:00.0"]
 
 
 @pytest.mark.parametrize(

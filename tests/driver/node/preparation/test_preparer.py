@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.scenes import waiting
 
-from drawbar.driver.kube import client, connections
+from drawbar.driver.kube import client, sessions
 from drawbar.driver.node import errors
 from drawbar.driver.node.plugin import servicers
 
@@ -76,7 +76,7 @@ async def test_a_claim_that_is_not_allocated_is_said(world):
 
 async def test_a_claim_that_may_not_be_read_is_said(world, tmp_path):
     name = await world.claim()
-    unauthorized = connections.Connection(
+    unauthorized = sessions.Connection(
         server=world.api.server, tls=None, authorization=lambda: "Bearer no", origin="test"
     )
     async with client.connecting(unauthorized) as api:
@@ -217,7 +217,7 @@ async def test_a_cdi_file_that_cannot_be_removed_fails_the_call_and_the_claim_ke
 @pytest.fixture
 async def offline(world):
     """Return the world with an instance whose API server never answers."""
-    nowhere = connections.Connection(
+    nowhere = sessions.Connection(
         server="http://127.0.0.1:9", tls=None, authorization=lambda: "Bearer x", origin="test"
     )
     async with client.connecting(nowhere) as api:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.scenes import readers
 
-from drawbar.driver.kube import client, connections
+from drawbar.driver.kube import client, sessions
 from drawbar.driver.node import errors
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import sweeping
@@ -253,7 +253,7 @@ async def test_an_unexplained_claim_that_the_kubelet_settles_while_it_is_read_is
 
 async def test_without_the_api_server_a_device_of_unknown_ownership_stays_refused(world):
     name = await unexplained(world)
-    nowhere = connections.Connection(
+    nowhere = sessions.Connection(
         server="http://127.0.0.1:9", tls=None, authorization=lambda: "Bearer x", origin="test"
     )
     async with client.connecting(nowhere) as api:

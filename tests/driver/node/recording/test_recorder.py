@@ -14,7 +14,7 @@ from tests.scenes import kerneltrees
 
 from drawbar.driver import errors
 from drawbar.driver.node import classes, treatment
-from drawbar.driver.node.classes.cxl_memory import operations
+from drawbar.driver.node.classes.cxl_memory import reading
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.errors import SysfsError
 from drawbar.driver.node.health import readings
@@ -62,7 +62,7 @@ def assert_alike(first, other):
         looks = [observation.look(host, order, treatment.Progress()) for host in hosts]
         assert looks[0] == looks[1]
         if card.memdevs:
-            assert operations.read_layout(hosts[0], card) == operations.read_layout(hosts[1], card)
+            assert reading.read_layout(hosts[0], card) == reading.read_layout(hosts[1], card)
 
 
 @pytest.mark.parametrize("name", ["switch-node", "fpga-node", "cxl-node", "empty-node"])

@@ -54,6 +54,7 @@ class Check(enum.StrEnum):
     FABRICS_CREDENTIALS = "fabrics.credentials"
     FABRICS_DEGRADED = "fabrics.degraded"
     FABRICS_PUBLISHED = "fabrics.published"
+    FABRICS_READY = "fabrics.ready"
     FABRICS_WRITABLE = "fabrics.writable"
     FABRICS_MAINTENANCE = "fabrics.maintenance"
     HOSTS_MAPPED = "hosts.mapped"

@@ -14,7 +14,7 @@ from drawbar.driver.api import attachments, core, drivers, fabrics, maintenances
 from drawbar.driver.cli.doctor import observed, permissions, reading, reviews
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.plans import server
-from drawbar.driver.kube import client, connections, decoding, discovery, kinds
+from drawbar.driver.kube import client, decoding, discovery, kinds, sessions
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.slices import publisher
 
@@ -26,7 +26,7 @@ _CONTEXTS = "podschedulingcontexts"
 
 
 async def observe(
-    connection: connections.Connection,
+    connection: sessions.Connection,
     where: observed.Where,
     *,
     deadline_seconds: float = reading.DEADLINE_SECONDS,

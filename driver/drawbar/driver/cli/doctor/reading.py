@@ -16,7 +16,7 @@ from drawbar.driver import errors
 from drawbar.driver.cli import remedies
 from drawbar.driver.cli.doctor import observed
 from drawbar.driver.cli.doctor.findings import Unread
-from drawbar.driver.kube import client, connections, exclusions, kinds, sessions
+from drawbar.driver.kube import client, exclusions, kinds, sessions
 from drawbar.driver.kube import errors as kube_errors
 
 
@@ -30,7 +30,7 @@ CLOCK_TIMEOUT_SECONDS = 10.0
 _CLOCK_PATH = "/version"
 
 
-async def read_clock(connection: connections.Connection) -> observed.Clock:
+async def read_clock(connection: sessions.Connection) -> observed.Clock:
     """Return the API server's clock between two readings of ours.
 
     Raises:

@@ -14,8 +14,9 @@ from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.doctor.plans import attachments as attachment_plan
 from drawbar.driver.cli.doctor.plans import fabrics as fabric_plan
-from drawbar.driver.cli.explain import observed
-from drawbar.driver.cli.status import tree, views
+from drawbar.driver.cli.explain import fabric_state, observed
+from drawbar.driver.cli.status import claim_entries, tree, views
+from drawbar.driver.cli.status import observed as status
 from drawbar.driver.controller import names
 
 EVENTS = 3
@@ -106,6 +107,8 @@ def _object(world: observed.World) -> Iterator[Finding]:
         yield from _pod(world.pod)
     for claim in world.claims:
         yield from _claim(world, claim)
+    if world.kind == "fabric":
+        yield from fabric_state.judge(world)
     if world.kind in ("device", "attachment", "enclosure", "fabric"):
         for device in world.devices:
             yield from _device(world, device, is_alone=len(world.devices) == 1)
@@ -138,7 +141,7 @@ def _pod(pod: observed.Pod) -> Iterator[Finding]:
         yield findings.warning(
             Check.PODS_PLACED,
             subject,
-            f"has no node yet ({placed.reason}): {placed.message}",
+            f"has no node yet ({placed.reason}): {status.cut_preemption(placed.message)}",
             f"kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace} shows the scheduler's other reasons",
         )
     for container in pod.status.container_statuses:
@@ -262,14 +265,14 @@ def _unallocated(world: observed.World, claim: observed.Claim, subject: str) -> 
             yield findings.warning(
                 Check.CLAIMS_ALLOCATED,
                 subject,
-                f"is not allocated: {tree.UNTRIED}",
+                f"is not allocated: {claim_entries.UNTRIED}",
                 f"kubectl describe pod {pods[0].metadata.name} -n {namespace}",
             )
         else:
             yield findings.note(
                 Check.CLAIMS_ALLOCATED,
                 subject,
-                f"is not allocated: {tree.UNUSED}",
+                f"is not allocated: {claim_entries.UNUSED}",
                 "create a pod that names it",
             )
 
@@ -311,7 +314,7 @@ def _judge(choice: observed.Choice, driver: str, subject: str) -> Finding:
         return findings.note(
             Check.CLAIMS_ALLOCATED,
             subject,
-            f"{about}: {_devices(len(free))} match and are free",
+            f"{about}: {_devices(len(free))} {'matches and is' if len(free) == 1 else 'match and are'} free",
             f"{links.url('explain.md')} lists what else the scheduler weighs",
         )
     counted = Counter(
@@ -406,7 +409,21 @@ def _device(world: observed.World, device: tree.Device, *, is_alone: bool = True
     message = f"is {device.state}{since}" + (f" on node {device.node}" if device.node else "")
     message += f", for claim {used}" if used else ""
     message += f", as a member of {device.composite}" if device.composite else ""
-    if device.waits_for and device.state != "Failed":
+    if device.health == "Unhealthy":
+        yield findings.warning(
+            Check.DEVICES_OFFERED,
+            subject,
+            f"its node finds it ill: {device.health_message or 'no reason is reported'}",
+            f"{links.url('reference/findings.md')} explains each finding",
+        )
+    if device.state == "Failed":
+        yield findings.warning(
+            Check.DEVICES_OFFERED,
+            subject,
+            f"failed{since}: {device.waits_for or 'no reason is reported'}",
+            f"drawbar status device/{device.pool}/{device.name} --watch follows the next try",
+        )
+    elif device.waits_for:
         yield findings.warning(
             Check.DEVICES_OFFERED,
             subject,
@@ -432,7 +449,8 @@ def _surroundings(world: observed.World) -> Iterator[Finding]:
         yield from attachment_plan.judged(around, attachment, world.cluster.driver)
         yield from _recognition(attachment)
     for fabric in _fabrics(world, held):
-        yield from fabric_plan.judge(fabric)
+        if world.kind != "fabric":
+            yield from fabric_plan.judge(fabric)
     if world.kind != "node":
         for name in world.nodes:
             yield from (finding for finding in _node(world, name) if finding.severity is not Severity.OK)
@@ -571,11 +589,9 @@ def _reached(world: observed.World, node: core.Node, subject: str) -> Iterator[F
 
 
 def _events(world: observed.World) -> Iterator[Finding]:
-    """Yield the newest warning of each reason."""
+    """Yield the newest warning of each reason and note; a claim, its pods and DeviceAttachment have the same."""
     newest = {
-        (event.reason, event.regarding.name): event
-        for event in reversed(world.events)
-        if event.type == "Warning"
+        (event.reason, event.note): event for event in reversed(world.events) if event.type == "Warning"
     }
     latest = sorted(newest.values(), key=lambda event: event.at, reverse=True)
     for event in latest[:EVENTS]:

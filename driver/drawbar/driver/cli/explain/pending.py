@@ -9,8 +9,8 @@ from drawbar.driver import evaluation
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.reading import Reader
 from drawbar.driver.cli.explain import choices, diagnosis, observed
+from drawbar.driver.cli.status import claim_entries, tree
 from drawbar.driver.cli.status import observed as status
-from drawbar.driver.cli.status import tree
 from drawbar.driver.kube import client, kinds
 
 CLAIMS_MOST = 4
@@ -31,7 +31,7 @@ async def with_reasons(
     pending = [
         claim
         for claim in shown.claims
-        if claim.state == "Pending" and claim.waits_for not in (tree.UNUSED, tree.UNTRIED)
+        if claim.state == "Pending" and claim.waits_for not in (claim_entries.UNUSED, claim_entries.UNTRIED)
     ][:CLAIMS_MOST]
     if not pending:
         return shown

@@ -13,9 +13,9 @@ from drawbar.driver.cli import objects
 from drawbar.driver.cli.doctor.findings import NAMED_MAX, Unread
 from drawbar.driver.cli.doctor.reading import Reader
 from drawbar.driver.cli.explain import choices, observed
+from drawbar.driver.cli.status import building, narrowing, tree
 from drawbar.driver.cli.status import observed as status
 from drawbar.driver.cli.status import reading as status_reading
-from drawbar.driver.cli.status import tree
 from drawbar.driver.kube import client, kinds
 
 # The most claims whose Events are read; a pod may have many.
@@ -106,7 +106,7 @@ class _Look:
         """Return the state around the target; see `read` of the module."""
         target = self._target
         cluster = await status_reading.read(self._reader.api, status_reading.Target(), driver=self._driver)
-        whole = tree.build(cluster)
+        whole = building.build(cluster)
         allocated = {
             claim.metadata.name: claim
             for claim in cluster.claims
@@ -156,7 +156,7 @@ class _Look:
             case "device":
                 return _Subject(devices=_find_devices(whole.devices, target.name))
             case "attachment" | "enclosure" | "fabric":
-                return _Subject(devices=tree.within(whole, target).devices)
+                return _Subject(devices=narrowing.narrow(whole, target).devices)
             case "node":
                 return _Subject(node=target.name)
             case "claim":

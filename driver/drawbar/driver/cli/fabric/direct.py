@@ -20,9 +20,9 @@ POLL_SECONDS_MAX = 5.0
 
 
 async def attach(
-    adapter: contract.FabricAdapter, device_id: str, host_id: str, *, assumed: bool
+    adapter: contract.FabricAdapter, device_id: str, host_id: str, *, assumed: bool, dry_run: bool = False
 ) -> dict[str, Any]:
-    """Attach a free device and return the outcome as JSON values.
+    """Attach a free device and return the outcome as JSON values; in a dry run, the outcome that it would have.
 
     Raises:
         DrawbarError: it cannot be attached, or the operator declines.
@@ -39,18 +39,22 @@ async def attach(
         raise errors.DrawbarError(
             f"device {device_id} is attached to host {device.connection.host_id}; detach it there first"
         )
-    await consent.ask(f"Attach device {device_id} to host {host_id}?{_unmarked(can)}", assumed=assumed)
-    request = contract.AttachRequest(
-        request_id=_request_id(), device_id=device_id, host_id=host_id, expected_etag=device.etag
-    )
-    await _finished(adapter, await adapter.attach(request), f"attaching device {device_id} to host {host_id}")
+    question = f"Attach device {device_id} to host {host_id}?{_unmarked(can)}"
+    if await consent.settle(question, assumed=assumed, dry_run=dry_run):
+        request = contract.AttachRequest(
+            request_id=_request_id(), device_id=device_id, host_id=host_id, expected_etag=device.etag
+        )
+        activity = f"attaching device {device_id} to host {host_id}"
+        await _finished(adapter, await adapter.attach(request), activity)
     return _outcome(device_id, host_id, changed=True)
 
 
 async def attach_model(
-    adapter: contract.FabricAdapter, model: str, host_id: str, *, assumed: bool
+    adapter: contract.FabricAdapter, model: str, host_id: str, *, assumed: bool, dry_run: bool = False
 ) -> dict[str, Any]:
     """Attach a device of a model, which the fabric chooses, and return the outcome as JSON values.
+
+    In a dry run, return the outcome that it would have, without a device.
 
     Raises:
         DrawbarError: none can be attached, or the operator declines.
@@ -67,10 +71,9 @@ async def attach_model(
         if can.marks
         else " The fabric keeps no marks: a cluster that waits for such a device on that host may take this one for its own."
     )
-    await consent.ask(
-        f"Attach a device of the model {model}, which the fabric chooses, to host {host_id}?{warning}",
-        assumed=assumed,
-    )
+    question = f"Attach a device of the model {model}, which the fabric chooses, to host {host_id}?{warning}"
+    if not await consent.settle(question, assumed=assumed, dry_run=dry_run):
+        return _outcome(None, host_id, changed=True)
     request = contract.AttachRequest(request_id=_request_id(), model=model, host_id=host_id)
     activity = f"attaching a device of the model {model} to host {host_id}"
     operation = await _finished(adapter, await adapter.attach(request), activity)
@@ -100,8 +103,10 @@ def require_free(devices: Collection[contract.Device], model: str) -> None:
         raise errors.DrawbarError(f"no device of the model {model} is free; detach one first")
 
 
-async def detach(adapter: contract.FabricAdapter, device_id: str, *, assumed: bool) -> dict[str, Any]:
-    """Detach a device from its host, and return the outcome as JSON values.
+async def detach(
+    adapter: contract.FabricAdapter, device_id: str, *, assumed: bool, dry_run: bool = False
+) -> dict[str, Any]:
+    """Detach a device from its host, and return the outcome as JSON values; in a dry run, the outcome that it would have.
 
     Raises:
         DrawbarError: it cannot be detached, or the operator declines.
@@ -110,11 +115,12 @@ async def detach(adapter: contract.FabricAdapter, device_id: str, *, assumed: bo
     if device.connection is None:
         return _outcome(device_id, None, changed=False)
     host_id = device.connection.host_id
-    await consent.ask(
+    question = (
         f"Detach device {device_id} from host {host_id}? That host is not asked: whatever uses the device there fails."
-        f"{_unmarked(can)}",
-        assumed=assumed,
+        f"{_unmarked(can)}"
     )
+    if not await consent.settle(question, assumed=assumed, dry_run=dry_run):
+        return _outcome(device_id, None, changed=True)
     # An answer may come late, and a detach has no etag to protect it.
     _, now = await _read(adapter, device_id)
     if now.connection != device.connection:
@@ -189,5 +195,5 @@ def _request_id() -> str:
     return f"by-hand-{uuid.uuid4()}"
 
 
-def _outcome(device_id: str, host_id: str | None, *, changed: bool) -> dict[str, Any]:
+def _outcome(device_id: str | None, host_id: str | None, *, changed: bool) -> dict[str, Any]:
     return {"device": device_id, "host": host_id, "changed": changed}

@@ -13,7 +13,7 @@ from typing import Any
 
 from drawbar.driver import errors
 from drawbar.driver.api import attachments
-from drawbar.driver.cli import consent, objects, progress, tables
+from drawbar.driver.cli import consent, flags, objects, progress, tables
 from drawbar.driver.cli.fabric import direct, observed, oddities, views
 from drawbar.driver.controller import hosts as host_map
 from drawbar.driver.controller import names
@@ -36,6 +36,7 @@ async def attach(
     host_name: str,
     *,
     assumed: bool,
+    dry_run: str = flags.NO_DRY_RUN,
 ) -> dict[str, Any]:
     """Create the DeviceAttachment of a free device, and return the outcome once the controller has attached the device.
 
@@ -46,6 +47,7 @@ async def attach(
         device_id: the fabric's id of the device.
         host_name: a host's id, or the name of its node.
         assumed: whether the operator's agreement is assumed.
+        dry_run: one of `flags.DRY_RUNS`; except with `none`, nothing is attached, and the outcome is the one that it would have.
 
     Raises:
         DrawbarError: it cannot be attached, or the operator declines.
@@ -64,7 +66,8 @@ async def attach(
         raise objects.Missing(f"there is no device {device_id}; `drawbar fabric devices` lists the ids")
     node, host_id = _where(source.cluster, mapped, host_name)
     _refuse_taken(source, device)
-    await consent.ask(f"Attach device {device_id} to node {node} (host {host_id})?", assumed=assumed)
+    question = f"Attach device {device_id} to node {node} (host {host_id})?"
+    is_agreed = await consent.settle(question, assumed=assumed, dry_run=dry_run != flags.NO_DRY_RUN)
     key = names.DeviceKey(fabric=source.name, device=names.label(device_id))
     unclean = device.id in source.cluster.fabric.status.unclean
     identity = identities.identify(
@@ -75,14 +78,26 @@ async def attach(
     body = statements.held_by_hand(
         source.spec, key, device, node, host_id, identity=identity, unclean=unclean
     )
+    outcome = {
+        "device": device_id,
+        "host": host_id,
+        "node": node,
+        "attachment": key.attachment,
+        "changed": True,
+    }
+    if not is_agreed and dry_run == flags.CLIENT:
+        return outcome
     try:
-        made = await api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
+        made = await api.create(
+            kinds.ATTACHMENT, body, into=attachments.DeviceAttachment, dry_run=not is_agreed
+        )
     except kube_errors.AlreadyExists as error:
         raise errors.DrawbarError(
             f"device {device_id} was taken meanwhile: DeviceAttachment {key.attachment} exists; choose another device"
         ) from error
-    await _attached(api, made)
-    return {"device": device_id, "host": host_id, "node": node, "attachment": key.attachment, "changed": True}
+    if is_agreed:
+        await _attached(api, made)
+    return outcome
 
 
 async def attach_model(
@@ -93,6 +108,7 @@ async def attach_model(
     host_name: str,
     *,
     assumed: bool,
+    dry_run: str = flags.NO_DRY_RUN,
 ) -> dict[str, Any]:
     """Create the DeviceAttachment of a free place, and return the outcome with the device that the fabric chose.
 
@@ -109,34 +125,41 @@ async def attach_model(
         )
     direct.require_free(devices, model)
     node, host_id = _where(source.cluster, mapped, host_name)
-    await consent.ask(
-        f"Attach a device of the model {model}, which the fabric chooses, to node {node} (host {host_id})?",
-        assumed=assumed,
+    question = (
+        f"Attach a device of the model {model}, which the fabric chooses, to node {node} (host {host_id})?"
     )
+    is_agreed = await consent.settle(question, assumed=assumed, dry_run=dry_run != flags.NO_DRY_RUN)
+    outcome = {"device": None, "host": host_id, "node": node, "attachment": None, "changed": True}
+    if not is_agreed and dry_run == flags.CLIENT:
+        return outcome
     host = next((host for host in hosts if host.id == host_id), None)
     for place in _free_places(source.cluster, devices, model):
         key = names.DeviceKey(fabric=source.name, device=names.label(place.id))
         identity = identities.identify(place, host=host)
         body = statements.held_by_hand(source.spec, key, place, node, host_id, identity=identity)
         with contextlib.suppress(kube_errors.AlreadyExists):
-            made = await api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
+            made = await api.create(
+                kinds.ATTACHMENT, body, into=attachments.DeviceAttachment, dry_run=not is_agreed
+            )
             break
     else:
         raise errors.DrawbarError(
             f"DeviceAttachments hold each place of the model {model}; detach a device of it first"
         )
+    if not is_agreed:
+        return outcome
     attachment = await _attached(api, made)
-    return {
-        "device": attachment.device_id,
-        "host": host_id,
-        "node": node,
-        "attachment": key.attachment,
-        "changed": True,
-    }
+    return outcome | {"device": attachment.device_id, "attachment": key.attachment}
 
 
 async def detach(
-    api: client.Client, source: observed.Source, device_id: str, *, force: bool = False, assumed: bool
+    api: client.Client,
+    source: observed.Source,
+    device_id: str,
+    *,
+    force: bool = False,
+    assumed: bool,
+    dry_run: str = flags.NO_DRY_RUN,
 ) -> dict[str, Any]:
     """Delete the DeviceAttachment of a device that is held by hand, and return the outcome once it is gone.
 
@@ -146,6 +169,7 @@ async def detach(
         device_id: the fabric's id of the device.
         force: do not wait until the node lets go; also ends a detach in progress of a device that is not held by hand.
         assumed: whether the operator's agreement is assumed.
+        dry_run: one of `flags.DRY_RUNS`; except with `none`, nothing is detached, and the outcome is the one that it would have.
 
     Raises:
         DrawbarError: a claim has the device, there is no attachment, or the operator declines.
@@ -170,9 +194,11 @@ async def detach(
         if force
         else "The node lets go of it first."
     )
-    await consent.ask(
-        f"Detach device {device_id} from node {spec.node_name}? {what_follows}", assumed=assumed
-    )
+    question = f"Detach device {device_id} from node {spec.node_name}? {what_follows}"
+    is_agreed = await consent.settle(question, assumed=assumed, dry_run=dry_run != flags.NO_DRY_RUN)
+    outcome = {"device": device_id, "host": None, "node": None, "attachment": name, "changed": True}
+    if not is_agreed and dry_run == flags.CLIENT:
+        return outcome
     if force:
         body = {
             "metadata": {
@@ -180,10 +206,19 @@ async def detach(
                 "annotations": {attachments.FORCE_ANNOTATION: "true"},
             }
         }
-        await api.patch(kinds.ATTACHMENT, name, body, content=client.Patch.MERGE, into=dict, manager=MANAGER)
-    await api.delete(kinds.ATTACHMENT, name, uid=attachment.metadata.uid)
-    await _gone(api, attachment)
-    return {"device": device_id, "host": None, "node": None, "attachment": name, "changed": True}
+        await api.patch(
+            kinds.ATTACHMENT,
+            name,
+            body,
+            content=client.Patch.MERGE,
+            into=dict,
+            manager=MANAGER,
+            dry_run=not is_agreed,
+        )
+    await api.delete(kinds.ATTACHMENT, name, uid=attachment.metadata.uid, dry_run=not is_agreed)
+    if is_agreed:
+        await _gone(api, attachment)
+    return outcome
 
 
 def _where(cluster: observed.Cluster, mapped: host_map.NodeMap, host_name: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from drawbar.driver import errors
 from drawbar.driver.api import drivers, fabrics, maintenances
 from drawbar.driver.cli import objects
 from drawbar.driver.cli.doctor import findings
-from drawbar.driver.cli.status import observed, tree
+from drawbar.driver.cli.status import building, observed, tree
 from drawbar.driver.controller import names
 
 REASON_HASH_CHARS = 10
@@ -99,7 +99,7 @@ def plan(
         )
         for fabric in cluster.fabrics
     }
-    shown = tree.build(cluster)
+    shown = building.build(cluster)
     ours = {
         fabric.metadata.name: fabric for fabric in cluster.fabrics if fabric.spec.driver == cluster.driver
     }
@@ -355,7 +355,9 @@ def holds(planned: Plan, cluster: observed.Cluster, key: str) -> bool:
         key: the key of the taint.
     """
     wanted = {(device.pool, device.name) for device in planned.devices}
-    shown = {(device.pool, device.name): device for device in tree.build(cluster).devices if device.published}
+    shown = {
+        (device.pool, device.name): device for device in building.build(cluster).devices if device.published
+    }
     tainted = {place for place, device in shown.items() if any(taint.key == key for taint in device.taints)}
     if planned.on:
         return all(place in tainted or place not in shown for place in wanted)

@@ -11,7 +11,7 @@ from drawbar.driver.api.claims import ResourceClaim
 from drawbar.driver.cli import objects, podgroups
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.maintenance import entries
-from drawbar.driver.cli.status import observed, tree
+from drawbar.driver.cli.status import building, observed, tree
 
 RUNNING = "Running"
 
@@ -130,7 +130,7 @@ def plan(cluster: observed.Cluster, moved: Sequence[ResourceClaim], pods: Iterab
             reason=f"drawbar move {name}"[:256],
         ),
         pods=used_by,
-        spare=_spare(tree.build(cluster), devices),
+        spare=_spare(building.build(cluster), devices),
     )
 
 

@@ -60,8 +60,9 @@ class Live:
             "events": self._events,
             "pods": self._pods,
         }
+        self._rules: mirror.Mirror[taintrules.DeviceTaintRule] | None = None
         if rules is not None:
-            self._mirrors[rules.plural] = follow(rules, taintrules.DeviceTaintRule)
+            self._rules = self._mirrors[rules.plural] = follow(rules, taintrules.DeviceTaintRule)
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
@@ -95,6 +96,9 @@ class Live:
             slices=tuple(self._slices),
             attachments=tuple(self._attachments),
             claims=tuple(self._claims),
+            rules=tuple(self._rules) if self._rules is not None else (),
+            pods=tuple(self._pods),
+            unlisted=self.unlisted(),
             unread=self.unread(),
         )
 
@@ -107,6 +111,10 @@ class Live:
         )
         objects = [left for followed in self._mirrors.values() for left in followed.unreadable.values()]
         return (*collections, *reading.left_out(objects))
+
+    def unlisted(self) -> frozenset[str]:
+        """Return the plural names of the collections without a working watch."""
+        return frozenset(plural for plural, followed in self._mirrors.items() if followed.problem is not None)
 
     def fabrics(self) -> tuple[fabrics.Fabric, ...]:
         """Return the Fabrics of the driver."""

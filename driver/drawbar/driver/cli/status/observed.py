@@ -59,8 +59,12 @@ class UnscheduledPod(Pod, frozen=True):
         scheduled = meta.find(self.status.conditions, "PodScheduled")
         if scheduled is None or scheduled.is_true:
             return ""
-        # Preemption never frees a device, so the message about it is cut.
-        return _PREEMPTION.split(scheduled.message, maxsplit=1)[0]
+        return cut_preemption(scheduled.message)
+
+
+def cut_preemption(message: str) -> str:
+    """Return the scheduler's message without its part about preemption, which never frees a device."""
+    return _PREEMPTION.split(message, maxsplit=1)[0]
 
 
 class Regarding(meta.Struct, frozen=True):
@@ -80,6 +84,12 @@ class Event(meta.Struct, frozen=True):
     note: str = ""
     event_time: str | None = None
     regarding: Regarding = Regarding()
+    related: Regarding | None = None
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of the object; of a DeviceAttachment's Event, that of its claim."""
+        return (self.related or self.regarding).namespace
 
     @property
     def at(self) -> str:

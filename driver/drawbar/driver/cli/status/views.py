@@ -10,7 +10,7 @@ from rich import tree as rich_tree
 
 from drawbar.driver.api import meta
 from drawbar.driver.cli import tables
-from drawbar.driver.cli.status import tree
+from drawbar.driver.cli.status import categories, tree
 
 SMALL = 40
 """The most devices of a cluster that is shown device by device."""
@@ -133,7 +133,7 @@ def _print_own_devices(out: console.Console, listed: Iterable[tree.Local], form:
 
 def is_trouble(device: tree.Device) -> bool:
     """Return whether the device failed, is unhealthy, or waits."""
-    return device.state not in tree.SETTLED or device.health == "Unhealthy"
+    return categories.judge(device) in (categories.FAILED, categories.MOVING) or device.health == "Unhealthy"
 
 
 def _is_worth(device: tree.Device, *, is_small: bool) -> bool:
@@ -157,12 +157,14 @@ def _summary(out: console.Console, shown: tree.Tree, now: datetime.datetime) -> 
         failed = any(device.state == "Failed" or device.health == "Unhealthy" for device in devices)
         more = f"; {tainted} tainted" if tainted else ""
         out.print(_heading("Devices", f"{_counts(devices)}{more}", failed))
-    pending = [claim for claim in shown.claims if claim.state == "Pending"]
-    if pending:
+    pending = [claim for claim in shown.claims if claim.severity == "warning"]
+    unused = sum(claim.severity == "note" for claim in shown.claims)
+    if pending or unused:
         oldest = min((claim.since for claim in pending if claim.since), default="")
         since = f", the oldest for {age(oldest, now)}" if oldest else ""
-        noun = "1 waits" if len(pending) == 1 else f"{len(pending)} wait"
-        out.print(_heading("Claims", f"{noun} for a device{since}", False))
+        noun = {0: "none waits", 1: "1 waits"}.get(len(pending), f"{len(pending)} wait")
+        more = f"; {unused} without a pod" if unused else ""
+        out.print(_heading("Claims", f"{noun} for a device{since}{more}", False))
     out.print()
 
 
@@ -171,8 +173,8 @@ def _heading(name: str, content: str, is_bad: bool) -> text.Text:
     return line.append(content, style="red" if is_bad else "not bold")
 
 
-def _troubles(out: console.Console, shown: tree.Tree, now: datetime.datetime, *, every: bool) -> None:
-    """Print the troubles, the worst first, each with the next step."""
+def list_troubles(shown: tree.Tree, now: datetime.datetime) -> list[tuple[str, str, str]]:
+    """Return mark, sentence and next step of each trouble, the worst first."""
     entries: list[tuple[str, str, str]] = []
     for fabric in shown.fabrics:
         entries += [
@@ -189,11 +191,16 @@ def _troubles(out: console.Console, shown: tree.Tree, now: datetime.datetime, *,
     for claim in shown.claims:
         if claim.state != "Pending":
             continue
-        mark = MARKS["note" if claim.waits_for in (tree.UNUSED, tree.UNTRIED) else "warning"]
+        mark = MARKS[claim.severity]
         since = f" {age(claim.since, now)}" if claim.since else ""
         said = f"claim {claim.namespace}/{claim.name} waits{since}: {claim.waits_for}"
         entries.append((mark, said, f"drawbar explain claim/{claim.name} -n {claim.namespace}"))
-    entries.sort(key=lambda entry: list(MARKS.values()).index(entry[0]))
+    return sorted(entries, key=lambda entry: list(MARKS.values()).index(entry[0]))
+
+
+def _troubles(out: console.Console, shown: tree.Tree, now: datetime.datetime, *, every: bool) -> None:
+    """Print the troubles, the worst first, each with the next step."""
+    entries = list_troubles(shown, now)
     for mark, said, remedy in entries if every else entries[:TROUBLES]:
         line = text.Text(f"{mark} ", style=STYLES[mark])
         tables.paragraph(out, line.append(tables.clean(said), style="not bold default"))

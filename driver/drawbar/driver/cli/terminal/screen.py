@@ -12,7 +12,7 @@ from typing import Any
 from rich import console, text
 
 from drawbar.driver.cli import tables
-from drawbar.driver.cli.status import tree, views
+from drawbar.driver.cli.status import categories, views
 from drawbar.driver.cli.ui import device_rows, model
 
 UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page-up", "page-down", "home", "end"
@@ -20,19 +20,21 @@ ENTER, ESCAPE, BACKSPACE = "enter", "escape", "backspace"
 EVENTS = 5
 FABRICS = 4
 CLAIMS = 3
+UNREAD = 2
 FILTER_LIMIT = 60
 KEYS = "/ filter   s state   enter open   esc back   q quit"
 ALL, TROUBLE, USED, UNUSED = "all", "trouble", "in use", "free"
 SHOWN = (ALL, TROUBLE, USED, UNUSED)
 """The choices of the key `s`."""
-_BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 _STYLES: Mapping[str, str] = {
     "in use": "green",
+    "kept": "cyan",
     "free": "dim",
     "moving": "magenta",
     "tainted": "yellow",
     "failed": "bold red",
 }
+_WORST_FIRST = ("failed", "tainted", "moving", "in use", "kept", "free")
 _GAP = 2
 _DIGITS = re.compile(r"(\d+)")
 
@@ -71,12 +73,7 @@ Line = Group | device_rows.Row
 
 def category(row: device_rows.Row) -> str:
     """Return the category of a device's state: a key of `_STYLES`."""
-    state = row.device.state
-    if state == "Failed":
-        return "failed"
-    if state == tree.FREE:
-        return "tainted" if any(taint.effect in _BLOCKING for taint in row.device.taints) else "free"
-    return "in use" if state in tree.SETTLED else "moving"
+    return categories.WORDS[row.category]
 
 
 def find_reason(row: device_rows.Row) -> str:
@@ -112,6 +109,10 @@ def matches(row: device_rows.Row, words: Sequence[str]) -> bool:
     return all(word in content for word in words)
 
 
+def _is_failing(row: device_rows.Row) -> bool:
+    return row.category == categories.FAILED or row.device.health == "Unhealthy"
+
+
 def _is_shown(row: device_rows.Row, show: str) -> bool:
     kind = category(row)
     if show == TROUBLE:
@@ -128,9 +129,12 @@ def arrange(page: model.Page, state: State) -> tuple[Line, ...]:
             place = (row.fabric, row.enclosure) if row.fabric else ("", row.device.node)
             places.setdefault(place, []).append(row)
     lines: list[Line] = []
-    # A node's own devices come last.
-    for place in sorted(places, key=lambda each: (not each[0], natural(each[0]), natural(each[1]))):
-        rows = sorted(places[place], key=lambda row: natural(row.device.name))
+    failing = {place for place, rows in places.items() if any(map(_is_failing, rows))}
+    # Places with a failed device come first, and a node's own devices last.
+    for place in sorted(
+        places, key=lambda each: (each not in failing, not each[0], natural(each[0]), natural(each[1]))
+    ):
+        rows = sorted(places[place], key=lambda row: (not _is_failing(row), natural(row.device.name)))
         title = " / ".join(filter(None, place)) if place[0] else f"node {place[1] or 'unknown'}"
         lines += [Group(title=title, counts=_counts(rows)), *rows]
     return tuple(lines)
@@ -144,7 +148,7 @@ def lists_same(before: tuple[model.Page, State], after: tuple[model.Page, State]
 
 def _counts(rows: Iterable[device_rows.Row]) -> str:
     counted = Counter(map(category, rows))
-    return ", ".join(f"{counted[kind]} {kind}" for kind in _STYLES if counted[kind])
+    return ", ".join(f"{counted[kind]} {kind}" for kind in _WORST_FIRST if counted[kind])
 
 
 def press(state: State, key: str, lines: Sequence[Line], *, page_rows: int) -> State:
@@ -216,7 +220,13 @@ def render(
         width: in columns.
         height: in lines.
     """
-    above = [_summary(page, now, width), *_fabrics(page, now), *_pending(page, now), text.Text()]
+    above = [
+        _summary(page, now, width),
+        *_unread(page),
+        *_fabrics(page, now),
+        *_pending(page, now),
+        text.Text(),
+    ]
     at = find_position(state, lines)
     rows = [line for line in lines if isinstance(line, device_rows.Row)]
     if state.is_open and rows:
@@ -242,16 +252,29 @@ def _summary(page: model.Page, now: datetime.datetime, width: int) -> text.Text:
     line = text.Text.assemble(
         (tables.clean(page.about.cluster), "bold"), f"  {sum(counted.values()):,} devices"
     )
-    for kind, style in _STYLES.items():
+    # A narrow terminal cuts the end of the line.
+    for kind in _WORST_FIRST[:2]:
         if counted[kind]:
             line.append("  ")
-            line.append(f"{counted[kind]:,} {kind}", style)
-    if page.claims:
+            line.append(f"{counted[kind]:,} {kind}", _STYLES[kind])
+    if page.waiting:
         line.append("  ")
-        line.append(f"{len(page.claims)} claim{'s' * (len(page.claims) != 1)} waiting", "yellow")
+        line.append(f"{page.waiting:,} claim{'s' * (page.waiting != 1)} waiting", "yellow")
+    for kind in _WORST_FIRST[2:]:
+        if counted[kind]:
+            line.append("  ")
+            line.append(f"{counted[kind]:,} {kind}", _STYLES[kind])
+    if page.unused:
+        line.append("  ")
+        line.append(f"{page.unused:,} without a pod", "dim")
     clock = f"{now:%H:%M:%S} UTC"
-    line.append(" " * max(2, width - len(line.plain) - len(clock)) + clock, "dim")
+    if (room := width - len(line.plain) - len(clock)) >= _GAP:
+        line.append(" " * room + clock, "dim")
     return line
+
+
+def _unread(page: model.Page) -> list[text.Text]:
+    return [text.Text(f"! {tables.clean(sentence)}", "yellow") for sentence in page.unread[:UNREAD]]
 
 
 def _fabrics(page: model.Page, now: datetime.datetime) -> list[text.Text]:
@@ -273,20 +296,23 @@ def _fabrics(page: model.Page, now: datetime.datetime) -> list[text.Text]:
 
 
 def _fabric_style(fabric: model.Fabric) -> str:
-    return {"Connected": "green", "Degraded": "yellow", "Pending": "yellow"}.get(fabric.state, "bold red")
+    return {"Connected": "green", "Degraded": "yellow", "Blocked": "yellow", "Pending": "yellow"}.get(
+        fabric.state, "bold red"
+    )
 
 
 def _pending(page: model.Page, now: datetime.datetime) -> list[text.Text]:
+    waiting = [claim for claim in page.claims if claim.severity != "note"][:CLAIMS]
     lines = [
         text.Text.assemble(
             ("claim ", ""),
             (tables.clean(f"{claim.namespace}/{claim.name}"), "bold"),
             (f"  waits {views.age(claim.since, now)}", "yellow"),
-            f"  {tables.clean(claim.reason)}",
+            f"  {tables.clean(claim.waits_for)}",
         )
-        for claim in page.claims[:CLAIMS]
+        for claim in waiting
     ]
-    if (more := len(page.claims) - CLAIMS) > 0:
+    if (more := page.waiting - len(waiting)) > 0:
         lines.append(text.Text(f"and {more} more claims wait", "dim"))
     return lines
 
@@ -294,7 +320,14 @@ def _pending(page: model.Page, now: datetime.datetime) -> list[text.Text]:
 _COLUMNS = ("DEVICE", "STATE", "AGE", "NODE", "CLAIM", "MODEL", "WHY")
 # Narrow terminals lose the last of these columns first.
 _IMPORTANCE = ("DEVICE", "STATE", "WHY", "NODE", "CLAIM", "AGE", "MODEL")
-_MOST = {"DEVICE": 40, "STATE": 14, "AGE": 5, "NODE": 30, "CLAIM": 40, "MODEL": 28, "WHY": 60}
+_MOST = {"DEVICE": 40, "STATE": 20, "AGE": 5, "NODE": 30, "CLAIM": 40, "MODEL": 28, "WHY": 60}
+
+
+def _describe_state(row: device_rows.Row) -> str:
+    """Return the state; a tainted or ill device never looks free or ready."""
+    if row.category == categories.BLOCKED:
+        return f"{row.device.state}, tainted"
+    return f"{row.device.state}, ill" if row.device.health == "Unhealthy" else row.device.state
 
 
 def _cells(row: device_rows.Row, now: datetime.datetime) -> dict[str, str]:
@@ -302,7 +335,7 @@ def _cells(row: device_rows.Row, now: datetime.datetime) -> dict[str, str]:
     claim = device.claims[0] if device.claims else None
     return {
         "DEVICE": tables.clean(device.name),
-        "STATE": tables.clean(device.state),
+        "STATE": tables.clean(_describe_state(row)),
         "AGE": views.age(device.since, now) if device.since else "",
         "NODE": tables.clean(device.node),
         "CLAIM": tables.clean(f"{claim.namespace}/{claim.name}") if claim is not None else "",
@@ -332,13 +365,13 @@ def _devices(visible: Sequence[Line], at: int, now: datetime.datetime, width: in
             drawn.stylize("bold")
         shown.append(drawn)
     if not visible:
-        shown.append(text.Text("  no device matches", "dim"))
+        shown.append(text.Text("  no device to show", "dim"))
     return shown
 
 
 def _cell_style(row: device_rows.Row, column: str) -> str:
     if column == "STATE":
-        return _STYLES[category(row)]
+        return _STYLES["failed" if _is_failing(row) else category(row)]
     if column == "WHY":
         return "red" if category(row) == "failed" else "yellow"
     return "dim" if column in ("AGE", "MODEL") else ""
@@ -388,7 +421,7 @@ def _detail(row: device_rows.Row, events: Sequence[model.Event], now: datetime.d
         names |= {claim.name, *claim.pods}
         facts.append(("claim", f"{claim.namespace}/{claim.name}  {claim.state}"))
         facts += [("pod", f"{claim.namespace}/{pod}") for pod in claim.pods]
-    facts.append(("next", f"drawbar explain device/{device.name}"))
+    facts.append(("next", f"drawbar explain device/{device.pool}/{device.name}"))
     lines = [
         text.Text.assemble((f"{name:<11}", "bold"), tables.clean(content))
         for name, content in facts
@@ -422,8 +455,7 @@ def _foot(state: State, page: model.Page, rows: Sequence[device_rows.Row], width
     else:
         chosen = f"   filter: {state.filter}" if state.filter else ""
         chosen += f"   state: {state.show}" if state.show != ALL else ""
-        unread = f"   not readable: {tables.clean(page.unread[0])}" if page.unread else ""
-        line = text.Text(f"{len(rows):,} of {len(page.rows):,} devices{chosen}   {KEYS}{unread}", "reverse")
+        line = text.Text(f"{len(rows):,} of {len(page.rows):,} devices{chosen}   {KEYS}", "reverse")
         line.append(" " * max(0, width - len(line.plain)))
     line.truncate(width, overflow="ellipsis")
     line.no_wrap = True

@@ -1,6 +1,6 @@
 """The devices of the page, kept current object by object; pure.
 
-A device's row depends only on objects that name its pool, and on the DeviceTaintRules. After a change, `status.tree`
+A device's row depends only on objects that name its pool, and on the DeviceTaintRules. After a change, `status.building`
 rebuilds the pools that the object names or named. The result equals the tree of the whole cluster.
 """
 
@@ -8,39 +8,23 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from drawbar.driver.api import attachments, claims, slices, taintrules
-from drawbar.driver.cli.status import observed, tree
-
-CLAIMS = 100
-"""The most unallocated claims on the page, the oldest first."""
-UNUSED = "no pod uses the claim yet; the scheduler allocates it for its first pod"
-UNTRIED = "the scheduler has not tried to place its pod yet"
+from drawbar.driver.cli.status import building, categories, claim_entries, observed, tree
 
 Part = slices.ResourceSlice | attachments.DeviceAttachment | claims.ResourceClaim
 Name = tuple[type, str, str]
 
 
-class Pending(tree.Node, frozen=True):
-    """A claim without devices.
+class Row(tree.Node, frozen=True):
+    """A device and its place; fabric and enclosure are empty for a device of a node's own pool.
 
     Attributes:
-        since: the time of its creation; RFC 3339.
-        pods: its pods without a node.
-        reason: the reason why it waits.
+        category: see `status.categories`.
     """
-
-    namespace: str
-    name: str
-    since: str
-    pods: tuple[str, ...]
-    reason: str
-
-
-class Row(tree.Node, frozen=True):
-    """A device and its place; fabric and enclosure are empty for a device of a node's own pool."""
 
     fabric: str
     enclosure: str
     device: tree.Device
+    category: str
 
     @property
     def key(self) -> str:
@@ -123,7 +107,7 @@ class Rows:
 
     def _build(self, pool: str) -> tuple[Row, ...]:
         parts = tuple(self._parts[pool].values())
-        built = tree.build(
+        built = building.build(
             observed.Cluster(
                 driver=self._driver,
                 slices=tuple(part for part in parts if isinstance(part, slices.ResourceSlice)),
@@ -135,45 +119,25 @@ class Rows:
         # A claim may also have devices of other pools.
         return tuple(row for row in from_tree(built) if row.device.pool == pool)
 
-    def pending(self) -> tuple[Pending, ...]:
-        """Return the claims of any driver with the longest wait for the scheduler; their requests are not read."""
-        oldest = sorted(
-            self._pending.values(),
-            key=lambda claim: (
-                claim.metadata.creation_timestamp or "",
-                claim.metadata.namespace,
-                claim.metadata.name,
-            ),
-        )[:CLAIMS]
-        users: dict[tuple[str, str], list[observed.UnscheduledPod]] = defaultdict(list)
-        for (namespace, _), pod in sorted(self._pods.items()) if oldest else ():
-            for name in pod.claim_names:
-                users[namespace, name].append(pod)
-        return tuple(
-            _pending(claim, users[claim.metadata.namespace, claim.metadata.name]) for claim in oldest
+    def pending(self, *, are_pods_known: bool = True) -> tuple[tree.Claim, ...]:
+        """Return all claims without a device, of any driver; see `claim_entries.list_pending`."""
+        return claim_entries.list_pending(
+            self._pending.values(), self._pods.values(), self._driver, are_pods_known=are_pods_known
         )
 
 
-def _pending(claim: claims.ResourceClaim, pods: list[observed.UnscheduledPod]) -> Pending:
-    reasons = (pod.reason for pod in pods if pod.reason)
-    return Pending(
-        namespace=claim.metadata.namespace,
-        name=claim.metadata.name,
-        since=claim.metadata.creation_timestamp or "",
-        pods=tuple(pod.metadata.name for pod in pods),
-        reason=next(reasons, UNTRIED if pods else UNUSED),
-    )
+def describe_row(device: tree.Device, *, fabric: str = "", enclosure: str = "") -> Row:
+    """Return the row of a device."""
+    return Row(fabric=fabric, enclosure=enclosure, device=device, category=categories.judge(device))
 
 
 def from_tree(shown: tree.Tree) -> tuple[Row, ...]:
     """Return the rows of a tree."""
     of_fabrics = tuple(
-        Row(fabric=fabric.name, enclosure=enclosure.name, device=device)
+        describe_row(device, fabric=fabric.name, enclosure=enclosure.name)
         for fabric in shown.fabrics
         for enclosure in fabric.enclosures
         for device in enclosure.devices
     )
-    own = tuple(
-        Row(fabric="", enclosure="", device=device) for local in shown.local for device in local.devices
-    )
+    own = tuple(describe_row(device) for local in shown.local for device in local.devices)
     return of_fabrics + own

@@ -15,7 +15,7 @@ from drawbar.driver.kube import client
 
 WAITING_LIMIT = 8
 TIMEOUT_SECONDS = 60.0
-KINDS = frozenset({"device", "claim", "pod", "node"})
+KINDS = frozenset({"device", "claim", "pod", "node", "fabric"})
 
 
 class Finding(tree.Node, frozen=True):

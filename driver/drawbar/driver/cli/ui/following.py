@@ -83,11 +83,15 @@ async def _keep(
 def page(about: model.About, cluster: live.Live, shown: device_rows.Rows) -> model.Page:
     """Return the page of the cluster's present state."""
     listed = shown.current()
+    pending = shown.pending(are_pods_known="pods" not in cluster.unlisted())
+    unused = sum(claim.severity == "note" for claim in pending)
     return model.Page(
         about=about,
         rows=listed,
         fabrics=model.list_fabrics(cluster.fabrics(), listed.values()),
-        claims=shown.pending(),
+        claims=pending[: model.CLAIMS],
+        waiting=len(pending) - unused,
+        unused=unused,
         events=model.list_events(cluster.events(model.EVENTS)),
         unread=cluster.unread(),
     )

@@ -7,13 +7,17 @@ that did not read for a long time.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from drawbar.driver.api import fabrics
+from drawbar.driver.api import fabrics, meta
 from drawbar.driver.cli.doctor.plans import fabrics as judging
-from drawbar.driver.cli.status import observed, tree
+from drawbar.driver.cli.status import fabric_entries, observed, tree
 from drawbar.driver.cli.ui import device_rows
 
 EVENTS = 200
 """The most Events on the page, the newest first."""
+CLAIMS = 100
+"""The most claims without a device on the page."""
+SAME_SECONDS = 2.0
+"""The longest time between equal Events on a claim and its pods."""
 HOSTS = 5000
 """The most hosts of a fabric on the page."""
 
@@ -79,7 +83,7 @@ class Regarding(tree.Node, frozen=True):
 
 
 class Event(tree.Node, frozen=True):
-    """An Event; `type` is `Normal` or `Warning`. Equal notes on a claim and its pods are one Event."""
+    """An Event; `type` is `Normal` or `Warning`. Equal notes on a claim, its pods and DeviceAttachment are one Event."""
 
     at: str
     type: str
@@ -95,7 +99,9 @@ class Page:
     Attributes:
         about: the cluster.
         rows: the rows by key; an unchanged row is the same object in the next page.
-        claims: the claims without devices.
+        claims: the first claims without a device; see `claim_entries.list_pending`.
+        waiting: the number of all claims that wait for a device.
+        unused: the number of all claims that no pod uses.
         events: the Events, the newest first.
         unread: one sentence for each kind without a working watch.
     """
@@ -104,7 +110,9 @@ class Page:
 
     rows: Mapping[str, device_rows.Row] = field(default_factory=dict)
     fabrics: tuple[Fabric, ...] = ()
-    claims: tuple[device_rows.Pending, ...] = ()
+    claims: tuple[tree.Claim, ...] = ()
+    waiting: int = 0
+    unused: int = 0
     events: tuple[Event, ...] = ()
     unread: tuple[str, ...] = ()
 
@@ -116,7 +124,7 @@ class Update(tree.Node, frozen=True):
         is_whole: whether the update replaces the content; else rows are added, replaced and removed.
         rows: new or changed rows.
         gone: the keys of the removed rows.
-        about, fabrics, claims, events, unread: the new values; None if unchanged.
+        about, fabrics, claims, waiting, unused, events, unread: the new values; None if unchanged.
     """
 
     is_whole: bool
@@ -124,7 +132,9 @@ class Update(tree.Node, frozen=True):
     rows: tuple[device_rows.Row, ...] = ()
     gone: tuple[str, ...] = ()
     fabrics: tuple[Fabric, ...] | None = None
-    claims: tuple[device_rows.Pending, ...] | None = None
+    claims: tuple[tree.Claim, ...] | None = None
+    waiting: int | None = None
+    unused: int | None = None
     events: tuple[Event, ...] | None = None
     unread: tuple[str, ...] | None = None
 
@@ -149,6 +159,8 @@ def update(before: Page | None, after: Page) -> Update | None:
         about=after.about if after.about != before.about else None,
         fabrics=after.fabrics if after.fabrics != before.fabrics else None,
         claims=after.claims if after.claims != before.claims else None,
+        waiting=after.waiting if after.waiting != before.waiting else None,
+        unused=after.unused if after.unused != before.unused else None,
         events=after.events if after.events != before.events else None,
         unread=after.unread if after.unread != before.unread else None,
     )
@@ -162,6 +174,8 @@ def _whole_update(page: Page) -> Update:
         rows=tuple(page.rows.values()),
         fabrics=page.fabrics,
         claims=page.claims,
+        waiting=page.waiting,
+        unused=page.unused,
         events=page.events,
         unread=page.unread,
     )
@@ -170,12 +184,20 @@ def _whole_update(page: Page) -> Update:
 def list_fabrics(objects: Iterable[fabrics.Fabric], shown: Iterable[device_rows.Row]) -> tuple[Fabric, ...]:
     """Return the fabrics by name: the Fabric objects, and the fabrics that only a device names."""
     by_name = {fabric.metadata.name: fabric for fabric in objects}
-    names = by_name.keys() | {row.fabric for row in shown if row.fabric}
-    return tuple(_fabric(name, by_name.get(name), is_listed=bool(by_name)) for name in sorted(names))
+    devices: dict[str, list[tree.Device]] = {name: [] for name in by_name}
+    for row in shown:
+        if row.fabric:
+            devices.setdefault(row.fabric, []).append(row.device)
+    return tuple(
+        _describe_fabric(name, by_name.get(name), devices[name], is_listed=bool(by_name))
+        for name in sorted(devices, key=tree.natural)
+    )
 
 
-def _fabric(name: str, item: fabrics.Fabric | None, *, is_listed: bool) -> Fabric:
-    described = tree.describe_fabric(name, item, {}, is_listed=is_listed)
+def _describe_fabric(
+    name: str, item: fabrics.Fabric | None, devices: Iterable[tree.Device], *, is_listed: bool
+) -> Fabric:
+    described = fabric_entries.describe_fabric(name, item, {"": devices}, is_listed=is_listed)
     if item is None:
         return Fabric(name=name, state=described.state, since=described.since, message=described.message)
     return Fabric(
@@ -200,21 +222,31 @@ def _fabric(name: str, item: fabrics.Fabric | None, *, is_listed: bool) -> Fabri
 
 def list_events(events: Iterable[observed.Event]) -> tuple[Event, ...]:
     """Return each Event once, in the same order, with its objects."""
-    found: dict[tuple[str, str, str, str], list[observed.Event]] = {}
+    groups: list[list[observed.Event]] = []
+    latest: dict[tuple[str, str, str, str], list[observed.Event]] = {}
     for event in events:
-        # The daemons record the same note on the claim and on its pods.
-        key = (event.regarding.namespace, event.type, event.reason, event.note)
-        found.setdefault(key, []).append(event)
+        # The daemons record the same note on the claim, its pods and the DeviceAttachment, one right after the other.
+        key = (event.namespace, event.type, event.reason, event.note)
+        group = latest.get(key)
+        if group is None or not _is_near(group[0], event):
+            group = latest[key] = []
+            groups.append(group)
+        group.append(event)
     return tuple(
         Event(
             at=same[0].at,
-            type=type_,
-            reason=reason,
-            note=note,
+            type=same[0].type,
+            reason=same[0].reason,
+            note=same[0].note,
             about=tuple(dict.fromkeys(_regarding(event) for event in same)),
         )
-        for (_, type_, reason, note), same in found.items()
+        for same in groups
     )
+
+
+def _is_near(event: observed.Event, other: observed.Event) -> bool:
+    first, second = meta.moment(event.at), meta.moment(other.at)
+    return first is None or second is None or abs((first - second).total_seconds()) <= SAME_SECONDS
 
 
 def _regarding(event: observed.Event) -> Regarding:

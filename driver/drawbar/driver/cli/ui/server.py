@@ -97,9 +97,15 @@ class _Pages:
 
     async def _answer_explain(self, query: Mapping[str, str]) -> web.Response:
         kind, namespace, name = (query.get(key, "") for key in ("kind", "namespace", "name"))
-        names = [namespace, name] if kind in ("claim", "pod") else [name]
+        names = [
+            name,
+            *({"claim": [namespace], "pod": [namespace], "device": namespace.split("/")}.get(kind, [])),
+        ]
         if self._explain is None or kind not in explaining.KINDS or not all(map(_is_name, names)):
             return _refusal(400, f"give a name, and one of the kinds {', '.join(sorted(explaining.KINDS))}")
+        if kind == "device":
+            # The page sends the pool as the namespace of the device.
+            name, namespace = f"{namespace}/{name}", ""
         answer = await self._explain(objects.Target(kind=kind, name=name, namespace=namespace))
         return web.Response(
             body=msgspec.json.encode(answer), content_type="application/json", headers=HEADERS

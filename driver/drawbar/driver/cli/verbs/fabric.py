@@ -121,7 +121,7 @@ def configure_detach(parser: argparse.ArgumentParser) -> None:
 
 def _change_options(parser: argparse.ArgumentParser, act: shell.Work) -> None:
     _fabric_options(parser, positional=False, seconds=CHANGE_TIMEOUT_SECONDS)
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before the change")
+    flags.add_change(parser)
     parser.set_defaults(act=act)
 
 
@@ -417,16 +417,21 @@ async def _attach(args: argparse.Namespace) -> int:
     named, by_model = (args.device, args.host), (args.model, args.host_of_model)
     if (None in named or any(by_model)) and (None in by_model or any(named)):
         raise errors.UsageError("name either DEVICE and HOST, or --model MODEL and --host HOST")
+    is_dry = _is_dry(args)
     async with _source(args) as (source, api), connections.connected(source) as adapter:
         if args.model is not None:
             if api is None:
-                outcome = await direct.attach_model(adapter, *by_model, assumed=args.yes)
+                outcome = await direct.attach_model(adapter, *by_model, assumed=args.yes, dry_run=is_dry)
             else:
-                outcome = await locked.attach_model(api, source, adapter, *by_model, assumed=args.yes)
+                outcome = await locked.attach_model(
+                    api, source, adapter, *by_model, assumed=args.yes, dry_run=args.dry_run
+                )
         elif api is None:
-            outcome = await direct.attach(adapter, args.device, args.host, assumed=args.yes)
+            outcome = await direct.attach(adapter, args.device, args.host, assumed=args.yes, dry_run=is_dry)
         else:
-            outcome = await locked.attach(api, source, adapter, args.device, args.host, assumed=args.yes)
+            outcome = await locked.attach(
+                api, source, adapter, args.device, args.host, assumed=args.yes, dry_run=args.dry_run
+            )
     _print_outcome(args, outcome)
     return 0
 
@@ -434,26 +439,49 @@ async def _attach(args: argparse.Namespace) -> int:
 async def _detach(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, direct, locked
 
+    is_dry = _is_dry(args)
     async with _source(args) as (source, api):
         if api is not None:
-            outcome = await locked.detach(api, source, args.device, force=args.force, assumed=args.yes)
+            outcome = await locked.detach(
+                api, source, args.device, force=args.force, assumed=args.yes, dry_run=args.dry_run
+            )
         elif args.force:
             raise errors.UsageError(
                 "--force is for --fabric, where a node has to let go first; without a cluster nothing is waited for"
             )
         else:
             async with connections.connected(source) as adapter:
-                outcome = await direct.detach(adapter, args.device, assumed=args.yes)
+                outcome = await direct.detach(adapter, args.device, assumed=args.yes, dry_run=is_dry)
     _print_outcome(args, outcome)
     return 0
 
 
+def _is_dry(args: argparse.Namespace) -> bool:
+    """Return whether nothing is to be changed.
+
+    Raises:
+        UsageError: the API server is to check a change that it is not part of.
+    """
+    if args.dry_run == flags.SERVER and args.config is not None:
+        raise errors.UsageError(
+            "--dry-run=server has the API server check the change, and --config uses none; use --dry-run=client"
+        )
+    return bool(args.dry_run != flags.NO_DRY_RUN)
+
+
 def _print_outcome(args: argparse.Namespace, outcome: dict[str, Any]) -> None:
     if documents.is_document(args.output):
-        documents.write(args.output, "AttachmentChange", outcome, names=[f"device/{outcome['device']}"])
+        document = outcome | {"dryRun": args.dry_run}
+        documents.write(args.output, "AttachmentChange", document, names=[f"device/{outcome['device']}"])
         return
     where = f"attached to host {outcome['host']}" if outcome["host"] is not None else "detached"
-    sys.stdout.write(f"Device {outcome['device']} is {where}{'' if outcome['changed'] else ' already'}.\n")
+    verb = "is" if args.dry_run == flags.NO_DRY_RUN or not outcome["changed"] else "would be"
+    device = (
+        f"Device {outcome['device']}"
+        if outcome["device"] is not None
+        else f"A device of the model {args.model}"
+    )
+    sys.stdout.write(f"{device} {verb} {where}{'' if outcome['changed'] else ' already'}.\n")
 
 
 EXAMPLES = (

@@ -63,7 +63,7 @@ def _has_terminal() -> bool:
 async def _run(args: argparse.Namespace) -> int:
     from drawbar.driver.cli import progress
     from drawbar.driver.cli.explain import pending
-    from drawbar.driver.cli.status import reading, tree
+    from drawbar.driver.cli.status import building, narrowing, reading
 
     printed: Any = None
     async with shell.connecting(args) as session:
@@ -78,8 +78,8 @@ async def _run(args: argparse.Namespace) -> int:
                 try:
                     async with asyncio.timeout(args.limit):
                         cluster = await reading.read(session.api, target, driver=shell.driver(args))
-                        whole = tree.build(cluster)
-                        shown = tree.within(whole, target, _chosen_claims(args, target, cluster))
+                        whole = building.build(cluster)
+                        shown = narrowing.narrow(whole, target, _chosen_claims(args, target, cluster))
                         if target.kind not in reading.OF_ONE_OBJECT:
                             shown = await pending.with_reasons(session.api, shown, whole, cluster)
                 except TimeoutError as error:

@@ -151,8 +151,6 @@ class RecordContradiction:
 class Taint:
     """Publish the device's taint, so that the scheduler does not select it again; the next steps wait for that write."""
 
-    failure: attachments.Failure
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFailed:

@@ -145,7 +145,8 @@ class Delays:
         warning: bool = False,
     ) -> None:
         recorder = self.context.cluster.recorder
-        statements.emit(recorder, claim, key, warning=warning, reason=reason, message=message)
+        attachment = self.context.cluster.attachments.get(key.attachment)
+        statements.emit(recorder, claim, key, attachment, warning=warning, reason=reason, message=message)
 
     def _attached(self, key: names.DeviceKey) -> attachments.DeviceAttachment | None:
         attachment = self.context.cluster.attachments.get(key.attachment)

@@ -10,9 +10,8 @@ from typing import assert_never
 
 from drawbar.driver.controller import cluster, names
 from drawbar.driver.controller.attachments import actions, observation, plan
-from drawbar.driver.controller.attachments.context import Context
+from drawbar.driver.controller.attachments.context import Context, ObservedPart
 from drawbar.driver.controller.attachments.fabric_actions import FabricActions
-from drawbar.driver.controller.attachments.part import ObservedPart
 from drawbar.driver.controller.attachments.reports import Reports
 from drawbar.driver.controller.attachments.writes import Writes
 from drawbar.driver.kube import errors as kube_errors

@@ -9,7 +9,7 @@ from drawbar.driver.api import attachments
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions, context, plan
-from drawbar.driver.controller.attachments.part import ObservedPart
+from drawbar.driver.controller.attachments.context import ObservedPart
 from drawbar.driver.controller.attachments.plans import attach
 from drawbar.driver.controller.offers import memory_chunk
 from drawbar.fabric import contract

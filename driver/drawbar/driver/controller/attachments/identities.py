@@ -13,11 +13,6 @@ from drawbar.fabric import contract, recognition, witnesses
 from drawbar.fabric.classes import DeviceClass
 from drawbar.fabric.witnesses import Kind
 
-_NO_IDS = ("0000", "ffff")
-_VAGUE = frozenset(
-    {DeviceClass.GPU.value, DeviceClass.ACCELERATOR.value, DeviceClass.FPGA.value, DeviceClass.OTHER.value}
-)
-
 
 def identify(
     device: contract.Device,
@@ -72,10 +67,11 @@ def is_awaiting_arrival(attachment: attachments.DeviceAttachment) -> bool:
 def could_be_mistaken(attachment: attachments.DeviceAttachment, other: attachments.DeviceAttachment) -> bool:
     """Return whether a card of one device could be taken for the other; two known models only if they are the same."""
     first, second = attachment.spec.identity, other.spec.identity
-    if _is_plausible(first) and _is_plausible(second) and DeviceClass.FPGA not in _classes(first, second):
+    has_models = all(recognition.parse_pci_id(each.pci_id) for each in (first, second))
+    if has_models and DeviceClass.FPGA not in _classes(first, second):
         return first.pci_id == second.pci_id
     classes = _classes(first, second)
-    return len(classes) == 1 or classes <= _VAGUE
+    return len(classes) == 1 or classes <= recognition.VAGUE_CLASSES
 
 
 def is_acknowledged(attachment: attachments.DeviceAttachment) -> bool:
@@ -97,10 +93,6 @@ def awaits_recognition(attachment: attachments.DeviceAttachment, *, begun: bool 
 
 def _classes(*identities: attachments.Identity) -> frozenset[str]:
     return frozenset(each.device_class for each in identities)
-
-
-def _is_plausible(identity: attachments.Identity) -> bool:
-    return bool(identity.pci_id) and not any(part in _NO_IDS for part in identity.pci_id.split(":"))
 
 
 def _names_slots(host: contract.Host | None) -> bool:

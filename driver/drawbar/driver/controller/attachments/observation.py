@@ -10,12 +10,11 @@ from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import marks, names, outcomes, policies
 from drawbar.driver.controller.attachments import contradictions, identities
-from drawbar.driver.controller.attachments.context import Context, ahead_of
-from drawbar.driver.controller.attachments.part import ObservedPart
+from drawbar.driver.controller.attachments.context import Context, ObservedPart, ahead_of
 from drawbar.driver.controller.attachments.plans import part_state
 from drawbar.driver.controller.fabrics import losses
 from drawbar.driver.controller.fabrics.session import Session
-from drawbar.driver.controller.offers import interleaving, memory_chunk, offer
+from drawbar.driver.controller.offers import group, memory_chunk, offer
 from drawbar.fabric import contract
 
 
@@ -87,7 +86,7 @@ class _Demands:
         parts = self.realisation.parts
         members = (given,) if len(parts) == 1 else tuple(part.device for part in parts)
         devices = {name: self._find_listed(name) for name in members}
-        problem = interleaving.find_problem(given, devices)
+        problem = group.find_problem(given, devices)
         if demand.failure is not None or problem is None:
             return demand
         unfit = attachments.Failure(

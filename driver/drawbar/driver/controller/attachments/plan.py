@@ -23,13 +23,13 @@ Source: KEP-5007; `docs/architecture.md`.
 import dataclasses
 import datetime
 
-from drawbar.driver.api import attachments
+from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions
-from drawbar.driver.controller.attachments.plans import attach, failed_claims, ready, release, steps
-from drawbar.driver.controller.attachments.plans.part_state import PartState
+from drawbar.driver.controller.attachments.plans import attach, failed_claims, lost_connection, steps
+from drawbar.driver.controller.attachments.plans.part_state import CallState, PartState
 from drawbar.driver.controller.attachments.plans.steps import Steps
 
 # A host of ours that is no node may become one meanwhile.
@@ -58,8 +58,8 @@ def _next_steps(observed: PartState, now: datetime.datetime) -> Steps:
     if not _is_marked(attachment):
         return (actions.Adopt(),)
     if attachment.deleting:
-        refusal, seconds = release.refuse_next_claim(observed, attachment, now)
-        return steps.look_within((*refusal, *release.release(observed, attachment, now)), seconds)
+        refusal, seconds = refuse_next_claim(observed, attachment, now)
+        return steps.look_within((*refusal, *release(observed, attachment, now)), seconds)
     if attachment.forced:
         return (actions.Delete(),)
     if attachment.held_by_hand:
@@ -67,7 +67,7 @@ def _next_steps(observed: PartState, now: datetime.datetime) -> Steps:
     if not _is_for(attachment, observed.demand):
         # An unreadable claim may still have the device.
         return () if observed.is_claim_unreadable else _change_hands(observed, attachment, now)
-    return ready.make_ready(observed, attachment, now)
+    return make_ready(observed, attachment, now)
 
 
 def _is_marked(attachment: attachments.DeviceAttachment) -> bool:
@@ -104,7 +104,7 @@ def _hold(observed: PartState, attachment: attachments.DeviceAttachment, now: da
         return failed_claims.fail_claim(observed.demand, reasons.DEVICE_IN_USE, message)
     if observed.misfit is not None and attachment.status.error is None:
         return (actions.RecordFailure(failure=observed.misfit),)
-    return ready.make_ready(dataclasses.replace(observed, demand=None), attachment, now)
+    return make_ready(dataclasses.replace(observed, demand=None), attachment, now)
 
 
 def _change_hands(
@@ -174,3 +174,109 @@ def _is_reported_there(observed: PartState, demand: claim_index.Demand | None) -
         and observed.host_id == demand.host_id
         and observed.node == demand.node
     )
+
+
+def make_ready(
+    observed: PartState, attachment: attachments.DeviceAttachment, now: datetime.datetime
+) -> Steps:
+    """Return the next steps for an attachment with its demand, or of an operator: connect, report, or give up."""
+    demand, contradiction = observed.demand, observed.contradiction
+    failure = lost_connection.find_problem(observed, attachment)
+    if demand is None and attachment.status.error is None:
+        # An operator keeps a device that its node does not find.
+        failure = None
+    if failure is not None and lost_connection.is_unconfirmed(observed, attachment, failure):
+        assert contradiction is not None
+        return lost_connection.respond(observed, attachment, contradiction, now)
+    if failure is not None and not failed_claims.is_ready_after_all(demand, failure):
+        return failed_claims.give_up(observed, attachment, failure, now)
+    if demand is not None and demand.failed_at is not None:
+        return failed_claims.roll_back(observed, demand, now)
+    if failure is not None:
+        return (actions.RecordAttached(),)
+    attached = attachment.holds(attachments.ATTACHED)
+    settled = observed.attach.state in (CallState.SUCCEEDED, CallState.UNKNOWN)
+    if observed.is_connected(attachment.spec.host_id) and (settled or attached):
+        return _report_attached(observed, attachment, now)
+    if contradiction is not None and not contradiction.is_over:
+        return lost_connection.respond(observed, attachment, contradiction, now)
+    if attached:
+        # Not known, or to be confirmed: the device does not come back by itself, and the node reports its own view.
+        return failed_claims.await_node(observed, attachment, now)
+    return attach.connect(observed, now)
+
+
+def _report_attached(
+    observed: PartState, attachment: attachments.DeviceAttachment, now: datetime.datetime
+) -> Steps:
+    """Return the steps to record that the device is attached: the claim first, since the scheduler waits for it."""
+    demand, shown = observed.demand, observed.contradiction
+    is_due = demand is not None and not demand.attach_reported and observed.is_whole
+    said = (actions.ReportAttached(demand=demand),) if demand is not None and is_due else ()
+    rest = failed_claims.await_node(observed, attachment, now)
+    if attachment.holds(attachments.ATTACHED):
+        if shown is not None and shown.is_over:
+            return steps.look_within((*said, *rest), shown.look_seconds)
+        if outcomes.contradiction(attachment) is None:
+            return (*said, *rest)
+    return (*said, actions.RecordAttached(), *rest)
+
+
+# A detach that takes longer is cancelled and tried again.
+DETACH_PATIENCE_SECONDS = 300.0
+# After this time, a device that is still connected was connected again, or never detached.
+RECONNECTED_SECONDS = 60.0
+
+
+def refuse_next_claim(
+    observed: PartState, attachment: attachments.DeviceAttachment, now: datetime.datetime
+) -> tuple[Steps, float | None]:
+    """Return the failure of the next claim for a device in release, once its time is over, with the blocker of the release.
+
+    Returns:
+        the steps, and the seconds until the claim fails. A claim whose status has the device attached has it itself.
+    """
+    demand, left = observed.demand, observed.seconds_left(now)
+    if demand is None or left is None or demand.failure_reported or demand.attach_reported:
+        return (), None
+    if left > 0:
+        return (), left
+    released = meta.find(attachment.status.conditions, attachments.RELEASED)
+    why = f": {released.message}" if released is not None and released.message else ""
+    message = f"the device is still being released from node {attachment.spec.node_name}{why}"
+    return failed_claims.fail_claim(demand, reasons.ATTACH_DEADLINE_EXCEEDED, message), None
+
+
+def release(observed: PartState, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> Steps:
+    """Return the detach once the node has released the device; a failed detach is repeated until the fabric reports it free."""
+    is_ours = attachments.FINALIZER in attachment.metadata.finalizers
+    if not is_ours and not observed.is_connected(attachment.spec.host_id):
+        return (actions.ReportKept(),)
+    if not (attachment.holds(attachments.RELEASED) or attachment.forced):
+        if observed.node_gone_at is None:
+            return ()
+        if now < observed.node_gone_at:
+            return (actions.RequeueAfter(seconds=(observed.node_gone_at - now).total_seconds()),)
+    if observed.given_up:
+        return (actions.RemoveFinalizer(),) if is_ours else (actions.ReportKept(),)
+    return _detach(observed, attachment) if observed.present is not None else ()
+
+
+def _detach(observed: PartState, attachment: attachments.DeviceAttachment) -> Steps:
+    attach, call, host_id = observed.attach, observed.detach, attachment.spec.host_id
+    # An unfinished attach goes first: it would undo the detach.
+    if attach.state is CallState.UNASKED and not observed.is_connected(host_id):
+        return (actions.QueryOperation(side=outcomes.Side.ATTACH),)
+    if attach.state is CallState.RUNNING:
+        return steps.cancel(outcomes.Side.ATTACH, attach)
+    gone = (
+        observed.present is False and call.failure is not None and call.failure.reason == reasons.DEVICE_GONE
+    )
+    detached = call.state is CallState.SUCCEEDED and observed.host_id != host_id
+    if observed.foreign or detached or (call.state is CallState.FAILED and gone):
+        return (actions.RemoveFinalizer(),)
+    if call.state is CallState.SUCCEEDED and call.age_seconds > RECONNECTED_SECONDS:
+        return steps.retry(outcomes.Side.DETACH, call)
+    if call.state is CallState.RUNNING and call.age_seconds > DETACH_PATIENCE_SECONDS:
+        return steps.cancel(outcomes.Side.DETACH, call)
+    return steps.pursue(attachment, outcomes.Side.DETACH, call)

@@ -10,7 +10,7 @@ from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import actions, statements
-from drawbar.driver.controller.attachments.part import ObservedPart
+from drawbar.driver.controller.attachments.context import ObservedPart
 from drawbar.driver.controller.attachments.plans import attach, steps
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import errors as fabric_errors

@@ -383,17 +383,25 @@ def emit(
     recorder: events.Recorder,
     claim: claims.ResourceClaim,
     key: names.DeviceKey,
+    attachment: attachments.DeviceAttachment | None,
     *,
     warning: bool,
     reason: str,
     message: str,
 ) -> None:
-    """Emit an Event about one device of the claim, on the claim and on the pods that wait for it."""
+    """Emit an Event about one device of the claim, on the claim, the pods that wait for it, and its own DeviceAttachment."""
     metadata = claim.metadata
     reference = attachments.ClaimReference(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
     text = f"{key.device} of fabric {key.fabric}: {message}"
     (recorder.warning if warning else recorder.normal)(reference, reason=reason, message=text)
     recorder.tell_pods(claim, warning=warning, reason=reason, message=text)
+    if (
+        attachment is not None
+        and attachment.spec.claim is not None
+        and attachment.spec.claim.uid == metadata.uid
+    ):
+        record = recorder.attachment_warning if warning else recorder.attachment_normal
+        record(attachment, reason=reason, message=text)
 
 
 def emit_taken_back(

@@ -12,7 +12,7 @@ from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions, identities, statements
-from drawbar.driver.controller.attachments.part import ObservedPart
+from drawbar.driver.controller.attachments.context import ObservedPart
 from drawbar.driver.controller.offers import offer
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import contract

@@ -20,10 +20,6 @@ from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import actions, claim_requests, history, observation
 
-_NOT_THE_DEVICE = frozenset(
-    {reasons.DEVICE_NOT_READY, reasons.NODE_GONE, reasons.DEVICE_RELEASED, reasons.ATTEMPTS_MIXED}
-)
-
 _Held = tuple[attachments.DeviceAttachment, ...]
 
 
@@ -170,7 +166,7 @@ def begin(
             claim.uid,
             held[0].spec.node_name,
             held[0].spec.allocation_timestamp or held[0].metadata.uid,
-            by_device=failure.reason not in outcomes.NOT_THE_DEVICE | _NOT_THE_DEVICE,
+            by_device=failure.reason not in outcomes.NOT_THE_DEVICE,
         )
     steps = release(claim, held, reason=failure.reason, message=failure.message)
     return Attempt(claim=claim, state=State.LEAVING, held=held), steps

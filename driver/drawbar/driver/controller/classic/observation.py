@@ -32,7 +32,6 @@ class Round:
         date: the time of day, for the allocations of this round; all other times are on the steady clock.
     """
 
-    driver: str
     claims: Mapping[classic.Name, classic.Claim]
     requests: Mapping[str, claim_requests.ClaimRequests]
     contexts: Mapping[str, classic.Context]

@@ -240,7 +240,6 @@ class Rounds:
             if since is not None:
                 seen[name] = since
         return observation.Round(
-            driver=context.cluster.driver,
             claims=claims,
             requests=self._watch.find_requests(claims),
             contexts=dict(self._watch.contexts),

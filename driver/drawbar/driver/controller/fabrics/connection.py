@@ -6,17 +6,46 @@ pause. It never reaches another fabric.
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from drawbar.driver import backoff, containment
 from drawbar.driver.api import fabrics
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import marks, names
-from drawbar.driver.controller.fabrics import credentials, losses, readings, redacting_adapter, status, turns
+from drawbar.driver.controller.fabrics import credentials, losses, redacting_adapter, status, turns
 from drawbar.driver.controller.fabrics.inventory import NEWCOMERS, Inventory
 from drawbar.driver.controller.fabrics.news import News
 from drawbar.driver.controller.offers.realising import table
 from drawbar.fabric import budget, contract, errors, limiting
+
+
+class Readings:
+    """The readings of one fabric, shared by concurrent callers. `read` is never called concurrently.
+
+    Guarantee: `fresh` returns after a reading that began after the call. One further reading serves all calls during a
+    reading. A large fabric costs tens of milliseconds per thousand devices, and after a restart many devices need a
+    reading at once.
+    """
+
+    def __init__(self, read: Callable[[], Awaitable[object]]) -> None:
+        self._read = read
+        self._turn = asyncio.Lock()
+        self._asked = 0
+        # The last call before the begin of a finished reading.
+        self._answered = 0
+
+    async def fresh(self) -> None:
+        """Read, or wait for a reading that began after this call; raise the errors of `read`."""
+        self._asked += 1
+        mine = self._asked
+        async with self._turn:
+            if self._answered >= mine:
+                return
+            covered = self._asked
+            await self._read()
+            self._answered = covered
+
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +118,7 @@ class ManagerConnection:
         self._adapters, self._vault, self._networks = adapters, vault, networks
         self._mark = marks.mark(cluster, self._name, fabric.spec.driver)
         self._adapter: contract.FabricAdapter | None = None
-        self._readings = readings.Readings(lambda: self._inventory.read(self.adapter()))
+        self._readings = Readings(lambda: self._inventory.read(self.adapter()))
 
     @property
     def silent_seconds(self) -> float:

@@ -32,6 +32,7 @@ class Session:
         manager: the connection to the fabric manager.
         nodes: the map of hosts to nodes.
         is_mapped: whether the hosts of a listing were mapped since the session began.
+        usable_nodes: the number of nodes that can be given devices, with or without a free port; None before the first look.
         unpublished: the reason why the fabric is not published; None if it is.
         faults: the failures of devices and hosts.
         attaches: the attaches of the last minute, by namespace.
@@ -74,6 +75,7 @@ class Session:
         self.unpublished: str | None = None
         self.nodes = NodeMap()
         self.is_mapped = False
+        self.usable_nodes: int | None = None
         self.faults = faults.Ledger()
         self.attaches: rates.Rate[str] = rates.Rate(ATTACHES_WINDOW)
         self.erasures: rates.Rate[str] = rates.Rate(ERASURES_WINDOW)
@@ -128,6 +130,7 @@ class Session:
             devices=len(devices),
             hosts=len(self.hosts),
             unpublished=self.unpublished,
+            usable_nodes=self.usable_nodes,
             reserved=sum(wanted.holds(device.id, device.model) for device in devices.values()),
             missing=self.inventory.is_missing,
             exceeded=any(subject in self.troubles for subject in LIMITED),

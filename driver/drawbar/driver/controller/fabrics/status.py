@@ -1,7 +1,7 @@
 """The status of a Fabric; pure."""
 
 import datetime
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ class View:
         hosts: the number of listed hosts.
         troubles: a sentence for each trouble.
         unpublished: the reason why the API server does not take its pools; empty if it does, None before the first try.
+        usable_nodes: the number of nodes that can be given devices; None before the first look.
         reserved: the number of its devices for immediate allocation.
         missing: whether some unlisted devices or hosts keep their earlier state.
         contradicted: whether the manager does not show the connections of some attached devices.
@@ -54,6 +55,7 @@ class View:
     hosts: int
     troubles: tuple[str, ...] = ()
     unpublished: str | None = None
+    usable_nodes: int | None = None
     reserved: int = 0
     missing: bool = False
     contradicted: bool = False
@@ -90,6 +92,7 @@ def status(
         statements.append(_going(attached, given_up=fabric.given_up))
     elif view.nodes is not None and view.unpublished is not None:
         statements.append(_published(view, view.unpublished, dropped_fields))
+    statements.append(_ready(statements, view))
     return fabrics.FabricStatus(
         conditions=tuple(
             meta.transition(
@@ -198,6 +201,21 @@ def _published(view: View, refused: str, dropped_fields: Collection[str]) -> tup
     if view.not_offered:
         message += f", {view.not_offered} are beyond spec.offer"
     return fabrics.PUBLISHED, True, reasons.PUBLISHED, message
+
+
+def _ready(statements: Sequence[tuple[str, bool, str, str]], view: View) -> tuple[str, bool, str, str]:
+    """Return whether a claim can be given a device, with the reason of the first condition that prevents it."""
+    by_kind = {statement[0]: statement for statement in statements}
+    for kind in (fabrics.CONNECTED, fabrics.HOSTS_MAPPED, fabrics.PUBLISHED):
+        if kind not in by_kind:
+            return fabrics.READY, False, reasons.CONNECTING, f"the condition {kind} is not known yet"
+        _, holds, reason, message = by_kind[kind]
+        if not holds:
+            return fabrics.READY, False, reason, message
+    if view.usable_nodes == 0:
+        message = "each node of the fabric is avoided, in maintenance, down or without a node daemon, so no claim is given a device"
+        return fabrics.READY, False, reasons.NO_USABLE_NODE, message
+    return fabrics.READY, True, reasons.READY, "claims can be given its devices"
 
 
 def _going(attached: int, *, given_up: bool) -> tuple[str, bool, str, str]:

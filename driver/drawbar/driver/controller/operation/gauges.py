@@ -203,6 +203,23 @@ class Gauges:
             label="operation",
         )
         watch(
+            "unreadable_objects",
+            "Unreadable objects.",
+            lambda: mirror.count_unreadable(self.mirrors()),
+            label="resource",
+        )
+        watch(
+            "dropped_fields",
+            "1 for each field dropped by the API server.",
+            lambda: dict.fromkeys(self.cluster.pools.dropped_fields, 1.0),
+            label="field",
+        )
+        self._show_fabrics(measured)
+        self._show_queues(measured)
+
+    def _show_fabrics(self, measured: metrics.Metrics) -> None:
+        watch = measured.watch
+        watch(
             "fabric_connected",
             "1 while the fabric manager answers.",
             lambda: {session.name: float(session.connection.connected) for session in self.cluster.sessions},
@@ -221,26 +238,13 @@ class Gauges:
             self.incompatible_pairs,
             label="fabric",
         )
-        by(
+        measured.watch_by(
             "fabric_condition",
             "1 while the Fabric has the condition.",
             self.conditions,
             "fabric",
             "condition",
         )
-        watch(
-            "unreadable_objects",
-            "Unreadable objects.",
-            lambda: mirror.count_unreadable(self.mirrors()),
-            label="resource",
-        )
-        watch(
-            "dropped_fields",
-            "1 for each field dropped by the API server.",
-            lambda: dict.fromkeys(self.cluster.pools.dropped_fields, 1.0),
-            label="field",
-        )
-        self._show_queues(measured)
 
     def _show_queues(self, measured: metrics.Metrics) -> None:
         watch, cluster = measured.watch, self.cluster

@@ -25,7 +25,7 @@ Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for `timeAdded`, which is k
 
 import datetime
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -34,7 +34,7 @@ from drawbar.driver.api import claims, drivers, fabrics, slices
 from drawbar.driver.controller import names, policies, reach
 from drawbar.driver.controller.offers import group, table
 from drawbar.driver.controller.offers.offer import Arrangement, Stock
-from drawbar.driver.controller.pools import causes, devices, fabric_state, judgement
+from drawbar.driver.controller.pools import causes, devices, fabric_state
 from drawbar.driver.controller.pools.fabric_state import FabricState
 from drawbar.driver.slices import encoding, pool_writes
 from drawbar.fabric import contract
@@ -143,7 +143,7 @@ def _pools(
             now,
             observed.date,
             fabric=observed.fabric,
-            probation=judgement.find_probation(observed, candidate.device.name, now),
+            probation=find_probation(observed, candidate.device.name, now),
             evictions_per_second=observed.policy.evictions_per_second,
         )
         desired.setdefault(candidate.pool, []).append(msgspec.structs.replace(candidate.device, taints=fresh))
@@ -185,7 +185,7 @@ def _candidates(observed: FabricState) -> tuple[_Candidate, ...]:
     ]
     if observed.devices is None:
         return tuple(
-            _Candidate(pool=pool, device=device, causes=judgement.find_causes(observed, device.name, None))
+            _Candidate(pool=pool, device=device, causes=find_causes(observed, device.name, None))
             for pool, device in published
         )
     kept_whole = {device.name for _, device in published} & observed.attached_by_us.keys()
@@ -199,7 +199,7 @@ def _candidates(observed: FabricState) -> tuple[_Candidate, ...]:
         name: _Candidate(
             pool=places[name],
             device=devices.build_offer(observed.driver, observed.fabric, offer),
-            causes=judgement.find_all_causes(observed, name, offer.device, members_of, by_name),
+            causes=find_all_causes(observed, name, offer.device, members_of, by_name),
         )
         for name, offer in sorted(arranged.offers.items(), key=lambda item: item[1].device.id)
         if name not in withheld
@@ -209,7 +209,7 @@ def _candidates(observed: FabricState) -> tuple[_Candidate, ...]:
             candidates[device.name] = _Candidate(
                 pool=pool,
                 device=device,
-                causes=judgement.find_all_causes(observed, device.name, None, members_of, by_name),
+                causes=find_all_causes(observed, device.name, None, members_of, by_name),
             )
     return tuple(candidates.values())
 
@@ -268,7 +268,7 @@ def _next_look(
             observed.driver,
             candidate.causes,
             tainted.get(candidate.device.name, ()),
-            judgement.find_probation(observed, candidate.device.name, now),
+            find_probation(observed, candidate.device.name, now),
         )
         for candidate in candidates
     ]
@@ -281,4 +281,63 @@ def find_reserved(reservation: fabrics.Reservation, listed: Iterable[contract.De
     """Return the names of the devices that are reserved for immediate allocation."""
     return frozenset(
         names.label(device.id) for device in listed if reservation.holds(device.id, device.model)
+    )
+
+
+def find_all_causes(
+    observed: FabricState,
+    name: str,
+    device: contract.Device | None,
+    members_of: Mapping[str, tuple[str, ...]],
+    by_name: Mapping[str, contract.Device],
+) -> tuple[causes.Cause, ...]:
+    """Return the causes of a device; those of a composite include each of its members', each once."""
+    members = members_of.get(name, ())
+    own = find_causes(observed, name, device) if device is not None or not members else ()
+    of_members = (cause for member in members for cause in find_causes(observed, member, by_name.get(member)))
+    return tuple(dict.fromkeys((*own, *of_members)))
+
+
+def find_causes(observed: FabricState, name: str, device: contract.Device | None) -> tuple[causes.Cause, ...]:
+    """Return why a device should not be allocated: the reports of its attachment, the fabric manager and administrators."""
+    ours = name in observed.attached_by_us
+    host = device.connection.host_id if device is not None and device.connection is not None else ""
+    connected = device is not None and device.connection is not None
+    listed = device is not None or observed.devices is None
+    result = [
+        replace(cause, host=host)
+        if isinstance(cause, causes.HeldByHand)
+        else replace(cause, listed=listed)
+        if isinstance(cause, causes.Lost)
+        else cause
+        for cause in observed.reported.get(name, ())
+    ]
+    is_lost = any(isinstance(cause, causes.Lost) for cause in result)
+    if not listed and not is_lost and name not in observed.facts.missing:
+        result.append(causes.Lost(node=observed.attached_by_us.get(name, ""), listed=False))
+    if connected and not ours:
+        result.append(causes.InUse(host=host))
+    if device is not None and device.health is contract.Health.CRITICAL:
+        result.append(causes.FabricHealth(health="critical"))
+    elif device is not None and device.health is contract.Health.WARNING:
+        result.append(causes.FabricHealth(health="warning"))
+    silent = 0 < observed.facts.silent_seconds >= observed.policy.unreachable_grace_seconds
+    if silent and not ours and not connected:
+        result.append(causes.Unreachable())
+    if observed.facts.maintenance.has_device(name, device.id if device is not None else name):
+        result.append(causes.Maintenance())
+    if device is not None and observed.policy.immediate.holds(device.id, device.model):
+        result.append(causes.Reserved())
+    if name in observed.facts.not_offered:
+        result.append(causes.NotOffered())
+    if name in observed.facts.worn and name not in observed.attached_by_us:
+        result.append(causes.WearLimited(erasures=observed.policy.erases_per_device_per_day))
+    return tuple(result)
+
+
+def find_probation(observed: FabricState, name: str, now: datetime.datetime) -> causes.Probation:
+    """Return the time for which a device's failure counts."""
+    usual = datetime.timedelta(seconds=observed.policy.probation_seconds)
+    return causes.Probation(
+        length=observed.facts.probations.get(name, usual), since=observed.failed_since.get(name, now)
     )

@@ -66,12 +66,10 @@ def build_device(
     )
 
 
-def build_offer(
-    driver: str, fabric: str, offer: Offer, taints: tuple[slices.Taint, ...] = ()
-) -> slices.Device:
+def build_offer(driver: str, fabric: str, offer: Offer) -> slices.Device:
     """Return an offer in its published form."""
     members = offer.parts if offer.parts != (offer.name,) else ()
-    device = build_device(driver, fabric, offer.device, taints, name=offer.name, members=members)
+    device = build_device(driver, fabric, offer.device, name=offer.name, members=members)
     return device if offer.made_bytes is None else build_shared_pool(device, offer.device, offer.made_bytes)
 
 

@@ -1,4 +1,4 @@
-"""The executor of the actions of `attachments.plan`, with one side effect each.
+"""The observation of an attachment, and the executor of the plan's actions, with one side effect each.
 
 An action on the device changes the observation, so the plan is made again in the same call, at most `ROUNDS_MAX` times. Then
 the key is queued again. On an error the executor stops, the key is queued again after a pause, and everything is observed
@@ -6,13 +6,17 @@ again.
 """
 
 import datetime
+import functools
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import assert_never
 
 from drawbar.driver.api import attachments
-from drawbar.driver.node import errors, treatment
-from drawbar.driver.node.attachments import actions, initialisation, observation, plan, reporting
-from drawbar.driver.node.attachments.context import Context
+from drawbar.driver.node import classes, errors, treatment
+from drawbar.driver.node.attachments import actions, initialisation, matching, plan, reporting
+from drawbar.driver.node.attachments.context import DELETION, Context, Sharing
+from drawbar.driver.node.discovery import devices
+from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 
 ROUNDS_MAX = 8
@@ -42,7 +46,7 @@ async def reconcile(context: Context, attachment: attachments.DeviceAttachment) 
     """
     acting, effect = _Acting(context, attachment), _Effect()
     for _ in range(ROUNDS_MAX):
-        observed = await observation.observe(context, attachment, effect.treated)
+        observed = await observe(context, attachment, effect.treated)
         now = context.clock()
         moment: datetime.datetime | None = None
         effect = _Effect()
@@ -155,3 +159,82 @@ class _Acting:
             drain=runner.drain(attachment, node.drain) if leaves else None,
             clean_up=runner.clean_up(attachment, node.clean_up),
         )
+
+
+async def observe(
+    context: Context, attachment: attachments.DeviceAttachment, treated: treatment.Outcome | None
+) -> actions.Observed:
+    """Return the input of the plan. If slots and links matter, read them, because they have no events."""
+    memory = context.memory(attachment)
+    memory.see(attachment, context.clock())
+    seen = memory.seen
+    match = context.match(attachment)
+    refresh = _find_refresh(context, attachment, match)
+    if refresh is not None:
+        await refresh()
+        match = context.match(attachment)
+    memory.match = match
+    spec = attachment.spec
+    card = match.card if isinstance(match, matching.Found) else None
+    key = verdicts.Key(pool=spec.pool, device=spec.device)
+    ends = attachment.deleting or attachment.has_traces
+    sharing = context.sharing(attachment) if ends else Sharing()
+    return actions.Observed(
+        attachment=attachment,
+        match=match,
+        missing=classes.by_name(attachment.identity.device_class).missing_requirements(card)
+        if card is not None
+        else None,
+        attempt=memory.attempt,
+        held_by=context.holder(spec.pool, spec.device),
+        sharers=sharing.claims,
+        offered=sharing.offered,
+        boot_id=context.boot_id,
+        since=context.since,
+        patience=_patience(context, attachment),
+        claim_notified=memory.claim_notified,
+        attached_at=seen.since(attachments.ATTACHED),
+        visible_at=seen.since(attachments.VISIBLE),
+        leaving_at=seen.since(DELETION),
+        health=context.node_verdicts.verdict(key) if context.node_verdicts is not None else verdicts.UNKNOWN,
+        leaving=memory.leaving,
+        treated=treated,
+        lagging=context.arrivals.is_lagging,
+    )
+
+
+def _patience(context: Context, attachment: attachments.DeviceAttachment) -> datetime.timedelta:
+    """Return the time for the device to become ready, including the time of its hook."""
+    hook = attachment.spec.initialise
+    seconds = hook.timeout_seconds if hook is not None else 0
+    return context.patience + datetime.timedelta(seconds=seconds)
+
+
+def _find_refresh(
+    context: Context, attachment: attachments.DeviceAttachment, match: matching.Match
+) -> Callable[[], Awaitable[object]] | None:
+    """Return the read to make before the plan, or None."""
+    memory, arrivals = context.memory(attachment), context.arrivals
+    if isinstance(match, matching.Found):
+        gone = attachment.deleting and attachment.holds(attachments.RELEASED)
+        arriving = not attachment.deleting and not attachment.holds(attachments.VISIBLE)
+        # The card from before the attach may be gone, and the event of its removal still on its way.
+        unseen = arriving and attachment.holds(attachments.ATTACHED) and not memory.looked
+        if gone or unseen or (arriving and plan.dead_link(match.card) is not None):
+            memory.looked |= unseen
+            return functools.partial(arrivals.refresh, match.card.address)
+        is_doubtful = not attachment.deleting and match.by == "record"
+        is_late = is_doubtful and matching.can_tell_more(attachment.identity, match.card)
+        return arrivals.refresh_lagging if is_late else None
+    slot = matching.expected_slot(attachment, context.boot_id)
+    waited_for = attachment.holds(attachments.ATTACHED) and not attachment.deleting
+    if waited_for and attachment.status.error is None:
+        return functools.partial(_look_again, arrivals, slot)
+    return None
+
+
+async def _look_again(arrivals: devices.Devices, slot: str) -> None:
+    """Read the state without events: the slot, if known, and the cards with a late initialisation by their drivers."""
+    if slot:
+        await arrivals.refresh_slot(slot)
+    await arrivals.refresh_lagging()

@@ -1,16 +1,21 @@
-"""The initialisation of one device for its claim: driver, versions, virtual functions, hook or bitstream, in this order."""
+"""The initialisation of one device for its claim: driver, versions, virtual functions, hook or bitstream, in this order.
+
+Sources: Documentation/ABI/stable/sysfs-module (`version`); drivers/nvme/host/sysfs.c (`firmware_rev`).
+"""
 
 import asyncio
 import datetime
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import assert_never
 
 from drawbar.driver.api import attachments, parameters
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import classes, errors
-from drawbar.driver.node.attachments import actions, functions, loading, plan, versions
+from drawbar.driver.node.attachments import actions, functions, loading, plan
 from drawbar.driver.node.attachments.context import Context, Memory
-from drawbar.driver.node.inventory import model, pci
+from drawbar.driver.node.inventory import files, model, pci
 
 _NOT_OFFERED = (
     "its class has its virtual functions offered, and this node offers none of such devices: set localPool.virtualFunctions, and "
@@ -79,9 +84,7 @@ class Initialisation:
         claim = self._attachment.spec.claim
         if claim is None or claim.minimum_versions == attachments.Versions():
             return None
-        return await asyncio.to_thread(
-            versions.too_old, card, claim.minimum_versions, self._context.kernel.sysfs
-        )
+        return await asyncio.to_thread(too_old, card, claim.minimum_versions, self._context.kernel.sysfs)
 
     @property
     def _may_be_in_use(self) -> bool:
@@ -192,4 +195,39 @@ def remember(
         at=now,
         since=since,
         waited=waited,
+    )
+
+
+_PARTS = re.compile(r"\d+|[^\W\d_]+")
+
+
+def too_old(card: model.Card, least: attachments.Versions, sysfs: Path) -> str | None:
+    """Return the part that is too old or shows no version, in a clause with the remedy, or None. It reads files.
+
+    Args:
+        card: the device, with its driver bound.
+        least: the minimum versions.
+        sysfs: the path of the host's sysfs.
+    """
+    driver = card.first.driver
+    shown = files.text(f"{sysfs}/bus/pci/drivers/{driver}/module/version") if driver else None
+    firmware = next((nvme.firmware for nvme in card.first.nvme if nvme.firmware), None)
+    for what, version, wanted in (
+        (f"its driver {driver}", shown, least.driver),
+        ("its firmware", firmware, least.firmware),
+    ):
+        if not wanted:
+            continue
+        if version is None:
+            return f"{what} shows no version to the kernel, and at least {wanted} is asked for: leave that out for such devices"
+        if order(version) < order(wanted):
+            return f"{what} has version {version}, and at least {wanted} is asked for: bring it up to date"
+    return None
+
+
+def order(version: str) -> tuple[tuple[bool, int, str], ...]:
+    """Return the sort key of a version. Numbers compare as numbers, words alphabetically; a number precedes a word."""
+    return tuple(
+        (not part.isdigit(), int(part) if part.isdigit() else 0, "" if part.isdigit() else part.lower())
+        for part in _PARTS.findall(version)
     )

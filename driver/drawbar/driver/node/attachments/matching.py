@@ -74,13 +74,11 @@ class Wrong:
         card: the other card.
         why: the contradiction, in a clause.
         was_recognised: whether this node had taken the card for the device.
-        witnesses: all compared facts.
     """
 
     card: model.Card
     why: str
     was_recognised: bool = False
-    witnesses: tuple[Witness, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +211,7 @@ def match(
         recorded = None
     proved = tuple(each for each in showing if _proves(showing, each, identity, neighbours))
     if proved:
-        return _proved_card(proved, recorded, identity, neighbours)
+        return _proved_card(proved, recorded, neighbours)
     if recorded is not None:
         return _recognised_before(recorded, identity)
     search = _Search(
@@ -341,7 +339,6 @@ def _proves(
 def _proved_card(
     showing: Sequence[_Showing],
     recorded: model.Card | None,
-    identity: attachments.Identity,
     neighbours: Neighbours,
 ) -> Found | Wrong | Ambiguous | Unrecognised:
     """Return the match of the proved cards: one is the device, unless another card is on record as the device."""
@@ -354,8 +351,7 @@ def _proved_card(
     if recorded is None or recorded.address == proved.card.address:
         return Found(card=proved.card, by="identifier", witnesses=proved.compared)
     why = f"{proved.card.address} is the device, by {witnesses.strongest(proved.compared)}"
-    compared = witnesses.compare(identity, recorded)
-    return Wrong(card=recorded, why=why, was_recognised=True, witnesses=compared)
+    return Wrong(card=recorded, why=why, was_recognised=True)
 
 
 def _recorded_card(inventory: index.Inventory, record: attachments.NodeReport | None) -> model.Card | None:
@@ -386,7 +382,7 @@ def _recognised_before(card: model.Card, identity: attachments.Identity) -> Foun
     compared = witnesses.compare(identity, card)
     against = witnesses.contradiction(compared)
     if against is not None:
-        return Wrong(card=card, why=str(against), was_recognised=True, witnesses=compared)
+        return Wrong(card=card, why=str(against), was_recognised=True)
     return Found(card=card, by="record", witnesses=compared)
 
 
@@ -422,7 +418,7 @@ class _Search:
         compared = witnesses.compare(self.identity, card)
         why = self._objection(card, compared)
         if why is not None:
-            return Wrong(card=card, why=why, witnesses=compared)
+            return Wrong(card=card, why=why)
         if self._may_tell_more(card):
             return Absent(slot=place, settles=True)
         if self.narrowed and card not in self.narrowed:

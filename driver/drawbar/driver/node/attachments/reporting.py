@@ -113,6 +113,8 @@ class Reporter:
         if claim is not None:
             self.recorder.normal(attachment.spec.claim, reason=reasons.DEVICE_READY, message=message)
             self.recorder.tell_pods(claim, warning=False, reason=reasons.DEVICE_READY, message=message)
+        if claim is not None or not attachment.holds(attachments.VISIBLE):
+            self.recorder.attachment_normal(attachment, reason=reasons.DEVICE_READY, message=message)
         fresh = condition(
             attachment,
             attachments.VISIBLE,
@@ -138,8 +140,7 @@ class Reporter:
         else:
             message = f"bitstream {request.bitstream} is loaded into {device}, {within}"
         self.recorder.normal(attachment.spec.claim, reason=reasons.INITIALISING, message=message)
-        if not attachment.spec.is_local:
-            self.recorder.attachment_normal(attachment, reason=reasons.INITIALISING, message=message)
+        self.recorder.attachment_normal(attachment, reason=reasons.INITIALISING, message=message)
         log.info(message, extra={"attachment": attachment.metadata.name})
 
     async def report_failure(
@@ -152,6 +153,7 @@ class Reporter:
         await self._apply(attachment, build_apply(attachment, fresh=fresh, phase=FAILED))
         log.warning(message, extra={"attachment": attachment.metadata.name, "reason": reason})
         self.recorder.warning(attachment.spec.claim, reason=reason, message=message)
+        self.recorder.attachment_warning(attachment, reason=reason, message=message)
 
     async def report_to_claim(
         self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime

@@ -23,10 +23,6 @@ from drawbar.fabric.witnesses import Identifier, Kind
 PCI_ID, PART_NUMBER, CLASS = "pci-id", Kind.PART_NUMBER.value, "device-class"
 MODEL_KINDS = frozenset({PCI_ID, PART_NUMBER, CLASS})
 
-# A board's designer, its vendor's driver and its fabric manager may choose different classes of these.
-_VAGUE = frozenset(
-    {DeviceClass.GPU.value, DeviceClass.ACCELERATOR.value, DeviceClass.FPGA.value, DeviceClass.OTHER.value}
-)
 _ALWAYS_CONTRADICT = frozenset(
     {
         Kind.GPU_UUID,
@@ -49,13 +45,10 @@ _EXCUSED_BY = {
     Kind.EUI64: frozenset({Kind.NVME_SERIAL}),
     Kind.NODE_GUID: frozenset({Kind.MAC}),
 }
-_WITHOUT_DRIVER = frozenset({Kind.PCIE_DSN, Kind.VPD_SERIAL})
 # Kernels before 6.3 cut the serial number of an AMD board.
 _CUT_CHARACTERS = 16
 _NVIDIA_PART = re.compile(r"([0-9a-f]{4})-[0-9]{3}-.*")
-_PCI_ID = re.compile(r"([0-9a-f]{4}):([0-9a-f]{4})")
 _PATH_CHARS = 400
-_NO_IDS = ("0000", "ffff")
 
 
 class Verdict(enum.StrEnum):
@@ -165,7 +158,7 @@ def compare_model(identity: attachments.Identity, card: model.Card) -> tuple[Wit
 
 def has_model(identity: attachments.Identity) -> bool:
     """Return whether the fabric shows a plausible model or a comparable class."""
-    return bool(_plausible_id(identity.pci_id)) or identity.device_class != DeviceClass.OTHER
+    return bool(recognition.parse_pci_id(identity.pci_id)) or identity.device_class != DeviceClass.OTHER
 
 
 def fingerprint(card: model.Card) -> str:
@@ -247,7 +240,7 @@ def _witness(
 def _explain_silence(kind: Kind, card: model.Card) -> str:
     if kind is Kind.PCIE_DSN and any(function.dsn_hidden for function in card.functions):
         return "the node daemon has no privilege to read it"
-    if kind not in _WITHOUT_DRIVER and card.first.driver is None:
+    if kind not in recognition.WITHOUT_DRIVER and card.first.driver is None:
         return "no driver is bound"
     return "the card shows none"
 
@@ -269,15 +262,8 @@ def _excuse(witness: Witness, agreeing: set[str]) -> Witness:
     return replace(witness, verdict=Verdict.SILENT, reason=reason)
 
 
-def _plausible_id(text: str) -> tuple[str, str] | None:
-    match = _PCI_ID.fullmatch(text)
-    if match is None or any(part in _NO_IDS for part in match.groups()):
-        return None
-    return match[1], match[2]
-
-
 def _compare_pci_id(identity: attachments.Identity, card: model.Card) -> Witness | None:
-    plausible = _plausible_id(identity.pci_id)
+    plausible = recognition.parse_pci_id(identity.pci_id)
     if plausible is None:
         return None
     shown = [_pci_id(function) for function in card.functions]
@@ -322,7 +308,7 @@ def _compare_parts(identity: attachments.Identity, card: model.Card) -> tuple[Wi
 
 def _is_nvidias(identity: attachments.Identity, card: model.Card) -> bool:
     """Return whether a part number in NVIDIA's format is NVIDIA's, by the PCI id, or without one by vendor or class."""
-    vendor = _plausible_id(identity.pci_id)
+    vendor = recognition.parse_pci_id(identity.pci_id)
     if vendor is not None:
         return vendor[0] == f"{recognition.NVIDIA:04x}"
     return card.first.vendor == recognition.NVIDIA or identity.device_class == DeviceClass.GPU
@@ -333,8 +319,10 @@ def _compare_class(identity: attachments.Identity, card: model.Card) -> Witness 
     if identity.device_class == DeviceClass.OTHER:
         return None
     shown = {function.device_class.value for function in card.functions}
-    agrees = identity.device_class in shown or (identity.device_class in _VAGUE and bool(shown & _VAGUE))
-    plausible = _plausible_id(identity.pci_id)
+    agrees = identity.device_class in shown or (
+        identity.device_class in recognition.VAGUE_CLASSES and bool(shown & recognition.VAGUE_CLASSES)
+    )
+    plausible = recognition.parse_pci_id(identity.pci_id)
     if plausible is not None and _is_fpga(identity, card):
         agrees = plausible[0] == f"{card.first.vendor:04x}"
     return Witness(

@@ -11,7 +11,6 @@ readiness, its device files, its network interfaces and its data.
 Source: Documentation/driver-api/vfio.rst.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -20,11 +19,13 @@ from drawbar.driver.api import parameters
 from drawbar.driver.node import kernel
 from drawbar.driver.node.classes import driverfiles, users
 from drawbar.driver.node.classes.users import Host
-from drawbar.driver.node.inventory import model, vfio
+from drawbar.driver.node.inventory import model, nvidia, vfio
 from drawbar.fabric.classes import DeviceClass
 
 _POD_INTERFACE = "eth0"
 _INSTEAD = "nic0"
+# These drivers have the whole function, so a container gets their files whatever the class.
+_OF_ANY_CLASS = frozenset({*vfio.SUBSYSTEMS, nvidia.SUBSYSTEM})
 NO_DRIVER = "no kernel driver is bound; load the driver on this node"
 
 Report = Callable[[str], None]
@@ -129,10 +130,8 @@ class Generic:
             for function in card.functions:
                 if function.driver is None and function.device_class is not DeviceClass.BRIDGE:
                     await kernel.probe(function.address)
-        elif driverfiles.is_slow(card):
-            host = Host.from_sysfs(kernel.sysfs)
-            missing = await asyncio.to_thread(driverfiles.find_missing, card, host)
-        return missing
+            return missing
+        return driverfiles.find_missing(card, Host.from_sysfs(kernel.sysfs))
 
     def current_users(self, host: Host, card: model.Card) -> tuple[str, ...]:
         """Return the users of the device, each as a clause. An empty result is no proof (see `users`). Reads files.
@@ -140,8 +139,7 @@ class Generic:
         Here: processes with open device files, and all users of a disk.
         """
         nodes = card.device_nodes
-        wanted = users.of_nodes((*nodes, *driverfiles.find_nvidia(card, host)))
-        openers = users.find_openers(host.proc, wanted, self.release_hints(card))
+        openers = users.find_openers(host.proc, users.of_nodes(nodes), self.release_hints(card))
         return (*openers, *users.find_storage_users(host, nodes))
 
     def release_hints(self, card: model.Card) -> Mapping[str, str]:
@@ -195,7 +193,6 @@ class Generic:
         """
         nodes = (
             *(describe_node(node) for node in self._container_nodes(card)),
-            *(describe_node(node) for node in driverfiles.find_nvidia(card, host)),
             *driverfiles.find_shared(card, host),
         )
         return spec.ContainerEdits(
@@ -217,7 +214,7 @@ class Generic:
             subsystems = own.get(function.address, self).subsystems
             for node in function.device_nodes:
                 if node.path in seen or not (
-                    not subsystems or node.subsystem in subsystems or node.subsystem in vfio.SUBSYSTEMS
+                    not subsystems or node.subsystem in subsystems or node.subsystem in _OF_ANY_CLASS
                 ):
                     continue
                 seen.add(node.path)

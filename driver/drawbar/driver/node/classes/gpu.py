@@ -4,16 +4,15 @@ The node does not stop programs of other owners. It names a client of the GPU (`
 the owner has to end it. `driverfiles` finds the device files of the GPU's driver.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from drawbar.driver.node.classes import driverfiles, generic
+from drawbar.driver.node.classes import generic
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.classes import DeviceClass
+from drawbar.fabric.witnesses import Kind
 
-_UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", re.MULTILINE | re.IGNORECASE)
 _EXPORTER = "leave {address} out of its GPUs, or restart it when no pod has the GPU"
 # For programs that open all GPUs of a host, by the first 15 characters of their names.
 _REMEDIES = {
@@ -40,5 +39,10 @@ class Gpu(generic.Generic):
 
     def names(self, card: model.Card, host: Host) -> frozenset[str]:
         """Return the card's PCI address and the UUIDs of NVIDIA's driver, in small letters."""
-        uuids = (_UUID.search(information) for information in driverfiles.read_nvidia(card, host))
-        return generic.Generic.names(self, card, host) | {match[1].lower() for match in uuids if match}
+        uuids = (
+            f"gpu-{each.value}"
+            for function in card.functions
+            for each in function.identifiers
+            if each.kind is Kind.GPU_UUID
+        )
+        return generic.Generic.names(self, card, host) | frozenset(uuids)

@@ -74,7 +74,6 @@ class Command:
     cdw10: int = 0
     cdw11: int = 0
     timeout_ms: int = _QUICK_MS
-    reads: bool = False
 
 
 # An array of bytes knows its address, so `ctypes` (0.4 MB) is not imported.
@@ -188,7 +187,6 @@ class _Disk:
             opcode=Opcode.GET_LOG_PAGE,
             namespace=0xFFFFFFFF,
             cdw10=dwords << 16 | _SANITIZE_STATUS,
-            reads=True,
         )
         self._send(ask, "report its sanitize's state", page)
         done, state = struct.unpack_from("<HH", page)
@@ -242,7 +240,7 @@ class _Disk:
     def _identify(self, what: Identify, namespace: int = 0) -> bytes:
         page = array.array("B", bytes(_PAGE_BYTES))
         self._send(
-            Command(opcode=Opcode.IDENTIFY, namespace=namespace, cdw10=what, reads=True),
+            Command(opcode=Opcode.IDENTIFY, namespace=namespace, cdw10=what),
             "identify itself",
             page,
         )

@@ -30,6 +30,7 @@ from drawbar.driver.node.inventory import (
     identities,
     index,
     model,
+    nvidia,
     partitions,
     pci,
     resources,
@@ -130,6 +131,8 @@ _CORE = frozenset(
     {"config", "current_link_speed", "iommu_group", "physfn", "serial_number", "sriov_totalvfs", "vpd"}
 )
 _TAKES_ANY = frozenset({None, "vfio-pci"})
+# For reads without a reader of Vital Product Data; it keeps only the reads in progress.
+_DRIVERS_TEXTS = slowreads.SlowReads()
 _BOUND_TO: dict[str | None, tuple[str, ...]] = {None: (), "pci-stub": (), "vfio-pci": ("vfio-dev",)}
 
 
@@ -229,10 +232,12 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
     nodes, defect = below.device_nodes, None
     if ids.driver is not None and (ids.driver == partitions.DRIVER or vfio.is_driver(ids.driver)):
         nodes, defect = _device_nodes(place, around, ids.driver, group, nodes)
+    information = _information(place, around) if ids.driver == nvidia.DRIVER else None
+    nodes = (*nodes, *nvidia.device_nodes(information))
     ari = not bridge and _has_ari(place, owner)
     controllers = pci.read_nvme(place.path) if "nvme" in place.directories else ()
     identifiers, unread = (
-        identities.read(_identity(place, dsn, around, hidden=hidden))
+        identities.read(_identity(place, dsn, around, information, hidden=hidden))
         if physical and not bridge
         else identities.NOTHING
     )
@@ -275,12 +280,16 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
     )
 
 
-def _identity(place: _Place, dsn: str | None, around: Surroundings, *, hidden: bool) -> identities.Place:
-    slow, ids = around.slow, place.ids
+def _information(place: _Place, around: Surroundings) -> str | None:
+    """Return the text of NVIDIA's driver about the function, or None if it does not come in time."""
+    slow = around.slow if around.slow is not None else _DRIVERS_TEXTS
+    return slow.text(nvidia.information_path(around.proc, place.address))
 
-    def information() -> str | None:
-        path = f"{around.proc}/driver/nvidia/gpus/{place.address}/information"
-        return slow.text(path) if slow is not None else files.text(path)
+
+def _identity(
+    place: _Place, dsn: str | None, around: Surroundings, information: str | None, *, hidden: bool
+) -> identities.Place:
+    slow, ids = around.slow, place.ids
 
     def vital(is_identified: bool) -> identities.Vpd:
         if (

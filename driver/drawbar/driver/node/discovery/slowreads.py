@@ -1,8 +1,9 @@
 """Reads of unlimited duration: Vital Product Data, and the files of NVIDIA's driver.
 
 Each read runs in a daemon thread. The inventory waits for it at most `PATIENCE_SECONDS`, and the end of the process not at
-all. A hanging device therefore delays neither. At most `THREADS_MAX` threads run, including hanging ones. Further reads
-wait for a free thread. Vital Product Data is read once for each arrival of a function.
+all. A hanging device therefore delays neither. At most `THREADS_MAX` threads of each sort run, including hanging ones.
+Further reads of Vital Product Data wait for a free thread; further reads of a driver's files fail at once. Vital Product
+Data is read once for each arrival of a function.
 """
 
 import os
@@ -45,8 +46,9 @@ class _Read:
 class _Threads:
     """Threads for a queue of work; each ends when the queue is empty."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, waiting_max: int) -> None:
         self._most = most
+        self._waiting_max = waiting_max
         self._lock = threading.Lock()
         self._waiting: deque[Callable[[], None]] = deque()
         self._running = 0
@@ -55,7 +57,7 @@ class _Threads:
         """Start the work in a thread, or queue it for one; return False if the queue is full."""
         with self._lock:
             if self._running >= self._most:
-                if len(self._waiting) >= REMEMBERED_MAX:
+                if len(self._waiting) >= self._waiting_max:
                     return False
                 self._waiting.append(work)
                 return True
@@ -95,7 +97,9 @@ class SlowReads:
         self._lock = threading.Lock()
         self._vital: dict[Arrival, _Read] = {}
         self._texts: dict[str, _Read] = {}
-        self._vital_threads, self._text_threads = _Threads(threads_max), _Threads(threads_max)
+        self._vital_threads = _Threads(threads_max, REMEMBERED_MAX)
+        # An inventory read waits for each text, so these waits are bounded by the number of threads.
+        self._text_threads = _Threads(threads_max, 0)
 
     def vital(self, arrival: Arrival, path: str) -> Vpd:
         """Return the Vital Product Data from the file at `path`, or `PENDING` until it is read; never wait."""
@@ -112,7 +116,7 @@ class SlowReads:
         fresh = _Read()
         with self._lock:
             if path in self._texts or not self._text_threads.start(lambda: self._read_text(fresh, path)):
-                # An earlier read of this file hangs, or the queue is full.
+                # An earlier read of this file hangs, or all threads do.
                 return None
             self._texts[path] = fresh
         return fresh.text if fresh.done.wait(PATIENCE_SECONDS) else None

@@ -7,24 +7,12 @@ A change of a verdict becomes an Event on the device's claim.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from drawbar.driver.api import attachments
 from drawbar.driver.catalogue import reasons
+from drawbar.driver.kube import events
 from drawbar.driver.node.health import monitor, verdicts
 from drawbar.driver.node.inventory import model
-
-
-class Recorder(Protocol):
-    """A recorder of Events, such as `kube.events.Recorder`: bounded, and never blocking."""
-
-    def normal(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
-        """Record a success."""
-        ...
-
-    def warning(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
-        """Record a problem."""
-        ...
 
 
 class AttachedDevices:
@@ -40,7 +28,7 @@ class AttachedDevices:
     def __init__(
         self,
         watching: monitor.Monitor,
-        recorder: Recorder,
+        recorder: events.Recorder,
         card: Callable[[attachments.DeviceAttachment], model.Card | None],
         acting: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -87,11 +75,15 @@ class AttachedDevices:
                 self._recorder.warning(
                     attachment.spec.claim, reason=reasons.DEVICE_UNHEALTHY, message=verdict.message
                 )
+                self._recorder.attachment_warning(
+                    attachment, reason=reasons.DEVICE_UNHEALTHY, message=verdict.message
+                )
         elif name in self._unhealthy:
             self._unhealthy.discard(name)
             message = f"device {name.device} is healthy again"
             if self._acting():
                 self._recorder.normal(attachment.spec.claim, reason=reasons.DEVICE_HEALTHY, message=message)
+                self._recorder.attachment_normal(attachment, reason=reasons.DEVICE_HEALTHY, message=message)
 
 
 def key(attachment: attachments.DeviceAttachment) -> verdicts.Key:

@@ -69,7 +69,7 @@ class Place:
         directories: its subdirectories made by drivers.
         dsn: the Device Serial Number from configuration space.
         dsn_hidden: this process may not read it.
-        information: returns the text of NVIDIA's driver about the function, or None if it did not come in time.
+        information: the text of NVIDIA's driver about the function; None if it did not come in time.
         vpd: returns the Vital Product Data read so far; the argument is true if the function is identified.
     """
 
@@ -82,7 +82,7 @@ class Place:
     driver: str | None
     dsn: str | None
     dsn_hidden: bool
-    information: Callable[[], str | None]
+    information: str | None
     vpd: Callable[[bool], Vpd]
 
 
@@ -98,7 +98,7 @@ def read(place: Place) -> Shown:
     texts = list(_own_texts(place))
     unread: list[tuple[Kind, Silence]] = []
     if place.driver == "nvidia" and place.device_class is DeviceClass.GPU:
-        text = _gpu_uuid(place.information())
+        text = _gpu_uuid(place.information)
         texts.append((Kind.GPU_UUID, text, "/proc/driver/nvidia"))
         if text is None or "?" in text:
             unread.append((Kind.GPU_UUID, Silence.NOT_INITIALISED))

@@ -23,11 +23,14 @@ import dataclasses
 import enum
 import re
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from drawbar.fabric import witnesses
 from drawbar.fabric.classes import DeviceClass
 
-_PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
+RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "commit"]
+DecoderAttribute = Literal["mode", "dpa_size"]
+DaxDriver = Literal["device_dax", "kmem"]
 _SIXTEEN_DIGITS = re.compile(r"[0-9a-f]{16}")
 _BEYOND = 1 << 64
 
@@ -50,7 +53,7 @@ def canonical_serial(serial: str) -> str:
 def serial_numbers(serial: str) -> frozenset[int]:
     """Return every 64-bit number that this notation can mean: several if sixteen digits fit both bases."""
     value = canonical_serial(serial)
-    if pairs := _PAIRS.fullmatch(value):
+    if pairs := witnesses.PAIRS.fullmatch(value):
         return frozenset({int(re.sub("[-:]", "", pairs[1]), 16)})
     numbers = set()
     if re.fullmatch("[0-9]{1,20}", value) and int(value) < _BEYOND:

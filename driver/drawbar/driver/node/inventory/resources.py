@@ -14,7 +14,7 @@ import dataclasses
 import re
 
 _LINE = re.compile(r"0x([0-9a-f]{1,16}) 0x([0-9a-f]{1,16}) 0x([0-9a-f]{1,16})")
-_MEMORY, _IS_64_BIT = 0x200, 0x100000
+_MEMORY = 0x200
 _UNSET, _DISABLED = 0x2000_0000, 0x1000_0000
 _BARS = 6
 _BAR_LINES = (7, 13)
@@ -62,12 +62,10 @@ class Windows:
     Attributes:
         memory: the size of the window that is not prefetchable, below 4 GiB.
         prefetchable: the size of the prefetchable window.
-        is_64_bit: the prefetchable window can have any address.
     """
 
     memory: int = 0
     prefetchable: int = 0
-    is_64_bit: bool = False
 
 
 def parse(text: str | None) -> tuple[Range, ...]:
@@ -93,7 +91,6 @@ def windows(lines: tuple[Range, ...]) -> Windows | None:
     return Windows(
         memory=memory.size if memory.is_memory else 0,
         prefetchable=prefetchable.size if prefetchable.is_memory else 0,
-        is_64_bit=prefetchable.is_assigned and bool(prefetchable.flags & _IS_64_BIT),
     )
 
 

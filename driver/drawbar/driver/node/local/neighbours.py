@@ -21,7 +21,6 @@ from drawbar.driver.api import deviceplugins, leftout, otherslices
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, events, kinds, mirror
 from drawbar.driver.node.classes import users
-from drawbar.driver.node.discovery import slowreads
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import coexistence, openers, residents
 
@@ -81,7 +80,6 @@ class Neighbours:
         )
         # Two drivers that leave devices to each other must not keep taking them back at the same moment.
         self._quiet_seconds = selection.quiet_seconds * (jitter or random.Random()).uniform(1.0, QUIET_JITTER)  # noqa: S311
-        self._slow = slowreads.SlowReads()
         self._slices.report_unreadable(lambda _old, _new: changed())
         self._names: set[str] = set()
         self._overflows = asyncio.Event()
@@ -130,7 +128,7 @@ class Neighbours:
                 self._changed()
 
     async def _find_openers(self, cards: Collection[model.Card]) -> dict[str, str]:
-        return await asyncio.to_thread(openers.find_openers, self._host, cards, self._slow.text)
+        return await asyncio.to_thread(openers.find_openers, self._host, cards)
 
     async def judge(
         self, candidates: Collection[residents.Resident], held: Collection[str], offered: Collection[str]

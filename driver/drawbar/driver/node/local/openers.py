@@ -3,17 +3,17 @@
 A file of a whole driver, such as /dev/kfd, proves nothing about one device. Neither do the vendors' monitors, which keep
 each device open all the time.
 
-NVIDIA's driver has no files in sysfs, so it is asked for them. While it does not answer, its devices count as open.
+NVIDIA's driver has no files in sysfs. While it does not show a GPU's file, the GPU counts as open.
 
 A host without any process in its /proc is a mocked one. A daemon that sees only its own pod cannot tell, so each of its
 devices with a file counts as open.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from drawbar.driver.node.classes import driverfiles, users
-from drawbar.driver.node.inventory import files, model
+from drawbar.driver.node.classes import users
+from drawbar.driver.node.inventory import model, nvidia
 
 MONITORS = frozenset(
     {
@@ -43,27 +43,24 @@ _OF_DRIVERS = frozenset(
 )
 
 
-def find_openers(
-    host: users.Host, cards: Iterable[model.Card], read: Callable[[str], str | None] = files.text
-) -> dict[str, str]:
+def find_openers(host: users.Host, cards: Iterable[model.Card]) -> dict[str, str]:
     """Return the process that has a card open, or why that is unknown, by the card's address; other cards are absent.
 
     Args:
         host: its processes.
         cards: the cards.
-        read: returns the text of a driver's file, or None if it does not come in time.
     """
     if not users.processes(host.proc):
         return {}
     by_card, unknown = {}, {}
     for card in cards:
-        own = driverfiles.find_nvidia(card, host, read)
-        if not own and driverfiles.is_of_nvidia(card):
+        bound = [function for function in card.functions if function.driver == nvidia.DRIVER]
+        if bound and not any(map(nvidia.is_shown, bound)):
             unknown[card.address] = _unknown(
                 "its driver does not show its device file in /proc/driver/nvidia"
             )
         nodes = (node for node in card.device_nodes if node.path not in _OF_DRIVERS)
-        by_card[card.address] = users.of_nodes((*nodes, *own))
+        by_card[card.address] = users.of_nodes(nodes)
     counted = Counter(numbers for nodes in by_card.values() for numbers in nodes)
     wanted = {
         numbers: path

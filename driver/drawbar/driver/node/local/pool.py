@@ -24,6 +24,7 @@ from drawbar.driver.node.classes import users
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import attributes, index, model
 from drawbar.driver.node.local import nulls, plan, residents
+from drawbar.driver.node.local.neighbours import Neighbours
 from drawbar.driver.node.treatment import plan as treatment_plan
 from drawbar.fabric.classes import DeviceClass
 
@@ -142,26 +143,6 @@ class Health(Protocol):
 
 def _extra(name: str) -> dict[str, object]:
     return {"device": name}
-
-
-class Neighbours(Protocol):
-    """The used part of `neighbours.Neighbours`."""
-
-    async def judge(
-        self, candidates: Collection[residents.Resident], held: Collection[str], offered: Collection[str]
-    ) -> Mapping[str, str]:
-        """Return why a device is left to another component, by the device's name."""
-        ...
-
-    @property
-    def left_out(self) -> tuple[leftout.LeftOut, ...]:
-        """Return the devices that the last judgement left to other components."""
-        ...
-
-    @property
-    def again_seconds(self) -> float | None:
-        """Return the seconds until the next judgement; None: never."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,17 +14,15 @@ import asyncio
 import logging
 import random
 from pathlib import Path
-from typing import Protocol
 
 from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files
 from drawbar.driver import backoff, clocks, containment
-from drawbar.driver.api import core, leftout, meta, nodepools, slices
+from drawbar.driver.api import core, meta, nodepools, slices
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, events, exclusions, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.local import nulls, plan
+from drawbar.driver.node.local import nulls, plan, pool
 from drawbar.driver.slices import encoding, pool_writes, retries
 from drawbar.driver.slices import publisher as slice_publisher
 
@@ -90,28 +88,6 @@ def _monotonic() -> float:
     return asyncio.get_running_loop().time()
 
 
-class Devices(Protocol):
-    """The source of the devices to publish; `pool.LocalPool`."""
-
-    async def survey(self, published_slices: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
-        """Return the devices to publish now; `published_slices` are the present and former slices."""
-        ...
-
-    def watch(self, keys: frozenset[verdicts.Key]) -> None:
-        """Watch the health of exactly these devices."""
-        ...
-
-    @property
-    def left_out(self) -> tuple[leftout.LeftOut, ...]:
-        """Return the devices that the last survey left to other components."""
-        ...
-
-    @property
-    def again_seconds(self) -> float | None:
-        """Return the seconds until the next survey if nothing changes before; None: never."""
-        ...
-
-
 class Publisher:
     """The single writer of this node's pools."""
 
@@ -121,7 +97,7 @@ class Publisher:
         *,
         driver: str,
         node_name: str,
-        devices: Devices,
+        devices: pool.LocalPool,
         time_of_day: clocks.Clock,
         null: nulls.NullDevice,
         recorder: events.Recorder,

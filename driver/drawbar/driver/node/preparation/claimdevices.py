@@ -93,7 +93,7 @@ class PresentDevice:
     def asks_the_driver(self) -> bool:
         """Return whether `content` may wait for the device's driver."""
         operations = classes.by_name(self.device_class)
-        return self.occupied is not None or operations.asks_the_driver or driverfiles.is_slow(self.card)
+        return self.occupied is not None or operations.asks_the_driver
 
     @property
     def container_view(self) -> model.Card:
@@ -216,10 +216,6 @@ class Nothing:
     asks_the_driver: ClassVar[bool] = False
     vendor_kind: ClassVar[None] = None
     values: ClassVar[Mapping[str, attributes.Value]] = MappingProxyType({})
-
-    def vendor_id(self, directories: Sequence[Path]) -> None:
-        """Return None: there is no vendor."""
-        del directories
 
     def content(self) -> spec.Device:
         """Return the CDI device for the containers."""

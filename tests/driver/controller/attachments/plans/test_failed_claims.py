@@ -78,7 +78,7 @@ SILENT_NODE = {
     ),
     "the device is tainted first": (
         {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT)} | SILENT_FOR_TOO_LONG,
-        [actions.Taint(failure=SILENT)],
+        [actions.Taint()],
     ),
     "then the claim gets the failure": (
         {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT), "tainted": True}
@@ -129,7 +129,7 @@ ABANDONED = {
 }
 
 FAILED = {
-    "the taint comes first": ({"attachment": attachment(error=FAILURE)}, [actions.Taint(failure=FAILURE)]),
+    "the taint comes first": ({"attachment": attachment(error=FAILURE)}, [actions.Taint()]),
     "then the claims": ({"attachment": attachment(error=FAILURE), "tainted": True}, [actions.ReportFailed]),
     "then nothing until the claim lets go": (
         {"attachment": attachment(error=FAILURE), "tainted": True, "demand": demand(failure_reported=True)},

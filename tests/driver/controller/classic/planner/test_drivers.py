@@ -19,7 +19,6 @@ def decided(document, driver):
     sources = claim_requests.Sources(driver=driver, classes={}, data={}, fault=lambda _: None)
     ours = claim_requests.is_ours(claim, sources)
     observed = observation.Round(
-        driver=driver,
         claims={claim.name: claim} if ours else {},
         requests={claim.uid: claim_requests.read_requests(claim, sources)},
         contexts={},

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from drawbar.driver.api import parameters
 from drawbar.driver.node import classes, errors, kernel
 from drawbar.driver.node.classes.cxl_memory import operations as cxl_operations
-from drawbar.driver.node.classes.cxl_memory import region_steps
+from drawbar.driver.node.classes.cxl_memory import reading, region_steps
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
@@ -296,7 +296,7 @@ def with_region(tree):
 
 
 def standing(tree):
-    return cxl_operations.read_layout(classes.Host.from_sysfs(tree.root), card_of(tree))
+    return reading.read_layout(classes.Host.from_sysfs(tree.root), card_of(tree))
 
 
 def card_of(tree, slot=1):
@@ -457,7 +457,7 @@ async def test_two_memory_devices_that_arrive_at_once_fill_a_region_each(tmp_pat
             await asyncio.to_thread(tree.attach, slot, memory(serial=str(slot), size=size))
         await asyncio.gather(*(ready(asked, tree, until, slot) for slot in (1, 2)))
         host = classes.Host.from_sysfs(tree.root)
-        made = [cxl_operations.read_layout(host, card_of(tree, slot)).regions for slot in (1, 2)]
+        made = [reading.read_layout(host, card_of(tree, slot)).regions for slot in (1, 2)]
         assert [region.size_bytes for (region,) in made] == list(sizes)
         assert len({region.name for (region,) in made}) == 2
 
@@ -550,7 +550,7 @@ def test_a_recorded_device_of_persistent_memory_is_ready_as_it_is(tmp_path):
     load_recording(recording, tmp_path / "sys")
     host = classes.Host.from_sysfs(tmp_path / "sys")
     card = model.Card(functions=(reader.read_function(host.sysfs, "0000:0d:00.0"),))
-    seen = cxl_operations.read_layout(host, card)
+    seen = reading.read_layout(host, card)
     assert (seen.memdev, seen.ram_bytes, seen.decoders) == ("mem0", 0, ("decoder2.0",))
     assert seen.window == region_steps.Window(
         name="decoder0.0", granularity_bytes=256, makes_ram=False, bridges=("ACPI0016:00",)

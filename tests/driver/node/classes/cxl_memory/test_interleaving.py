@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from drawbar.driver.api import parameters
 from drawbar.driver.node import classes, errors, kernel
-from drawbar.driver.node.classes.cxl_memory import interleaving, operations, region_steps
+from drawbar.driver.node.classes.cxl_memory import interleaving, reading, region_steps
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
@@ -569,7 +569,7 @@ def test_a_window_that_is_interleaved_itself_is_read_with_its_host_bridges(tree)
     (root / "decoder0.0/interleave_ways").write_text("2\n")
     (root / "decoder0.0/target_list").write_text("0,7\n")
     (root / "dport7").symlink_to("../../../LNXSYSTM:00/LNXSYBUS:00/ACPI0016:01")
-    seen = operations.read_ensemble(classes.Host.from_sysfs(tree.root), cards_of(tree, [1]))
+    seen = reading.read_ensemble(classes.Host.from_sysfs(tree.root), cards_of(tree, [1]))
     assert seen.windows == (
         region_steps.Window(
             name="decoder0.0",

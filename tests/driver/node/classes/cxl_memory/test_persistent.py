@@ -3,7 +3,7 @@
 import pytest
 
 from drawbar.driver.node import classes
-from drawbar.driver.node.classes.cxl_memory import operations, region_steps
+from drawbar.driver.node.classes.cxl_memory import operations, reading, region_steps
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
@@ -29,7 +29,7 @@ def tree(tmp_path):
 
 def seen(tree):
     card = model.Card(functions=(reader.read_function(tree.root, tree.address(101)),))
-    return operations.read_layout(classes.Host.from_sysfs(tree.root), card), card
+    return reading.read_layout(classes.Host.from_sysfs(tree.root), card), card
 
 
 def make_dax(tree, start):

@@ -144,20 +144,24 @@ _JUDGEMENTS = {
         table=fabric_conditions.FEATURES_DROPPED,
         severity=Severity.WARNING,
     ),
+    fabrics.READY: _Judgement(check=Check.FABRICS_READY, table=fabric_conditions.READY),
 }
 
 
 def judge_all(fabric: fabrics.Fabric) -> Iterator[Trouble]:
     """Yield each bad condition of a Fabric with its finding, the cause of others first.
 
-    A connection that no controller has judged yet is no trouble.
+    A connection that no controller has judged yet is no trouble. `Ready` sums up the others, so it is a trouble only if all
+    others are good.
     """
     conditions = {condition.type: condition for condition in fabric.status.conditions}
+    is_good = True
     for kind, judgement in _JUDGEMENTS.items():
         condition = conditions.get(kind)
         if condition is None or condition.is_true != (kind in fabrics.BAD_IF_TRUE):
             continue
-        if kind != fabrics.CONNECTED or condition.reason != reasons.PENDING:
+        if condition.reason != reasons.PENDING and (kind != fabrics.READY or is_good):
+            is_good = False
             yield Trouble(condition=condition, finding=judgement.judge(fabric, condition))
 
 

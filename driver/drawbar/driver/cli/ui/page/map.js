@@ -39,9 +39,9 @@ function head(fabric, counts) {
   if (fabric) {
     lines.push(make("div", {class: "map-title"}, link(routes.fabric(fabric.name), fabric.name, {class: "big"}), fabricChip(fabric), time(fabric.since, "for "),
       make("span", {class: "dim push"}, counts.all ? `${load(counts, " of ")} in use · ${noted(counts)}` : ""),
-      counts.all ? link(routes.devices({q: fabric.name}), "as a table", {class: "action", "aria-keyshortcuts": "t"}) : ""));
-    if (fabric.message) lines.push(make("p", {class: `banner ${fabric.state === "Degraded" ? "warn" : fabric.state === "Pending" ? "" : "bad"}`}, fabric.message,
-      ["Connected", "Degraded", "Pending", "Missing", "Unknown", "Deleting"].includes(fabric.state) ? "" : " Attached devices keep working; attaches and releases wait until the manager answers."));
+      counts.all ? link(routes.exact(fabric.name), "as a table", {class: "action", "aria-keyshortcuts": "t"}) : ""));
+    if (fabric.message) lines.push(make("p", {class: `banner ${["Degraded", "Blocked"].includes(fabric.state) ? "warn" : fabric.state === "Pending" ? "" : "bad"}`}, fabric.message,
+      ["Connected", "Degraded", "Blocked", "Pending", "Missing", "Unknown", "Deleting"].includes(fabric.state) ? "" : " Attached devices keep working; attaches and releases wait until the manager answers."));
   } else if (counts.all) {
     lines.push(make("div", {class: "map-title"}, make("b", {class: "big"}, "Devices in nodes"), make("span", {class: "dim push"}, noted(counts))));
   }
@@ -73,10 +73,13 @@ function enclosure(name, rows, isWhole, isOwn) {
     make("div", {class: "slots"}, rows.map((row) => slot(row, isWhole))));
 }
 
+// The clause about the host in a problem of its fabric.
+const cause = (problem, name) => problem.split("; ").find((clause) => clause.includes(name)).replace(`host ${name} `, "").split(": ")[0];
+
 function host(item, rows, problem) {
   const title = item.node ? link(routes.node(item.node), item.node, {class: "spot name", tabindex: "-1", "data-host": item.host}) : make("span", {class: "name"}, item.host);
   const sorted = [...rows].sort((left, right) => byName(left.device.port, right.device.port) || byName(left.device.name, right.device.name));
-  const note = problem ? "see the fabric's problem" : rows.length ? `host ${item.host}` : `host ${item.host} · nothing attached`;
+  const note = problem ? cause(problem, item.host) : rows.length ? `host ${item.host}` : `host ${item.host} · nothing attached`;
   return make("section", {class: `host${problem ? " bad" : ""}`, "aria-label": `host ${item.host}, node ${item.node || "none"}, ${rows.length} attached`},
     make("div", {}, make("h3", {}, problem ? make("i", {"aria-hidden": "true"}, "! ") : "", title), make("p", {class: "dim", title: problem}, item.node && item.node !== item.host || problem ? note : rows.length ? "" : "nothing attached")),
     make("ul", {class: "ports"}, sorted.map((row) => make("li", {},

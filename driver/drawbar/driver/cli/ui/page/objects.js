@@ -2,11 +2,11 @@
 
 import {copy, element, make, moment, replace, time} from "./dom.js";
 import {STEPS, byName, chip, cluster, count, fabricChip, link, routes, stateChip, summary} from "./store.js";
-import {className, eventEntries, load, meter, noted, number} from "./overview.js";
+import {className, eventEntries, load, meter, noted, number, waitChip} from "./overview.js";
 
 const MOST = 200; // devices of a page
 const TIMELINE = 20; // devices whose moments are in a timeline
-const SEVERITIES = {error: "bad", warning: "warn", unchecked: "warn", note: "wait", ok: "good"};
+const SEVERITIES = {error: "bad", warning: "warn", unchecked: "warn", note: "free", ok: "good"};
 const WAY = ["Allocated", "Pending", "Attached", "Ready"], BACK = ["Releasing", "Released"];
 const TITLES = {
   Allocated: "given by the scheduler", Pending: "asked of the manager", Attached: "connected", Ready: "ready", Releasing: "the node releases it",
@@ -15,6 +15,8 @@ const TITLES = {
 
 const explained = new Map(); // by path of the object: the answer, or null while it is awaited
 
+// The first command of a next step; the sentence goes on after it.
+const command = (remedy) => remedy.match(/\b((?:drawbar|kubectl) .+?)(?: (?:shows|lists|has|lifts|follows|lets|names|looks)\b|[;,()]|: |$)/)?.[1] ?? "";
 const where = (namespace, name) => `${namespace}/${name}`;
 const unique = (listed) => [...new Set(listed)];
 const joined = (listed) => listed.flatMap((each, index) => index ? [", ", each] : [each]);
@@ -45,7 +47,7 @@ function device(pool, name) {
       ...Object.entries(device.attributes).map(([key, value]) => [key, String(value)]),
     ],
     about: (event) => event.about.some((about) => names.has(about.name)) || event.note.split(/[\s,:;]+/).includes(name),
-    explain: {kind: "device", name},
+    explain: {kind: "device", namespace: pool, name},
   };
 }
 
@@ -63,8 +65,8 @@ function claim(namespace, name) {
   };
   if (!pending && !own) return {...page, gone: `There is no claim ${name} in the namespace ${namespace} that waits or has a device of this driver.`};
   return {
-    ...page, chips: [pending ? chip("wait", ["waits ", time(pending.since)]) : chip(own.waitsFor ? "moving" : "used", own.state)],
-    note: pending ? pending.reason : own.waitsFor && `waits for ${own.waitsFor}`, noteStyle: pending ? "wait" : "",
+    ...page, chips: [pending ? waitChip(pending) : chip(own.waitsFor ? "moving" : "used", own.state)],
+    note: pending ? pending.waitsFor : own.waitsFor && `waits for ${own.waitsFor}`, noteStyle: pending && pending.severity !== "note" ? "wait" : "",
     facts: [
       ["Since", [time((pending ?? own).since), " ago · ", make("span", {class: "dim"}, moment((pending ?? own).since))]],
       ["Pods", joined(pods.map((pod) => link(routes.pod(namespace, pod), pod)))], ["Namespace", namespace], ["Node", own?.node && link(routes.node(own.node), own.node)],
@@ -86,7 +88,7 @@ function pod(namespace, name) {
   if (!claims.length) return {...page, gone: `No claim of the pod ${name} in the namespace ${namespace} waits or has a device of this driver.`};
   return {
     ...page, chips: [pending.length ? chip("wait", ["waits ", time(pending[0].since)]) : chip("used", "has its devices")],
-    note: pending[0]?.reason, noteStyle: "wait",
+    note: pending[0]?.waitsFor, noteStyle: "wait",
     facts: [
       ["Claims", joined(claims.map((each) => link(routes.claim(namespace, each), each)))], ["Namespace", namespace],
       ["Node", rows[0]?.device.node && link(routes.node(rows[0].device.node), rows[0].device.node)],
@@ -125,13 +127,14 @@ function fabric(name) {
     title: name, chips: [fabricChip(found)],
     facts: [
       ["Since", found.since && [time(found.since), " · ", make("span", {class: "dim"}, moment(found.since))]], ["Adapter", found.adapter],
-      ["Devices", rows.length && [link(routes.devices({q: name}), `${rows.length.toLocaleString("en")} devices`), ` · ${number(counts.used + counts.kept)} in use · ${noted(counts)}`]],
+      ["Devices", rows.length && [link(routes.exact(name), `${rows.length.toLocaleString("en")} devices`), ` · ${number(counts.used + counts.kept)} in use · ${noted(counts)}`]],
       ["Hosts", found.hostCount && `${found.hostCount.toLocaleString("en")}, ${found.hosts.length.toLocaleString("en")} of them nodes`],
       ["Command", [make("code", {}, `kubectl describe fabric ${name}`), copy(`kubectl describe fabric ${name}`, "the command")]],
     ],
     problems, map: `#/?fabric=${encodeURIComponent(name)}`,
     enclosures: [...enclosures].sort(([left], [right]) => byName(left, right)),
     about: (event) => event.about.some((about) => about.name === name && about.kind === "Fabric" || users.has(where(about.namespace, about.name))),
+    explain: {kind: "fabric", name},
   };
 }
 
@@ -173,7 +176,7 @@ function explanation(asked) {
   if (answer === null) button.disabled = true;
   const content = answer?.error ? [make("p", {class: "banner bad"}, answer.error)] : answer ? [make("ul", {class: "rows findings"}, answer.findings.map((finding) => make("li", {class: "row"},
     make("div", {class: "what"}, chip(SEVERITIES[finding.severity] || "wait", finding.severity), make("b", {}, finding.subject)), make("p", {class: "why"}, finding.message),
-    finding.remedy ? make("p", {class: "remedy"}, make("span", {}, `→ ${finding.remedy}`), copy(finding.remedy, "the next step")) : "")))] : answer === undefined ? [make("p", {class: "dim"}, "Drawbar reads all that this object depends on, and names the cause and the next step.")] : [];
+    finding.remedy ? make("p", {class: "remedy"}, make("span", {}, `→ ${finding.remedy}`), command(finding.remedy) ? copy(command(finding.remedy), "the command") : "") : "")))] : answer === undefined ? [make("p", {class: "dim"}, "Drawbar reads all that this object depends on, and names the cause and the next step.")] : [];
   return card("Why", ...content, button);
 }
 
@@ -189,7 +192,7 @@ export function drawObject(kind, parts, isStale) {
   if (page.facts) main.push(card("Facts", make("dl", {}, page.facts.filter(([, value]) => value && value.length !== 0).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]))));
   if (page.enclosures?.length) main.push(card("Enclosures", make("ul", {class: "meters"}, page.enclosures.map(([name, listed]) => {
     const counts = count(listed);
-    return make("li", {}, link(routes.devices({q: `${page.title} ${name}`}), name || "devices"), meter(counts, noted(counts)), make("span", {}, load(counts)));
+    return make("li", {}, link(routes.exact(page.title, name), name || "devices"), meter(counts, noted(counts)), make("span", {}, load(counts)));
   }))));
   if (page.rows && rows.length) main.push(card(rows.length === 1 ? "Device" : `${rows.length} devices`, make("ul", {class: "rows"}, deviceRows(rows))));
   if (page.explain && !(page.gone && kind === "device")) side.push(explanation(page.explain));
@@ -218,7 +221,6 @@ export async function explain(asked, again) {
 }
 
 export function askedOf(kind, parts) {
-  if (!["device", "claim", "pod", "node"].includes(kind)) return "";
-  const asked = kind === "claim" || kind === "pod" ? {kind, namespace: parts[0], name: parts[1]} : {kind, name: parts.at(-1)};
+  const asked = parts.length === 2 ? {kind, namespace: parts[0], name: parts[1]} : {kind, name: parts[0]};
   return new URLSearchParams(asked).toString();
 }

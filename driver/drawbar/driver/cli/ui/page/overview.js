@@ -6,6 +6,7 @@ import {byName, chip, cluster, hasTrouble, link, routes, step, summary} from "./
 const MOST = 6; // entries of one kind
 const LATEST = 12;
 const MODELS = 3;
+const NO_MODEL = "unknown model";
 const NAMES = {gpu: "GPU", nvme: "NVMe", "cxl-memory": "CXL memory", fpga: "FPGA", nic: "NIC", accelerator: "Accelerator", other: "Other"};
 
 export const number = (count) => count.toLocaleString("en");
@@ -40,21 +41,22 @@ function tiles() {
   const {all, classes} = summary();
   if (!all.all) return [];
   const percent = Math.round(100 * (all.used + all.kept) / all.all);
-  const oldest = cluster.claims[0];
+  const oldest = cluster.waiting ? cluster.claims[0] : null; // Those without a pod are last.
   const listed = [...classes].sort(([left], [right]) => byName(left, right)).map(([name, {counts, models}]) => {
     const byUse = [...models].sort(([, left], [, right]) => right.all - left.all);
+    const own = name === "other" ? "" : name;
     const lines = byUse.slice(0, MODELS).map(([model, each]) => make("li", {},
-      link(routes.devices({q: `${name === "other" ? "" : name} ${model}`.trim()}), model, {title: model}), make("span", {}, load(each))));
+      link(model === NO_MODEL ? routes.exact(own) : routes.exact(own, model), model, {title: model}), make("span", {}, load(each))));
     if (byUse.length > MODELS) lines.push(make("li", {}, make("span", {class: "dim"}, `and ${byUse.length - MODELS} more models`)));
-    return tile(className(name), counts, routes.devices({q: name}), make("ul", {class: "models"}, lines));
+    return tile(className(name), counts, routes.exact(own), make("ul", {class: "models"}, lines));
   });
   return [
     make("div", {role: "listitem", class: "card tile"}, link(routes.devices(), "Utilisation", {class: "title"}),
       make("p", {class: "number"}, `${percent}`, make("small", {}, " % of devices in use")), meter(all, `${percent} % in use`),
       make("p", {class: "dim"}, `${number(all.all)} devices · ${cluster.fabrics.length} fabric${cluster.fabrics.length === 1 ? "" : "s"}`)),
-    make("div", {role: "listitem", class: `card tile ${cluster.claims.length ? "wait" : ""}`}, make("span", {class: "title"}, "Claims waiting"),
-      make("p", {class: "number"}, String(cluster.claims.length)),
-      make("p", {class: "dim"}, oldest ? time(oldest.since, "the oldest for ") : "no claim waits for a device")),
+    make("div", {role: "listitem", class: `card tile ${cluster.waiting ? "wait" : ""}`}, make("span", {class: "title"}, "Claims waiting"),
+      make("p", {class: "number"}, number(cluster.waiting)),
+      make("p", {class: "dim"}, oldest ? time(oldest.since, "the oldest for ") : "no claim waits for a device", cluster.unused ? ` · ${number(cluster.unused)} without a pod` : "")),
     ...listed,
   ];
 }
@@ -64,9 +66,11 @@ export function entry(mark, title, why, target = "") {
   return make("li", {class: "row"}, make("div", {class: "what"}, mark, title && make("b", {}, title)), why || more ? make("p", {class: "why"}, why, more) : "");
 }
 
+export const waitChip = (claim) => claim.severity === "note" ? chip("free", "without a pod") : chip("wait", ["waits ", time(claim.since)]);
+
 export const pendingEntry = (claim) => {
   const target = routes.claim(claim.namespace, claim.name);
-  return entry(chip("wait", ["waits ", time(claim.since)]), link(target, `${claim.namespace}/${claim.name}`), claim.reason, target);
+  return entry(waitChip(claim), link(target, `${claim.namespace}/${claim.name}`), claim.waitsFor, target);
 };
 
 // The worst is first.
@@ -78,7 +82,7 @@ function attention() {
     for (const problem of problems) {
       const isLost = problem.type === "Connected";
       (isLost ? bad : warn).push(entry(chip(isLost ? "bad" : fabric.state === "Pending" ? "wait" : "warn", isLost ? problem.reason : problem.type),
-        link(routes.fabric(fabric.name), `fabric ${fabric.name}`), [problem.message, problem.message && " ", time(problem.since, "since ")]));
+        link(routes.fabric(fabric.name), `fabric ${fabric.name}`), [problem.message, " ", time(problem.since, "· ")]));
     }
   }
   for (const row of failed.slice(0, MOST))
@@ -87,12 +91,12 @@ function attention() {
   for (const row of ill.slice(0, MOST))
     warn.push(entry(chip("warn", "Unhealthy"), link(routes.device(row), row.device.name), row.device.healthMessage, routes.device(row)));
   if (ill.length > MOST) warn.push(entry("", link(routes.devices({q: "unhealthy"}), `and ${ill.length - MOST} more unhealthy devices`), ""));
-  rest.push(...cluster.claims.slice(0, MOST).map(pendingEntry));
-  if (cluster.claims.length > MOST) rest.push(entry("", `and ${cluster.claims.length - MOST} more claims wait`, ""));
+  rest.push(...cluster.claims.filter((claim) => claim.severity !== "note").slice(0, MOST).map(pendingEntry));
+  if (cluster.waiting > MOST) rest.push(entry("", `and ${number(cluster.waiting - MOST)} more claims wait`, ""));
   // A failed device is listed already.
   for (const [taint, tainted] of taints) {
     const rows = tainted.filter((row) => row.category !== "failed");
-    if (rows.length) rest.push(entry(chip("blocked", "tainted"), link(routes.devices({q: taint}), rows.length === 1 ? rows[0].device.name : `${number(rows.length)} devices`), taint));
+    if (rows.length) rest.push(entry(chip("blocked", "tainted"), link(routes.exact(taint), rows.length === 1 ? rows[0].device.name : `${number(rows.length)} devices`), taint));
   }
   const listed = [...bad, ...warn, ...rest];
   if (!listed.length) return [make("li", {class: "empty good"}, make("i", {"aria-hidden": "true"}, "✓"), "Nothing needs attention.")];

@@ -110,7 +110,7 @@ document.addEventListener("keydown", (press) => {
   else if (press.key === "Escape" && shown.name !== "overview" && !isTyping) location.hash = "#/";
   else if (isTyping) return;
   else if (press.key === "/") { search.focus(); search.select(); press.preventDefault(); }
-  else if (press.key === "t" && shown.name === "overview") location.hash = shown.query.get("fabric") ? routes.devices({q: shown.query.get("fabric")}) : "#/devices";
+  else if (press.key === "t" && shown.name === "overview") location.hash = shown.query.get("fabric") ? routes.exact(shown.query.get("fabric").replace(/^-$/, "")) : "#/devices";
 });
 setInterval(tick, 1000);
 go(true);

@@ -4,13 +4,11 @@ import {make} from "./dom.js";
 
 export const byName = new Intl.Collator("en", {numeric: true}).compare;
 
-const CATEGORIES = {Free: "free", Ready: "used", InUse: "used", Held: "kept", Idle: "kept", Failed: "failed", Missing: "failed"};
 export const WORDS = {used: "in use", free: "free", moving: "moving", kept: "kept", blocked: "tainted", failed: "failed"};
 export const GLYPHS = {used: "●", free: "○", moving: "◐", kept: "◉", blocked: "▲", failed: "✕", good: "✓", wait: "…", bad: "✕", warn: "!"};
 export const STEPS = {Allocated: [1, 4], Pending: [2, 4], Attached: [3, 4], Ready: [4, 4], Releasing: [1, 2], Released: [2, 2]};
-const BLOCKING = new Set(["NoSchedule", "NoExecute"]);
 
-export const cluster = {rows: new Map(), about: {}, fabrics: [], claims: [], events: [], unread: [], isRead: false, version: 0};
+export const cluster = {rows: new Map(), about: {}, fabrics: [], claims: [], waiting: 0, unused: 0, events: [], unread: [], isRead: false, version: 0};
 
 export const route = (kind, ...parts) => `#/${[kind, ...parts].map(encodeURIComponent).join("/")}`;
 export const routes = {
@@ -19,6 +17,8 @@ export const routes = {
   pod: (namespace, name) => route("pod", namespace, name),
   node: (name) => route("node", name),
   fabric: (name) => route("fabric", name),
+  // Devices with these whole fields.
+  exact: (...fields) => routes.devices({q: fields.filter(Boolean).map((field) => `"${field}"`).join(" ")}),
   devices: (options = {}) => {
     const query = new URLSearchParams(Object.entries(options).filter(([, value]) => value)).toString();
     return `#/devices${query && "?" + query}`;
@@ -39,7 +39,7 @@ export function step(state) {
 export const stateChip = (row) => chip(row.category, row.device.state + step(row.device.state), row.waits);
 
 export function fabricChip(fabric) {
-  const category = fabric.state === "Connected" ? "good" : ["Pending", "Deleting", "Unknown"].includes(fabric.state) ? "wait" : fabric.state === "Degraded" ? "warn" : "bad";
+  const category = fabric.state === "Connected" ? "good" : ["Pending", "Deleting", "Unknown"].includes(fabric.state) ? "wait" : ["Degraded", "Blocked"].includes(fabric.state) ? "warn" : "bad";
   return chip(category, fabric.state, fabric.message);
 }
 
@@ -50,8 +50,6 @@ function take(row) {
   row.waits = device.waitsFor || device.claims.map((claim) => claim.waitsFor).filter(Boolean).join("; ");
   row.why = device.state === "Failed" || !row.waits ? row.waits : `waits for ${row.waits}`;
   row.isIll = device.health === "Unhealthy";
-  row.category = CATEGORIES[device.state] || "moving";
-  if (row.category === "free" && device.taints.some((taint) => BLOCKING.has(taint.effect))) row.category = "blocked";
   row.place = row.fabric ? `${row.fabric}${row.enclosure && " / " + row.enclosure}` : device.node ? `node ${device.node}` : "";
   cluster.rows.set(row.key, row);
 }
@@ -59,10 +57,10 @@ function take(row) {
 // The text that the search looks at; made at the first search.
 export function text(row) {
   const device = row.device;
-  row.text ??= [
+  row.text ??= ["",
     row.fabric, row.enclosure, device.name, device.id, device.deviceClass, device.model, device.serial, device.state, device.node, device.host,
-    device.port, device.slot, device.health, row.waits, ...row.taints, WORDS[row.category],
-    ...device.claims.flatMap((claim) => [`${claim.namespace}/${claim.name}`, ...claim.pods]),
+    device.port, device.slot, device.health, device.pool, row.waits, ...row.taints, WORDS[row.category],
+    ...device.claims.flatMap((claim) => [`${claim.namespace}/${claim.name}`, ...claim.pods]), "",
   ].join("\n").toLowerCase();
   return row.text;
 }
@@ -87,7 +85,7 @@ export function update(change) {
     rows.clear();
     for (const row of sorted) rows.set(row.key, row);
   }
-  for (const name of ["about", "fabrics", "claims", "events", "unread"]) cluster[name] = change[name] ?? cluster[name];
+  for (const name of ["about", "fabrics", "claims", "waiting", "unused", "events", "unread"]) cluster[name] = change[name] ?? cluster[name];
   cluster.isRead = true;
   cluster.version++;
   return news;
@@ -125,4 +123,4 @@ export function summary() {
   return summed;
 }
 
-export const hasTrouble = () => cluster.unread.length || cluster.fabrics.some((fabric) => !["Connected", "Pending"].includes(fabric.state)) || summary().failed.length || summary().ill.length || cluster.claims.length;
+export const hasTrouble = () => cluster.unread.length || cluster.fabrics.some((fabric) => !["Connected", "Pending"].includes(fabric.state)) || summary().failed.length || summary().ill.length || cluster.waiting;

@@ -51,7 +51,8 @@ function order() {
 }
 
 function list() {
-  const words = view.q.toLowerCase().split(/\s+/).filter(Boolean);
+  // A quoted word is a whole field.
+  const words = [...view.q.toLowerCase().matchAll(/"([^"]*)"|\S+/g)].map((match) => match[1] === undefined ? match[0] : `\n${match[1]}\n`);
   const found = [...cluster.rows.values()].filter((row) => words.every((word) => text(row).includes(word)));
   const counts = count(found);
   const groups = new Map();
@@ -86,7 +87,7 @@ function list() {
 function hits(words) {
   const found = new Map();
   if (words.length) {
-    const matches = (name) => words.every((word) => name.toLowerCase().includes(word));
+    const matches = (name) => words.every((word) => `\n${name.toLowerCase()}\n`.includes(word));
     const add = (kind, name, target) => { if (found.size < HITS && matches(name)) found.set(`${kind} ${name}`, target); };
     for (const fabric of cluster.fabrics) add("fabric", fabric.name, routes.fabric(fabric.name));
     for (const claim of cluster.claims) {

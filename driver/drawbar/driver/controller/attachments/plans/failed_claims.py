@@ -87,7 +87,7 @@ def give_up(
     if demand is None:
         return ()
     if observed.present and not observed.tainted and outcomes.taints_device(attachment, failure.reason):
-        return (actions.Taint(failure=failure),)
+        return (actions.Taint(),)
     recorded = () if attachment.status.error is not None else (actions.RecordFailure(failure=failure),)
     said = () if demand.failure_reported else (actions.ReportFailed(demand=demand, failure=failure),)
     return (*recorded, *said) or roll_back(observed, demand, now)

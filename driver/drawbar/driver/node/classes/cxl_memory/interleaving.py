@@ -15,6 +15,7 @@ import itertools
 from dataclasses import dataclass
 
 from drawbar.driver.node.classes.cxl_memory import region_steps
+from drawbar.driver.node.inventory import model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ WAYS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 def towards_interleaved(
     ensemble: Ensemble,
-    driver: region_steps.DaxDriver = region_steps.DEVICE_DAX,
+    driver: model.DaxDriver = region_steps.DEVICE_DAX,
     granularity_bytes: int | None = None,
 ) -> region_steps.Action | region_steps.Missing | CannotInterleave | None:
     """Return the next step to usable memory in one region of all members, or None if it is ready.
@@ -190,7 +191,7 @@ def _alternate(members: tuple[region_steps.Layout, ...], level: int) -> tuple[re
 def _next_step(
     ensemble: Ensemble,
     shape: region_steps.Shape,
-    driver: region_steps.DaxDriver,
+    driver: model.DaxDriver,
     granularity_bytes: int | None,
 ) -> region_steps.Action | region_steps.Missing | None:
     """Return the next step to a region of that shape, from any state of the members."""

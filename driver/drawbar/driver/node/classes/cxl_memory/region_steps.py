@@ -18,6 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from drawbar.driver.node.inventory import model
+
 VOLATILE = "ram"
 MOVABLE = "Movable"
 KMEM: Final = "kmem"
@@ -188,11 +190,7 @@ class Shape:
         return all(there in ("", wanted) for there, wanted in placed)
 
 
-# Copies of types of `node.kernel`, which a plan does not import.
-DecoderAttribute = Literal["mode", "dpa_size"]
-RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "commit"]
 MemoryState = Literal["offline", "online_movable"]
-DaxDriver = Literal["device_dax", "kmem"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +198,7 @@ class SetDecoder:
     """Set an attribute of an endpoint's decoder."""
 
     decoder: str
-    attribute: DecoderAttribute
+    attribute: model.DecoderAttribute
     value: int | str
 
 
@@ -216,7 +214,7 @@ class SetRegion:
     """Set an attribute of a region."""
 
     region: str
-    attribute: RegionAttribute
+    attribute: model.RegionAttribute
     value: int | str
 
 
@@ -241,7 +239,7 @@ class BindDax:
     """Bind a dax device without a driver."""
 
     dax: str
-    driver: DaxDriver
+    driver: model.DaxDriver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +287,7 @@ Action = (
 Rest = SetMemory | UnbindDax | SetRegion | DeleteRegion
 
 
-def towards_ready(layout: Layout, driver: DaxDriver = DEVICE_DAX) -> Action | Missing | None:
+def towards_ready(layout: Layout, driver: model.DaxDriver = DEVICE_DAX) -> Action | Missing | None:
     """Return the next step to usable memory, or None if it is ready or the device has no volatile memory.
 
     Args:
@@ -412,7 +410,7 @@ def fill(region: Region, shape: Shape) -> Action | Missing:
     return SetRegion(region=region.name, attribute="commit", value=1)
 
 
-def _bring_up(layout: Layout, region: Region, driver: DaxDriver) -> Action | Missing | None:
+def _bring_up(layout: Layout, region: Region, driver: model.DaxDriver) -> Action | Missing | None:
     if region.mode not in (None, VOLATILE):
         return None
     if not region.committed and layout.find_shared_decoders(region):
@@ -429,14 +427,14 @@ def _bring_up(layout: Layout, region: Region, driver: DaxDriver) -> Action | Mis
     return _use_committed(layout, region, driver)
 
 
-def _use_committed(layout: Layout, region: Region, driver: DaxDriver) -> Action | Missing | None:
+def _use_committed(layout: Layout, region: Region, driver: model.DaxDriver) -> Action | Missing | None:
     if layout.find_shared_decoders(region) and region.dax:
         # An operator interleaved it with other devices and chose its drivers.
         return _online(region) if all(dax.driver == KMEM for dax in region.dax) else None
     return drive(region, driver)
 
 
-def drive(region: Region, driver: DaxDriver) -> Action | Missing | None:
+def drive(region: Region, driver: model.DaxDriver) -> Action | Missing | None:
     """Return the next step to bind a region's dax devices to that driver, and for `kmem` to take the memory online; None if done."""
     if not region.dax:
         return Missing(why=f"{region.name} has no dax device; load dax_cxl")
@@ -446,7 +444,7 @@ def drive(region: Region, driver: DaxDriver) -> Action | Missing | None:
     return _online(region) if driver == KMEM else None
 
 
-def _rebind(region: Region, dax: Dax, driver: DaxDriver) -> Action:
+def _rebind(region: Region, dax: Dax, driver: model.DaxDriver) -> Action:
     if dax.driver is None:
         return BindDax(dax=dax.name, driver=driver)
     if online := _names(block for block in region.blocks if block.online):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich import console
 
 from drawbar.driver.api import attachments, claims, fabrics, leftout, meta, slices
-from drawbar.driver.cli.status import observed, tree, views
+from drawbar.driver.cli.status import building, observed, tree, views
 
 DRIVER = "drawbar.dev"
 STAMP, LATER = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
@@ -97,7 +97,7 @@ def published(*names, pool="rack/enc", generation=1, fabric="rack", node=None, t
 
 
 def build(**read):
-    return tree.build(observed.Cluster(driver=DRIVER, **read))
+    return building.build(observed.Cluster(driver=DRIVER, **read))
 
 
 ATTACHED, VISIBLE, RELEASED = "Attached", "Visible", "Released"
@@ -409,7 +409,7 @@ def test_a_node_shows_the_devices_that_it_leaves_to_others():
         own_pool("n2", "not ours"),
         own_pool("n3", leftout.encode(left), driver="other.example.com"),
     )
-    shown = tree.build(observed.Cluster(driver=DRIVER, slices=listed))
+    shown = building.build(observed.Cluster(driver=DRIVER, slices=listed))
     (local,) = shown.local
     assert (local.node, local.devices, len(local.left_out)) == ("n1", (), 12)
     for every, count in ((False, views.LEFT_OUT), (True, 12)):
