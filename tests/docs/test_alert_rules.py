@@ -1,5 +1,6 @@
 """The alert rules and the dashboard ask for numbers that the daemons give; the rules say what to do."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -48,6 +49,7 @@ VALUES = {
 }
 
 
+@functools.cache
 def rules():
     groups = yaml.safe_load(RULES.read_text())["groups"]
     return [pytest.param(rule, id=rule["alert"]) for group in groups for rule in group["rules"]]

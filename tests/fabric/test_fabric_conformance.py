@@ -317,7 +317,9 @@ class Numbered(Slotless):
         devices = tuple(
             replace(
                 device,
-                identifiers=(witnesses.identifier(witnesses.Kind.PCIE_DSN, f"{(number << 40):#x}"),),
+                identifiers=(
+                    witnesses.identifier(witnesses.Kind.PCIE_DSN, f"{number << 40 | 0x3C2A91 + number:#x}"),
+                ),
             )
             for number, device in enumerate(inventory.devices, 1)
         )

@@ -9,17 +9,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "test_another_driver.py"
-# What only the driver, the adapters and the daemons need. The example itself uses `kubernetes`.
+# What only the driver, the adapters, the daemons and the CEL library's command line need. The example uses `kubernetes`.
 ABSENT = (
     "aiohttp_socks",
     "drawbar.driver",
     "drawbar.fabric.redfish",
     "drawbar.fabric.qemu",
     "prometheus_client",
+    "prompt_toolkit",
     "pypci",
     "pyroute2",
     "pyudev",
     "tenacity",
+    "typer",
 )
 REFUSING = f"""
 import sys

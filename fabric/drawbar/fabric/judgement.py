@@ -203,7 +203,7 @@ def detach(
         return Stay(device_id=device.id)
     if not request.host_prepared:
         raise errors.FailedPrecondition(
-            f"host {request.host_id} has not let go of device {device.id}; prepare the host",
+            f"host {request.host_id} has not released device {device.id}; prepare the host",
             reason=errors.Reason.NOT_PREPARED,
             host_id=request.host_id,
         )

@@ -31,7 +31,7 @@ def condition(kind, status, reason="Reason", message="a message of its own"):
 
 @st.composite
 def as_fabric(draw):
-    kinds = ("Connected", "Degraded", "Published", "Writable", "HostsMapped", "FeaturesDropped")
+    kinds = ("Connected", "Degraded", "Published", "Writable", "HostsMapped", "FeaturesDropped", "Ready")
     bad = {kind for kind in kinds if draw(st.sampled_from([False] * 9 + [True]))}
     present = {kind for kind in kinds if draw(st.sampled_from([True] * 9 + [False]))} | bad
     listed = [

@@ -164,7 +164,7 @@ WRONG = {
     "unknown-key": ("nmae: x", ":1: nmae is not a setting; did you mean name?"),
     "unknown-key-in-a-topic": ("health:\n  link:\n    hold: 1\n", ":3: health.link.hold is not a setting"),
     "key-at-the-wrong-place": ("limit: 1", ":1: limit is not a setting; did you mean health.limit?"),
-    "twice": ("name: a\nname: b\n", ":2: name stands here a second time"),
+    "twice": ("name: a\nname: b\n", ":2: name appears twice"),
     "word-for-a-number": ("ports: [1, x]", ":1: ports: 'x' is not a whole number"),
     "fraction-for-a-whole-number": ("health: {limit: 1.5}", "'1.5' is not a whole number"),
     "text-for-a-switch": ("health: {link: {strict: maybe}}", "write true or false"),

@@ -86,6 +86,11 @@ async def test_a_fabric_without_a_usable_node_is_not_ready(controller_world):
         await cluster.condition("Ready", status="False", reason="NoUsableNode")
         await maintenances.end(cluster.api)
         await cluster.condition("Ready", status="True", reason="Ready")
+        devices = [device.id for device in (await cluster.fabric.devices()).devices]
+        await maintenances.begin(cluster.api, devices=devices)
+        await cluster.condition("Ready", status="False", reason="NoUsableDevice")
+        await maintenances.end(cluster.api)
+        await cluster.condition("Ready", status="True", reason="Ready")
 
 
 async def test_a_node_in_maintenance_is_not_offered_until_that_ends(controller_world, until):

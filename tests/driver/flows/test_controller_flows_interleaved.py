@@ -121,7 +121,7 @@ async def idle_regions(cluster):
         (
             enclosures(memory(0), memory(1, memoryBytes=2 * GIB)),
             DUO,
-            "memory.interleave wants members of one size, and of composite duo mem-0 has 1073741824 bytes and mem-1 2147483648",
+            "memory.interleave needs members of one size, and of composite duo mem-0 has 1073741824 bytes and mem-1 2147483648",
         ),
     ],
     ids=["a device by itself", "two sizes"],

@@ -8,7 +8,7 @@ import pytest
 from drawbar.driver.api import attachments
 from drawbar.driver.node import classes, treatment, uevents
 from drawbar.driver.node.attachments import matching
-from drawbar.driver.node.classes.cxl_memory import operations as cxl_memory
+from drawbar.driver.node.classes.cxl_memory import reading as cxl_memory
 from drawbar.driver.node.discovery import live, reader
 from drawbar.driver.node.health import readings
 from drawbar.driver.node.treatment import observation, plan

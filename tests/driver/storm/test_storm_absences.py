@@ -55,7 +55,7 @@ def test_a_fabric_that_is_gone_for_good_is_given_up_after_saying_what_that_means
         await storm.release(0, deletes=True)
         await annotate(storm, "true")
         said = await storm.condition("Degraded")
-        assert "devices stay connected to their hosts" in said["message"]
+        assert "their devices stay connected" in said["message"]
         assert "devices-stay-connected" in said["message"]
         await annotate(storm, "devices-stay-connected")
         assert "has no effect" in (await storm.condition("Degraded"))["message"], "it is not being deleted"

@@ -565,6 +565,22 @@ async def test_many_requests_begin_one_session_together(script):
     assert sum(method == "POST" for method, _, _ in script.requests) == 2
 
 
+async def test_a_new_session_ends_the_former(script):
+    """Some services answer 401 for a lack of privileges: each reading would leave a session behind."""
+    script.on(
+        "POST",
+        "/redfish/v1/SessionService/Sessions",
+        *((201, {}, {"X-Auth-Token": name, "Location": f"/s/{name}"}) for name in "ab"),
+    )
+    script.on("GET", "/a", (401, {}, {}), {"Id": "a"})
+    script.on("DELETE", "/s/a", (204, None, {}))
+    script.on("DELETE", "/s/b", (204, None, {}))
+    connected = await script.connect(credentials=SAID)
+    await connected.get("/a")
+    await connected.close()
+    assert [uri for method, uri, _ in script.requests if method == "DELETE"] == ["/s/a", "/s/b"]
+
+
 async def test_an_end_of_the_session_that_fails_does_not_prevent_closing(script):
     script.on(
         "POST", "/redfish/v1/SessionService/Sessions", (201, {}, {"X-Auth-Token": "t", "Location": "/s/1"})

@@ -13,7 +13,7 @@ LINK = {"@odata.id": "/c/1"}
     [
         ({"Members": [LINK, {"@odata.id": "/c/2", "Id": "2"}]}, ["/c/1", "/c/2"]),
         (
-            {"Members": ["/c/1", "https://fm.example/redfish/v1/c/2", "text", None, 7]},
+            {"Members": ["/c/1", "https://fm.example/redfish/v1/c/2", "text", None, {}, 7]},
             ["/c/1", "/redfish/v1/c/2", "", ""],
         ),
         ({"Members": []}, []),

@@ -4,6 +4,7 @@ Source: `resource.k8s.io/v1` ResourceClaimStatus.
 """
 
 import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import msgspec
@@ -79,6 +80,15 @@ class AllocatedConfiguration(meta.Struct, frozen=True):
     source: str = ""
     requests: tuple[str, ...] = ()
     opaque: OpaqueConfiguration | None = None
+
+
+def find_own(
+    config: Iterable[AllocatedConfiguration], driver: str
+) -> Iterator[tuple[AllocatedConfiguration, OpaqueConfiguration]]:
+    """Yield the entries for the driver, each with its opaque configuration."""
+    for entry in config:
+        if entry.opaque is not None and entry.opaque.driver == driver:
+            yield entry, entry.opaque
 
 
 class DeviceAllocation(meta.Struct, frozen=True):

@@ -155,9 +155,8 @@ def _request(way: demands.Way) -> classic.DeviceRequest:
 
 def _config(config: tuple[claims.AllocatedConfiguration, ...], driver: str) -> tuple[classic.Opaque, ...]:
     return tuple(
-        classic.Opaque(parameters=entry.opaque.parameters, requests=entry.requests)
-        for entry in config
-        if entry.opaque is not None and entry.opaque.driver == driver
+        classic.Opaque(parameters=opaque.parameters, requests=entry.requests)
+        for entry, opaque in claims.find_own(config, driver)
     )
 
 

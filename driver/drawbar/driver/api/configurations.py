@@ -47,9 +47,9 @@ def has_parameters(allocation: claims.Allocation | None, driver: str) -> bool:
 def has_own_bitstream(allocation: claims.Allocation | None, driver: str) -> bool:
     """Return whether the claim, not its DeviceClass, names a bitstream for the driver's devices."""
     return any(
-        isinstance(entry.opaque.parameters, dict) and "fpga" in entry.opaque.parameters
-        for entry in _entries(allocation, driver)
-        if entry.opaque is not None and entry.source != parameters.Source.CLASS
+        isinstance(opaque.parameters, dict) and "fpga" in opaque.parameters
+        for entry, opaque in _entries(allocation, driver)
+        if entry.source != parameters.Source.CLASS
     )
 
 
@@ -155,13 +155,11 @@ def _violations(
 def _layers(allocation: claims.Allocation | None, driver: str) -> tuple[list[Layer], tuple[str, ...]]:
     """Return the entries for this driver, and the problems of all of them."""
     layers, problems = [], []
-    for entry in _entries(allocation, driver):
+    for entry, opaque in _entries(allocation, driver):
         # Only entries marked as a class's come from an administrator.
         source = parameters.Source.CLAIM
         if entry.source == parameters.Source.CLASS:
             source = parameters.Source.CLASS
-        opaque = entry.opaque
-        assert opaque is not None
         try:
             said = parameters.decode(opaque.parameters, source)
         except parameters.Invalid as invalid:
@@ -174,10 +172,10 @@ def _layers(allocation: claims.Allocation | None, driver: str) -> tuple[list[Lay
     return layers, tuple(problems)
 
 
-def _entries(allocation: claims.Allocation | None, driver: str) -> Iterator[claims.AllocatedConfiguration]:
-    for entry in allocation.devices.config if allocation is not None else ():
-        if entry.opaque is not None and entry.opaque.driver == driver:
-            yield entry
+def _entries(
+    allocation: claims.Allocation | None, driver: str
+) -> Iterator[tuple[claims.AllocatedConfiguration, claims.OpaqueConfiguration]]:
+    return claims.find_own(allocation.devices.config if allocation is not None else (), driver)
 
 
 def _merged(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceParameters:

@@ -213,7 +213,7 @@ class DeviceParameters(meta.Struct, frozen=True):
             reserved.
         claim_variables: names, or beginnings such as `NCCL_*`; class only.
         initialise: your program makes the device ready before it is `visible` ([FPGAs](../classes/fpga.md)).
-        drain: your program makes others let go of the device ([drain hooks](../node-release.md#drain-hooks)).
+        drain: your program ends other uses of the device ([drain hooks](../node-release.md#drain-hooks)).
         clean_up: your program cleans the device after its use ([FPGAs](../classes/fpga.md#on-return)).
         attach_timeout_seconds: give up an attach earlier than the Fabric and the scheduler; class only.
         vendor_kind: also use the vendor's own CDI files of this kind, such as `nvidia.com/gpu` ([GPUs](../classes/gpu.md)); class

@@ -64,6 +64,7 @@ WRITABLE = Table("Whether the API server takes the controller's writes", "`Writa
 READY = Table("Whether claims can be given a fabric's devices", "`Ready`", "False", (
     Row(r.READY, "Claims can be given its devices.", severity=Severity.OK, status="True"),
     Row(r.NO_USABLE_NODE, "Each node of the fabric is avoided, in maintenance, down or without a node daemon. Other reasons are those of `Connected`, `HostsMapped` and `Published`.", "drawbar explain fabric/NAME", severity=Severity.WARNING),
+    Row(r.NO_USABLE_DEVICE, "Each device in the fabric's ResourceSlices has a taint that keeps further claims away.", "drawbar explain fabric/NAME", severity=Severity.WARNING),
 ))
 
 APPLIED = Table("Whether a Maintenance is in effect", "`Applied`", "False", (

@@ -94,6 +94,7 @@ DELETING = "Deleting"
 GIVEN_UP = "GivenUp"
 READY = "Ready"
 NO_USABLE_NODE = "NoUsableNode"
+NO_USABLE_DEVICE = "NoUsableDevice"
 
 # On a Maintenance; `Pending` is above.
 APPLIED = "Applied"

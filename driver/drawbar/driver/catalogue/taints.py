@@ -55,11 +55,11 @@ ATTACH_FAILED = Taint("attach-failed", "{reason}", NO_SCHEDULE,
     ("node", "reason", "message", "failures", "probationSeconds"))
 LOST = Taint("device-lost", "", NO_EXECUTE,
     "A claim's device vanished from its node, or from the fabric.",
-    "when the claim lets go of it; a device that the fabric no longer lists is then withdrawn",
+    "when the claim releases it; a device that the fabric no longer lists is then withdrawn",
     "look at the device's link and power; it is lifted when the claim that has the device is gone", "",
-    "node", "Node {node} lost it while a claim has it; lifted when the claim lets go of it.", ("node", "message"))
+    "node", "Node {node} lost it while a claim has it; lifted when the claim releases it.", ("node", "message"))
 LOST_BY_FABRIC = Taint("device-lost", "", NO_EXECUTE, source="fabric", data=("node",),
-    description="Its fabric manager no longer lists it while a claim has it; lifted when the claim lets go of it.")
+    description="Its fabric manager no longer lists it while a claim has it; lifted when the claim releases it.")
 IN_USE = Taint("in-use", "", NO_SCHEDULE,
     "A host outside this cluster has the device.", "when the fabric reports the device as free",
     "wait: another host has the device, and it is lifted when the fabric reports it as free", "",
@@ -73,7 +73,7 @@ RELEASING = Taint("in-use", "releasing", NO_SCHEDULE,
     "read the condition Released of its DeviceAttachment", "",
     "controller", "Its release from node {node} takes long; lifted when the fabric manager reports it as free.", ("node",))
 RELEASE_BLOCKED = Taint("in-use", "releasing", NO_SCHEDULE, source="node", data=("node", "reason"),
-    description="Node {node} does not let go of it ({reason}); lifted when the fabric manager reports it as free.")
+    description="Node {node} does not release it ({reason}); lifted when the fabric manager reports it as free.")
 CLEANING = Taint("cleaning", "", NO_SCHEDULE,
     "Its node erases the previous user's data.", "when that is done and the fabric reports the device as free; for a node's own device, when it is clean",
     "wait: its node erases the previous user's data", "node-release.md",
@@ -92,11 +92,11 @@ FABRIC_WARNING = Taint("fabric-health", "warning", NO_EFFECT,
 NODE_UNHEALTHY = Taint("node-unhealthy", "", NO_SCHEDULE,
     "Its node reports the device as unhealthy, without a finding.", "when its node reports it as healthy or has released it",
     "read the condition health of the device's DeviceAttachment", "health.md",
-    "node", "Node {node} reports it unhealthy; lifted when it reports it well or has let go of it.", ("node", "message"))
+    "node", "Node {node} reports it unhealthy; lifted when it reports it healthy or has released it.", ("node", "message"))
 FABRIC_UNREACHABLE = Taint("fabric-unreachable", "", NO_SCHEDULE,
-    "The device is free, and its fabric manager has been silent for `policy.unreachableGraceSeconds`.", "when the manager answers again; later each time if it keeps falling silent",
+    "The device is free, and its fabric manager has not answered for `policy.unreachableGraceSeconds`.", "when the manager answers again; later each time if its answers stop again and again",
     "restore the connection to the fabric manager; it is lifted when the manager answers", "",
-    "controller", "The fabric manager of the Fabric {fabric} has been silent for longer than policy.unreachableGraceSeconds; lifted when it answers.", ("fabric",))
+    "controller", "The fabric manager of the Fabric {fabric} has not answered for longer than policy.unreachableGraceSeconds; lifted when it answers.", ("fabric",))
 MAINTENANCE = Taint("maintenance", "", NO_SCHEDULE,
     "A Maintenance of its Fabric names the device, or all.", "when no Maintenance names the device or `*` any more",
     "when the work is done: drawbar maintenance off device/NAME; drawbar maintenance list shows the reason", "maintenance.md",
@@ -106,15 +106,15 @@ WEAR_LIMITED = Taint("wear-limited", "", NO_SCHEDULE,
     "wait, or raise policy.erasesPerDevicePerDay of its Fabric", "",
     "controller", "It was erased {erasures} times within a day, as often as policy.erasesPerDevicePerDay of the Fabric {fabric} allows; lifted when fewer of these erasures are less than a day old.", ("fabric",))
 NOT_OFFERED = Taint("not-offered", "", NO_SCHEDULE,
-    "`spec.offer` of the Fabric leaves the device out, and a claim has it.", "when that claim lets go of it; the device is withdrawn then",
+    "`spec.offer` of the Fabric leaves the device out, and a claim has it.", "when that claim releases it; the device is withdrawn then",
     "spec.offer of its Fabric leaves it out: it is withdrawn when the claim that has it is gone", "fabrics.md#a-part-of-a-manager",
-    "operator", "spec.offer of the Fabric {fabric} leaves it out; it is withdrawn when the claim that has it lets go of it.", ("fabric",))
+    "operator", "spec.offer of the Fabric {fabric} leaves it out; it is withdrawn when its claim releases it.", ("fabric",))
 RESERVED = Taint("reserved", "", NO_SCHEDULE,
-    "The Fabric reserves the device for immediate allocation, and a claim of the scheduler has it.", "when that claim lets go of it; the device is withdrawn then",
+    "The Fabric reserves the device for immediate allocation, and a claim of the scheduler has it.", "when that claim releases it; the device is withdrawn then",
     "use a claim that asks for immediate allocation, or take the device out of policy.immediate of its Fabric", "immediate.md",
-    "operator", "policy.immediate of the Fabric {fabric} reserves it for immediate allocation; it is withdrawn when the claim that has it lets go of it.", ("fabric",))
+    "operator", "policy.immediate of the Fabric {fabric} reserves it for immediate allocation; it is withdrawn when its claim releases it.", ("fabric",))
 FINDING = Taint("", "{value}", source="node", data=("node", "reason", "message"),
-    description="Node {node} found {name}{what}; lifted when the node finds it no more or has let go of the device.")
+    description="Node {node} found {name}{what}; lifted when the node no longer finds it or has released the device.")
 # fmt: on
 
 TAINTS = tuple(value for value in vars().values() if isinstance(value, Taint) and value.key)

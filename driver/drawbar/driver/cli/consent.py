@@ -30,7 +30,7 @@ async def ask(question: str, *, assumed: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise errors.UsageError(
-            "there is no terminal to ask on, and nothing was changed; add --yes to go on without"
+            "nothing was changed, because there is no terminal for the question; add --yes to answer it"
         )
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()

@@ -194,8 +194,8 @@ def _remarks(inventory: index.Inventory) -> list[str]:
         if slot.present and slot.powered is False
     ]
     remarks += [
-        f"Slot {tables.clean(slot.name)} is that of none of the ports at {tables.clean(slot.address)}, for nothing tells which one leads "
-        "to it; run drawbar discover as root, which reads the ports' slot numbers."
+        f"Slot {tables.clean(slot.name)} has several possible ports at {tables.clean(slot.address)}; run drawbar discover "
+        "as root, which reads the ports' slot numbers."
         for slot in inventory.slots
         if slot.is_ambiguous
     ]

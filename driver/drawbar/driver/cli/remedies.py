@@ -30,7 +30,7 @@ def of_cause(cause: BaseException | None) -> str:
     if isinstance(cause, aiohttp.ClientConnectorDNSError):
         return f"check the host's name: {_VIEW}"
     if isinstance(cause, aiohttp.ClientConnectorError):
-        return f"check that the API server runs there and that no firewall stands between: {_VIEW}"
+        return f"check that the API server runs there and that no firewall blocks it: {_VIEW}"
     return "try again; kubectl get --raw /readyz shows whether the API server is well"
 
 

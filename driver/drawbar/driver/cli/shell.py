@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from drawbar.driver.kube import client, sessions
 
+_UNANSWERED = "the API server has not answered; --timeout allows more"
 Work = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
 
 
@@ -103,8 +104,37 @@ async def _bounded(work: Work, args: argparse.Namespace, late: str) -> int:
         if not deadline.expired():
             raise
         raise (errors.DrawbarError if late else Late)(
-            f"not finished within {limit:g} s: {late or 'the API server has not answered; --timeout allows more'}"
+            f"not finished within {limit:g} s: {late or _UNANSWERED}"
         ) from error
+
+
+class Allowance:
+    """The time of a verb that asks the user in between. The wait for the answer does not count."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = self._left = seconds
+
+    @contextlib.asynccontextmanager
+    async def spend(self, late: errors.DrawbarError | None = None) -> AsyncIterator[None]:
+        """Bound the block by the remaining time.
+
+        Args:
+            late: the error if the time is over; without one, the API server has not answered.
+
+        Raises:
+            errors.DrawbarError: the time is over.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(self._left) as deadline:
+                yield
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            raise late or Late(f"not finished within {self._seconds:g} s: {_UNANSWERED}") from error
+        finally:
+            self._left = max(0.0, self._left - (loop.time() - began))
 
 
 def connection(args: argparse.Namespace) -> "sessions.Connection":

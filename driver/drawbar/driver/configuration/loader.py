@@ -89,7 +89,7 @@ def _mapping(reading: _Reading, node: Any, prefix: str) -> None:
             reading.complain(key_node, f"a key cannot be read: {error}; write `key: value` lines")
             continue
         if key in seen:
-            reading.complain(key_node, f"{key} stands here a second time; remove one of them")
+            reading.complain(key_node, f"{key} appears twice; remove one of them")
         elif key in reading.options:
             _value(reading, reading.options[key], value_node)
         elif any(option_key.startswith(f"{key}.") for option_key in reading.options):

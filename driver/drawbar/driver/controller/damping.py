@@ -27,6 +27,8 @@ HOLD_FIRST_SECONDS = 10.0
 DOUBLINGS_MAX = 5
 HOLD_MAX_SECONDS = HOLD_FIRST_SECONDS * 2**DOUBLINGS_MAX
 CALM_SECONDS = 60.0
+LOOK_AGAIN_SECONDS = 0.1
+"""The shortest time until the next look: a timer may fire a little early."""
 
 K = TypeVar("K", bound=Hashable)
 

@@ -13,7 +13,15 @@ from typing import assert_never
 
 from drawbar.driver import containment
 from drawbar.driver.api import drivers, fabrics, meta
-from drawbar.driver.controller import adminaccess, fabric_status, jobs, maintenance, names, node_labels
+from drawbar.driver.controller import (
+    adminaccess,
+    damping,
+    fabric_status,
+    jobs,
+    maintenance,
+    names,
+    node_labels,
+)
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import connection
@@ -21,13 +29,13 @@ from drawbar.driver.controller.jobs import Job
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import kinds, pacing
 from drawbar.driver.operation import readiness
+from drawbar.driver.slices import encoding
 
 log = logging.getLogger(__name__)
 
 RESYNC_SECONDS = 300.0
 # This keeps Fabrics that were connected together from being published together ever after.
 RESYNC_SPREAD = 0.2
-LOOK_AGAIN_SECONDS = 0.1
 # A separate field manager: an apply removes fields that its manager left out, and attachments have another one.
 ADMIN_MANAGER = "drawbar-controller-admin-access"
 COMPOSITES = "composites"
@@ -135,6 +143,7 @@ class FabricReconciler:
             raise
         self._set_unpublished(fabric, self._cluster.pools.find_refused(fabric))
         self._report_withheld(fabric)
+        self._report_taints(fabric)
         self._cluster.maintenance.publish(fabric, scope)
         for name in self._cluster.maintenance.names(fabric):
             self._jobs.add(Job.MAINTENANCE, name)
@@ -156,8 +165,7 @@ class FabricReconciler:
         if view is None or view.manager.silent_since is None:
             return None
         left = view.spec.policy.unreachable_grace_seconds - view.silent_seconds
-        # A timer may fire a little early; a minimum keeps the rest from being asked for again and again.
-        return max(left, LOOK_AGAIN_SECONDS) if left > 0 else None
+        return max(left, damping.LOOK_AGAIN_SECONDS) if left > 0 else None
 
     def grace_seconds(self, fabric: str) -> float:
         """Return the seconds until a change of the connection shows in the pools: few, or the rest of the silence's grace."""
@@ -197,6 +205,14 @@ class FabricReconciler:
             if withheld is not None
             else "",
         )
+
+    def _report_taints(self, fabric: str) -> None:
+        """Keep whether each published device has a taint that keeps further claims away."""
+        view, published = self._cluster.sessions.get(fabric), self._cluster.pools.in_fabric(fabric)
+        is_all_tainted = encoding.is_all_closed(published)
+        if view is not None and view.is_all_tainted != is_all_tainted:
+            view.is_all_tainted = is_all_tainted
+            self._jobs.add(Job.STATUS, fabric)
 
     def _set_unpublished(self, fabric: str, refused: str) -> None:
         self._cluster.refusals.record(fabric, "ResourceSlices", refused)

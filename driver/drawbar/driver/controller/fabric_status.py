@@ -87,7 +87,9 @@ class FabricStatus:
         if fabric.metadata.annotations.get(fabrics.GIVE_UP_ANNOTATION) is not None and not fabric.given_up:
             sentences.append(status.GIVING_UP)
         if left_out:
-            sentences.append(f"there is no room for all taints of {', '.join(left_out)}: the worst stand")
+            sentences.append(
+                f"there is no room for all taints of {', '.join(left_out)}: only the worst are published"
+            )
         return tuple(sentences)
 
     def _contradicted(self, fabric: str) -> Iterator[str]:

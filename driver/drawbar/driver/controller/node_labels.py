@@ -20,7 +20,6 @@ NAMESAKE = (
     "the node {name} has the name of this Fabric, so its daemon could publish in the Fabric's pools; delete this Fabric and create "
     "it with another name"
 )
-LOOK_AGAIN_SECONDS = 0.1
 # The pause after the labels of a Fabric could not be judged.
 FAILED_SECONDS = 30.0
 # A refusal of one node's labels may hold for all nodes; the next round begins with nodes that were not refused.
@@ -185,7 +184,7 @@ class NodeLabels:
             if name == view.name
         }
         if held:
-            self._jobs.add(Job.LABELS, after=min(held.values()) + LOOK_AGAIN_SECONDS)
+            self._jobs.add(Job.LABELS, after=min(held.values()) + damping.LOOK_AGAIN_SECONDS)
         view.report("unsteady nodes", labels.held_back(sorted(held)))
         return frozenset(steady)
 
@@ -242,7 +241,7 @@ class NodeLabels:
                 silent.append(name)
             elif state is daemons.State.FADING:
                 self._jobs.add(
-                    Job.LABELS, after=self._cluster.daemons.grace_left(name, now) + LOOK_AGAIN_SECONDS
+                    Job.LABELS, after=self._cluster.daemons.grace_left(name, now) + damping.LOOK_AGAIN_SECONDS
                 )
             offered = node is not None and label in node.metadata.labels
             if state is daemons.State.ALIVE or (state is daemons.State.FADING and offered):

@@ -68,6 +68,8 @@ class AlreadyExists(Conflict):
 class Expired(KubeError):
     """The resourceVersion to watch or list from is no longer kept."""
 
+    exit_code = ExitStatus.UNREAD
+
 
 class TooLarge(KubeError):
     """The answer is larger than any one object of an API server by default, and was not read."""

@@ -38,6 +38,22 @@ CONDITIONS = frozenset({"bindsToNode", "bindingConditions", "bindingFailureCondi
 """Without these a pod is bound before its device is ready."""
 
 
+def is_all_closed(published: Collection[slices.ResourceSlice]) -> bool:
+    """Return whether there are devices, and each has a taint that keeps further claims away."""
+    closed = {
+        (entry.spec.pool.name, each.device)
+        for entry in published
+        for each in entry.spec.taints
+        if each.taint.effect != NO_EFFECT
+    }
+    return any(entry.spec.devices for entry in published) and all(
+        (entry.spec.pool.name, device.name) in closed
+        or any(taint.effect != NO_EFFECT for taint in device.taints)
+        for entry in published
+        for device in entry.spec.devices
+    )
+
+
 class Encoding(enum.StrEnum):
     """The place of taints."""
 

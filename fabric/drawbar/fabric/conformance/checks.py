@@ -35,7 +35,7 @@ def check(name: str) -> Callable[[Body], Body]:
 
 
 @check("the listing names every device once and only hosts that exist")
-async def _(bench: Bench) -> None:
+async def _list_each_device_once(bench: Bench) -> None:
     inventory = await bench.adapter.devices()
     ids = [device.id for device in inventory.devices]
     expect(len(ids) == len(set(ids)), "a device id appears twice")
@@ -46,7 +46,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("what claims select a device by has the form that it is published in")
-async def _(bench: Bench) -> None:
+async def _publish_selectable_values(bench: Bench) -> None:
     for device in (await bench.adapter.devices()).devices:
         capability = device.compute_capability
         expect(
@@ -68,7 +68,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("each identifier of a device has the normal form of its kind")
-async def _(bench: Bench) -> None:
+async def _normalise_identifiers(bench: Bench) -> None:
     for device in (await bench.adapter.devices()).devices:
         expect(
             len(device.identifiers) <= witnesses.IDENTIFIERS_MAX,
@@ -83,7 +83,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("each device can be recognised by its node")
-async def _(bench: Bench) -> None:
+async def _allow_recognition(bench: Bench) -> None:
     has_slot = any(port.slot_hint is not None for host in await bench.adapter.hosts() for port in host.ports)
     devices = (await bench.adapter.devices()).devices
     carved = contract.find_carved(devices)
@@ -103,7 +103,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("reachability groups are few, and a host reaches each device that it has")
-async def _(bench: Bench) -> None:
+async def _bound_reach_groups(bench: Bench) -> None:
     hosts = {host.id: host for host in await bench.adapter.hosts()}
     devices = (await bench.adapter.devices()).devices
     for kind, listed, most in (
@@ -125,7 +125,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("attaching to a host outside the device's reachability groups is refused as incompatible")
-async def _(bench: Bench) -> None:
+async def _refuse_unreachable_host(bench: Bench) -> None:
     bench.require_whole_device()
     request = bench.attach_request(bench.unreached_host_id)
     with expect_refusal(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.INCOMPATIBLE):
@@ -136,7 +136,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("an attached device is listed as attached, on a port of the host")
-async def _(bench: Bench) -> None:
+async def _list_attached_device(bench: Bench) -> None:
     operation = await bench.attach()
     expect(operation.device is not None, "the finished operation names no device")
     expect(await bench.attached_host() == bench.host_id, "the device is not listed as attached")
@@ -147,7 +147,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("attaching an attached pair succeeds")
-async def _(bench: Bench) -> None:
+async def _repeat_attach(bench: Bench) -> None:
     bench.require_exact_device()
     await bench.attach()
     await bench.attach()
@@ -155,7 +155,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("attaching a device that another host has is refused and names that host")
-async def _(bench: Bench) -> None:
+async def _refuse_device_of_another_host(bench: Bench) -> None:
     bench.require_exact_device()
     other = bench.other_host_id
     await bench.attach()
@@ -165,7 +165,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("two hosts that ask at once do not both get the device")
-async def _(bench: Bench) -> None:
+async def _give_device_to_one_host(bench: Bench) -> None:
     bench.require_exact_device()
     requests = (bench.attach_request(), bench.attach_request(bench.other_host_id))
 
@@ -181,7 +181,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("detaching frees the device and its port")
-async def _(bench: Bench) -> None:
+async def _free_port_on_detach(bench: Bench) -> None:
     await bench.attach()
     await bench.detach()
     expect(await bench.attached_host() is None, "the device is still listed as attached")
@@ -189,13 +189,13 @@ async def _(bench: Bench) -> None:
 
 
 @check("detaching an absent device succeeds")
-async def _(bench: Bench) -> None:
+async def _detach_absent_device(bench: Bench) -> None:
     await bench.detach()
     expect(await bench.attached_host() is None, "the device is attached")
 
 
 @check("detaching from a host that does not have the device leaves it where it is")
-async def _(bench: Bench) -> None:
+async def _keep_device_of_another_host(bench: Bench) -> None:
     other = bench.other_host_id
     await bench.attach()
     await bench.detach(bench.detach_request(other))
@@ -203,7 +203,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("a detach that the host is not prepared for is refused")
-async def _(bench: Bench) -> None:
+async def _refuse_unprepared_detach(bench: Bench) -> None:
     await bench.attach()
     with expect_refusal(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.NOT_PREPARED):
         await bench.adapter.detach(bench.detach_request(host_prepared=False))
@@ -211,7 +211,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("a forced detach works where it is announced, and nowhere else")
-async def _(bench: Bench) -> None:
+async def _force_detach_where_announced(bench: Bench) -> None:
     await bench.attach()
     request = replace(bench.detach_request(host_prepared=False), force=True)
     if not bench.capabilities.force_detach:
@@ -223,7 +223,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("the same request twice is one operation")
-async def _(bench: Bench) -> None:
+async def _repeat_request(bench: Bench) -> None:
     bench.require_whole_device()
     request = bench.attach_request()
     first, second = await bench.adapter.attach(request), await bench.adapter.attach(request)
@@ -235,7 +235,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("a request repeated after a later detach does not attach again")
-async def _(bench: Bench) -> None:
+async def _ignore_outdated_request(bench: Bench) -> None:
     request = bench.attach_request()
     await bench.attach(request)
     await bench.detach()
@@ -245,7 +245,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("a request id is good for one request only")
-async def _(bench: Bench) -> None:
+async def _use_request_id_once(bench: Bench) -> None:
     request = bench.attach_request()
     await bench.attach(request)
     with expect_refusal(errors.Code.ALREADY_EXISTS):
@@ -253,7 +253,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("an operation is found by its id and by its request id")
-async def _(bench: Bench) -> None:
+async def _find_operation(bench: Bench) -> None:
     request = bench.attach_request()
     operation = await bench.attach(request)
     by_id = await bench.adapter.operation(operation_id=operation.id)
@@ -265,7 +265,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("an unknown operation is not found")
-async def _(bench: Bench) -> None:
+async def _miss_unknown_operation(bench: Bench) -> None:
     with expect_refusal(errors.Code.NOT_FOUND):
         await bench.adapter.operation(request_id=bench.request_id())
     with expect_refusal(errors.Code.NOT_FOUND):
@@ -273,7 +273,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("an unknown device or host is not found")
-async def _(bench: Bench) -> None:
+async def _miss_unknown_device_or_host(bench: Bench) -> None:
     await bench.require_whole_listing()
     exact = bench.capabilities.exact_device
     with expect_refusal(errors.Code.NOT_FOUND if exact else errors.Code.UNIMPLEMENTED):
@@ -286,7 +286,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("a request without an id, or without a device, is invalid")
-async def _(bench: Bench) -> None:
+async def _refuse_incomplete_request(bench: Bench) -> None:
     with expect_refusal(errors.Code.INVALID_ARGUMENT):
         await bench.adapter.attach(replace(bench.attach_request(), request_id=""))
     with expect_refusal(errors.Code.INVALID_ARGUMENT):
@@ -296,7 +296,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("an attach with a stale etag is aborted")
-async def _(bench: Bench) -> None:
+async def _abort_stale_etag(bench: Bench) -> None:
     bench.require_exact_device()
     etag = (await bench.device()).etag
     if etag is None:
@@ -308,7 +308,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("an attach by model chooses a device of that model and names it")
-async def _(bench: Bench) -> None:
+async def _attach_by_model(bench: Bench) -> None:
     request = await _by_model(bench)
     chosen = (await bench.attach(request)).device
     if chosen is None:
@@ -320,7 +320,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("the same attach by model twice is one device, and another one gets another device or NO_DEVICE")
-async def _(bench: Bench) -> None:
+async def _repeat_attach_by_model(bench: Bench) -> None:
     request = await _by_model(bench)
     before = await _attached(bench)
     first, second = await bench.attach(request), await bench.attach(request)
@@ -350,7 +350,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("a model that no device has is not found")
-async def _(bench: Bench) -> None:
+async def _miss_unknown_model(bench: Bench) -> None:
     with expect_refusal(errors.Code.NOT_FOUND):
         await bench.adapter.attach(replace(await _by_model(bench), model="no-such-model"))
 
@@ -369,7 +369,7 @@ async def _attached(bench: Bench) -> set[str]:
 
 
 @check("a connection shows the mark that it was made with, and keeps it")
-async def _(bench: Bench) -> None:
+async def _keep_mark(bench: Bench) -> None:
     if not bench.capabilities.marks:
         raise CheckSkipped("the fabric keeps no marks")
     operation = await bench.attach(replace(bench.attach_request(), mark="conformance/a"))
@@ -388,7 +388,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("a mark with every character that is allowed is kept as it is, up to its greatest length")
-async def _(bench: Bench) -> None:
+async def _keep_longest_mark(bench: Bench) -> None:
     if not bench.capabilities.marks:
         raise CheckSkipped("the fabric keeps no marks")
     mark = "drawbar/0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0/a.b-c_".ljust(contract.STRING_BYTES, "x")
@@ -400,7 +400,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("a watch tells of an attach")
-async def _(bench: Bench) -> None:
+async def _watch_attach(bench: Bench) -> None:
     if not bench.capabilities.watch:
         raise CheckSkipped("the fabric has no watch")
     version = (await bench.adapter.devices()).version
@@ -417,7 +417,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("a watch from an unknown version asks for a new listing and ends")
-async def _(bench: Bench) -> None:
+async def _end_watch_of_unknown_version(bench: Bench) -> None:
     if not bench.capabilities.watch:
         raise CheckSkipped("the fabric has no watch")
     async with bench.adapter.watch("no-such-version") as events:
@@ -426,7 +426,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("cancelling a finished operation changes nothing")
-async def _(bench: Bench) -> None:
+async def _keep_finished_operation(bench: Bench) -> None:
     if not bench.capabilities.cancel:
         raise CheckSkipped("the fabric does not cancel")
     operation = await bench.attach()
@@ -438,7 +438,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("a chunk is listed with its origin and size, and reduces the remaining memory")
-async def _(bench: Bench) -> None:
+async def _list_chunk(bench: Bench) -> None:
     origin = await bench.slices.origin()
     assert origin.carving is not None
     made = await bench.slices.create(bench.slices.create_request(origin))
@@ -454,7 +454,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("the same creation twice is one slice, and another request makes another one")
-async def _(bench: Bench) -> None:
+async def _repeat_creation(bench: Bench) -> None:
     origin = await bench.slices.origin()
     request = bench.slices.create_request(origin)
     made = await bench.slices.create(request)
@@ -469,7 +469,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("a slice is attached and detached as a device, and neither deleted meanwhile nor its origin attached")
-async def _(bench: Bench) -> None:
+async def _attach_chunk(bench: Bench) -> None:
     origin = await bench.slices.origin()
     bench.require_exact_device()
     made = await bench.slices.create(bench.slices.create_request(origin))
@@ -487,7 +487,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("a device that is attached as a whole is not carved")
-async def _(bench: Bench) -> None:
+async def _refuse_carving_of_attached(bench: Bench) -> None:
     origin = await bench.slices.origin()
     bench.require_exact_device()
     if origin.carving is not None and origin.carving.is_pool:
@@ -506,7 +506,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("a deleted slice gives its memory back, and deleting it again succeeds")
-async def _(bench: Bench) -> None:
+async def _delete_chunk(bench: Bench) -> None:
     origin = await bench.slices.origin()
     made = await bench.slices.create(bench.slices.create_request(origin))
     await bench.slices.delete(made.id)
@@ -520,7 +520,7 @@ async def _(bench: Bench) -> None:
 @check(
     "a chunk larger than the remaining memory is exhausted, and one that is not a multiple of the step is invalid"
 )
-async def _(bench: Bench) -> None:
+async def _refuse_impossible_chunk(bench: Bench) -> None:
     origin = await bench.slices.origin()
     assert origin.carving is not None
     free, step = origin.carving.free_bytes, origin.carving.step_bytes
@@ -536,7 +536,7 @@ async def _(bench: Bench) -> None:
 
 
 @check("slices are made of the devices that can be carved, and of no other")
-async def _(bench: Bench) -> None:
+async def _carve_only_carvable(bench: Bench) -> None:
     device = await bench.device()
     request = contract.CreateSliceRequest(request_id=bench.request_id(), device_id=device.id, memory_bytes=1)
     if not bench.capabilities.slices:

@@ -24,10 +24,8 @@ from drawbar.fabric.redfish import (
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
-# A block of one of these types is a machine, or a fixed part of one.
-_HOST_TYPES = {"Compute", "ComputerSystem"}
-# In the schema's case, by those in lower case.
-_TYPES = {name.casefold(): name for name in _HOST_TYPES}
+# A block of one of these types, in lower case, is a machine, or a fixed part of one.
+_HOST_TYPES = {"compute", "computersystem"}
 # Arrays of links of a block, the most specific first.
 _PARTS = (
     "Processors",
@@ -326,7 +324,9 @@ async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) ->
 
 def _is_of_host(block: Document) -> bool:
     """Return whether the block is a machine, or a fixed part of one."""
-    return not _HOST_TYPES.isdisjoint(_types(block)) or bool(block.objects("ComputerSystems"))
+    listed = block.value("ResourceBlockType")
+    kinds = {str(kind).casefold() for kind in (listed if isinstance(listed, list) else [listed])}
+    return not _HOST_TYPES.isdisjoint(kinds) or bool(block.objects("ComputerSystems"))
 
 
 def _has_cpu(block: Document, read: Mapping[str, Document]) -> bool:
@@ -402,9 +402,3 @@ def _devices(
 def _state(block: Document) -> str:
     """Return the state of a block's composition in lower case."""
     return block.text("CompositionStatus", "CompositionState").casefold()
-
-
-def _types(block: Document) -> tuple[str, ...]:
-    listed = block.value("ResourceBlockType")
-    kinds = listed if isinstance(listed, list) else [listed]
-    return tuple(_TYPES.get(kind.casefold(), kind) for kind in kinds if isinstance(kind, str))

@@ -106,7 +106,9 @@ class Document:
         """Return whether the array below these properties counts more entries than it has, goes on elsewhere, or has others than links."""
         *owners, name = names
         listed = self.value(*names)
-        entries = [each for each in (listed if isinstance(listed, list) else [listed]) if each is not None]
+        entries = [
+            each for each in (listed if isinstance(listed, list) else [listed]) if each not in (None, {})
+        ]
         # The link to a collection is not the link to a member.
         is_clear = all((uri := link(each)) and not uri.endswith(f"/{name}") for each in entries)
         is_continued = bool(self.value(*owners, f"{name}@odata.nextLink"))

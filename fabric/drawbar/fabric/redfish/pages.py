@@ -14,14 +14,17 @@ _NEXT = ("Members@odata.nextLink", "@odata.nextLink")
 def find_members(page: Document) -> tuple[Document, ...] | None:
     """Return the members in a page, links or resources; None if it has no array of them.
 
-    Some services send null for an empty array, and URIs in place of links. Members without a URI have an empty one.
+    Some services send null for an empty array or member, empty objects among the members, and URIs in place of links.
+    Other members without a URI have an empty one.
     """
     listed = page.value("Members")
     if listed is None and "Members" in page.body and page.value(COUNT) == 0:
         return ()
     if not isinstance(listed, list):
         return None
-    bodies = ({documents.ID: entry} if is_uri(entry) else entry for entry in listed if entry is not None)
+    bodies = (
+        {documents.ID: entry} if is_uri(entry) else entry for entry in listed if entry not in (None, {})
+    )
     return tuple(Document.from_json(body if isinstance(body, dict) else {}) for body in bodies)
 
 

@@ -6,7 +6,7 @@ another client may have removed them at the same moment, they stay out.
 """
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drawbar.fabric.redfish.documents import Document, Json, references
 from drawbar.fabric.redfish.profiles import ZoneBody
@@ -36,28 +36,8 @@ class Change:
 
     def body(self) -> Json:
         """Return the body of the request."""
-        return _body(self.name, self.wanted, self.zone_body)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restore:
-    """One request that restores members.
-
-    Attributes:
-        wanted: the URIs in its array.
-        zone_body: see `Change`.
-        etag: of the array after the loss.
-        name: see `Change`.
-    """
-
-    name: str
-    wanted: tuple[str, ...]
-    zone_body: ZoneBody | None = None
-    etag: str | None = None
-
-    def body(self) -> Json:
-        """Return the body of the request."""
-        return _body(self.name, self.wanted, self.zone_body)
+        array: Json = {self.name: references(self.wanted)}
+        return array if self.zone_body is ZoneBody.ENDPOINTS else {LINKS: array}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +51,8 @@ class Leave:
     reason: str
 
 
-def plan(change: Change, answer: Document | None, after: Document, taken: Set[str]) -> Restore | Leave:
-    """Return the request that restores the lost members of a change, or the reason to leave them.
+def plan(change: Change, answer: Document | None, after: Document, taken: Set[str]) -> Change | Leave:
+    """Return the change that restores the lost members of a change, or the reason to leave them.
 
     Args:
         change: the change that was made.
@@ -88,12 +68,8 @@ def plan(change: Change, answer: Document | None, after: Document, taken: Set[st
     wanted = tuple(uri for uri in change.wanted if uri in left or uri not in taken)
     if set(wanted) <= set(left):
         return Leave(reason="they are in use elsewhere, or not listed any more")
-    return Restore(
-        name=change.name,
-        wanted=wanted,
-        zone_body=other_form(change, after) or change.zone_body,
-        etag=after.etag,
-    )
+    body = other_form(change, after) or change.zone_body
+    return replace(change, wanted=wanted, zone_body=body, etag=after.etag)
 
 
 def other_form(change: Change, after: Document) -> ZoneBody | None:
@@ -121,8 +97,3 @@ def _shows_version(change: Change, answer: Document, after: Document) -> bool:
     """Return whether the ETags tell one version of the resource from another: each change made a new one."""
     etags = {change.etag, answer.etag, after.etag}
     return None not in etags and change.etag not in {answer.etag, after.etag}
-
-
-def _body(name: str, uris: tuple[str, ...], zone_body: ZoneBody | None) -> Json:
-    array: Json = {name: references(uris)}
-    return array if zone_body is ZoneBody.ENDPOINTS else {LINKS: array}

@@ -1,6 +1,7 @@
 """The session with a Redfish service (DSP0266, "Security"): its token, or the password with each request."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 
@@ -68,7 +69,10 @@ class Session:
             if not self.token:
                 raise self._wire.malformed("to begin a session", "sent no X-Auth-Token")
             named = documents.text(answer.body, "Id")
-            self._uri = answer.place or (f"{uri}/{named}" if named else "")
+            former_uri, self._uri = self._uri, answer.place or (f"{uri}/{named}" if named else "")
+            # It may last: some services answer 401 for a lack of privileges, and each reading would leave one behind.
+            with contextlib.suppress(errors.FabricError):
+                await self._delete(former_uri)
 
     async def _ask(self, uri: str, *, is_first: bool) -> transport.Answer | None:
         """Ask for a session; return None if the service wants the password with each request.
@@ -104,11 +108,18 @@ class Session:
         Raises:
             FabricError: it is not ended.
         """
-        if self._uri:
-            url = self._wire.resolve(self._uri)
-            what = "to end the session"
+        await self._delete(self._uri)
+
+    async def _delete(self, uri: str) -> None:
+        """End a session; an empty URI is that of none.
+
+        Raises:
+            FabricError: it is not ended.
+        """
+        if uri:
+            url, headers = self._wire.resolve(uri), self.headers()
             request = transport.Request(
-                method="DELETE", url=url, what=what, headers=self.headers(), changes=True
+                method="DELETE", url=url, what="to end the session", headers=headers, changes=True
             )
             await self._wire.send(request)
 

@@ -20,9 +20,8 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-from cel import cel, stdlib
-
 from drawbar.mocks.apiserver import optionals, quantities
+from drawbar.mocks.cellibrary import cel, stdlib
 
 Json = dict[str, Any]
 _FAILURES = (KeyError, TypeError, ValueError, RuntimeError, OverflowError, IndexError, ZeroDivisionError)

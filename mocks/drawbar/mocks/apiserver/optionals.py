@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cel import cel
+from drawbar.mocks.cellibrary import cel
 
 SELECT = "optSelect"
 _TOKEN = re.compile(

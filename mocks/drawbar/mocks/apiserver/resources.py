@@ -129,6 +129,7 @@ class Catalogue:
     def __init__(self, types: tuple[ResourceType, ...]) -> None:
         """Serve the built-in resources."""
         self._types: dict[tuple[str, str], ResourceType] = {(t.group, t.plural): t for t in types}
+        self._groups: dict[str, list[str]] | None = None
 
     def all(self) -> list[ResourceType]:
         """Return every resource, in the order of registration."""
@@ -155,15 +156,20 @@ class Catalogue:
     def register(self, resource: ResourceType) -> None:
         """Serve a custom resource, or its changed definition."""
         self._types[resource.group, resource.plural] = resource
+        self._groups = None
 
     def unregister(self, group: str, plural: str) -> None:
         """Stop serving a custom resource."""
         self._types.pop((group, plural), None)
+        self._groups = None
 
     def groups(self) -> dict[str, list[str]]:
-        """Return each API group with its versions, preferred first."""
+        """Return each API group with its versions, preferred first; each request asks."""
+        if self._groups is not None:
+            return self._groups
         groups: dict[str, list[str]] = {}
         for resource in self._types.values():
             versions = groups.setdefault(resource.group, [])
             versions += [version for version in resource.versions if version not in versions]
+        self._groups = groups
         return groups

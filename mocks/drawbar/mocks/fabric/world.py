@@ -250,7 +250,7 @@ class World:
             return self._nothing_to_do(request, device), False
         if not (request.host_prepared or request.force):
             raise errors.FailedPrecondition(
-                f"host {host_id} has not let go of device {device.id}; prepare the host, or use force",
+                f"host {host_id} has not released device {device.id}; prepare the host, or use force",
                 reason=errors.Reason.NOT_PREPARED,
                 host_id=host_id,
             )

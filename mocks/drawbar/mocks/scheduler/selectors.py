@@ -13,8 +13,7 @@ import functools
 import re
 from typing import Any
 
-from cel import cel
-
+from drawbar.mocks.cellibrary import cel
 from drawbar.mocks.scheduler import objects, quantities
 
 _DOMAIN = re.compile(r"\.(attributes|capacity)\s*\[\s*[\"']([^\"']+)[\"']\s*\]")

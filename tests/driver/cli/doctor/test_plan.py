@@ -420,7 +420,10 @@ def attached(when):
             deleted=100,
         ),
         held(
-            "the fabric hangs", "error attachments.detach: has let go", ("Released", "True", "R"), deleted=100
+            "the fabric hangs",
+            "error attachments.detach: has released",
+            ("Released", "True", "R"),
+            deleted=100,
         ),
         held("detaching", None, deleted=10),
         held("the node is gone", "error attachments.detach: is gone", deleted=100, at="gone"),

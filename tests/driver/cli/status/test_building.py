@@ -131,7 +131,7 @@ STATES = {
         attachment("Ready", deleted=LATER),
         "Releasing",
         LATER,
-        "the node, to let go of the device",
+        "the node, to release the device",
     ),
     "in use": (
         attachment("Ready", condition(RELEASED, "False", "mounted at /x"), deleted=LATER),

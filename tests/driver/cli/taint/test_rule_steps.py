@@ -237,7 +237,7 @@ def test_no_pod_is_evicted_before_its_batch_and_its_device_is_kept_from_others_m
 @pytest.mark.parametrize(
     ("asked", "before", "words"),
     [
-        pytest.param(wish(name="Not a name"), None, "no name", id="name"),
+        pytest.param(wish(name="Not a name"), None, "not the name of a rule", id="name"),
         pytest.param(wish(name="a" * 51), None, "at most 50", id="long name"),
         pytest.param(wish(selector=taintrules.DeviceSelector()), None, "nothing is selected", id="nothing"),
         pytest.param(wish(every=True), None, "leave out KIND/NAME", id="all and some"),

@@ -129,7 +129,7 @@ def test_a_pod_without_a_node_tells_why_its_claim_waits(cluster, served):
     async def work(api):
         await create_unschedulable_pod(api, message + preemption)
         async with served(api) as (url, _), browser.opened(url) as tab:
-            await tab.until(shows(message, "#attention"))
+            await tab.until(shows("default/next", "#attention"))
             assert not await tab.evaluate(shows("preemption", "#attention"))
 
     cluster(work)
@@ -289,7 +289,7 @@ def test_a_claim_that_waits_shows_its_reason_and_opens_its_explanation(cluster, 
     async def work(api):
         await create_unschedulable_pod(api, "0/1 nodes are available: 1 cannot allocate all claims")
         async with served(api) as (url, _), browser.opened(url) as tab:
-            await tab.until(shows("0/1 nodes are available", "#attention"))
+            await tab.until(shows("wants 1 device; 2 match, and 0 are free", "#attention"))
             chip = await tab.evaluate("document.querySelector('#attention .chip').textContent")
             assert chip.startswith("…waits ")
             await tab.evaluate("document.querySelector('#attention .action').click()")

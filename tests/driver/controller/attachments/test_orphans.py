@@ -230,7 +230,7 @@ async def test_what_a_restored_backup_does_not_know_is_taken_back_and_freed(cont
         if reply == "comes":
             ((uid, kind, outcome),) = await until(lambda: returns(cluster), bool)
             assert (uid, kind) == (stored["fab.gpu-0"]["metadata"]["uid"], "Normal")
-            assert outcome == "it is detached once its node lets go of it"
+            assert outcome == "it is detached once its node has released it"
         assert stored["fab.gpu-0"]["metadata"]["labels"] == {"drawbar.dev/node": NODE}
         assert cluster.calls("detach") == [], "its node has not let go of it"
         await cluster.released("fab.gpu-0")

@@ -113,13 +113,13 @@ def test_the_nodes_that_a_class_suits_are_kept():
     ("data", "problem"),
     [
         ({"colour": "red"}, "not a parameter"),
-        ({"deviceClass": "toaster"}, "deviceClass 'toaster' is none"),
+        ({"deviceClass": "toaster"}, "deviceClass 'toaster' is unknown"),
         ({"count": "0"}, "from 1 to 32"),
         ({"count": "many"}, "from 1 to 32"),
         # More digits than Python reads.
         ({"count": "9" * 5000}, "from 1 to 32"),
         ({"optional": "perhaps"}, "neither true nor false"),
-        ({"tolerations": "k:Sometimes"}, "an effect that is none"),
+        ({"tolerations": "k:Sometimes"}, "an unknown effect"),
         ({"deviceClass": "nvme"}, "gives gpu alone"),
         ({"selector": "device."}, "cannot be read"),
     ],

@@ -55,6 +55,20 @@ def test_a_fabric_is_ready_while_a_claim_can_be_given_a_device(
     assert (ready.status, ready.reason) == expected
 
 
+def test_a_fabric_all_of_whose_devices_are_tainted_is_not_ready():
+    view = status.View(
+        connection=CONNECTED,
+        nodes=MAPPED,
+        devices=1,
+        hosts=1,
+        unpublished="",
+        usable_nodes=1,
+        is_all_tainted=True,
+    )
+    wanted = status.status(FABRIC, view, dropped_fields=(), attached=0, now=NOW)
+    assert meta.find(wanted.conditions, fabrics.READY).reason == "NoUsableDevice"
+
+
 async def test_a_fabric_that_no_controller_serves_shows_that_it_waits_until_a_controller_does(
     controller_world, until
 ):

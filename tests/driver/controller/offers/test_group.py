@@ -145,7 +145,7 @@ ONE_SIZE = {f"m{number}": memory() for number in range(5)}
         (ONE_SIZE, "takes 2, 3, 4, 6, 8, 12 or 16 devices, and composite duo has 5"),
         (
             {"a": memory(), "b": memory(0), "c": memory(2), "d": memory()},
-            "wants members of one size, and of composite duo a has 1073741824 bytes and c 2147483648",
+            "needs members of one size, and of composite duo a has 1073741824 bytes and c 2147483648",
         ),
     ],
     ids=[

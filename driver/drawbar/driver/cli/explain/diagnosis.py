@@ -493,7 +493,7 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
             Check.NODES_READY,
             subject,
             "is not Ready",
-            "look at its kubelet; devices stay until the node lets go of them",
+            "look at its kubelet; devices stay until the node has released them",
         )
     daemon = world.daemons.get(name)
     if daemon is None:

@@ -1,12 +1,12 @@
-"""The reasons why the first claims without a device wait, for `drawbar status`."""
+"""The reasons why the first claims without a device wait, for `drawbar status` and the page."""
 
 import asyncio
-import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from drawbar.driver import evaluation
-from drawbar.driver.cli.doctor.findings import Unread
+from drawbar.driver.cli.doctor.findings import Severity, Unread
 from drawbar.driver.cli.doctor.reading import Reader
 from drawbar.driver.cli.explain import choices, diagnosis, observed
 from drawbar.driver.cli.status import claim_entries, tree
@@ -17,10 +17,61 @@ CLAIMS_MOST = 4
 """The most claims with a reason; the others show the scheduler's message."""
 
 
+async def find_reasons(
+    api: client.Client,
+    evaluator: evaluation.Evaluator,
+    listed: Iterable[tree.Claim],
+    devices: Sequence[tree.Device],
+    cluster: status.Cluster,
+) -> dict[tuple[str, str], str]:
+    """Return by namespace and name why the first waiting claims wait; a claim that could have a device has no reason.
+
+    Args:
+        api: the cluster's API server.
+        evaluator: evaluates the selectors.
+        listed: the claims.
+        devices: the devices of the whole cluster.
+        cluster: the state behind them.
+    """
+    waiting = [
+        claim
+        for claim in listed
+        if claim.severity == Severity.WARNING.value and claim.waits_for != claim_entries.UNTRIED
+    ][:CLAIMS_MOST]
+    reader = Reader(api)
+    specs = await asyncio.gather(
+        *(
+            reader.find(kinds.CLAIM, claim.name, into=observed.Claim, namespace=claim.namespace)
+            for claim in waiting
+        )
+    )
+    chooser = choices.Chooser(reader, evaluator, cluster.driver)
+    reasons: dict[tuple[str, str], str] = {}
+    for claim in specs:
+        if claim is None or isinstance(claim, Unread):
+            continue
+        chosen = await chooser.choose(claim, cluster, devices)
+        if lack := diagnosis.lack(chosen, cluster.driver):
+            reasons[claim.metadata.namespace, claim.metadata.name] = lack
+    return reasons
+
+
+def give_reasons(
+    listed: Iterable[tree.Claim], reasons: Mapping[tuple[str, str], str]
+) -> tuple[tree.Claim, ...]:
+    """Return the claims, those with a reason with it in place of the scheduler's message."""
+    return tuple(
+        msgspec.structs.replace(claim, waits_for=reasons[claim.namespace, claim.name])
+        if claim.severity and (claim.namespace, claim.name) in reasons
+        else claim
+        for claim in listed
+    )
+
+
 async def with_reasons(
     api: client.Client, shown: tree.Tree, whole: tree.Tree, cluster: status.Cluster
 ) -> tree.Tree:
-    """Return the tree in which the first pending claims show the reason in place of the scheduler's message.
+    """Return the tree in which the first waiting claims show the reason.
 
     Args:
         api: the cluster's API server.
@@ -28,37 +79,11 @@ async def with_reasons(
         whole: the tree of the whole cluster.
         cluster: the state behind the tree.
     """
-    pending = [
-        claim
-        for claim in shown.claims
-        if claim.state == "Pending" and claim.waits_for not in (claim_entries.UNUSED, claim_entries.UNTRIED)
-    ][:CLAIMS_MOST]
-    if not pending:
+    if not any(claim.severity for claim in shown.claims):
         return shown
-    reader = Reader(api)
-    specs = await asyncio.gather(
-        *(
-            reader.find(kinds.CLAIM, claim.name, into=observed.Claim, namespace=claim.namespace)
-            for claim in pending
-        )
-    )
-    reasons: dict[tuple[str, str], str] = {}
-    async with contextlib.AsyncExitStack() as stack:
-        evaluator = evaluation.Process()
-        stack.push_async_callback(evaluator.aclose)
-        chooser = choices.Chooser(reader, evaluator, cluster.driver)
-        for claim in specs:
-            if claim is None or isinstance(claim, Unread):
-                continue
-            chosen = await chooser.choose(claim, cluster, whole.devices)
-            if lack := diagnosis.lack(chosen, cluster.driver):
-                reasons[claim.metadata.namespace, claim.metadata.name] = lack
-    return msgspec.structs.replace(
-        shown,
-        claims=tuple(
-            msgspec.structs.replace(
-                claim, waits_for=reasons.get((claim.namespace, claim.name), claim.waits_for)
-            )
-            for claim in shown.claims
-        ),
-    )
+    evaluator = evaluation.Process()
+    try:
+        reasons = await find_reasons(api, evaluator, shown.claims, whole.devices, cluster)
+    finally:
+        await evaluator.aclose()
+    return msgspec.structs.replace(shown, claims=give_reasons(shown.claims, reasons))

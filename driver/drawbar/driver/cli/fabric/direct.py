@@ -116,7 +116,7 @@ async def detach(
         return _outcome(device_id, None, changed=False)
     host_id = device.connection.host_id
     question = (
-        f"Detach device {device_id} from host {host_id}? That host is not asked: whatever uses the device there fails."
+        f"Detach device {device_id} from host {host_id}? The host is not asked: programs that use the device there fail."
         f"{_unmarked(can)}"
     )
     if not await consent.settle(question, assumed=assumed, dry_run=dry_run):

@@ -192,7 +192,7 @@ async def detach(
         "The node is not asked: what runs there loses the device, its kernel may fail, and what its user left on it is "
         "erased only by the next node."
         if force
-        else "The node lets go of it first."
+        else "The node releases it first."
     )
     question = f"Detach device {device_id} from node {spec.node_name}? {what_follows}"
     is_agreed = await consent.settle(question, assumed=assumed, dry_run=dry_run != flags.NO_DRY_RUN)

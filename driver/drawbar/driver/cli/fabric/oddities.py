@@ -64,7 +64,7 @@ def _setup(
     if missing := [device_id for device_id in offer.devices if device_id not in listed]:
         yield f"spec.offer names devices that are not listed: {', '.join(missing[:NAMED_MAX])}; correct the ids"
     if not can.marks:
-        yield "the fabric keeps no marks: whose connections these are is not visible; let one cluster alone use it"
+        yield "the fabric keeps no marks, so the owner of a connection is not visible; let only one cluster use it"
 
 
 def _hosts(hosts: tuple[contract.Host, ...]) -> Iterator[str]:

@@ -124,7 +124,7 @@ def _read(path: Path, limit_bytes: int) -> bytes:
         with path.open("rb") as file:
             content = file.read(limit_bytes + 1)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "that is no path"
+        reason = getattr(error, "strerror", None) or "it is not a path"
         raise errors.UsageError(f"cannot read {path}: {reason}; name a file that you may read") from error
     if len(content) > limit_bytes:
         raise errors.UsageError(f"{path} has more than {limit_bytes} bytes; name the right file")
@@ -170,14 +170,14 @@ def _complaints(node: Any, seen: set[int]) -> Iterator[str]:
         yield from _complaints(key, seen)
         if key.id == "scalar" and not _HALF.search(key.value):
             if key.value in keys:
-                yield f"line {key.start_mark.line + 1}: the key {key.value} stands there a second time; remove one of them"
+                yield f"line {key.start_mark.line + 1}: the key {key.value} appears twice; remove one of them"
             keys.add(key.value)
         yield from _complaints(value, seen)
 
 
 def _problems(content: dict[str, Any]) -> Iterator[str]:
     if "spec" in content and "kind" in content:
-        yield "this is an object of the cluster; write only what stands below its spec"
+        yield "this is an object of the cluster; write only the content of its spec"
         return
     fields = {entry.encode_name: entry for entry in msgspec.structs.fields(_FileSpec)}
     if "credentialsSecretRef" in content:

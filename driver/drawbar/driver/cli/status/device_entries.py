@@ -279,7 +279,7 @@ def _attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]
         case "Releasing":
             waits_for = released.message if released is not None and released.message else ""
             since = attachment.metadata.deletion_timestamp or ""
-            return phase, since, waits_for or "the node, to let go of the device"
+            return phase, since, waits_for or "the node, to release the device"
         case "Released":
             refused = meta.find(status.conditions, attachments.DETACHED)
             words = f"the fabric manager: {refused.message}" if refused is not None else ""

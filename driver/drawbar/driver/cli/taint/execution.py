@@ -281,7 +281,7 @@ class Steps:
                 sys.stderr.flush()
             self._changed.clear()
             async with progress.shown(
-                f"waiting until {rule_steps.counted(shown, 'pod')} let go of their devices"
+                f"waiting until {rule_steps.counted(shown, 'pod')} have released their devices"
             ):
                 await self._changed.wait()
         sys.stderr.write(f"{len(pods)} of {rule_steps.counted(len(pods), 'pod')} gone\n")

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
 
-from drawbar.driver import errors
+from drawbar.driver import errors, evaluation
+from drawbar.driver.cli.explain import pending
 from drawbar.driver.cli.status import live
 from drawbar.driver.cli.ui import device_rows, model
 from drawbar.driver.kube import client
@@ -13,6 +15,15 @@ from drawbar.driver.kube import client
 PAUSE_SECONDS = 0.03
 # A lost collection changes no object, so it is checked at intervals.
 LOOK_SECONDS = 2.0
+# The reasons of waiting claims cost an evaluation of all devices.
+REASONS_SECONDS = 5.0
+
+
+class Waits:
+    """The reasons of the first waiting claims, by namespace and name; see `pending.find_reasons`."""
+
+    def __init__(self) -> None:
+        self.reasons: Mapping[tuple[str, str], str] = {}
 
 
 class Latest:
@@ -50,25 +61,53 @@ async def following(api: client.Client, *, driver: str, cluster_name: str = "") 
     wake = asyncio.Event()
     about = model.About(cluster=cluster_name or api.server, server=api.server, driver=driver)
     shown = device_rows.Rows(driver)
-    latest = Latest()
+    latest, waits = Latest(), Waits()
 
     def changed(old: object | None, new: object | None) -> None:
         shown.change(old, new)
         wake.set()
 
     async with live.following(api, driver=driver, changed=changed) as cluster:
-        latest.publish(page(about, cluster, shown))
+
+        def draw() -> model.Page:
+            return page(about, cluster, shown, waits.reasons)
+
+        latest.publish(draw())
         try:
             async with asyncio.TaskGroup() as tasks:
-                keeping = tasks.create_task(_keep(about, cluster, shown, wake, latest), name="page")
+                running = (
+                    tasks.create_task(_keep(draw, cluster, latest, wake), name="page"),
+                    tasks.create_task(_find_reasons(api, cluster, latest, waits, wake), name="reasons"),
+                )
                 yield latest
-                keeping.cancel()
+                for task in running:
+                    task.cancel()
         except* errors.DrawbarError as group:
             raise group.exceptions[0] from None
 
 
+async def _find_reasons(
+    api: client.Client, cluster: live.Live, latest: Latest, waits: Waits, wake: asyncio.Event
+) -> None:
+    evaluator = evaluation.Process()
+    try:
+        while True:
+            seen = latest.page
+            devices = [row.device for row in seen.rows.values()]
+            # The next page is tried, whatever the API server answers.
+            with contextlib.suppress(errors.DrawbarError):
+                found = await pending.find_reasons(api, evaluator, seen.claims, devices, cluster.cluster())
+                if found != waits.reasons:
+                    waits.reasons = found
+                    wake.set()
+            await asyncio.sleep(REASONS_SECONDS)
+            await latest.after(seen)
+    finally:
+        await evaluator.aclose()
+
+
 async def _keep(
-    about: model.About, cluster: live.Live, shown: device_rows.Rows, wake: asyncio.Event, latest: Latest
+    draw: Callable[[], model.Page], cluster: live.Live, latest: Latest, wake: asyncio.Event
 ) -> None:
     while True:
         with contextlib.suppress(TimeoutError):
@@ -76,21 +115,26 @@ async def _keep(
                 await wake.wait()
         if wake.is_set() or cluster.unread() != latest.page.unread:
             wake.clear()
-            latest.publish(page(about, cluster, shown))
+            latest.publish(draw())
             await asyncio.sleep(PAUSE_SECONDS)
 
 
-def page(about: model.About, cluster: live.Live, shown: device_rows.Rows) -> model.Page:
-    """Return the page of the cluster's present state."""
+def page(
+    about: model.About,
+    cluster: live.Live,
+    shown: device_rows.Rows,
+    reasons: Mapping[tuple[str, str], str] = MappingProxyType({}),
+) -> model.Page:
+    """Return the page of the cluster's present state, with the known reasons of waiting claims."""
     listed = shown.current()
-    pending = shown.pending(are_pods_known="pods" not in cluster.unlisted())
-    unused = sum(claim.severity == "note" for claim in pending)
+    unallocated = shown.pending(are_pods_known="pods" not in cluster.unlisted())
+    unused = sum(claim.severity == "note" for claim in unallocated)
     return model.Page(
         about=about,
         rows=listed,
         fabrics=model.list_fabrics(cluster.fabrics(), listed.values()),
-        claims=pending[: model.CLAIMS],
-        waiting=len(pending) - unused,
+        claims=pending.give_reasons(unallocated[: model.CLAIMS], reasons),
+        waiting=len(unallocated) - unused,
         unused=unused,
         events=model.list_events(cluster.events(model.EVENTS)),
         unread=cluster.unread(),

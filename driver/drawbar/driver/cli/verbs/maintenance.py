@@ -1,7 +1,6 @@
 """`drawbar maintenance`: no further claims for devices, and no further devices for nodes."""
 
 import argparse
-import asyncio
 import datetime
 import sys
 from typing import Any
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         DrawbarError: the cluster refuses, fails or is not reached, or the options are wrong.
     """
     if args.act is _change:
-        # The change itself ends at --timeout.
+        # The wait for the user's consent does not count.
         args.limit, args.timeout = args.timeout, None
     return shell.run(args.act, args)
 
@@ -72,8 +71,9 @@ async def _change(args: argparse.Namespace) -> int:
         if not args.target:
             raise errors.UsageError("name the object: KIND/NAME")
         target = session.target(args.target)
-        api = session.api
-        cluster, labels = await execution.read(api, target, driver=driver)
+        api, allowance = session.api, shell.Allowance(args.limit)
+        async with allowance.spend():
+            cluster, labels = await execution.read(api, target, driver=driver)
         planned = entries.plan(cluster, labels, target, on=on, reason=args.reason if on else "")
         sentences = entries.consequences(planned, target)
         document = {
@@ -89,7 +89,8 @@ async def _change(args: argparse.Namespace) -> int:
         is_dry, is_document = args.dry_run != "none", documents.is_document(args.output)
         if is_dry or not planned.changes:
             if args.dry_run == "server":
-                await execution.write(api, planned, dry_run=True)
+                async with allowance.spend():
+                    await execution.write(api, planned, dry_run=True)
             _print(args, document | {"done": not planned.changes and not is_dry})
             if not is_document and not planned.changes:
                 sys.stdout.write("nothing to change\n")
@@ -97,16 +98,13 @@ async def _change(args: argparse.Namespace) -> int:
         if not is_document:
             _print(args, document)
         await consent.ask("Go on?", assumed=args.yes)
-        await execution.write(api, planned)
-        try:
-            async with asyncio.timeout(args.limit) as deadline:
-                await execution.settle(api, planned, target, driver=driver)
-        except TimeoutError as error:
-            if not deadline.expired():
-                raise
-            raise errors.DrawbarError(
-                f"written, and not in effect after {args.limit:g} s: drawbar doctor shows whether a controller leads and the Fabric is connected"
-            ) from error
+        async with allowance.spend():
+            await execution.write(api, planned)
+        late = errors.DrawbarError(
+            f"written, and not in effect after {args.limit:g} s: drawbar doctor shows whether a controller leads and the Fabric is connected"
+        )
+        async with allowance.spend(late):
+            await execution.settle(api, planned, target, driver=driver)
     if is_document:
         _print(args, document | {"done": True})
     else:

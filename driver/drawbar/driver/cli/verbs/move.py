@@ -1,7 +1,6 @@
 """`drawbar move`: restart the pods of a claim on another device."""
 
 import argparse
-import asyncio
 import sys
 from typing import Any
 
@@ -48,7 +47,9 @@ async def _move(args: argparse.Namespace) -> int:
     driver = shell.driver(args)
     async with shell.connecting(args) as session:
         target = session.target(args.target, KINDS, default="claim", hints=HINTS)
-        cluster, claims, pods = await execution.read(session.api, target, driver=driver)
+        allowance = shell.Allowance(args.limit)
+        async with allowance.spend():
+            cluster, claims, pods = await execution.read(session.api, target, driver=driver)
         planned = claim_moves.plan(cluster, claims, pods)
         document = {
             "claims": list(planned.claims),
@@ -62,22 +63,19 @@ async def _move(args: argparse.Namespace) -> int:
         mover = execution.Mover(session.api, planned, target.namespace, driver=driver)
         if args.dry_run != "none":
             if args.dry_run == "server":
-                await mover.try_out()
+                async with allowance.spend():
+                    await mover.try_out()
             _print(args, document)
             return 0
         if not documents.is_document(args.output):
             _print(args, document)
         await consent.ask("Go on?", assumed=args.yes)
+        late = errors.DrawbarError(
+            f"not done after {args.limit:g} s: drawbar explain pod/NAME -n {target.namespace} names what the next pod waits for"
+        )
         with execution.reporting(mover):
-            try:
-                async with asyncio.timeout(args.limit) as deadline:
-                    await mover.run(frozenset(pod.metadata.uid for pod in pods))
-            except TimeoutError as error:
-                if not deadline.expired():
-                    raise
-                raise errors.DrawbarError(
-                    f"not done after {args.limit:g} s: drawbar explain pod/NAME -n {target.namespace} names what the next pod waits for"
-                ) from error
+            async with allowance.spend(late):
+                await mover.run(frozenset(pod.metadata.uid for pod in pods))
         result = claim_moves.outcome(planned, mover.successors)
     if documents.is_document(args.output):
         _print(args, document | {"done": result.is_moved, "result": result.sentence})

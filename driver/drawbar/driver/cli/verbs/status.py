@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     limit, args.timeout = args.timeout, None if args.watch else args.timeout
     args.limit = limit
     try:
-        return shell.run(_run, args, late=LATE)
+        return shell.run(_run, args)
     finally:
         if collects:
             gc.enable()

@@ -47,13 +47,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--rate",
         metavar="PODS",
         type=_count,
-        help="evict so many pods per second: by the API where taints have a rate, else in batches (default: 10)",
+        help="evict this many pods per second: by the API if taints have a rate, else in batches (default: 10)",
     )
     pace.add_argument(
         "--batch",
         metavar="PODS",
         type=_count,
-        help="evict so many pods at a time, and wait until they are gone",
+        help="evict this many pods at a time, and wait until they are gone",
     )
     _changing(add)
     listing = add_action("drawbar taint list", "list the rules", _list)
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         if rest and args.act is not _add:
             raise errors.UsageError(f"name one rule, not {' '.join(args.target)}")
         args.name, args.target = rule.name, rest
-    return shell.run(args.act, args, late=LATE)
+    return shell.run(args.act, args, late=LATE if args.act in (_add, _remove) else "")
 
 
 def _print(
@@ -327,7 +327,7 @@ async def _remove(args: argparse.Namespace) -> int:
             _print(args, "TaintChange", shown, views.show_steps, names=names)
         if is_dry:
             return 0
-        question = f"Delete {rule_steps.counted(len(chosen), 'DeviceTaintRule')} of {args.name}? What is evicted already does not come back."
+        question = f"Delete {rule_steps.counted(len(chosen), 'DeviceTaintRule')} of {args.name}? Evicted pods do not come back."
         await consent.ask(question, assumed=args.yes)
         await execution.delete(api, kind, chosen)
     if is_document:

@@ -93,7 +93,7 @@ class Writes:
             )
         )
         statements.emit_taken_back(
-            self._part.cluster.recorder, stored, "it is detached once its node lets go of it"
+            self._part.cluster.recorder, stored, "it is detached once its node has released it"
         )
         extra = {"attachment": self._part.key.attachment, "node": where.node, "host": where.host_id}
         log.warning("found a device attached by this cluster without a record; it is taken back", extra=extra)

@@ -223,7 +223,7 @@ def _parse(data: Mapping[str, str]) -> Parameters:
     device_class = values.get("deviceClass", matching.ANY)
     if device_class and device_class not in CLASSES:
         raise InvalidParameters(
-            f"deviceClass {device_class!r} is none: known are {', '.join(sorted(CLASSES))}"
+            f"deviceClass {device_class!r} is unknown: use one of {', '.join(sorted(CLASSES))}"
         )
     return Parameters(
         device_class=device_class,
@@ -262,9 +262,7 @@ def _parse_tolerations(text: str) -> tuple[matching.Toleration, ...]:
         rest, _, effect = part.partition(":")
         key, mark, value = rest.partition("=")
         if effect not in _EFFECTS:
-            raise InvalidParameters(
-                f"toleration {part!r} has an effect that is none: NoSchedule and NoExecute are"
-            )
+            raise InvalidParameters(f"toleration {part!r} has an unknown effect: use NoSchedule or NoExecute")
         tolerations.append(
             matching.Toleration(key="" if key == "*" else key, value=value if mark else None, effect=effect)
         )

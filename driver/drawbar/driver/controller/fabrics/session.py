@@ -33,6 +33,7 @@ class Session:
         nodes: the map of hosts to nodes.
         is_mapped: whether the hosts of a listing were mapped since the session began.
         usable_nodes: the number of nodes that can be given devices, with or without a free port; None before the first look.
+        is_all_tainted: whether each published device has a taint that keeps further claims away.
         unpublished: the reason why the fabric is not published; None if it is.
         faults: the failures of devices and hosts.
         attaches: the attaches of the last minute, by namespace.
@@ -76,6 +77,7 @@ class Session:
         self.nodes = NodeMap()
         self.is_mapped = False
         self.usable_nodes: int | None = None
+        self.is_all_tainted = False
         self.faults = faults.Ledger()
         self.attaches: rates.Rate[str] = rates.Rate(ATTACHES_WINDOW)
         self.erasures: rates.Rate[str] = rates.Rate(ERASURES_WINDOW)
@@ -131,6 +133,7 @@ class Session:
             hosts=len(self.hosts),
             unpublished=self.unpublished,
             usable_nodes=self.usable_nodes,
+            is_all_tainted=self.is_all_tainted,
             reserved=sum(wanted.holds(device.id, device.model) for device in devices.values()),
             missing=self.inventory.is_missing,
             exceeded=any(subject in self.troubles for subject in LIMITED),

@@ -39,6 +39,7 @@ class View:
         troubles: a sentence for each trouble.
         unpublished: the reason why the API server does not take its pools; empty if it does, None before the first try.
         usable_nodes: the number of nodes that can be given devices; None before the first look.
+        is_all_tainted: whether each published device has a taint that keeps further claims away.
         reserved: the number of its devices for immediate allocation.
         missing: whether some unlisted devices or hosts keep their earlier state.
         contradicted: whether the manager does not show the connections of some attached devices.
@@ -56,6 +57,7 @@ class View:
     troubles: tuple[str, ...] = ()
     unpublished: str | None = None
     usable_nodes: int | None = None
+    is_all_tainted: bool = False
     reserved: int = 0
     missing: bool = False
     contradicted: bool = False
@@ -215,6 +217,9 @@ def _ready(statements: Sequence[tuple[str, bool, str, str]], view: View) -> tupl
     if view.usable_nodes == 0:
         message = "each node of the fabric is avoided, in maintenance, down or without a node daemon, so no claim is given a device"
         return fabrics.READY, False, reasons.NO_USABLE_NODE, message
+    if view.is_all_tainted:
+        message = "each published device has a taint that keeps further claims away"
+        return fabrics.READY, False, reasons.NO_USABLE_DEVICE, message
     return fabrics.READY, True, reasons.READY, "claims can be given its devices"
 
 
@@ -222,7 +227,7 @@ def _going(attached: int, *, given_up: bool) -> tuple[str, bool, str, str]:
     if given_up:
         message = (
             f"given up: while the manager is not reached, the DeviceAttachments ({attached} attached) go without a detach "
-            "once their nodes let go of the devices; connected devices stay connected at the fabric"
+            "once their nodes have released the devices; connected devices stay connected at the fabric"
         )
         return fabrics.PUBLISHED, False, reasons.GIVEN_UP, message
     message = f"the Fabric is being deleted; it goes when its {attached} attached devices are back"

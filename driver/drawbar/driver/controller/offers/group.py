@@ -423,7 +423,7 @@ def find_problem(given: str, members: Mapping[str, contract.Device | None]) -> s
             pair for pair in itertools.pairwise(sizes.items()) if pair[0][1] != pair[1][1]
         )
         return (
-            f"memory.interleave wants members of one size, and of composite {given} {first} has {its} bytes and {other} "
+            f"memory.interleave needs members of one size, and of composite {given} {first} has {its} bytes and {other} "
             f"{differs}: leave it out, or change spec.composites of its Fabric"
         )
     return None

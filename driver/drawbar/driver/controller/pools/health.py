@@ -11,7 +11,6 @@ from drawbar.driver.controller import damping
 from drawbar.fabric import contract
 
 _CRITICAL, _WARNING, _SILENT = contract.Health.CRITICAL, contract.Health.WARNING, "silent"
-LOOK_AGAIN_SECONDS = 0.1
 
 
 class Health:
@@ -33,12 +32,12 @@ class Health:
         is_silent = 0 < silent_seconds >= grace_seconds
         if self._damper.look(("", _SILENT), good=not is_silent, now=now):
             return silent_seconds
-        return max(silent_seconds, grace_seconds, LOOK_AGAIN_SECONDS)
+        return max(silent_seconds, grace_seconds, damping.LOOK_AGAIN_SECONDS)
 
     def compute_delay(self, now: float) -> float | None:
         """Return the seconds until a recovery is shown, or None if none is held back."""
         held = self._damper.find_held_back(now).values()
-        return max(LOOK_AGAIN_SECONDS, min(held)) if held else None
+        return max(damping.LOOK_AGAIN_SECONDS, min(held)) if held else None
 
     def _of_device(self, device: contract.Device, now: float) -> contract.Device:
         for worst, good in (

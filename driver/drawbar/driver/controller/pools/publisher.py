@@ -15,7 +15,7 @@ from typing import assert_never
 from drawbar.driver import clocks, sightings
 from drawbar.driver.api import fabrics, slices
 from drawbar.driver.catalogue import taints
-from drawbar.driver.controller import attachment_index, maintenance, names
+from drawbar.driver.controller import attachment_index, damping, maintenance, names
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.offers import group, selection
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 # An API server is upgraded, or its gates are set, while the controller runs.
 PROBE_EVERY = datetime.timedelta(minutes=10)
-LOOK_AGAIN_SECONDS = 0.1
 # An API server may write these in another way.
 _ADOPTED = frozenset({"attributes", "capacity"})
 
@@ -127,7 +126,7 @@ class Publisher:
             for action in desired.plan(observed, now):
                 match action:
                     case desired.LookAgain(at=moment):
-                        again.append(max(LOOK_AGAIN_SECONDS, (moment - now).total_seconds()))
+                        again.append(max(damping.LOOK_AGAIN_SECONDS, (moment - now).total_seconds()))
                     case desired.LeftOut(devices=devices):
                         left_out = devices
                     case desired.Withheld():

@@ -122,7 +122,6 @@ def _make_ids(
 
 
 _ROOT = re.compile(r"(?:^|/)(pci[0-9a-f]{4,8}:[0-9a-f]{2})(?:/|$)")
-_MEMDEV = re.compile(r"mem\d+")
 # A bridge's directory is not listed: its children are other functions. It may have these entries of interest.
 _BRIDGES_OWN = frozenset({"current_link_speed", "iommu_group"})
 _CHILDLESS = pci.Children()
@@ -371,7 +370,7 @@ def _class_serial(place: _Place, controllers: tuple[model.NvmeController, ...]) 
         if controller.serial:
             return controller.serial
     for name in place.directories:
-        if _MEMDEV.fullmatch(name):
+        if model.MEMDEV.fullmatch(name):
             serial = files.text(name + "/serial", place.descriptor)
             if model.plausible_serial(files.parse_number(serial)):
                 return serial

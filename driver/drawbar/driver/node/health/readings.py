@@ -17,7 +17,6 @@ from drawbar.driver.node.health import policy, samples
 from drawbar.driver.node.health.samples import Counters, ErrorLog, Severity
 from drawbar.driver.node.inventory import files, model, pci
 
-_ASLEEP = frozenset({"D1", "D2", "D3hot", "D3cold"})
 _MESSAGES = {
     Severity.CORRECTABLE: "aer_rootport_total_err_cor",
     Severity.NONFATAL: "aer_rootport_total_err_nonfatal",
@@ -41,7 +40,7 @@ def read(sysfs: Path, card: model.Card) -> samples.Sample:
         return samples.Gone()
     top = _find_top(card)
     above = _port_above(top)
-    asleep = files.text(first + "/power_state") in _ASLEEP
+    asleep = files.text(first + "/power_state") in model.ASLEEP
     physical = [function for function in card.functions if function.physical_function is None]
     port = f"{root}/{above}" if above is not None else None
     logs = [_log(f"{root}/{function.path}") for function in physical]

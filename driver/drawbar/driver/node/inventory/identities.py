@@ -15,13 +15,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from drawbar.driver.node.inventory import files, pci
+from drawbar.driver.node.inventory import files, model, pci
 from drawbar.driver.node.inventory.model import Silence
 from drawbar.fabric import witnesses
 from drawbar.fabric.classes import DeviceClass
 from drawbar.fabric.witnesses import Identifier, Kind
 
-_MEMDEV = re.compile(r"mem\d+")
 _VIRTIO = re.compile(r"virtio\d+")
 _NAMESPACE = re.compile(r"nvme\d+(?:c\d+)?n\d+")
 _XMC = re.compile(r"xmc(?:\W.*)?")
@@ -161,7 +160,7 @@ def _folder_reader(name: str, driver: str | None) -> _FolderReader | None:
         return _habanalabs
     if name.startswith("xmc") and _XMC.fullmatch(name):
         return _xmc
-    if name.startswith("mem") and _MEMDEV.fullmatch(name):
+    if name.startswith("mem") and model.MEMDEV.fullmatch(name):
         return _memdev
     if name.startswith("virtio") and _VIRTIO.fullmatch(name):
         return _virtio

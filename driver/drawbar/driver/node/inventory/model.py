@@ -31,6 +31,10 @@ from drawbar.fabric.classes import DeviceClass
 RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "commit"]
 DecoderAttribute = Literal["mode", "dpa_size"]
 DaxDriver = Literal["device_dax", "kmem"]
+MEMDEV = re.compile(r"mem\d+")
+"""The name of a CXL memory device."""
+ASLEEP = frozenset({"D1", "D2", "D3hot", "D3cold"})
+"""The power states in which a device does not answer."""
 _SIXTEEN_DIGITS = re.compile(r"[0-9a-f]{16}")
 _BEYOND = 1 << 64
 

@@ -435,4 +435,4 @@ class LocalPool:
 def _mismatch(answer: evaluation.Answer) -> str | None:
     if answer.fault:
         return f"the selector cannot be answered for it: {answer.fault}"
-    return None if answer.met else "the selector does not want it"
+    return None if answer.met else "the selector does not match it"

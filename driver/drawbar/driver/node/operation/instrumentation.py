@@ -7,7 +7,6 @@ each metric.
 
 import contextlib
 import os
-import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -20,6 +19,7 @@ from drawbar.driver.kube import client, events, kinds
 from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node import settings, uevents
 from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.inventory import pci
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.operation import address as http_address
 from drawbar.driver.operation import exposition, readiness, server
@@ -96,7 +96,6 @@ Clock = Callable[[], float]
 
 # The number of devices with a remembered last event, more than a host has slots for.
 DEVICES_LIMIT = 1024
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 class TimedPreparation:
@@ -190,7 +189,7 @@ class CountedUevents:
         return None if at is None else self._clock() - at
 
     def _note(self, event: uevents.Uevent) -> None:
-        addresses = _ADDRESS.findall(event.devpath)
+        addresses = pci.ADDRESS.findall(event.devpath)
         if addresses:
             self._last[addresses[-1]] = self._clock()
             self._last.move_to_end(addresses[-1])

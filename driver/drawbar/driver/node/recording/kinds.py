@@ -29,7 +29,6 @@ WAKING = frozenset(
     {"config", "current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "link"}
 )
 """Files whose reading powers up a sleeping PCI function."""
-ASLEEP = frozenset({"D1", "D2", "D3hot", "D3cold"})
 
 # Endless or irrelevant attributes, and those whose reading sends commands to the device (hwmon of NVMe and GPUs, firmware).
 _SKIPPED_FOLDERS = re.compile(

@@ -29,7 +29,7 @@ from drawbar.driver.node import uevents
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.errors import UeventError
-from drawbar.driver.node.inventory import files, pci
+from drawbar.driver.node.inventory import files, model, pci
 from drawbar.driver.node.recording import kinds, masks, tree
 
 EVENTS_MOST = 50_000
@@ -106,7 +106,6 @@ _UNDER_WAY_SECONDS = 0.1  # for events that the kernel sent before the end
 _FORMAT = 1
 _GZIP = 31  # zlib's `wbits` for a gzip file; without a time, so that equal trees make equal files
 _CUT_BYTES = 64  # of configuration space: the part for a reader without CAP_SYS_ADMIN
-_MEMDEV = re.compile(r"mem\d+")
 _MEMORY_BLOCK = re.compile(r"devices/system/memory/memory\d+/state")
 
 
@@ -307,7 +306,7 @@ def _count_contents(snapshot: tree.Snapshot) -> dict[str, int]:
         "links": sum(isinstance(entry, kinds.Link) for entry in snapshot.values()),
         "pciFunctions": listed("bus/pci/devices/", pci.ADDRESS.fullmatch),
         "slots": listed("bus/pci/slots/"),
-        "cxlMemoryDevices": listed("bus/cxl/devices/", _MEMDEV.fullmatch),
+        "cxlMemoryDevices": listed("bus/cxl/devices/", model.MEMDEV.fullmatch),
         "daxDevices": listed("bus/dax/devices/"),
         "memoryBlocks": sum(_MEMORY_BLOCK.fullmatch(path) is not None for path in snapshot),
         "iommuGroups": listed("kernel/iommu_groups/"),

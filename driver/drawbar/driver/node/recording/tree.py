@@ -13,7 +13,7 @@ import stat
 from typing import Any
 
 from drawbar.driver.node.discovery import slowreads
-from drawbar.driver.node.inventory import files, pci
+from drawbar.driver.node.inventory import files, model, pci
 from drawbar.driver.node.recording import kinds
 
 _NAMED_MOST = 200
@@ -361,7 +361,7 @@ class _Walk:
 
 def _is_asleep(folder: str, listed: list[os.DirEntry[str]]) -> bool:
     state = f"{folder}/power_state"
-    return any(entry.name == "power_state" for entry in listed) and files.text(state) in kinds.ASLEEP
+    return any(entry.name == "power_state" for entry in listed) and files.text(state) in model.ASLEEP
 
 
 def _status(root: str, path: str, left_out: Omissions) -> os.stat_result | None:

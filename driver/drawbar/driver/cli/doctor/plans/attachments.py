@@ -103,13 +103,13 @@ def _departing(world: World, attachment: attachments.DeviceAttachment) -> Iterat
     released = meta.find(attachment.status.conditions, attachments.RELEASED)
     since, node = f"is to be detached since {seconds:.0f} s", attachment.spec.node_name
     if released is not None and released.is_true:
-        message = f"{since}; node {node} has let go of it, and the fabric has not taken it back"
+        message = f"{since}; node {node} has released it, and the fabric has not detached it"
         remedy = "see the Fabric's condition Connected, and the controller's log"
     elif world.nodes is not None and node not in world.nodes:
         message = f"{since}; node {node} is gone, and the fabric has not taken it back"
         remedy = "see the Fabric's condition Connected, and the controller's log"
     elif released is not None:
-        message = f"{since}; node {node} does not let go of it ({released.reason}): {released.message}"
+        message = f"{since}; node {node} does not release it ({released.reason}): {released.message}"
         remedy = attachment_conditions.RELEASED.find(released.reason).advice
     else:
         message = f"{since}, and the node daemon of {node} is silent"

@@ -188,7 +188,7 @@ def _certificate(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[
         yield findings.warning(
             Check.FABRICS_CONNECTED,
             _subject(fabric),
-            "the fabric manager's certificate is not checked (spec.tls.verify is false): anybody may answer for it",
+            "the fabric manager's certificate is not checked (spec.tls.verify is false): anyone on the network may answer in its place",
             "put its authority into ca.crt of the Secret, and take spec.tls.verify out",
         )
 
@@ -285,7 +285,7 @@ def _find_duplicates(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
             yield findings.warning(
                 Check.HOSTS_AMBIGUOUS,
                 f"nodes {findings.listed(sorted(members))}",
-                f"have the same {what}, {value}: a host that is known by it is mapped to one of them alone, or to none",
+                f"have the same {what}, {value}: a host that is known by it is mapped to only one of them, or to none",
                 "make it unique (cloned machines often have one UUID), or name the hosts in spec.hosts",
             )
 

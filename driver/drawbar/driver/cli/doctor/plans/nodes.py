@@ -131,7 +131,7 @@ def _ready(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> Iterator[Fi
         yield findings.warning(
             Check.NODES_READY,
             _nodes(ill),
-            "not Ready, and devices are attached there, which stay until the node lets go of them",
+            "not Ready; its attached devices stay until the node has released them",
             (
                 "bring the node back; if it is off for good, delete the Node or give it the taint "
                 f"{core.OUT_OF_SERVICE}, and its devices are detached"
