@@ -19,12 +19,14 @@ help: ## what can be made
 venv: $(VENV)/.installed ## the virtual environment with everything in it
 
 # The packages of the demo alone. Python compiles the few modules that it imports, so pip compiles none.
-$(VENV)/.demo: requirements-demo.txt pyproject.toml
+# An old pip, such as that of Python 3.11.7, compares each file of the index with each platform: three times the processor time.
+$(VENV)/.demo: requirements-demo.txt requirements-pip.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not installed: apt-get install python3 python3-venv" >&2; exit 1; }
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is $$($(PYTHON) -V 2>&1), Drawbar needs Python 3.11 or later: make PYTHON=python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "error: $(PYTHON) has no venv module: apt-get install python3-venv" >&2; exit 1; }
 	echo "== installing $$(grep -cE '^[a-zA-Z]' requirements-demo.txt) packages into $(VENV) (half a minute)"
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --disable-pip-version-check --quiet --no-compile --require-hashes -r requirements-pip.txt || { echo "error: pip could not be installed: is the package index reachable?" >&2; exit 1; }
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-compile --require-hashes -r requirements-demo.txt || { echo "error: the packages could not be installed: is the package index reachable?" >&2; exit 1; }
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e . || { echo "error: Drawbar itself could not be installed" >&2; exit 1; }
 	touch $@
@@ -129,13 +131,14 @@ LOCK = uv pip compile -q --generate-hashes --no-header --no-emit-index-url --no-
 UNUSED = annotated-doc prompt-toolkit shellingham typer wcwidth aiohttp-retry tzdata
 
 locks: ## the lists of packages from pyproject.toml, with hashes; UPGRADE=--upgrade takes the newest versions
-	@$(LOCK) --extra mocks --group dev pyproject.toml -o requirements-dev.txt
+	@$(LOCK) --extra mocks --extra tracing --group dev pyproject.toml -o requirements-dev.txt
 	$(LOCK) --extra mocks --group build pyproject.toml -o requirements-demo.txt
+	echo pip | $(LOCK) --no-annotate --unsafe-package none - -o requirements-pip.txt
 	$(LOCK) -c requirements-dev.txt --group docs -o requirements-docs.txt
 	$(LOCK) --no-deps --group chart -o requirements-chart.txt
 	$(LOCK) -c requirements-dev.txt --group redfish -o requirements-redfish.txt
 	$(LOCK) --no-annotate --group release -o requirements-release.txt
-	$(LOCK) --no-annotate -c requirements-dev.txt $(UNUSED:%=--no-emit-package %) pyproject.toml -o deploy/image/requirements.txt
+	$(LOCK) --no-annotate -c requirements-dev.txt $(UNUSED:%=--no-emit-package %) --extra tracing pyproject.toml -o deploy/image/requirements.txt
 	$(LOCK) --no-annotate -c requirements-dev.txt --group build -o deploy/image/requirements-build.txt
 	echo asyncinotify | $(LOCK) --no-annotate -c requirements-dev.txt - -o deploy/image/requirements-simulation.txt
 

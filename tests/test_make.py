@@ -108,3 +108,15 @@ def test_make_demo_does_not_install_the_packages_for_development(tmp_path):
     )
     assert "-r requirements-demo.txt" in run.stdout
     assert "requirements-dev.txt" not in run.stdout
+
+
+def test_pip_is_renewed_before_it_installs_the_demo(tmp_path):
+    run = subprocess.run(
+        ["make", "--no-print-directory", "-n", "demo", f"VENV={tmp_path / 'venv'}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert locked("requirements-pip.txt").keys() == {"pip"}
+    assert 0 < run.stdout.index("-r requirements-pip.txt") < run.stdout.index("-r requirements-demo.txt")

@@ -12,7 +12,9 @@ EVERYTHING = {
     "networkPolicy": {
         "apiServerCIDRs": ["10.0.0.1/32"],
         "healthMonitorFrom": [{"namespaceSelector": {}}],
+        "collector": [{"to": [{"namespaceSelector": {}}]}],
     },
+    "tracing": {"enabled": True, "endpoint": "http://collector:4318"},
     "simulation": {"enabled": True},
     "metrics": {
         "enabled": True,

@@ -8,19 +8,18 @@ import yaml
 from drawbar.mocks.testing import manifests
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "manifests"
-# What belongs to a component that the chart's default values do not enable.
-LEFT_OUT = {"health-monitor-rbac.yaml"}
+COMPONENTS = sorted(manifests.COMPONENTS)
 
 
-def listed():
-    return yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
+def listed(folder=FOLDER):
+    return yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
 
 
-def documents():
+def documents(folder=FOLDER):
     return [
         document
-        for name in listed()
-        for document in yaml.safe_load_all((FOLDER / name).read_text())
+        for name in listed(folder)
+        for document in yaml.safe_load_all((folder / name).read_text())
         if document
     ]
 
@@ -30,8 +29,30 @@ def key(document):
 
 
 def test_it_lists_every_file_beside_it():
-    files = {file.name for file in FOLDER.glob("*.yaml")} - LEFT_OUT - {"kustomization.yaml"}
-    assert sorted(listed()) == sorted(files)
+    for folder in (FOLDER, *(FOLDER / "components" / name for name in COMPONENTS)):
+        files = {file.name for file in folder.glob("*.yaml")} - {"kustomization.yaml"}
+        assert sorted(listed(folder)) == sorted(files)
+
+
+def test_each_optional_part_is_a_component():
+    assert sorted(path.name for path in (FOLDER / "components").iterdir()) == COMPONENTS
+    for name in COMPONENTS:
+        content = yaml.safe_load((FOLDER / "components" / name / "kustomization.yaml").read_text())
+        assert (content["apiVersion"], content["kind"]) == (
+            "kustomize.config.k8s.io/v1alpha1",
+            "Component",
+        )
+
+
+@pytest.mark.tool("chart")
+@pytest.mark.parametrize("name", COMPONENTS)
+async def test_a_component_adds_what_the_chart_adds_for_it(render, name):
+    _, values = manifests.COMPONENTS[name]
+    default = {key(document) for document in await render()}
+    enabled = {key(document) for document in await render(**values)}
+    added = [key(document) for document in documents(FOLDER / "components" / name)]
+    assert len(added) == len(set(added))
+    assert set(added) == enabled - default
 
 
 def test_both_daemons_have_the_image_that_a_kustomization_replaces():

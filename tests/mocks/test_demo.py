@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.scenes import collectors
 
 from drawbar.driver import main
 from drawbar.driver.kube import client, config, kinds
@@ -66,13 +67,16 @@ class Demo:
 
 
 @contextlib.asynccontextmanager
-async def demo(folder, *arguments):
-    """The demo as a process in JSON form; killed at the end if it still runs, and its children with it."""
+async def demo(folder, *arguments, environment=None):
+    """The demo as a process in JSON form; killed at the end if it still runs, and its children with it.
+
+    `environment` is what its processes have beside the variables of this one.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "drawbar.driver.main", "demo", "--json", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "TMPDIR": str(folder)},
+        env={**os.environ, "TMPDIR": str(folder), **(environment or {})},
     )
     try:
         yield Demo(process)
@@ -129,6 +133,23 @@ async def test_four_pods_get_their_devices_and_every_device_comes_back(folder):
     )
     assert not alive(running.pids)
     assert list(folder.iterdir()) == []
+
+
+async def test_each_attach_is_one_trace_of_the_controller_and_the_node_daemon(folder):
+    with collectors.collecting() as collector:
+        async with demo(folder, "--pods", "2", environment=collector.environment) as running:
+            assert await running.finish() == 0, running.complaints
+    traces = {}
+    for received in collector.spans:
+        traces.setdefault(received.span.trace_id, []).append(received)
+    assert len(traces) == 2
+    for trace in traces.values():
+        (root,) = [each for each in trace if not each.span.parent_span_id]
+        assert (root.service, root.span.name) == ("drawbar-controller", "attach")
+        assert {each.span.parent_span_id for each in trace if each is not root} == {root.span.span_id}
+        assert {each.service for each in trace} == {"drawbar-controller", "drawbar-node"}
+        assert {each.span.name for each in trace} >= {"fabric attach", "report attached", "recognise device"}
+        assert root.attributes["drawbar.claim"].startswith("demo-")
 
 
 @pytest.mark.parametrize("adapter", ["redfish", "redfish-composition", "redfish-connections"])

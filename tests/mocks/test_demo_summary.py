@@ -2,13 +2,16 @@
 
 import io
 import json
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
+from drawbar.driver import main
 from drawbar.mocks.demo import progress, screens, stages, summary
 from drawbar.mocks.demo.progress import Step
+from drawbar.mocks.fabric import commands
 
 WAY = {
     Step.ALLOCATED: 1.0,
@@ -207,12 +210,34 @@ def test_a_kept_cluster_is_looked_at_with_drawbars_own_verbs_first(monkeypatch, 
     where = stages.Whereabouts(
         kubeconfig=Path("/tmp/d/admin"), directory=Path("/tmp/d"), logs=Path("/tmp/d/l")
     )
-    commands = [line.strip() for line in screens.hints(where) if line.startswith("  ")]
-    assert commands[:3] == [
+    shown = [line.strip() for line in screens.hints(where) if line.startswith("  ")]
+    assert shown[:3] == [
         f"export PATH={program.parent}:$PATH",
         "export KUBECONFIG=/tmp/d/admin",
         "drawbar status",
     ]
-    assert commands[-1].startswith("kubectl get")
+    assert any(command.startswith("kubectl get") for command in shown)
     monkeypatch.setenv("PATH", str(program.parent))
     assert not any("export PATH" in line for line in screens.hints(where))
+
+
+def kept(control):
+    """Return the commands of a kept cluster, as words."""
+    where = stages.Whereabouts(
+        kubeconfig=Path("/tmp/d/admin"),
+        directory=Path("/tmp/d"),
+        logs=Path("/tmp/d/l"),
+        fabric_control=control,
+    )
+    lines = screens.hints(where)
+    assert max(map(len, lines)) <= 80
+    return [shlex.split(line) for line in lines if line.startswith("  drawbar ")]
+
+
+@pytest.mark.parametrize("control", [Path("/tmp/drawbar-12345678/control.sock"), None])
+def test_each_of_drawbars_commands_for_a_kept_cluster_is_understood(control):
+    for words in kept(control):
+        assert main.parser(words[1:]).parse_args(words[1:])
+    told = [words[words.index("--tell") + 1 :] for words in kept(control) if "--tell" in words]
+    assert len(told) == (2 if control else 0)
+    assert all(commands.parse(commands.from_words(words)) for words in told)

@@ -205,3 +205,12 @@ kubelet would mount into all of them.
 {{- end }}
 {{- toYaml $affinity }}
 {{- end }}
+{{/* Variables of a daemon that sends traces. */}}
+{{- define "drawbar.tracing" -}}
+{{- if .Values.tracing.enabled -}}
+- name: OTEL_TRACES_EXPORTER
+  value: otlp
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ required "tracing.enabled: set tracing.endpoint to the address of the collector, such as http://collector.observability.svc:4318" .Values.tracing.endpoint | quote }}
+{{- end -}}
+{{- end -}}

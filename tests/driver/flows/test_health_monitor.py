@@ -63,7 +63,9 @@ class Sender:
 
 async def permit(api):
     """Create the account of the health monitor, which the chart leaves out by default, and its roles."""
-    text = (deployment.folder() / "manifests" / "health-monitor-rbac.yaml").read_text()
+    text = (
+        deployment.folder() / "manifests" / "components" / "health-monitor" / "health-monitor-rbac.yaml"
+    ).read_text()
     for document in yaml.safe_load_all(text):
         kind, namespace = deployment.KINDS[document["kind"]], document["metadata"].get("namespace")
         with contextlib.suppress(errors.AlreadyExists):

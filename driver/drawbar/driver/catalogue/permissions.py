@@ -111,7 +111,7 @@ NODE = Role("The node daemon", "drawbar-node", "node-rbac.yaml", "node-rbac.yaml
     Permission("", "nodes", "get", "those slices go with the Node object; which device plugins have registered", _NOT_OFFERED),
     Permission(_EVENTS, "events", "create patch", "reports why a device is not ready or not released; counts repetitions", "no Event explains why a device is not released"),
 ))
-HEALTH_MONITOR = Role("The health monitor", "drawbar-health-monitor", "health-monitor-rbac.yaml", "health-monitor-rbac.yaml", (
+HEALTH_MONITOR = Role("The health monitor", "drawbar-health-monitor", "components/health-monitor/health-monitor-rbac.yaml", "health-monitor-rbac.yaml", (
     Permission(_OURS, "healthpolicies", "list watch", "the treatment of signals"),
     Permission(_RESOURCES, "resourceslices", "list watch", "the devices"),
     Permission(_RESOURCES, "devicetaintrules", "list watch create patch delete", "taints devices, and frees them again; the rules of others count against the minimum healthy share. **This token can delete every rule, and can evict every pod with a device by a rule of its own**: RBAC does not tell rules apart"),

@@ -61,6 +61,7 @@ def _simulated_command(places: Places) -> tuple[str, ...]:
             places.endpoint,
         ),
         *("--journal", str(places.journal), "--state", str(places.fabric_state)),
+        *("--control", f"unix:{places.fabric_control}"),
     )
 
 

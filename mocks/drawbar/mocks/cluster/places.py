@@ -81,6 +81,11 @@ class Places:
         return f"unix:{self.directory / 'fabric.sock'}"
 
     @property
+    def fabric_control(self) -> Path:
+        """Return the path of the simulated fabric's socket for commands."""
+        return self.directory / "control.sock"
+
+    @property
     def controller_pages(self) -> str:
         """Return the address of the controller's probes and metrics; a port could collide with another cluster's."""
         return f"unix:{self.directory / 'http.sock'}"

@@ -205,9 +205,30 @@ def hints(where: stages.Whereabouts) -> list[str]:
         "  drawbar explain pod/demo-1",
         "  drawbar ui",
         "  kubectl get pods,resourceclaims,deviceattachments",
+        *_failure(where.fabric_control),
+        "",
+        "Take a device out of service, and put it back:",
+        "",
+        "  drawbar maintenance on device/gpu-2 --yes",
+        "  drawbar maintenance off device/gpu-2 --yes",
         "",
         f"Logs: {where.logs}/*.log",
         *where.notes,
+    ]
+
+
+def _failure(control: Path | None) -> list[str]:
+    """Return the lines about a sick device; none if the fabric takes no commands."""
+    if control is None:
+        return []
+    return [
+        "",
+        "Let the fabric report a sick device, ask about it, and let it recover:",
+        "",
+        f"  export FABRIC=unix:{control}",
+        "  drawbar mock fabric --control $FABRIC --tell set-health gpu-1 critical",
+        "  drawbar explain device/gpu-1",
+        "  drawbar mock fabric --control $FABRIC --tell set-health gpu-1 ok",
     ]
 
 

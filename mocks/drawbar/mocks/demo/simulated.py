@@ -96,6 +96,7 @@ class World:
             directory=places.directory,
             logs=places.logs,
             notes=(f"CDI files: {places.directory}/node-*/cdi/*.json",),
+            fabric_control=places.fabric_control if places.fabric_control.exists() else None,
         )
         self._cluster = running
 

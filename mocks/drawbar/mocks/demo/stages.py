@@ -24,12 +24,14 @@ class Whereabouts:
         directory: the folder that is removed at the end.
         logs: the folder of the logs.
         notes: further sentences for people.
+        fabric_control: the simulated fabric's socket for commands; None where another kind of fabric runs.
     """
 
     kubeconfig: Path
     directory: Path
     logs: Path
     notes: tuple[str, ...] = ()
+    fabric_control: Path | None = None
 
 
 class World(Protocol):

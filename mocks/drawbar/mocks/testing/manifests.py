@@ -22,12 +22,25 @@ FILES = (
     "policies.yaml",
 )
 HEADER = "# Made from the chart by deploy/render: change deploy/drawbar and run that.\n"
-MONITOR_FILE = "health-monitor-rbac.yaml"
-"""The file of a component that the chart's default values do not enable."""
-MONITOR_VALUES = {
-    "healthMonitor": {"enabled": True, "tlsSecretName": "tls", "tokenSecretName": "token"},
-    "networkPolicy": {"enabled": False},
+_ANYWHERE = [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}]
+COMPONENTS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "health-monitor": (
+        ("health-monitor-rbac.yaml", "health-monitor.yaml"),
+        {
+            "healthMonitor": {
+                "enabled": True,
+                "tlsSecretName": "drawbar-health-monitor-tls",
+                "tokenSecretName": "drawbar-health-monitor-token",
+            },
+            "networkPolicy": {"healthMonitorFrom": _ANYWHERE},
+        },
+    ),
+    "webhook": (
+        ("webhook.yaml", "webhook-configuration.yaml"),
+        {"webhook": {"enabled": True}, "networkPolicy": {"webhookFrom": _ANYWHERE}},
+    ),
 }
+"""The files and values of the parts that the chart's default values do not enable; each is a component of kustomize."""
 KUBE_VERSION = "1.36.0"
 CLASSIC_FILES = {
     "1.31.0": ("controller-classic.yaml", "deviceclasses.yaml", "policies.yaml"),
@@ -53,7 +66,9 @@ async def rendered(engine: helm.Helm, chart: Path) -> dict[str, str]:
         helm.HelmError: the chart cannot be rendered.
     """
     files = await _rendered(engine, chart, FILES, {}, KUBE_VERSION)
-    files |= await _rendered(engine, chart, (MONITOR_FILE,), MONITOR_VALUES, KUBE_VERSION)
+    for component, (names, values) in COMPONENTS.items():
+        made = await _rendered(engine, chart, names, values, KUBE_VERSION)
+        files |= {f"components/{component}/{name}": text for name, text in made.items()}
     for version, names in CLASSIC_FILES.items():
         classic = await _rendered(engine, chart, names, {"classic": {"enabled": True}}, version)
         files |= {f"classic/{name}": text for name, text in classic.items()}

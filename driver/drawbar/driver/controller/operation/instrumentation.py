@@ -5,6 +5,7 @@ by `latency`, and its work by `watchdog`. Each adapter of a fabric manager is wr
 """
 
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -13,9 +14,10 @@ import prometheus_client as prometheus
 
 from drawbar.driver.controller import settings
 from drawbar.driver.controller.fabrics import redacting_adapter
-from drawbar.driver.controller.operation import gauges, latency, metrics
+from drawbar.driver.controller.operation import gauges, latency, metrics, traces
 from drawbar.driver.kube import client
 from drawbar.driver.operation import address, readiness, server
+from drawbar.driver.tracing import activation
 from drawbar.fabric import contract, errors, wrapping
 
 OK = "OK"
@@ -126,7 +128,10 @@ class Instrumentation:
         self.watchdog = readiness.Watchdog()
         self.contained = self.metrics.contained
         self.readiness = readiness.Readiness({"caches": self._not_synced, "workers": self.contained.missing})
-        self.latency = latency.Latency(self.metrics)
+        self._tracing = activation.Switch("drawbar-controller", os.environ)
+        self.latency = latency.Latency(
+            self.metrics, traced=traces.Traces(self._tracing) if self._tracing.wanted else None
+        )
         self.metrics.watch(
             "ready", "1 while ready; a follower is ready.", lambda: {"": float(not self.readiness.missing())}
         )
@@ -169,21 +174,25 @@ class Instrumentation:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Answer probes while the context lasts.
+        """Answer probes, and send traces if they are on, while the context lasts.
 
         Raises:
             errors.AddressError: the address cannot be listened on.
+            errors.UsageError: traces are on, and their packages are not installed.
         """
         try:
             endpoint = settings.endpoint(self._options)
         except ValueError as error:
             raise address.AddressError(str(error)) from error
-        if endpoint is None:
-            yield
-            return
-        answers = server.pages(self.watchdog, self.readiness, self.metrics.render, self._role, self.contained)
-        async with server.serving(endpoint, answers, contained=self.contained):
-            yield
+        async with self._tracing.exporting():
+            if endpoint is None:
+                yield
+                return
+            answers = server.pages(
+                self.watchdog, self.readiness, self.metrics.render, self._role, self.contained
+            )
+            async with server.serving(endpoint, answers, contained=self.contained):
+                yield
 
     def _role(self) -> dict[str, object]:
         """Return the role for the probes; a follower is as ready as it can be."""

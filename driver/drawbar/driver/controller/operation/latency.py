@@ -18,7 +18,7 @@ import prometheus_client as prometheus
 
 from drawbar.driver.api import attachments, claims
 from drawbar.driver.controller import names, outcomes
-from drawbar.driver.controller.operation import metrics
+from drawbar.driver.controller.operation import metrics, traces
 
 
 class There(enum.IntEnum):
@@ -66,14 +66,28 @@ class _Measurement:
 
 
 class _Measurements:
-    """The measured devices in one direction."""
+    """The measured devices in one direction; `traced` gets their steps by name."""
 
-    def __init__(self, steps: tuple[prometheus.Histogram, ...]) -> None:
+    def __init__(
+        self, steps: tuple[prometheus.Histogram, ...], step_names: tuple[str, ...], traced: traces.Traces
+    ) -> None:
         self._steps = steps
+        self._names = step_names
+        self._traces = traced
         self.measured: dict[names.DeviceKey, _Measurement] = {}
 
     def begin(self, key: names.DeviceKey, now: float, *, last: int = 0) -> None:
         self.measured[key] = _Measurement(last, now, now, last == 0)
+        if last == 0:
+            self._traces.begin(key)
+
+    def end(self, key: names.DeviceKey) -> None:
+        self.measured.pop(key, None)
+        self._traces.drop(key)
+
+    def clear(self) -> None:
+        self.measured.clear()
+        self._traces.clear()
 
     def reach(self, key: names.DeviceKey, milestone: int, now: float) -> None:
         """Count a step; ignore an earlier milestone, or a device that is not measured."""
@@ -82,22 +96,29 @@ class _Measurements:
             return
         if milestone == measurement.last + 1:
             self._steps[measurement.last].observe(now - measurement.at)
+            self._traces.add_step(key, self._names[measurement.last], now - measurement.at)
         measurement.last, measurement.at = milestone, now
 
 
 class Latency:
     """The measurement of all devices' attaches and detaches; its methods are called as events happen."""
 
-    def __init__(self, measured: metrics.Metrics, clock: Callable[[], float] = _loop_time) -> None:
+    def __init__(
+        self,
+        measured: metrics.Metrics,
+        clock: Callable[[], float] = _loop_time,
+        traced: traces.Traces | None = None,
+    ) -> None:
         self._metrics = measured
         self._clock = clock
-        self._there = _Measurements(measured.steps_there)
-        self._back = _Measurements(measured.steps_back)
+        self._traces = traced or traces.NoTraces()
+        self._there = _Measurements(measured.steps_there, metrics.STEPS_THERE, self._traces)
+        self._back = _Measurements(measured.steps_back, metrics.STEPS_BACK, traces.NoTraces())
 
     def clear(self) -> None:
         """Drop all measurements: another controller led meanwhile."""
-        self._there.measured.clear()
-        self._back.measured.clear()
+        self._there.clear()
+        self._back.clear()
 
     def resume(self, keys: Iterable[names.DeviceKey]) -> None:
         """Begin for devices that claims already wait for, since an unknown time."""
@@ -128,7 +149,7 @@ class Latency:
             if after:
                 self._there.begin(key, now)
             else:
-                self._there.measured.pop(key, None)
+                self._there.end(key)
 
     def note_call(self, key: names.DeviceKey, side: outcomes.Side) -> None:
         """Note that the fabric is called now."""
@@ -157,7 +178,7 @@ class Latency:
                 self._metrics.attach_seconds[way].observe(now - measurement.began)
             self._there.reach(key, There.TOLD, now)
             if way is outcomes.REUSED:
-                del self._there.measured[key]
+                self._there.end(key)
 
     def begin_classic(self, key: names.DeviceKey) -> None:
         """Begin for a device that is being attached for a classic claim."""
@@ -166,19 +187,20 @@ class Latency:
 
     def drop_classic(self, key: names.DeviceKey) -> None:
         """Drop an attempt for a classic claim whose DeviceAttachment could not be created."""
-        self._there.measured.pop(key, None)
+        self._there.end(key)
 
     def note_allocation(self, key: names.DeviceKey) -> None:
         """Note that a classic claim was allocated the device; count an attach that this process did not see now."""
         measurement = self._there.measured.get(key)
         if measurement is None or measurement.last < There.TOLD:
             self.note_claim_report(key)
-        self._there.measured.pop(key, None)
+        self._there.end(key)
 
     def note_failure(self, key: names.DeviceKey, reason: str) -> None:
         """Note that the claim's status reports the failure."""
         self._metrics.attaches[outcomes.failure(reason)].inc()
-        self._there.measured.pop(key, None)
+        self._traces.finish(key, outcomes.failure(reason))
+        self._there.end(key)
 
     def note_change(
         self,
@@ -189,12 +211,14 @@ class Latency:
         """Take in a change of an attachment."""
         now = self._clock()
         measurement = self._there.measured.get(key)
+        if new is not None and not new.deleting:
+            self._traces.identify(key, new)
         if measurement is not None and measurement.classic:
             self._classic_changed(key, measurement, new)
         if new is None:
             assert old is not None
             self._back.reach(key, Back.FREE, now)
-            self._back.measured.pop(key, None)
+            self._back.end(key)
             self._metrics.detaches[outcomes.detach(old)].inc()
         elif new.deleting:
             if old is None or not old.deleting:
@@ -211,7 +235,7 @@ class Latency:
     ) -> None:
         """Drop an attempt whose attachment is being deleted."""
         if new is None or new.deleting:
-            del self._there.measured[key]
+            self._there.end(key)
         elif measurement.last < There.TOLD and new.holds(attachments.ATTACHED):
             self.note_claim_report(key)
 
@@ -232,5 +256,6 @@ class Latency:
             and attachment.holds(attachments.VISIBLE)
         ):
             self._there.reach(key, There.READY, now)
+            self._traces.finish(key)
             if not measurement.classic:
-                del self._there.measured[key]
+                self._there.end(key)

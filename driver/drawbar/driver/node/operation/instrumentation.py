@@ -6,6 +6,7 @@ each metric.
 """
 
 import contextlib
+import os
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -22,6 +23,7 @@ from drawbar.driver.node.inventory import pci
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.operation import address as http_address
 from drawbar.driver.operation import exposition, readiness, server
+from drawbar.driver.tracing import activation, spans
 
 PREFIX = "drawbar_node_"
 # A kubelet waits 45 s for an answer; a claim with ready devices takes milliseconds.
@@ -206,11 +208,16 @@ class AttachmentMeter:
     """
 
     def __init__(
-        self, measured: Metrics, since_event: Callable[[str], float | None], clock: Clock = time.monotonic
+        self,
+        measured: Metrics,
+        since_event: Callable[[str], float | None],
+        clock: Clock = time.monotonic,
+        sink: spans.Sink | None = None,
     ) -> None:
         self._metrics = measured
         self._since_event = since_event
         self._clock = clock
+        self._sink = sink
         # The start of each attachment's release, by uid, until the attachment is gone.
         self._releasing: dict[str, float] = {}
 
@@ -231,6 +238,7 @@ class AttachmentMeter:
             return
         if not after.is_true:
             self._metrics.attach_failures.labels(after.reason or "Unknown").inc()
+            self._trace(new, after.reason or "Unknown")
         elif new.status.node is not None:
             by = new.status.node.recognised_by
             if by is not None:
@@ -238,6 +246,30 @@ class AttachmentMeter:
             seconds = self._since_event(new.status.node.pci_address)
             if seconds is not None:
                 self._metrics.visible_seconds.observe(seconds)
+            self._trace(new, seconds=seconds or 0.0)
+
+    def _trace(
+        self, attachment: attachments.DeviceAttachment, failure: str = "", seconds: float = 0.0
+    ) -> None:
+        """Add the node's span to the attach's trace: from the device's last kernel event to its report."""
+        if self._sink is None:
+            return
+        now = time.time_ns()
+        node = attachment.status.node
+        more = {"pci.address": node.pci_address} if node is not None else {}
+        if node is not None and node.recognised_by is not None:
+            more["drawbar.recognised_by"] = node.recognised_by.kind
+        self._sink.export(
+            spans.Span(
+                trace_id=spans.trace_id(attachment),
+                parent_id=spans.root_id(attachment),
+                name="recognise device",
+                start_ns=now - int(seconds * 1_000_000_000),
+                end_ns=now,
+                attributes=spans.attributes(attachment) | more,
+                failure=failure,
+            )
+        )
 
     def _release(self, new: attachments.DeviceAttachment) -> None:
         uid = new.metadata.uid
@@ -303,7 +335,10 @@ class Instrumentation:
                 "kubelet": self.registered.missing,
             }
         )
-        self.meter = AttachmentMeter(self.metrics, self._since_event)
+        self._tracing = activation.Switch("drawbar-node", os.environ)
+        self.meter = AttachmentMeter(
+            self.metrics, self._since_event, sink=self._tracing if self._tracing.wanted else None
+        )
         self.metrics.watch(
             "kubelet_registered",
             "1 while the kubelet has the driver registered.",
@@ -410,23 +445,27 @@ class Instrumentation:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Answer probes while the context lasts; the kubelet's directory must exist.
+        """Answer probes, and send traces if they are on, while the context lasts; the kubelet's directory must exist.
 
         Raises:
             http_address.AddressError: the daemon cannot listen on the address.
+            errors.UsageError: traces are on, and their packages are not installed.
         """
         options = self._options
         try:
             endpoint = settings.parse_endpoint(options.http.address, options.data_dir, options.instance)
         except ValueError as error:
             raise http_address.AddressError(str(error)) from error
-        if endpoint is None:
-            yield
-            return
-        answers = server.pages(self.watchdog, self.readiness, self.metrics.render, contained=self.contained)
-        server.sweep(options.data_dir)
-        async with server.serving(endpoint, answers, contained=self.contained):
-            yield
+        async with self._tracing.exporting():
+            if endpoint is None:
+                yield
+                return
+            answers = server.pages(
+                self.watchdog, self.readiness, self.metrics.render, contained=self.contained
+            )
+            server.sweep(options.data_dir)
+            async with server.serving(endpoint, answers, contained=self.contained):
+                yield
 
     def _since_event(self, address: str) -> float | None:
         return self._uevents.since(address) if self._uevents is not None else None
