@@ -369,17 +369,26 @@ def endpoint_decoder(seat: Seat) -> str:
     return f"{seat.place.cxl_port}/endpoint{seat.endpoint}/decoder{seat.endpoint}.0"
 
 
-def information(address: str, device: MockDevice) -> Beside | None:
+def information(address: str, device: MockDevice, seat: Seat) -> Beside | None:
     """Return the file of NVIDIA's driver about a GPU; None for a GPU without UUID and minor number."""
-    own = device.text(Kind.GPU_UUID)
-    if own is None and device.minor is None:
+    minor = _minor(device, seat)
+    if minor is None:
         return None
+    own = device.text(Kind.GPU_UUID)
     shown = own if own is not None and device.initialised else "????????-????-????-????-????????????"
-    lines = ["Model: \t\t Drawbar Mock GPU", f"GPU UUID: \t GPU-{shown}", f"Bus Location: \t {address}"]
-    if device.minor is not None:
-        lines.append(f"Device Minor: \t {device.minor}")
+    lines = (
+        "Model: \t\t Drawbar Mock GPU",
+        f"GPU UUID: \t GPU-{shown}",
+        f"Bus Location: \t {address}",
+        f"Device Minor: \t {minor}",
+    )
     content = "".join(f"{line}\n" for line in lines).encode()
     return Beside(files={f"proc/driver/nvidia/gpus/{address}/information": content})
+
+
+def _minor(device: MockDevice, seat: Seat) -> int | None:
+    """Return the number of a GPU in NVIDIA's driver; None for a GPU without UUID and minor number."""
+    return seat.instance if device.minor is None and device.text(Kind.GPU_UUID) is not None else device.minor
 
 
 def _gpu(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
@@ -395,12 +404,10 @@ def _gpu(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
         )
         yield Add(kobject=partition)
         yield from _drm(partition, instance)
-    if function.driver == "nvidia":
-        if device.minor is not None:
-            yield Beside(files=dict.fromkeys(_NVIDIA_SHARED, b""), stays=True)
-            yield Beside(files={f"dev/nvidia{device.minor}": b""})
-        if (step := information(function.name, device)) is not None:
-            yield step
+    if function.driver == "nvidia" and (step := information(function.name, device, seat)) is not None:
+        yield Beside(files=dict.fromkeys(_NVIDIA_SHARED, b""), stays=True)
+        yield Beside(files={f"dev/nvidia{_minor(device, seat)}": b""})
+        yield step
     yield Bind(kobject=function)
 
 

@@ -84,7 +84,8 @@ class MockDevice:
         switch: true if its functions are behind a switch of its own, each on its own bus unless it is `beside` another.
         partitions: the number of partitions of an AMD GPU.
         representors: the number of representors of a network card in switchdev mode.
-        minor: the number of a GPU in NVIDIA's driver; its files in /proc and /dev then lie beside the tree.
+        minor: the number of a GPU in NVIDIA's driver; its files in /proc and /dev then lie beside the tree. Without a
+            number, a GPU with a UUID gets one.
     """
 
     device_class: DeviceClass

@@ -266,7 +266,7 @@ class SysfsTree:
             occupant = lifecycle.host(change).running(slot)
             initialised = dataclasses.replace(occupant.device, initialised=True)
             lifecycle.keep(change, slot, dataclasses.replace(occupant, device=initialised))
-            step = cards.information(self.address(slot), initialised)
+            step = cards.information(self.address(slot), initialised, lifecycle.host(change).seat(slot))
             change.take([step] if step is not None else [])
 
     def stack_interface(self, slot: int, name: str) -> None:

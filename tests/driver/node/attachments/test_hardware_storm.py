@@ -162,7 +162,9 @@ class Node:
         self.stored = {each.metadata.name: each for each in map(make_attachment, DEVICES)}
         self.woken, self.due = set(self.stored), {}
         self.rounds = 0
-        silent = types.SimpleNamespace(normal=_nothing, warning=_nothing, attachment_warning=_nothing)
+        silent = types.SimpleNamespace(
+            normal=_nothing, warning=_nothing, attachment_normal=_nothing, attachment_warning=_nothing
+        )
         reporter = reporting.Reporter(
             api=Api(self.stored),
             recorder=silent,
