@@ -37,18 +37,18 @@ def warnings(*devices, hosts=(HOST,)):
 
 
 def test_a_number_of_each_device_recognises_it():
-    devices = [device("a", dsn(1 << 40)), device("b", dsn(2 << 40))]
+    devices = [device("a", dsn((1 << 40) + 1)), device("b", dsn((2 << 40) + 1))]
     assert [each.means for each in prospects.forecasts(devices, (HOST,)).values()] == [Means.IDENTIFIER] * 2
     assert warnings(*devices) == []
 
 
 def test_a_number_that_two_devices_show_recognises_neither_and_names_both():
-    devices = [device("a", dsn(1 << 40)), device("b", dsn(1 << 40)), device("c", dsn(3 << 40))]
+    devices = [device("a", dsn((1 << 40) + 1)), device("b", dsn((1 << 40) + 1)), device("c", dsn((3 << 40) + 1))]
     means = {name: each.means for name, each in prospects.forecasts(devices, (HOST,)).items()}
     assert means == {"a": Means.SOLE_ARRIVAL, "b": Means.SOLE_ARRIVAL, "c": Means.IDENTIFIER}
     alone, same = warnings(*devices)
     assert alone.startswith("devices a, b can be recognised only by sole arrival")
-    assert same.startswith("devices a, b show the same pcie-dsn 00-00-01-00-00-00-00-00")
+    assert same.startswith("devices a, b show the same pcie-dsn 00-00-01-00-00-00-00-01")
 
 
 def test_a_serial_number_that_two_devices_show_is_reported_once():
@@ -62,14 +62,14 @@ def test_a_serial_number_that_two_devices_show_is_reported_once():
 
 def test_a_part_number_is_that_of_a_model():
     devices = [
-        device(name, (Kind.PART_NUMBER, "2330-885-A1"), dsn(n << 40)) for n, name in enumerate("ab", 1)
+        device(name, (Kind.PART_NUMBER, "2330-885-A1"), dsn((n << 40) + 1)) for n, name in enumerate("ab", 1)
     ]
     assert warnings(*devices) == []
 
 
 def test_a_slice_and_the_device_that_it_is_carved_from_are_one():
-    origin = device("pool", dsn(1 << 40), carving=contract.Carving(free_bytes=1, is_pool=True))
-    part = device("pool.1", dsn(1 << 40), slice_of=contract.Slice(origin_id="pool"))
+    origin = device("pool", dsn((1 << 40) + 1), carving=contract.Carving(free_bytes=1, is_pool=True))
+    part = device("pool.1", dsn((1 << 40) + 1), slice_of=contract.Slice(origin_id="pool"))
     assert prospects.forecasts([origin, part], (HOST,))["pool.1"].means is Means.IDENTIFIER
     assert warnings(origin, part) == []
 

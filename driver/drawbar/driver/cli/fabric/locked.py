@@ -69,32 +69,22 @@ async def attach(
     question = f"Attach device {device_id} to node {node} (host {host_id})?"
     is_agreed = await consent.settle(question, assumed=assumed, dry_run=dry_run != flags.NO_DRY_RUN)
     key = names.DeviceKey(fabric=source.name, device=names.label(device_id))
+    name = key.attachment
+    outcome = {"device": device_id, "host": host_id, "node": node, "attachment": name, "changed": True}
+    if not is_agreed and dry_run == flags.CLIENT:
+        return outcome
+    shared = numbers.Numbers.from_devices(listed.devices).find_shared(device)
+    host = next((host for host in hosts if host.id == host_id), None)
+    identity = identities.identify(device, shared=shared, host=host)
     unclean = device.id in source.cluster.fabric.status.unclean
-    identity = identities.identify(
-        device,
-        shared=numbers.Numbers.from_devices(listed.devices).find_shared(device),
-        host=next((host for host in hosts if host.id == host_id), None),
-    )
     body = statements.held_by_hand(
         source.spec, key, device, node, host_id, identity=identity, unclean=unclean
     )
-    outcome = {
-        "device": device_id,
-        "host": host_id,
-        "node": node,
-        "attachment": key.attachment,
-        "changed": True,
-    }
-    if not is_agreed and dry_run == flags.CLIENT:
-        return outcome
-    try:
-        made = await api.create(
-            kinds.ATTACHMENT, body, into=attachments.DeviceAttachment, dry_run=not is_agreed
-        )
-    except kube_errors.AlreadyExists as error:
+    made = await _create(api, body, dry_run=not is_agreed)
+    if made is None:
         raise errors.DrawbarError(
-            f"device {device_id} was taken meanwhile: DeviceAttachment {key.attachment} exists; choose another device"
-        ) from error
+            f"device {device_id} was taken meanwhile: DeviceAttachment {name} exists; choose another device"
+        )
     if is_agreed:
         await _attached(api, made)
     return outcome
@@ -137,10 +127,7 @@ async def attach_model(
         key = names.DeviceKey(fabric=source.name, device=names.label(place.id))
         identity = identities.identify(place, host=host)
         body = statements.held_by_hand(source.spec, key, place, node, host_id, identity=identity)
-        with contextlib.suppress(kube_errors.AlreadyExists):
-            made = await api.create(
-                kinds.ATTACHMENT, body, into=attachments.DeviceAttachment, dry_run=not is_agreed
-            )
+        if (made := await _create(api, body, dry_run=not is_agreed)) is not None:
             break
     else:
         raise errors.DrawbarError(
@@ -179,46 +166,53 @@ async def detach(
         raise objects.Missing(
             f"device {device_id} has no DeviceAttachment of Fabric {source.name}; `drawbar fabric devices` shows what has one"
         )
-    spec, name = attachment.spec, attachment.metadata.name
-    if not attachment.held_by_hand and not (force and attachment.deleting):
-        holder = (
-            f"claim {spec.claim.namespace}/{spec.claim.name}" if spec.claim is not None else "the next claim"
-        )
-        raise errors.DrawbarError(
-            f"DeviceAttachment {name} is not held by hand but for {holder}; delete the pod or claim, or for an idle device "
-            "set the Fabric's policy.keepAttachedSeconds to 0"
-        )
+    _refuse_claimed(attachment, force=force)
+    name = attachment.metadata.name
     what_follows = (
         "The node is not asked: what runs there loses the device, its kernel may fail, and what its user left on it is "
         "erased only by the next node."
         if force
         else "The node releases it first."
     )
-    question = f"Detach device {device_id} from node {spec.node_name}? {what_follows}"
+    question = f"Detach device {device_id} from node {attachment.spec.node_name}? {what_follows}"
     is_agreed = await consent.settle(question, assumed=assumed, dry_run=dry_run != flags.NO_DRY_RUN)
     outcome = {"device": device_id, "host": None, "node": None, "attachment": name, "changed": True}
     if not is_agreed and dry_run == flags.CLIENT:
         return outcome
     if force:
-        body = {
-            "metadata": {
-                "uid": attachment.metadata.uid,
-                "annotations": {attachments.FORCE_ANNOTATION: "true"},
-            }
-        }
-        await api.patch(
-            kinds.ATTACHMENT,
-            name,
-            body,
-            content=client.Patch.MERGE,
-            into=dict,
-            manager=MANAGER,
-            dry_run=not is_agreed,
-        )
+        await _force(api, attachment, dry_run=not is_agreed)
     await api.delete(kinds.ATTACHMENT, name, uid=attachment.metadata.uid, dry_run=not is_agreed)
     if is_agreed:
         await _gone(api, attachment)
     return outcome
+
+
+async def _create(
+    api: client.Client, body: dict[str, Any], *, dry_run: bool
+) -> attachments.DeviceAttachment | None:
+    """Create a DeviceAttachment and return it, or None if the device has one."""
+    with contextlib.suppress(kube_errors.AlreadyExists):
+        return await api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment, dry_run=dry_run)
+    return None
+
+
+async def _force(api: client.Client, attachment: attachments.DeviceAttachment, *, dry_run: bool) -> None:
+    """Mark an attachment, so that the controller does not wait for its node."""
+    body = {
+        "metadata": {
+            "uid": attachment.metadata.uid,
+            "annotations": {attachments.FORCE_ANNOTATION: "true"},
+        }
+    }
+    await api.patch(
+        kinds.ATTACHMENT,
+        attachment.metadata.name,
+        body,
+        content=client.Patch.MERGE,
+        into=dict,
+        manager=MANAGER,
+        dry_run=dry_run,
+    )
 
 
 def _where(cluster: observed.Cluster, mapped: host_map.NodeMap, host_name: str) -> tuple[str, str]:
@@ -267,6 +261,18 @@ def _refuse_taken(source: observed.Source, device: contract.Device) -> None:
             f"device {device.id} is attached to host {device.connection.host_id} without a DeviceAttachment of Fabric "
             f"{source.name}; detach it with the tool that attached it"
         )
+
+
+def _refuse_claimed(attachment: attachments.DeviceAttachment, *, force: bool) -> None:
+    """Raise an error if the attachment is a claim's, or for the next one."""
+    if attachment.held_by_hand or (force and attachment.deleting):
+        return
+    claim = attachment.spec.claim
+    holder = f"claim {claim.namespace}/{claim.name}" if claim is not None else "the next claim"
+    raise errors.DrawbarError(
+        f"DeviceAttachment {attachment.metadata.name} is not held by hand but for {holder}; delete the pod or claim, or "
+        "for an idle device set the Fabric's policy.keepAttachedSeconds to 0"
+    )
 
 
 async def _attached(api: client.Client, made: attachments.DeviceAttachment) -> attachments.DeviceAttachment:
