@@ -174,4 +174,4 @@ def test_an_enclosure_is_cabled_to_the_hosts_that_it_names():
     plain = parse(hosts=hosts, enclosures=[{"id": "e3"}], attachFails=[])
     assert configuration.reach_groups(plain, "h1") == frozenset()
     (problem,) = problems(hosts=hosts, enclosures=[first | {"hosts": ["h9"]}], attachFails=[])
-    assert "h9, which is no host" in problem
+    assert "h9, which is not a host" in problem

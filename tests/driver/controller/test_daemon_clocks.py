@@ -198,7 +198,9 @@ def test_the_attach_of_a_failed_claim_that_is_not_deallocated_is_rolled_back(tmp
             for event in await cluster.list(kinds.EVENT)
             if event["reason"] == reasons.ATTACH_ROLLED_BACK
         ]
-        assert {event["regarding"]["kind"] for event in events} == {"ResourceClaim", "Pod"}
+        assert {event["regarding"]["kind"] for event in events} == {
+            *("ResourceClaim", "Pod", "DeviceAttachment")
+        }
 
     run(tmp_path, scene, **skews)
 

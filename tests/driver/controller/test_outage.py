@@ -297,8 +297,8 @@ def test_all_pods_get_their_devices_after_an_outage_and_the_api_server_is_never_
     assert all(attachment.holds(attachments.VISIBLE) for attachment in outcome.attachments)
     # Once at the start and once when the manager came back, however many devices waited.
     assert outcome.lists == 2
-    # The intents at first, then what tells each claim, pod and attachment of the wait, then silence, whatever is tried in vain.
-    assert sum(writes[15:70]) <= 3 * pods + 3 * ENCLOSURES
+    # The intents at first, then an Event and a status of each attachment, and Events of its claim and pod; then silence.
+    assert sum(writes[15:70]) <= 4 * pods + 3 * ENCLOSURES
     assert sum(writes[70:170]) <= 3 * ENCLOSURES
     assert max(writes) <= WRITES_BURST + WRITES_PER_SECOND
     for start in range(len(writes)):

@@ -9,8 +9,8 @@ from drawbar.driver.kube import events
 from drawbar.fabric import errors
 from drawbar.mocks.apiserver import faults
 
-# Of each claim: why it waits, that its attach failed, and when that is rolled back; the same for its pod.
-TOLD_MAX = 6
+# Why a claim waits, that its attach failed, and when that is rolled back: each on the claim, its pod and the attachment.
+TOLD_MAX = 9
 # From the allocation on: afterwards there is nothing new to report.
 ALL_TOLD_SECONDS = 900
 

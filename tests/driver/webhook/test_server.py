@@ -268,6 +268,6 @@ def test_the_verb_shows_its_settings_and_reports_what_a_user_can_mend(capsys, tm
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DRAWBAR_")}
     done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=50, env=environment)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert done.stderr.startswith(
-        f"error: cannot read {tmp_path / 'no'}: No such file or directory; name the"
+    assert done.stderr == (
+        f"error: cannot read {tmp_path / 'no'}: No such file or directory; correct --tls-certificate\n"
     )

@@ -43,7 +43,11 @@ def test_a_number_of_each_device_recognises_it():
 
 
 def test_a_number_that_two_devices_show_recognises_neither_and_names_both():
-    devices = [device("a", dsn((1 << 40) + 1)), device("b", dsn((1 << 40) + 1)), device("c", dsn((3 << 40) + 1))]
+    devices = [
+        device("a", dsn((1 << 40) + 1)),
+        device("b", dsn((1 << 40) + 1)),
+        device("c", dsn((3 << 40) + 1)),
+    ]
     means = {name: each.means for name, each in prospects.forecasts(devices, (HOST,)).items()}
     assert means == {"a": Means.SOLE_ARRIVAL, "b": Means.SOLE_ARRIVAL, "c": Means.IDENTIFIER}
     alone, same = warnings(*devices)
