@@ -80,7 +80,7 @@ def claim(document: ResourceClaim, driver: str) -> classic.Claim:
         controller=spec.controller,
         requests=tuple(_request(request) for request in spec.devices.requests),
         config=_config(spec.devices.config, driver),
-        unsupported=tuple(_unsupported(spec.devices)),
+        unsupported=tuple(_list_unsupported(spec.devices)),
         allocation=_allocation(status.allocation, driver),
         reserved_for=status.reserved_for,
         deallocation_requested=status.deallocation_requested,
@@ -160,7 +160,7 @@ def _config(config: tuple[claims.AllocatedConfiguration, ...], driver: str) -> t
     )
 
 
-def _unsupported(claim: DeviceClaim) -> list[str]:
+def _list_unsupported(claim: DeviceClaim) -> list[str]:
     problems = []
     if claim.constraints:
         problems.append("it has constraints between devices")

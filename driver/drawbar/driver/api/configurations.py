@@ -92,13 +92,13 @@ def merge(layers: Sequence[Layer]) -> parameters.DeviceParameters:
     Raises:
         parameters.Invalid: the claim sets what only its class may set.
     """
-    by_class = _merged(
+    by_class = _merge(
         [layer.device_parameters for layer in layers if layer.source is parameters.Source.CLASS]
     )
-    by_claim = _merged(
+    by_claim = _merge(
         [layer.device_parameters for layer in layers if layer.source is parameters.Source.CLAIM]
     )
-    merged = _merged([by_class, by_claim])
+    merged = _merge([by_class, by_claim])
     problems = (
         *(f"opaque parameters of the claim: {problem}" for problem in _violations(by_class, by_claim)),
         *(f"opaque parameters: {problem}" for problem in _incomplete(merged)),
@@ -178,7 +178,7 @@ def _entries(
     return claims.find_own(allocation.devices.config if allocation is not None else (), driver)
 
 
-def _merged(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceParameters:
+def _merge(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceParameters:
     """Return the layers as one; a later layer takes precedence."""
     result = parameters.NOTHING
     for layer in layers:
@@ -186,21 +186,21 @@ def _merged(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceP
         result = parameters.DeviceParameters(
             environment={**result.environment, **layer.environment},
             claim_variables=(*result.claim_variables, *layer.claim_variables),
-            device_files=_over(result.device_files, layer.device_files),
-            network=_over(result.network, layer.network),
-            memory=_over(result.memory, layer.memory),
-            initialise=_over(result.initialise, layer.initialise),
-            drain=_over(result.drain, layer.drain),
-            clean_up=_over(result.clean_up, layer.clean_up),
-            fpga=_over(result.fpga, layer.fpga),
-            minimum_versions=_over(result.minimum_versions, layer.minimum_versions),
-            virtual_functions=_over(result.virtual_functions, layer.virtual_functions),
+            device_files=_overlay(result.device_files, layer.device_files),
+            network=_overlay(result.network, layer.network),
+            memory=_overlay(result.memory, layer.memory),
+            initialise=_overlay(result.initialise, layer.initialise),
+            drain=_overlay(result.drain, layer.drain),
+            clean_up=_overlay(result.clean_up, layer.clean_up),
+            fpga=_overlay(result.fpga, layer.fpga),
+            minimum_versions=_overlay(result.minimum_versions, layer.minimum_versions),
+            virtual_functions=_overlay(result.virtual_functions, layer.virtual_functions),
             attach_timeout_seconds=result.attach_timeout_seconds if timeout is None else timeout,
             vendor_kind=result.vendor_kind if kind is None else kind,
         )
     return result
 
 
-def _over(lower: Topic, upper: Topic) -> Topic:
+def _overlay(lower: Topic, upper: Topic) -> Topic:
     said = {**msgspec.to_builtins(lower), **msgspec.to_builtins(upper)}
     return msgspec.convert(said, type(lower))

@@ -90,12 +90,12 @@ def run(work: Work, args: argparse.Namespace, *, late: str = "") -> int:
     logging.disable(logging.CRITICAL)
     try:
         with command.printing():
-            return asyncio.run(_bounded(work, args, late))
+            return asyncio.run(_run_bounded(work, args, late))
     finally:
         logging.disable(before)
 
 
-async def _bounded(work: Work, args: argparse.Namespace, late: str) -> int:
+async def _run_bounded(work: Work, args: argparse.Namespace, late: str) -> int:
     limit = getattr(args, "timeout", None)
     try:
         async with asyncio.timeout(limit) as deadline:

@@ -223,7 +223,7 @@ class NodeLabels:
         blamed = find_faulty_hosts(self._cluster, fabric) if fabric is not None else {}
         for until in blamed.values():
             self._jobs.add(Job.LABELS, after=max(1.0, (until - self._cluster.clock()).total_seconds()))
-        living = self._living(view).difference(self._cluster.maintenance.scope(view.name).nodes)
+        living = self._find_live_nodes(view).difference(self._cluster.maintenance.scope(view.name).nodes)
         usable = frozenset(
             node for node, host in view.nodes.host_of.items() if host not in blamed and node in living
         )
@@ -232,7 +232,7 @@ class NodeLabels:
             self._jobs.add(Job.STATUS, view.name, after=jobs.GATHER_SECONDS)
         return view.nodes.with_room & usable
 
-    def _living(self, view: session.Session) -> frozenset[str]:
+    def _find_live_nodes(self, view: session.Session) -> frozenset[str]:
         """Return the fabric's nodes with a live daemon; report the others, and look again at the end of a fading one's grace."""
         now, label = self._cluster.clock(), names.node_label(view.name)
         living, silent = set(), []

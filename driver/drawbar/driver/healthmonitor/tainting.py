@@ -259,9 +259,9 @@ def decide(
     staying = [rule for rule in rules if rule.metadata.name not in real]
     # What is only reported comes last, so that it takes no share from what is done.
     wishes.sort(key=lambda wish: wish.key.policy in dry)
-    admitted = _admitted(state, policies, devices, staying, wishes) if wishes else []
+    admitted = _admit(state, policies, devices, staying, wishes) if wishes else []
     decisions = [
-        _reported(decision) if decision.key.policy in dry else decision
+        _report_only(decision) if decision.key.policy in dry else decision
         for decision in (*lifts, *renewals, *admitted)
     ]
     withheld = [decision for decision in decisions if isinstance(decision, Withhold)]
@@ -289,7 +289,7 @@ def _fresh(
             yield Taint(key=key, effect=policy.spec.taint.effect, until=until)
 
 
-def _reported(decision: Decision) -> Withhold | None:
+def _report_only(decision: Decision) -> Withhold | None:
     """Return a decision of a policy that only reports; None where there is nothing to report."""
     match decision:
         case Renew():
@@ -343,7 +343,7 @@ def _holds(policy: healthpolicies.HealthPolicy, cause: Cause, now: datetime.date
     )
 
 
-def _admitted(
+def _admit(
     state: State,
     policies: Policies,
     devices: Inventory,

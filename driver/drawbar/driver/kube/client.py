@@ -73,11 +73,11 @@ class Client:
 
     def skip_pacing(self) -> "Client":
         """Return the same client without pacing, for urgent writes such as the renewal of a lease."""
-        return self._with(writes=None)
+        return self._replace(writes=None)
 
     def count_requests(self, count: Count) -> "Client":
         """Return the same client, which reports each request to `count` when it ends."""
-        return self._with(count=count)
+        return self._replace(count=count)
 
     def acting_as(self, user: str, extra: Mapping[str, str]) -> "Client":
         """Return the same client with the identity of another user; needs the permission to impersonate.
@@ -89,9 +89,9 @@ class Client:
         headers = {
             f"Impersonate-Extra-{urllib.parse.quote(key, safe='')}": value for key, value in extra.items()
         }
-        return self._with(identity={"Impersonate-User": user} | headers)
+        return self._replace(identity={"Impersonate-User": user} | headers)
 
-    def _with(self, **changes: Any) -> "Client":
+    def _replace(self, **changes: Any) -> "Client":
         options = {"writes": self._writes, "identity": self._identity, "count": self._count} | changes
         return Client(self._session, self._watches, self._connection, **options)
 
@@ -106,7 +106,7 @@ class Client:
         Raises:
             errors.NotFound: there is none of that name.
         """
-        return await self._decoded("GET", kind.path(namespace=namespace, name=name), into)
+        return await self._request_decoded("GET", kind.path(namespace=namespace, name=name), into)
 
     async def list_all(
         self,
@@ -135,7 +135,7 @@ class Client:
                 if limit > 1:
                     limit = max(1, limit // PAGE_STEP)
                     continue
-                page = await self._decoded("GET", path, answers.Page, query, accept=METADATA)
+                page = await self._request_decoded("GET", path, answers.Page, query, accept=METADATA)
                 left_out += [answers.leave_out_large(raw, kind, f"GET {path}") for raw in page.items or ()]
             else:
                 page = answers.decode(body, answers.Page, f"GET {path}")
@@ -212,7 +212,7 @@ class Client:
             errors.AlreadyExists: there is one of that name.
         """
         query = {"dryRun": "All"} if dry_run else {}
-        return await self._decoded("POST", kind.path(namespace=namespace), into, query, body=body)
+        return await self._request_decoded("POST", kind.path(namespace=namespace), into, query, body=body)
 
     async def replace(
         self,
@@ -226,7 +226,7 @@ class Client:
     ) -> T:
         """Replace an object whole; fails with Conflict if it names a `metadata.resourceVersion` that is stale."""
         path = kind.path(namespace=namespace, name=name, subresource=subresource)
-        return await self._decoded("PUT", path, into, body=body)
+        return await self._request_decoded("PUT", path, into, body=body)
 
     async def patch(
         self,
@@ -248,7 +248,7 @@ class Client:
         if dry_run:
             query["dryRun"] = "All"
         path = kind.path(namespace=namespace, name=name, subresource=subresource)
-        return await self._decoded("PATCH", path, into, query, body=body, content=content)
+        return await self._request_decoded("PATCH", path, into, query, body=body, content=content)
 
     async def delete(
         self,
@@ -343,7 +343,7 @@ class Client:
                 )
                 raise errors.Unreachable(message) from error
 
-    async def _decoded(
+    async def _request_decoded(
         self,
         method: str,
         path: str,

@@ -34,15 +34,15 @@ def load(
         errors.ConfigError: there is none of them, or it cannot be used.
     """
     if path:
-        return from_kubeconfig(_expanded(path), context=context)
-    named = [_expanded(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+        return from_kubeconfig(_expand(path), context=context)
+    named = [_expand(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     if named:
         # Files that do not exist are skipped, as in kubectl.
         existing = [file for file in named if file.exists()]
         return from_kubeconfig(*(existing or named), context=context)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return from_service_account(account, environ)
-    default = _expanded("~/.kube/config")
+    default = _expand("~/.kube/config")
     if default.exists():
         return from_kubeconfig(default, context=context)
     raise errors.ConfigError(
@@ -50,7 +50,7 @@ def load(
     )
 
 
-def _expanded(name: str) -> Path:
+def _expand(name: str) -> Path:
     try:
         return Path(name).expanduser()
     except RuntimeError:

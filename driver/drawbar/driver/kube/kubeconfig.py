@@ -76,7 +76,7 @@ def connect(
         with _explaining(origin):
             return _Login(kubeconfig_files.Files(paths), context, origin, limit).connection()
 
-    return _within(limit, prepare, origin)
+    return _run_within(limit, prepare, origin)
 
 
 class _Login(kube_config.KubeConfigLoader):  # type: ignore[misc] # the package is partly typed
@@ -196,7 +196,7 @@ class _Login(kube_config.KubeConfigLoader):  # type: ignore[misc] # the package 
                 self._enter()
 
         try:
-            _within(self._limit_seconds, enter, self._origin)
+            _run_within(self._limit_seconds, enter, self._origin)
         except errors.ConfigError as error:
             if time.monotonic() >= self._ends:
                 raise errors.Unreachable(str(error)) from error
@@ -400,7 +400,7 @@ def _explaining(origin: str) -> Iterator[None]:
         ) from error
 
 
-def _within(seconds: float, work: Callable[[], T], origin: str) -> T:
+def _run_within(seconds: float, work: Callable[[], T], origin: str) -> T:
     """Return the result of `work`, which the package does not limit in time."""
     result = concurrent.futures.Future[T]()
 

@@ -87,7 +87,7 @@ class Certificates:
         fingerprint = await asyncio.to_thread(self._read)
         if fingerprint == self._fingerprint:
             return False
-        self._current = await asyncio.to_thread(self._loaded)
+        self._current = await asyncio.to_thread(self._load)
         self._fingerprint = fingerprint
         return True
 
@@ -106,7 +106,7 @@ class Certificates:
                 ) from error
         return digest.digest()
 
-    def _loaded(self) -> ssl.SSLContext:
+    def _load(self) -> ssl.SSLContext:
         context = _context()
         try:
             # A key with a passphrase must not make the process ask for it.

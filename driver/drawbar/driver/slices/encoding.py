@@ -131,7 +131,7 @@ def encode(
         details: which of `DETAILS` this API server keeps; the others are left out, or each round would write them again.
         informs: it takes taints of effect None; one without that effect refuses the whole slice.
     """
-    devices = [_with(device, details, informs=informs) for device in devices]
+    devices = [_keep_details(device, details, informs=informs) for device in devices]
     match encoding:
         case Encoding.PER_DEVICE:
             return _per_device(devices)
@@ -238,7 +238,7 @@ def taints_of(published: Sequence[slices.ResourceSlice], device: str) -> tuple[s
     return (*matches[-1].taints, *apart)
 
 
-def _with(device: slices.Device, details: Collection[str], *, informs: bool) -> slices.Device:
+def _keep_details(device: slices.Device, details: Collection[str], *, informs: bool) -> slices.Device:
     if not informs:
         acting = tuple(taint for taint in device.taints if taint.effect != NO_EFFECT)
         device = msgspec.structs.replace(device, taints=acting)

@@ -322,10 +322,10 @@ async def _attach_by_model(bench: Bench) -> None:
 @check("the same attach by model twice is one device, and another one gets another device or NO_DEVICE")
 async def _repeat_attach_by_model(bench: Bench) -> None:
     request = await _by_model(bench)
-    before = await _attached(bench)
+    before = await _list_attached(bench)
     first, second = await bench.attach(request), await bench.attach(request)
     expect(first.id == second.id, "the second call began another operation")
-    expect(len(await _attached(bench) - before) == 1, "the repeated request attached another device")
+    expect(len(await _list_attached(bench) - before) == 1, "the repeated request attached another device")
     hosts = await bench.adapter.hosts()
     free_ports = [
         host.id
@@ -335,7 +335,7 @@ async def _repeat_attach_by_model(bench: Bench) -> None:
     ]
     # Two more attaches show whether they get other devices, and whether the last of a model is refused.
     for host_id in free_ports[:2]:
-        attached = await _attached(bench)
+        attached = await _list_attached(bench)
         free = [
             device
             for device in (await bench.adapter.devices()).devices
@@ -364,7 +364,7 @@ async def _by_model(bench: Bench, host_id: str | None = None) -> contract.Attach
     return replace(bench.attach_request(host_id), device_id=None, model=bench.model)
 
 
-async def _attached(bench: Bench) -> set[str]:
+async def _list_attached(bench: Bench) -> set[str]:
     return {device.id for device in (await bench.adapter.devices()).devices if device.connection is not None}
 
 

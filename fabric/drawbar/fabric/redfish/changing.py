@@ -85,7 +85,7 @@ class Changer:
             return self._method.attach(request, device_id, port_id)
 
         intent = Intent(
-            host_id=request.host_id, concerns=self._concerning(device_id), plan=plan, meant=device_id
+            host_id=request.host_id, concerns=self._build_filter(device_id), plan=plan, meant=device_id
         )
         await self._carry_out(intent, report)
 
@@ -139,7 +139,7 @@ class Changer:
             return self._method.detach(request, device_id)
 
         intent = Intent(
-            host_id=request.host_id, concerns=self._concerning(device_id), plan=plan, meant=device_id
+            host_id=request.host_id, concerns=self._build_filter(device_id), plan=plan, meant=device_id
         )
         await self._carry_out(intent, report)
 
@@ -162,12 +162,12 @@ class Changer:
 
         self._observer.is_changed = True
         try:
-            intent = Intent(host_id="", concerns=self._concerning(request.device_id), plan=plan)
+            intent = Intent(host_id="", concerns=self._build_filter(request.device_id), plan=plan)
             await self._carry_out(intent, report)
         finally:
             self._observer.is_changed = True
 
-    def _concerning(self, device_id: str) -> Callable[[Set[str]], bool]:
+    def _build_filter(self, device_id: str) -> Callable[[Set[str]], bool]:
         """Return a predicate for the URIs of changes of the device."""
         return lambda uris: device_id in self._method.device_ids(uris)
 

@@ -89,12 +89,12 @@ class Composition:
         listed = await reading.read_linked(service, "ResourceBlocks", read_blocks)
         movable = [block for block in listed if not _is_of_host(block)]
         # The parts of a block show its class, even without a type: the processors first.
-        processors = await _linked(reader, movable, ("Processors",))
+        processors = await _read_linked(reader, movable, ("Processors",))
         blocks = [block for block in movable if not _has_cpu(block, processors)]
         resources = await _parts(reader, blocks, processors)
         movable_uris = {block.uri for block in blocks}
         further = await parts.read_identifying(
-            reader, ((block, _describing(block, resources)) for block in blocks)
+            reader, ((block, _list_descriptions(block, resources)) for block in blocks)
         )
         read = _devices(blocks, resources, further, unread=reader.unread.keys())
         zones = await _zones(reader, service.link("ResourceZones"), listed)
@@ -103,7 +103,7 @@ class Composition:
             for block in listed
             if block.uri not in movable_uris and block.uri in zones
         }
-        read = replace(read, zones=of_hosts, devices=_grouped(read, zones), unread=dict(reader.unread))
+        read = replace(read, zones=of_hosts, devices=_group_devices(read, zones), unread=dict(reader.unread))
         read = await self._with_systems(reader, read)
         self._read = replace(read, elsewhere=await _find_elsewhere(reader, read))
 
@@ -174,7 +174,7 @@ class Composition:
         if block is None:
             raise calls.build_gone_error("device", device_id)
         blocks = (*system.links("Links", "ResourceBlocks"), block.uri)
-        return self._changed(system, block, blocks, "#ComputerSystem.AddResourceBlock")
+        return self._build_change(system, block, blocks, "#ComputerSystem.AddResourceBlock")
 
     def detach(self, request: contract.DetachRequest, device_id: str) -> calls.Call | None:
         """Return the request of a detach, or None if there is nothing to do; see `methods.Method`."""
@@ -183,9 +183,11 @@ class Composition:
         if system is None or block is None or block.uri not in blocks:
             return None
         rest = tuple(uri for uri in blocks if uri != block.uri)
-        return self._changed(system, block, rest, "#ComputerSystem.RemoveResourceBlock")
+        return self._build_change(system, block, rest, "#ComputerSystem.RemoveResourceBlock")
 
-    def _changed(self, system: Document, block: Document, blocks: tuple[str, ...], action: str) -> calls.Call:
+    def _build_change(
+        self, system: Document, block: Document, blocks: tuple[str, ...], action: str
+    ) -> calls.Call:
         """Return the change of a system's blocks: an action if the system offers one, else the whole array."""
         offered = system.action(action)
         if offered is None:
@@ -262,7 +264,7 @@ async def _find_elsewhere(reader: Reader, read: _Read) -> frozenset[str]:
     return frozenset(block.uri for block in fresh if is_elsewhere(block))
 
 
-def _grouped(read: _Read, zones: Mapping[str, frozenset[str]]) -> dict[str, contract.Device]:
+def _group_devices(read: _Read, zones: Mapping[str, frozenset[str]]) -> dict[str, contract.Device]:
     """Return the devices by id, with the resource zones of their blocks as reachability groups."""
     return {
         device_id: replace(
@@ -334,7 +336,9 @@ def _has_cpu(block: Document, read: Mapping[str, Document]) -> bool:
     return any(models.processor_type(read[uri]) == "CPU" for uri in block.links("Processors") if uri in read)
 
 
-async def _linked(reader: Reader, blocks: list[Document], names: tuple[str, ...]) -> Mapping[str, Document]:
+async def _read_linked(
+    reader: Reader, blocks: list[Document], names: tuple[str, ...]
+) -> Mapping[str, Document]:
     """Return the resources in these arrays of the blocks, by URI."""
     listed = [
         Document.from_json(entry) for block in blocks for name in names for entry in block.objects(name)
@@ -350,7 +354,7 @@ async def _parts(
     """Return the parts of the blocks and these parts' PCIe devices, by URI."""
     others = tuple(name for name in _PARTS if name != "Processors")
     own = {uri for block in blocks for uri in block.links("Processors")} & processors.keys()
-    consisting = {**{uri: processors[uri] for uri in own}, **await _linked(reader, blocks, others)}
+    consisting = {**{uri: processors[uri] for uri in own}, **await _read_linked(reader, blocks, others)}
     devices = {uri for part in consisting.values() if (uri := _card(part))}
     return {**await parts.read(reader, devices), **consisting}
 
@@ -360,14 +364,14 @@ def _card(part: Document) -> str:
     return part.link("Links", "PCIeDevice") or ""
 
 
-def _named(block: Document, read: Mapping[str, Document]) -> list[tuple[str, Document]]:
+def _list_parts(block: Document, read: Mapping[str, Document]) -> list[tuple[str, Document]]:
     """Return the parts of a block, each with the name of its array."""
     return [(name, read[uri]) for name in _PARTS for uri in block.links(name) if uri in read]
 
 
-def _describing(block: Document, read: Mapping[str, Document]) -> tuple[Document, ...]:
+def _list_descriptions(block: Document, read: Mapping[str, Document]) -> tuple[Document, ...]:
     """Return the resources that describe a block: its parts, their PCIe devices, and the functions of these."""
-    linked = [part for _, part in _named(block, read)]
+    linked = [part for _, part in _list_parts(block, read)]
     cards = [read[uri] for part in linked if (uri := _card(part)) in read]
     return (*linked, *cards, *models.functions((*linked, *cards)))
 
@@ -391,10 +395,10 @@ def _devices(
             continue
         if not unread.isdisjoint(uri for name in _PARTS for uri in block.links(name)):
             continue
-        describing = (*_describing(block, read), *further.get(block.uri, ()))
+        describing = (*_list_descriptions(block, read), *further.get(block.uri, ()))
         devices[block.id] = entities.device(block.id, block, describing)
         used[block.id] = block
-        if named := _named(block, read):
+        if named := _list_parts(block, read):
             first[block.id] = named[0]
     return _Read(blocks=used, devices=devices, parts=first, oddities=tuple(oddities))
 

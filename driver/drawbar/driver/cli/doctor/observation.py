@@ -103,8 +103,8 @@ class _Look:
             in_maintenance = start(reader.list_all(kinds.MAINTENANCE, into=maintenances.Maintenance))
             managers = await reader.list_all(kinds.FABRIC, into=fabrics.Fabric)
             served = await resources
-            versions = _having(served, "")
-            contexts = observed.seen(_having(served, _CONTEXTS))
+            versions = _find_versions_with(served, "")
+            contexts = observed.seen(_find_versions_with(served, _CONTEXTS))
             access = start(self._access(managers, classic=bool(contexts)))
             features = start(self._features(versions))
             tried = start(self._trials(managers, await nodes, await attached, versions, moment.now))
@@ -114,7 +114,7 @@ class _Look:
             clock=moment,
             version=version,
             resource_versions=versions,
-            taint_rules=_having(served, _TAINT_RULES),
+            taint_rules=_find_versions_with(served, _TAINT_RULES),
             definitions=definitions.result(),
             features=features.result(),
             accounts=accounts.result(),
@@ -214,7 +214,7 @@ class _Look:
         return await reviews.ask(self._reader, where, wanted)
 
 
-def _having(
+def _find_versions_with(
     served: observed.Reading[Mapping[str, frozenset[str]]], resource: str
 ) -> observed.Reading[tuple[str, ...]]:
     """Return the served versions with a resource, or all served versions for an empty name."""

@@ -182,7 +182,7 @@ def _claim(world: observed.World, claim: observed.Claim) -> Iterator[Finding]:
         None,
     )
     if whole is None or whole.status.allocation is None:
-        yield from _unallocated(world, claim, subject)
+        yield from _diagnose_unallocated(world, claim, subject)
         return
     driver = world.cluster.driver
     results = whole.results(driver)
@@ -242,7 +242,7 @@ def _result(
         )
 
 
-def _unallocated(world: observed.World, claim: observed.Claim, subject: str) -> Iterator[Finding]:
+def _diagnose_unallocated(world: observed.World, claim: observed.Claim, subject: str) -> Iterator[Finding]:
     problems = [
         _judge(choice, world.cluster.driver, subject) for choice in world.choices.get(claim.metadata.name, ())
     ]
@@ -520,7 +520,7 @@ def _judge_host(world: observed.World, node: core.Node) -> Iterator[Finding]:
     subject = f"node {node.metadata.name}"
     for fabric in _fabrics(world, []):
         yield _judge_access(world, fabric, node)
-    yield from _reached(world, node, subject)
+    yield from _check_reach(world, node, subject)
     closed = sorted(key for key in node.metadata.labels if key.startswith(names.CLOSED_LABEL_PREFIX))
     if closed:
         yield findings.note(
@@ -573,7 +573,7 @@ def _is_served(world: observed.World, node: core.Node) -> bool:
     return reports or publishes or is_host
 
 
-def _reached(world: observed.World, node: core.Node, subject: str) -> Iterator[Finding]:
+def _check_reach(world: observed.World, node: core.Node, subject: str) -> Iterator[Finding]:
     """Yield a warning for each of these Fabrics with reachability groups, if the node is its host but in no group."""
     for fabric in _fabrics(world, []):
         name = fabric.metadata.name

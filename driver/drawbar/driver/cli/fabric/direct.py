@@ -39,13 +39,13 @@ async def attach(
         raise errors.DrawbarError(
             f"device {device_id} is attached to host {device.connection.host_id}; detach it there first"
         )
-    question = f"Attach device {device_id} to host {host_id}?{_unmarked(can)}"
+    question = f"Attach device {device_id} to host {host_id}?{_warn_of_missing_marks(can)}"
     if await consent.settle(question, assumed=assumed, dry_run=dry_run):
         request = contract.AttachRequest(
             request_id=_request_id(), device_id=device_id, host_id=host_id, expected_etag=device.etag
         )
         activity = f"attaching device {device_id} to host {host_id}"
-        await _finished(adapter, await adapter.attach(request), activity)
+        await _wait_for_end(adapter, await adapter.attach(request), activity)
     return _outcome(device_id, host_id, changed=True)
 
 
@@ -76,7 +76,7 @@ async def attach_model(
         return _outcome(None, host_id, changed=True)
     request = contract.AttachRequest(request_id=_request_id(), model=model, host_id=host_id)
     activity = f"attaching a device of the model {model} to host {host_id}"
-    operation = await _finished(adapter, await adapter.attach(request), activity)
+    operation = await _wait_for_end(adapter, await adapter.attach(request), activity)
     if operation.device is None:
         raise errors.DrawbarError(
             f"the attach of a device of the model {model} ended, and the fabric does not show which device it chose; "
@@ -117,7 +117,7 @@ async def detach(
     host_id = device.connection.host_id
     question = (
         f"Detach device {device_id} from host {host_id}? The host is not asked: programs that use the device there fail."
-        f"{_unmarked(can)}"
+        f"{_warn_of_missing_marks(can)}"
     )
     if not await consent.settle(question, assumed=assumed, dry_run=dry_run):
         return _outcome(device_id, None, changed=True)
@@ -130,7 +130,7 @@ async def detach(
     request = contract.DetachRequest(
         request_id=_request_id(), device_id=device_id, host_id=host_id, host_prepared=True
     )
-    await _finished(
+    await _wait_for_end(
         adapter, await adapter.detach(request), f"detaching device {device_id} from host {host_id}"
     )
     return _outcome(device_id, None, changed=True)
@@ -165,7 +165,7 @@ async def _require_host(adapter: contract.FabricAdapter, host_id: str) -> None:
         raise objects.Missing(f"there is no host {host_id}; `drawbar fabric hosts` lists the ids")
 
 
-async def _finished(
+async def _wait_for_end(
     adapter: contract.FabricAdapter, operation: contract.Operation, activity: str
 ) -> contract.Operation:
     """Wait for the end of an operation, report its progress and return it; raise an error if it failed."""
@@ -184,7 +184,7 @@ async def _finished(
     return operation
 
 
-def _unmarked(can: contract.Capabilities) -> str:
+def _warn_of_missing_marks(can: contract.Capabilities) -> str:
     """Return the warning for a question if the fabric cannot show a cluster's use of a device."""
     return (
         "" if can.marks else " The fabric keeps no marks: whether a cluster uses the device is not visible."

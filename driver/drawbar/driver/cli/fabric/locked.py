@@ -86,7 +86,7 @@ async def attach(
             f"device {device_id} was taken meanwhile: DeviceAttachment {name} exists; choose another device"
         )
     if is_agreed:
-        await _attached(api, made)
+        await _wait_until_attached(api, made)
     return outcome
 
 
@@ -135,7 +135,7 @@ async def attach_model(
         )
     if not is_agreed:
         return outcome
-    attachment = await _attached(api, made)
+    attachment = await _wait_until_attached(api, made)
     return outcome | {"device": attachment.device_id, "attachment": key.attachment}
 
 
@@ -275,7 +275,9 @@ def _refuse_claimed(attachment: attachments.DeviceAttachment, *, force: bool) ->
     )
 
 
-async def _attached(api: client.Client, made: attachments.DeviceAttachment) -> attachments.DeviceAttachment:
+async def _wait_until_attached(
+    api: client.Client, made: attachments.DeviceAttachment
+) -> attachments.DeviceAttachment:
     """Return the attachment once the controller has attached the device; raise an error if the attach fails."""
     name, shown, last = made.metadata.name, set[str](), made
     activity = f"waiting for the controller to attach it with DeviceAttachment {name}"

@@ -238,7 +238,7 @@ def list_events(events: Iterable[observed.Event]) -> tuple[Event, ...]:
             type=same[0].type,
             reason=same[0].reason,
             note=same[0].note,
-            about=tuple(dict.fromkeys(_regarding(event) for event in same)),
+            about=tuple(dict.fromkeys(_read_regarding(event) for event in same)),
         )
         for same in groups
     )
@@ -249,6 +249,6 @@ def _is_near(event: observed.Event, other: observed.Event) -> bool:
     return first is None or second is None or abs((first - second).total_seconds()) <= SAME_SECONDS
 
 
-def _regarding(event: observed.Event) -> Regarding:
+def _read_regarding(event: observed.Event) -> Regarding:
     item = event.regarding
     return Regarding(kind=item.kind, namespace=item.namespace, name=item.name)

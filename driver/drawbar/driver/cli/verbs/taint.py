@@ -26,10 +26,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         _preview,
     )
     preview.add_argument("--effect", choices=EFFECTS, default=EFFECTS[-1], help="default: %(default)s")
-    _selecting(preview)
+    _add_selectors(preview)
     _common(preview)
     add = add_action("drawbar taint add", "create a rule, or give one another effect, reason or end", _add)
-    _selecting(add, metavar="NAME")
+    _add_selectors(add, metavar="NAME")
     add.add_argument(
         "--effect", choices=EFFECTS, help="default: None for a new rule, and that of a rule that exists"
     )
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=_count,
         help="evict this many pods at a time, and wait until they are gone",
     )
-    _changing(add)
+    _add_change_flags(add)
     listing = add_action("drawbar taint list", "list the rules", _list)
     listing.add_argument(
         "--devices", action="store_true", help="list the taints that drivers publish in their slices, instead"
@@ -63,15 +63,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     flags.add_listing(
         listing, "rules with these labels; with --devices, taints with such fields, as pool=rack-1/enc-1"
     )
-    _connecting(listing)
+    _add_connection(listing)
     show = add_action(
         "drawbar taint show", "show a rule, what it affects, and how far its evictions are", _show
     )
-    _naming(show)
+    _add_name(show)
     _common(show)
     remove = add_action("drawbar taint remove", "delete a rule and those of its batches", _remove)
-    _naming(remove)
-    _changing(remove)
+    _add_name(remove)
+    _add_change_flags(remove)
 
 
 def _count(content: str) -> int:
@@ -81,11 +81,11 @@ def _count(content: str) -> int:
     return number
 
 
-def _naming(parser: argparse.ArgumentParser) -> None:
+def _add_name(parser: argparse.ArgumentParser) -> None:
     objects.add_target(parser, RULE, help_text="the rule's name", metavar="NAME", is_required=True)
 
 
-def _selecting(parser: argparse.ArgumentParser, *, metavar: str = "") -> None:
+def _add_selectors(parser: argparse.ArgumentParser, *, metavar: str = "") -> None:
     """Add the options that select devices; `metavar` stands for a rule's name that comes first."""
     before = "the rule's name, then " if metavar else ""
     objects.add_target(
@@ -109,15 +109,15 @@ def _selecting(parser: argparse.ArgumentParser, *, metavar: str = "") -> None:
 
 def _common(parser: argparse.ArgumentParser, seconds: float = TIMEOUT_SECONDS) -> None:
     flags.add_output(parser)
-    _connecting(parser, seconds)
+    _add_connection(parser, seconds)
 
 
-def _connecting(parser: argparse.ArgumentParser, seconds: float = TIMEOUT_SECONDS) -> None:
+def _add_connection(parser: argparse.ArgumentParser, seconds: float = TIMEOUT_SECONDS) -> None:
     flags.add_timeout(parser, seconds)
     flags.add_cluster(parser)
 
 
-def _changing(parser: argparse.ArgumentParser) -> None:
+def _add_change_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_change(parser)
     _common(parser, CHANGE_TIMEOUT_SECONDS)
 

@@ -79,7 +79,7 @@ class Delays:
         """Check claims until cancelled, even those that have waited since before this process led."""
         self._attaching, self._at_node, self._never = _Reported(), _Reported(), _Reported()
         keys = self.context.cluster.allocated.devices()
-        self.context.latency.resume(key for key in keys if self._attached(key) is None)
+        self.context.latency.resume(key for key in keys if self._find_attached(key) is None)
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self.look(PATIENCE_SECONDS)
@@ -148,7 +148,7 @@ class Delays:
         attachment = self.context.cluster.attachments.get(key.attachment)
         statements.emit(recorder, claim, key, attachment, warning=warning, reason=reason, message=message)
 
-    def _attached(self, key: names.DeviceKey) -> attachments.DeviceAttachment | None:
+    def _find_attached(self, key: names.DeviceKey) -> attachments.DeviceAttachment | None:
         attachment = self.context.cluster.attachments.get(key.attachment)
         return attachment if attachment is not None and attachment.holds(attachments.ATTACHED) else None
 

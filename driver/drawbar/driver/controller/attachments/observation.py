@@ -129,9 +129,11 @@ class _Rules:
         """Return why the Fabric's rules, or an earlier refusal by its manager, forbid a new attachment, or None."""
         rules = self.session.spec.policy.models
         ruled_out = rules and policies.forbids(rules, device.model, self._models(demand.node), demand.node)
-        return ruled_out or self._unreached(device, demand) or self._refused_before(demand)
+        return ruled_out or self._find_unreached(device, demand) or self._refused_before(demand)
 
-    def _unreached(self, device: contract.Device, demand: claim_index.Demand) -> attachments.Failure | None:
+    def _find_unreached(
+        self, device: contract.Device, demand: claim_index.Demand
+    ) -> attachments.Failure | None:
         """Return why the demand's host cannot have the device, by their reachability groups, or None if it can."""
         host = self.session.inventory.host(demand.host_id or "")
         if host is None or host.reaches(device):
@@ -236,7 +238,7 @@ class _Observation:
             binding_timeout=context.binding_timeout,
             idle_at=self._cluster.placed.idle_since(self._key.attachment),
             keep=self._keep(),
-            forbidden=self._forbidden(demand),
+            forbidden=self._find_refusal(demand),
             attaches_at=self._demands.attaches_at(demand),
             competing_demands=self._demands.find_competing(demand),
             owner=owner,
@@ -317,7 +319,7 @@ class _Observation:
         part = offer.Part.from_attachment(self.attachment)
         return _Rules(context=self._context, part=part, session=self.session).keep(self.attachment.spec)
 
-    def _forbidden(self, demand: claim_index.Demand | None) -> attachments.Failure | None:
+    def _find_refusal(self, demand: claim_index.Demand | None) -> attachments.Failure | None:
         if self.session is None or demand is None or self.device is None or self.attachment is not None:
             return None
         part = offer.Part.from_share(self._key, demand.share)

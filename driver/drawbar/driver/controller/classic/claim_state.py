@@ -62,7 +62,7 @@ class Attempt:
     @property
     def missing(self) -> int:
         """Return the number of attachments that were not made, because of a crash or an error."""
-        return _planned(self.held) - len(self.held)
+        return _count_planned(self.held) - len(self.held)
 
     def count_taken(self, request: matching.Request) -> int:
         """Return the number of devices that the request already has."""
@@ -122,7 +122,7 @@ def too_large(handle: handles.Handle) -> str:
     return ""
 
 
-def _planned(held: _Held) -> int:
+def _count_planned(held: _Held) -> int:
     claim = held[0].spec.claim if held else None
     return claim.devices if claim is not None else 0
 
@@ -230,7 +230,7 @@ def _failure(
         )
         for attachment in held
     }
-    if len(held) > _planned(held) or len(attempts) > 1:
+    if len(held) > _count_planned(held) or len(attempts) > 1:
         message = "devices were asked for twice, by decisions on an old view"
         return attachments.Failure(reason=reasons.ATTEMPTS_MIXED, message=message)
     gone_at = [

@@ -84,16 +84,16 @@ def status(
             view.connection.reason,
             view.connection.message,
         ),
-        _degraded(view),
-        _dropped(dropped_fields),
+        _describe_degraded(view),
+        _describe_dropped(dropped_fields),
         _writable(view.refused),
     ]
     if view.nodes is not None:
-        statements.append(_mapped(view.nodes, view.hosts))
+        statements.append(_describe_mapping(view.nodes, view.hosts))
     if fabric.deleting:
-        statements.append(_going(attached, given_up=fabric.given_up))
+        statements.append(_describe_deletion(attached, given_up=fabric.given_up))
     elif view.nodes is not None and view.unpublished is not None:
-        statements.append(_published(view, view.unpublished, dropped_fields))
+        statements.append(_describe_publication(view, view.unpublished, dropped_fields))
     statements.append(_ready(statements, view))
     return fabrics.FabricStatus(
         conditions=tuple(
@@ -141,7 +141,7 @@ def document(fabric: fabrics.Fabric, desired: fabrics.FabricStatus) -> dict[str,
     }
 
 
-def _degraded(view: View) -> tuple[str, bool, str, str]:
+def _describe_degraded(view: View) -> tuple[str, bool, str, str]:
     if not view.troubles:
         return fabrics.DEGRADED, False, reasons.HEALTHY, "nothing is known to be at fault"
     reason = reasons.TROUBLES
@@ -154,7 +154,7 @@ def _degraded(view: View) -> tuple[str, bool, str, str]:
     return fabrics.DEGRADED, True, reason, "; ".join(view.troubles)[:1024]
 
 
-def _dropped(fields: Collection[str]) -> tuple[str, bool, str, str]:
+def _describe_dropped(fields: Collection[str]) -> tuple[str, bool, str, str]:
     if not fields:
         return fabrics.FEATURES_DROPPED, False, reasons.ALL_KEPT, NO_FIELDS_LOST
     so = (
@@ -180,7 +180,7 @@ def _writable(refused: str) -> tuple[str, bool, str, str]:
     return fabrics.WRITABLE, True, reasons.ACCEPTED, "the API server refuses none of the controller's writes"
 
 
-def _mapped(nodes: hosts.NodeMap, count: int) -> tuple[str, bool, str, str]:
+def _describe_mapping(nodes: hosts.NodeMap, count: int) -> tuple[str, bool, str, str]:
     if nodes.problems:
         return fabrics.HOSTS_MAPPED, False, reasons.HOSTS_NOT_MAPPED, "; ".join(nodes.problems)[:1024]
     if not nodes.host_of:
@@ -190,7 +190,9 @@ def _mapped(nodes: hosts.NodeMap, count: int) -> tuple[str, bool, str, str]:
     return fabrics.HOSTS_MAPPED, True, reasons.HOSTS_MAPPED, message
 
 
-def _published(view: View, refused: str, dropped_fields: Collection[str]) -> tuple[str, bool, str, str]:
+def _describe_publication(
+    view: View, refused: str, dropped_fields: Collection[str]
+) -> tuple[str, bool, str, str]:
     if refused:
         return fabrics.PUBLISHED, False, reasons.REFUSED, refused
     if not _only_taints(dropped_fields):
@@ -223,7 +225,7 @@ def _ready(statements: Sequence[tuple[str, bool, str, str]], view: View) -> tupl
     return fabrics.READY, True, reasons.READY, "claims can be given its devices"
 
 
-def _going(attached: int, *, given_up: bool) -> tuple[str, bool, str, str]:
+def _describe_deletion(attached: int, *, given_up: bool) -> tuple[str, bool, str, str]:
     if given_up:
         message = (
             f"given up: while the manager is not reached, the DeviceAttachments ({attached} attached) go without a detach "

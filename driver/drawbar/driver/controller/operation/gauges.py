@@ -192,14 +192,14 @@ class Gauges:
         watch(
             "waiting_claims",
             "Claims whose device is not on its node yet.",
-            lambda: self._led(self._waiting_claims),
+            lambda: self._read_if_leading(self._waiting_claims),
             label="claim_namespace",
         )
-        watch("attachments", "DeviceAttachments.", lambda: self._led(self._phases), label="phase")
+        watch("attachments", "DeviceAttachments.", lambda: self._read_if_leading(self._phases), label="phase")
         watch(
             "oldest_operation_seconds",
             "Age of the slowest: attach since the allocation, detach since the deletion.",
-            lambda: self._led(self._oldest),
+            lambda: self._read_if_leading(self._oldest),
             label="operation",
         )
         watch(
@@ -279,7 +279,7 @@ class Gauges:
         watch(
             "resting_devices",
             "Devices at policy.erasesPerDevicePerDay.",
-            lambda: self._over(
+            lambda: self._count_limited(
                 lambda session: (session.erasures, session.spec.policy.erases_per_device_per_day)
             ),
             label="fabric",
@@ -287,7 +287,7 @@ class Gauges:
         watch(
             "limited_namespaces",
             "Namespaces at policy.attachesPerNamespacePerMinute.",
-            lambda: self._over(
+            lambda: self._count_limited(
                 lambda session: (session.attaches, session.spec.policy.attaches_per_namespace_per_minute)
             ),
             label="fabric",
@@ -350,7 +350,9 @@ class Gauges:
                 if condition.type in fabrics.CONDITIONS:
                     yield (fabric.metadata.name, condition.type), float(condition.is_true)
 
-    def _over(self, read: Callable[[session.Session], tuple[rates.Rate[str], int]]) -> Mapping[str, float]:
+    def _count_limited(
+        self, read: Callable[[session.Session], tuple[rates.Rate[str], int]]
+    ) -> Mapping[str, float]:
         """Return, by fabric, the number of keys at the limit of a rate."""
         now = self.cluster.clock()
         return {
@@ -366,7 +368,7 @@ class Gauges:
             cached = self._offers[fabric] = (published, offer(self.cluster.driver, published))
         return cached[1]
 
-    def _led(self, read: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
+    def _read_if_leading(self, read: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
         return read() if self.leading else {}
 
     def _waiting_claims(self) -> Mapping[str, float]:

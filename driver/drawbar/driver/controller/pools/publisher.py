@@ -116,7 +116,7 @@ class Publisher:
         # A taint and a new inventory may want the same slice at once: one round after the other.
         async with self._locks.setdefault(fabric, asyncio.Lock()):
             kept, now = await self._what_is_kept(), self._clock()
-            observed = self._observed(fabric, kept, now)
+            observed = self._observe(fabric, kept, now)
             if observed is None:
                 return None
             again: list[float] = []
@@ -167,7 +167,7 @@ class Publisher:
             raise delayed.stale
         return delayed.seconds_left()
 
-    def _observed(
+    def _observe(
         self, name: str, kept: encoding.Kept, now: datetime.datetime
     ) -> fabric_state.FabricState | None:
         """Return the observed state for the plan, or None if there is no such Fabric and nothing published."""

@@ -155,7 +155,7 @@ class Neighbours:
             await self._read_node()
         free = [each.card for each in judged if each.name not in held]
         opened = await self._find_openers(free) if free else {}
-        seen = self._seen()
+        seen = self._build_components()
         signs = {
             each.name: sign
             for each in judged
@@ -179,7 +179,7 @@ class Neighbours:
         await self._report(left, {name: sign for name, sign in signs.items() if name in held})
         return {name: sign.reason for name, sign in left.items()}
 
-    def _seen(self) -> coexistence.Components:
+    def _build_components(self) -> coexistence.Components:
         incomplete = ""
         if self._overflows.is_set():
             incomplete = f"more than {SLICES_MAX} ResourceSlices of other drivers name this node, and it may be in one that was not read"
@@ -219,7 +219,7 @@ class Neighbours:
         node = await self._api.read(kinds.NODE, self._node_name, into=otherslices.Node)
         self._node_read_at, self._node_uid = self._clock(), node.metadata.uid
         self._resources = node.resources
-        unknown = coexistence.unknown_resources(self._seen(), self._rows)
+        unknown = coexistence.unknown_resources(self._build_components(), self._rows)
         if unknown != self._unknown and unknown:
             log.warning(
                 "extended resources of this node belong to device plugins that are not known: %s; if one hands out PCI devices, "

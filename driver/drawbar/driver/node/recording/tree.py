@@ -155,7 +155,7 @@ class _Walk:
 
     def buses(self) -> None:
         for bus in kinds.BUSES:
-            self._listing(f"bus/{bus}/devices")
+            self._record_links(f"bus/{bus}/devices")
             for driver in self._folders(f"bus/{bus}/drivers"):
                 self._links_and_triggers(f"bus/{bus}/drivers/{driver}")
         for slot in self._folders(_SLOTS):
@@ -163,7 +163,7 @@ class _Walk:
 
     def classes(self) -> None:
         for name in kinds.CLASSES:
-            self._listing(f"class/{name}")
+            self._record_links(f"class/{name}")
 
     def devices(self) -> None:
         """Read the directories behind the kernel's lists: each root complex as a whole, other devices one by one."""
@@ -185,7 +185,7 @@ class _Walk:
 
     # --- going down ---
 
-    def _listing(self, folder: str) -> None:
+    def _record_links(self, folder: str) -> None:
         """Record a directory of links to devices, and note their targets."""
         for entry in self._scan(folder) or ():
             target = files.link_target(entry.path) if entry.is_symlink() else None

@@ -207,7 +207,7 @@ def plan_hosts(cluster: observed.Cluster) -> Iterator[Finding]:
     if not nodes or not ours:
         return
     for fabric in ours:
-        yield from _mapped(fabric)
+        yield from _check_mapping(fabric)
         yield from _judge_marks(fabric, nodes)
         yield from _marks(fabric, nodes)
     if not all(fabric.spec.hosts for fabric in ours):
@@ -215,7 +215,7 @@ def plan_hosts(cluster: observed.Cluster) -> Iterator[Finding]:
     yield from _strays(cluster, ours, nodes)
 
 
-def _mapped(fabric: fabrics.Fabric) -> Iterator[Finding]:
+def _check_mapping(fabric: fabrics.Fabric) -> Iterator[Finding]:
     condition = meta.find(fabric.status.conditions, fabrics.HOSTS_MAPPED)
     if condition is not None and condition.is_true:
         yield findings.ok(Check.HOSTS_MAPPED, _subject(fabric), condition.message)
