@@ -97,6 +97,7 @@ def test_json_holds_every_function_with_names_in_words(host, capsys):
         "deviceNodes": [
             {"path": "/dev/dri/card0", "type": "char", "major": 226, "minor": 0, "subsystem": "drm"},
             {"path": "/dev/dri/renderD128", "type": "char", "major": 226, "minor": 128, "subsystem": "drm"},
+            {"path": "/dev/nvidia0", "type": "char", "major": 195, "minor": 0, "subsystem": "nvidia"},
         ],
         "networkInterfaces": [],
         "secondaryBus": None,

@@ -348,10 +348,11 @@ def choose_quirks(form, chance):
 
 def without_contradiction(names):
     """Return the names; without the last of two that exclude each other."""
-    if not set(names) >= quirks.CONTRADICTORY:
-        return tuple(names)
-    *_, last = (name for name in names if name in quirks.CONTRADICTORY)
-    return tuple(name for name in names if name != last)
+    for pair in quirks.CONTRADICTORY:
+        if set(names) >= pair:
+            *_, last = (name for name in names if name in pair)
+            names = [name for name in names if name != last]
+    return tuple(names)
 
 
 async def _walk(form):

@@ -29,7 +29,7 @@ CARDS = [
     MockDevice(device_class=DeviceClass.OTHER, vendor=0x1234, device=0x11E8),
 ]
 NODES = {
-    DeviceClass.GPU: ["/dev/dri/card0", "/dev/dri/renderD128"],
+    DeviceClass.GPU: ["/dev/dri/card0", "/dev/dri/renderD128", "/dev/nvidia0"],
     DeviceClass.ACCELERATOR: ["/dev/accel/accel0"],
     DeviceClass.NVME: ["/dev/ng0n1", "/dev/nvme0", "/dev/nvme0n1"],
     DeviceClass.CXL_MEMORY: ["/dev/cxl/mem0"],

@@ -21,8 +21,11 @@ _ORDERED = (
     *forms.QUIRKS,
 )
 QUIRKS: Mapping[str, Quirk] = MappingProxyType({quirk.name: quirk for quirk in _ORDERED})
-# Two that leave no URI of the service root.
-CONTRADICTORY = frozenset({"root-redirect", "root-with-slash"})
+# Pairs that leave no URI of the service root.
+CONTRADICTORY = (
+    frozenset({"root-redirect", "root-with-slash"}),
+    frozenset({"root-redirect", "slashes"}),
+)
 
 
 def choose(names: Iterable[str], configuration: Configuration) -> tuple[Quirk, ...]:
@@ -34,10 +37,11 @@ def choose(names: Iterable[str], configuration: Configuration) -> tuple[Quirk, .
     wanted, own = frozenset(names), form(configuration)
     if unknown := wanted - QUIRKS.keys():
         raise ValueError(f'the quirk "{min(unknown)}" is unknown; there are {", ".join(sorted(QUIRKS))}')
-    if wanted >= CONTRADICTORY:
-        raise ValueError(
-            f"the quirks {' and '.join(sorted(CONTRADICTORY))} leave no service root; name one of them"
-        )
+    for pair in CONTRADICTORY:
+        if wanted >= pair:
+            raise ValueError(
+                f"the quirks {' and '.join(sorted(pair))} leave no service root; name one of them"
+            )
     for quirk in (QUIRKS[name] for name in sorted(wanted)):
         if own not in quirk.forms:
             raise ValueError(
