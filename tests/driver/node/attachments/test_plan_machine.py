@@ -332,6 +332,7 @@ class Node(stateful.RuleBasedStateMachine):
 
     def _observed(self, released):
         match = self._match()
+        self.attempt = actions.keep_attempt(self.attempt, match)
         card = match.card if isinstance(match, matching.Found) else None
         return actions.Observed(
             attachment=self.attachment,
@@ -374,3 +375,13 @@ class Node(stateful.RuleBasedStateMachine):
 
 TestNode = Node.TestCase
 TestNode.settings = settings(max_examples=300, stateful_step_count=20, deadline=None)
+
+
+def test_a_card_that_is_put_in_again_is_made_ready_again():
+    node = Node()
+    node.begin(slot="1", powered=True, hint=False, so_far="visible")
+    node.pull(back=False)
+    node.as_many_rounds_as_it_takes()
+    node.attach(slot="1", powered=True, hint=False)
+    node.as_many_rounds_as_it_takes()
+    assert node.kernel.initialised

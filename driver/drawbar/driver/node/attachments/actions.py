@@ -145,6 +145,12 @@ class Observed:
         )
 
 
+def keep_attempt(attempt: Attempt | None, match: matching.Match) -> Attempt | None:
+    """Return the attempt, or None if its card is gone: a card that comes back is equal, and has to be made ready again."""
+    is_gone = isinstance(match, matching.Absent) and not match.settles
+    return None if attempt is not None and attempt.card is not None and is_gone else attempt
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerSlot:
     """Power on the slot of the waiting device; then observe it again."""

@@ -174,6 +174,7 @@ async def observe(
         await refresh()
         match = context.match(attachment)
     memory.match = match
+    memory.attempt = actions.keep_attempt(memory.attempt, match)
     spec = attachment.spec
     card = match.card if isinstance(match, matching.Found) else None
     key = verdicts.Key(pool=spec.pool, device=spec.device)
