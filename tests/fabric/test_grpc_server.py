@@ -93,7 +93,9 @@ def test_a_listing_is_forgotten_when_many_others_were_begun():
         listings.further(page.token)
 
 
-@pytest.mark.parametrize("token", ["", "x", "1", "1:", ":1", "-1:0", "1:x"])
+@pytest.mark.parametrize(
+    "token", ["", "x", "1", "1:", ":1", "-1:0", "1:x", f"{'1' * 5000}:0", f"0:{'1' * 5000}"]
+)
 def test_a_page_token_from_elsewhere_is_refused(token):
     with pytest.raises(errors.InvalidArgument):
         services.Listings().further(token)

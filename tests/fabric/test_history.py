@@ -58,7 +58,8 @@ async def test_what_is_unchanged_is_no_event():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-", "other-1", "{life}-", "{life}-x", "{life}--1", "{life}-99", "{life}-²"]
+    "text",
+    ["", "-", "other-1", "{life}-", "{life}-x", "{life}--1", "{life}-99", "{life}-²", "{life}-" + "1" * 5000],
 )
 async def test_a_version_that_is_not_of_this_life_is_answered_with_a_resync(text):
     history = History()

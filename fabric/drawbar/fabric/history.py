@@ -6,11 +6,14 @@ falls behind the remembered events and gets a resync, so memory stays bounded.
 """
 
 import asyncio
+import re
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Set
 from dataclasses import replace
 
 from drawbar.fabric import contract, errors
+
+_NUMBER = re.compile("[0-9]{1,18}")
 
 REMEMBERED_EVENTS = 4096
 
@@ -169,7 +172,7 @@ class History:
     def _position(self, version: str) -> int | None:
         """Return the number in a version of this life if all later events are known; else None."""
         life, _, number = version.partition("-")
-        if life != self._life or not (number.isascii() and number.isdigit()):
+        if life != self._life or _NUMBER.fullmatch(number) is None:
             return None
         position = int(number)
         oldest = min(self._events, default=self._last + 1)

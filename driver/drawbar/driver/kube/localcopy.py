@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-from drawbar.driver import containment
+from drawbar.driver import containment, naturalorder
 from drawbar.driver.api import meta
 from drawbar.driver.kube import events, exclusions, kinds
 
@@ -214,6 +214,7 @@ def is_later(version: str, than: str) -> bool:
 
     They are compared as numbers, as KEP-5504 allows since 1.35; where they are not numbers, the one received last is newer.
     """
-    if version.isdecimal() and than.isdecimal():
-        return int(version) > int(than)
+    numbers = naturalorder.number_key(version), naturalorder.number_key(than)
+    if numbers[0] is not None and numbers[1] is not None:
+        return numbers[0] > numbers[1]
     return version != than

@@ -6,6 +6,7 @@ listing is refused, and the caller begins again.
 """
 
 import itertools
+import re
 from collections import OrderedDict
 
 # ruff: noqa: N802, ARG002 -- gRPC fixes the names and the signatures of these methods
@@ -21,6 +22,8 @@ from drawbar.fabric import tls as fabric_tls
 from drawbar.fabric.grpc import conversion, statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
+
+_NUMBER = re.compile("[0-9]{1,18}")
 
 PAGE_ITEMS = 250
 """A host or device has at most about 8 KiB, so a page stays below gRPC's default limit of 4 MiB."""
@@ -61,7 +64,7 @@ class Listings(Generic[Item]):
             Aborted: the listing is no longer kept.
         """
         number, _, offset = token.partition(":")
-        if not (number.isascii() and number.isdigit() and offset.isascii() and offset.isdigit()):
+        if _NUMBER.fullmatch(number) is None or _NUMBER.fullmatch(offset) is None:
             raise errors.InvalidArgument(f'the page token "{errors.cut(token, 40)}" was not given out here')
         if int(number) not in self._kept:
             raise errors.Aborted("the listing is too old to be continued; begin again at the first page")

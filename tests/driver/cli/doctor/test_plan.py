@@ -258,6 +258,11 @@ SKEWED = (lease("n1", skew=3), lease("n2", skew=-31), lease("n3"))
         case("kubelet not tried", "warning nodes.kubelet", nodes=(node(kubelet="v1.33.0"),)),
         case("kubelet too new", "warning nodes.kubelet", nodes=(node(kubelet="v1.38.0"),)),
         case("containerd 1.6", "error nodes.runtime", nodes=(node(runtime="containerd://1.6.36"),)),
+        case(
+            "a runtime with a version of 5,000 digits",
+            "note nodes.runtime",
+            nodes=(node(runtime=f"containerd://{'1' * 5000}.7"),),
+        ),
         case("containerd 1.7", "warning nodes.runtime", nodes=(node(runtime="containerd://1.7.28"),)),
         case("CRI-O 1.22", "error nodes.runtime", nodes=(node(runtime="cri-o://1.22.0"),)),
         case("CRI-O 1.34", nodes=(node(runtime="cri-o://1.34.0"),)),

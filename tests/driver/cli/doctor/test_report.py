@@ -321,3 +321,13 @@ def test_the_exit_status_follows_from_the_worst(severities, status):
         for severity in severities
     ]
     assert findings.exit_status(said) == status
+
+
+def test_so_much_of_a_long_text_of_a_node_is_shown():
+    finding = Finding(
+        check=Check.NODES_RUNTIME, severity=Severity.NOTE, subject="node n1", message="7" * 1_000_000
+    )
+    out = console.Console(file=io.StringIO(), width=200)
+    report.show(out, [finding], brief=False)
+    assert len(out.file.getvalue()) < 2 * report.MESSAGE_BYTES
+    assert len(json.dumps(report.document([finding], {}))) < 2 * report.MESSAGE_BYTES

@@ -162,7 +162,7 @@ class VersionInfo(meta.Struct, frozen=True):
 
 T = TypeVar("T")
 Reading: TypeAlias = T | Unread
-_MINOR = re.compile(r"v?1\.(\d+)")
+_MINOR = re.compile(r"v?1\.([0-9]{1,9})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,10 @@ from drawbar.driver.catalogue import links
 from drawbar.driver.cli import tables
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Finding, Severity
+from drawbar.fabric import errors
+
+MESSAGE_BYTES = 4096
+"""A node may put any text into its status; so much of it is shown."""
 
 STYLES = {
     Severity.ERROR: "bold red",
@@ -75,12 +79,16 @@ def show(out: console.Console, listed: Sequence[Finding], *, brief: bool = False
 
 def _line(out: console.Console, finding: Finding) -> None:
     line = text.Text(f"{MARKS[finding.severity]} ", style=STYLES[finding.severity])
-    line.append(tables.clean(f"{finding.subject}: {finding.message}"), style="not bold default")
+    line.append(tables.clean(f"{finding.subject}: {_message(finding)}"), style="not bold default")
     line.append(f"  [{finding.check.value}]", style="not bold dim")
     tables.paragraph(out, line)
     if finding.remedy and finding.severity is not Severity.OK:
         tables.paragraph(out, text.Text(f"  -> {tables.clean(finding.remedy)}", style="dim"))
         tables.paragraph(out, text.Text(f"  {url(finding)}", style="dim"))
+
+
+def _message(finding: Finding) -> str:
+    return errors.cut(finding.message, MESSAGE_BYTES)
 
 
 def url(finding: Finding) -> str:
@@ -119,7 +127,7 @@ def as_values(finding: Finding) -> dict[str, str]:
         "check": finding.check.value,
         "severity": finding.severity.value,
         "subject": finding.subject,
-        "message": finding.message,
+        "message": _message(finding),
         "remedy": finding.remedy,
         "url": url(finding),
     }

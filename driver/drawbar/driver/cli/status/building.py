@@ -7,6 +7,7 @@ missing.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from drawbar.driver import naturalorder
 from drawbar.driver.api import bindings, leftout, nodepools, slices, taintrules
 from drawbar.driver.cli.status import claim_entries, device_entries, fabric_entries, observed, tree
 
@@ -18,7 +19,8 @@ def build(cluster: observed.Cluster) -> tree.Tree:
     by_fabric: dict[str, dict[str, list[tree.Device]]] = defaultdict(lambda: defaultdict(list))
     by_node: dict[str, list[tree.Device]] = defaultdict(list)
     for key, fact in sorted(
-        facts.items(), key=lambda entry: (tree.natural(entry[0].pool), tree.natural(entry[0].device))
+        facts.items(),
+        key=lambda entry: (naturalorder.sort_key(entry[0].pool), naturalorder.sort_key(entry[0].device)),
     ):
         fabric, enclosure = device_entries.locate(key, fact)
         device = device_entries.describe_device(
@@ -37,11 +39,11 @@ def build(cluster: observed.Cluster) -> tree.Tree:
             fabric_entries.describe_fabric(
                 name, objects.get(name), by_fabric.get(name, {}), is_listed=bool(cluster.fabrics)
             )
-            for name in sorted(objects.keys() | by_fabric.keys(), key=tree.natural)
+            for name in sorted(objects.keys() | by_fabric.keys(), key=naturalorder.sort_key)
         ),
         local=tuple(
             tree.Local(node=node, devices=tuple(by_node.get(node, ())), left_out=left_out.get(node, ()))
-            for node in sorted(by_node.keys() | left_out.keys(), key=tree.natural)
+            for node in sorted(by_node.keys() | left_out.keys(), key=naturalorder.sort_key)
         ),
         claims=claim_entries.list_claims(cluster),
         unread=cluster.unread,

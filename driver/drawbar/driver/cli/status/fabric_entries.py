@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from drawbar.driver import naturalorder
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.cli.doctor.findings import Severity
 from drawbar.driver.cli.doctor.plans import fabrics as judging
@@ -101,5 +102,5 @@ def _describe_state(fabric: fabrics.Fabric, troubles: Sequence[judging.Trouble])
 def _sort_enclosures(enclosures: Mapping[str, Iterable[tree.Device]]) -> tuple[tree.Enclosure, ...]:
     return tuple(
         tree.Enclosure(name=name, devices=tuple(devices))
-        for name, devices in sorted(enclosures.items(), key=lambda entry: tree.natural(entry[0]))
+        for name, devices in sorted(enclosures.items(), key=lambda entry: naturalorder.sort_key(entry[0]))
     )

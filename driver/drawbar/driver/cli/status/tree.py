@@ -3,8 +3,6 @@
 `building` makes it, and `narrowing` takes a part of it.
 """
 
-import re
-
 import msgspec
 
 FREE, ALLOCATED, IN_USE, HELD = "Free", "Allocated", "InUse", "Held"
@@ -198,11 +196,3 @@ class Tree(Node, frozen=True):
             for device in enclosure.devices
         )
         return (*of_fabrics, *(device for local in self.local for device in local.devices))
-
-
-_DIGITS = re.compile(r"(\d+)")
-
-
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return a key that sorts chassis-2 before chassis-10."""
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(name))

@@ -2,8 +2,6 @@
 
 import dataclasses
 import datetime
-import functools
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from typing import Any
 
 from rich import console, text
 
+from drawbar.driver import naturalorder
 from drawbar.driver.cli import tables
 from drawbar.driver.cli.status import categories, views
 from drawbar.driver.cli.ui import device_rows, model
@@ -36,7 +35,6 @@ _STYLES: Mapping[str, str] = {
 }
 _WORST_FIRST = ("failed", "tainted", "moving", "in use", "kept", "free")
 _GAP = 2
-_DIGITS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +86,6 @@ def find_reason(row: device_rows.Row) -> str:
     return "; ".join(part for part in (waits, ill, *taints) if part)
 
 
-@functools.lru_cache(maxsize=65536)
-def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Return a key that sorts chassis-2 before chassis-10."""
-    parts = _DIGITS.split(name)
-    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part)
-
-
 def matches(row: device_rows.Row, words: Sequence[str]) -> bool:
     """Return whether each word occurs in a text of the device."""
     if not words:
@@ -132,9 +123,17 @@ def arrange(page: model.Page, state: State) -> tuple[Line, ...]:
     failing = {place for place, rows in places.items() if any(map(_is_failing, rows))}
     # Places with a failed device come first, and a node's own devices last.
     for place in sorted(
-        places, key=lambda each: (each not in failing, not each[0], natural(each[0]), natural(each[1]))
+        places,
+        key=lambda each: (
+            each not in failing,
+            not each[0],
+            naturalorder.sort_key(each[0]),
+            naturalorder.sort_key(each[1]),
+        ),
     ):
-        rows = sorted(places[place], key=lambda row: (not _is_failing(row), natural(row.device.name)))
+        rows = sorted(
+            places[place], key=lambda row: (not _is_failing(row), naturalorder.sort_key(row.device.name))
+        )
         title = " / ".join(filter(None, place)) if place[0] else f"node {place[1] or 'unknown'}"
         lines += [Group(title=title, counts=_counts(rows)), *rows]
     return tuple(lines)
@@ -279,7 +278,9 @@ def _unread(page: model.Page) -> list[text.Text]:
 
 def _fabrics(page: model.Page, now: datetime.datetime) -> list[text.Text]:
     # Fabrics with a problem come first.
-    ordered = sorted(page.fabrics, key=lambda fabric: (fabric.state == "Connected", natural(fabric.name)))
+    ordered = sorted(
+        page.fabrics, key=lambda fabric: (fabric.state == "Connected", naturalorder.sort_key(fabric.name))
+    )
     longest = max((len(fabric.name) for fabric in ordered[:FABRICS]), default=0)
     lines = [
         text.Text.assemble(

@@ -7,6 +7,7 @@ that did not read for a long time.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from drawbar.driver import naturalorder
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.cli.doctor.plans import fabrics as judging
 from drawbar.driver.cli.status import fabric_entries, observed, tree
@@ -190,7 +191,7 @@ def list_fabrics(objects: Iterable[fabrics.Fabric], shown: Iterable[device_rows.
             devices.setdefault(row.fabric, []).append(row.device)
     return tuple(
         _describe_fabric(name, by_name.get(name), devices[name], is_listed=bool(by_name))
-        for name in sorted(devices, key=tree.natural)
+        for name in sorted(devices, key=naturalorder.sort_key)
     )
 
 

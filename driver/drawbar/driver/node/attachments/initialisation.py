@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import assert_never
 
+from drawbar.driver import naturalorder
 from drawbar.driver.api import attachments, parameters
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import classes, errors
@@ -198,7 +199,7 @@ def remember(
     )
 
 
-_PARTS = re.compile(r"\d+|[^\W\d_]+")
+_PARTS = re.compile(r"[0-9]+|[^\W\d_]+")
 
 
 def too_old(card: model.Card, least: attachments.Versions, sysfs: Path) -> str | None:
@@ -225,9 +226,6 @@ def too_old(card: model.Card, least: attachments.Versions, sysfs: Path) -> str |
     return None
 
 
-def order(version: str) -> tuple[tuple[bool, int, str], ...]:
+def order(version: str) -> naturalorder.SortKey:
     """Return the sort key of a version. Numbers compare as numbers, words alphabetically; a number precedes a word."""
-    return tuple(
-        (not part.isdigit(), int(part) if part.isdigit() else 0, "" if part.isdigit() else part.lower())
-        for part in _PARTS.findall(version)
-    )
+    return tuple(naturalorder.number_key(part) or (1, 0, part.lower()) for part in _PARTS.findall(version))

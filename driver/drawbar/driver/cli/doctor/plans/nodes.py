@@ -18,7 +18,7 @@ CLASSIC_OLDEST = 27
 """The first kubelet for devices that our controller allocates."""
 UNREADY_MAX = 20
 """The most pods that are named one by one."""
-_RUNTIME = re.compile(r"([\w.-]+)://v?(\d+)\.(\d+)")
+_RUNTIME = re.compile(r"([\w.-]+)://v?([0-9]{1,9})\.([0-9]{1,9})")
 _VERIFY = "on the node, drawbar doctor --node --host-root / reads the runtime's configuration"
 
 
