@@ -1,7 +1,9 @@
 import asyncio
+import functools
 
 import pytest
 
+from drawbar.driver import main
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks.cluster import deployment
@@ -13,6 +15,35 @@ def no_environment(monkeypatch, tmp_path):
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture
+def run_verb(capsys):
+    """`run_verb(*words)`: the status, the output and the errors of `drawbar`."""
+
+    def run(*words):
+        try:
+            status = main.main([str(word) for word in words])
+        except SystemExit as ended:
+            status = ended.code
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.out + printed.err
+        return status, printed.out, printed.err
+
+    return run
+
+
+def _command(verb):
+    @pytest.fixture(name=f"{verb}_command")
+    def command(run_verb):
+        return functools.partial(run_verb, verb)
+
+    return command
+
+
+explain_command, maintenance_command, move_command, status_command, taint_command = map(
+    _command, ("explain", "maintenance", "move", "status", "taint")
+)
 
 
 @pytest.fixture

@@ -71,17 +71,6 @@ def flags_of(verb):
     return {option for action in actions(PARSERS[verb]) for option in action.option_strings}
 
 
-def ending(words, capsys):
-    """Return the status of a command line, its output and its errors."""
-    try:
-        status = main.main(words)
-    except SystemExit as ended:
-        status = ended.code
-    printed = capsys.readouterr()
-    assert "Traceback" not in printed.out + printed.err
-    return status, printed.out, printed.err
-
-
 def test_every_verb_has_a_row():
     assert set(PARSERS) == set(VERBS)
 
@@ -141,20 +130,20 @@ def test_every_form_of_the_output_is_known_to_every_verb(verb, form):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_wrong_flag_is_wrong_usage(verb, capsys):
-    status, _, said = ending([*verb.split(), "--zzz", *_needed(verb)], capsys)
+def test_a_wrong_flag_is_wrong_usage(verb, run_verb):
+    status, _, said = run_verb(*verb.split(), "--zzz", *_needed(verb))
     assert status == 2
     assert "usage: drawbar" in said
 
 
 @pytest.mark.parametrize("verb", [verb for verb in OF_CLUSTER if verb != "fabric conformance"])
-def test_a_server_without_an_answer_is_not_read(verb, capsys, tmp_path):
+def test_a_server_without_an_answer_is_not_read(verb, run_verb, tmp_path):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(_kubeconfig(closed.getsockname()[1])))
         words = [*verb.split(), *_named(verb), "--kubeconfig", str(kubeconfig)]
-        status, out, said = ending(words, capsys)
+        status, out, said = run_verb(*words)
     assert (status, out) == (3, ""), said
 
 
@@ -204,12 +193,12 @@ def test_every_name_of_a_kind_is_understood(kind):
 
 
 @pytest.mark.drawbar(profile="1.37")
-def test_kinds_are_spelt_alike_and_an_absent_object_is_trouble(cluster, capsys):
+def test_kinds_are_spelt_alike_and_an_absent_object_is_trouble(cluster, run_verb):
     common = ["--kubeconfig", str(cluster.kubeconfig), "--timeout", "60s"]
     wrong = []
     for verb, kind, words in SPELLINGS:
         line = [*verb.split(), *_around(verb, kind, words), *common]
-        status, _, said = ending(line, capsys)
+        status, _, said = run_verb(*line)
         # A preview of no device is fine.
         expected = 0 if verb == "taint preview" else 1
         if status != expected or "there is no kind" in said or "takes no" in said:

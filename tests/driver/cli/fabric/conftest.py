@@ -5,7 +5,6 @@ import json
 import pytest
 import yaml
 
-from drawbar.driver import main
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.testing import processes
@@ -21,18 +20,13 @@ def no_kubeconfig(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def drawbar_command(capsys):
+def drawbar_command(run_verb):
     """Runs `drawbar fabric` and returns its status, output and errors."""
 
     def run(*words):
-        try:
-            status = main.main(["fabric", *map(str, words)])
-        except SystemExit as ended:
-            status = ended.code
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.out + printed.err
-        assert PASSWORD not in printed.out + printed.err
-        return status, printed.out, printed.err
+        status, out, err = run_verb("fabric", *words)
+        assert PASSWORD not in out + err
+        return status, out, err
 
     return run
 

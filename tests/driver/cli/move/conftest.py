@@ -1,23 +1,6 @@
 import pytest
 
-from drawbar.driver import main
 from drawbar.driver.kube import client, kinds
-
-
-@pytest.fixture
-def move_command(capsys):
-    """Runs `drawbar move` and returns its exit status, output and errors."""
-
-    def run(*words):
-        try:
-            status = main.main(["move", *map(str, words)])
-        except SystemExit as ended:
-            status = ended.code
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.out + printed.err
-        return status, printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture

@@ -2,24 +2,7 @@ import asyncio
 
 import pytest
 
-from drawbar.driver import main
 from drawbar.driver.kube import client, config, kinds
-
-
-@pytest.fixture
-def taint_command(capsys):
-    """Runs `drawbar taint` and returns its status, output and errors."""
-
-    def run(*words):
-        try:
-            status = main.main(["taint", *map(str, words)])
-        except SystemExit as ended:
-            status = ended.code
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.out + printed.err
-        return status, printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture
