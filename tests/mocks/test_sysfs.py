@@ -16,7 +16,7 @@ from drawbar.driver.node import uevents
 from drawbar.fabric.contract import OFFERED_CLASSES, DeviceClass
 from drawbar.mocks.sysfs import ImpossibleWorld, MockDevice, SysfsTree, load_recording, wire
 
-RECORDINGS = Path(__file__).parents[1] / "data" / "kernel-6.1-qemu"
+RECORDINGS = Path(__file__).parents[1] / "cases" / "kernels" / "kernel-6.1-qemu"
 # QEMU's devices count no errors.
 NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0010, serial="SN0001", aer=False)
 CXL = MockDevice(

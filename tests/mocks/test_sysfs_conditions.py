@@ -19,7 +19,7 @@ from drawbar.driver.node.discovery import reader
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import Arrival, ImpossibleWorld, MockDevice, Severity, SysfsTree, build
 
-RECORDINGS = Path(__file__).parents[1] / "data" / "kernel-6.1-qemu"
+RECORDINGS = Path(__file__).parents[1] / "cases" / "kernels" / "kernel-6.1-qemu"
 NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA824, serial="SN0001")
 GPU = MockDevice(
     device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="1654422000001"

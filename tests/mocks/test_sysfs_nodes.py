@@ -13,7 +13,7 @@ from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import errors
 from drawbar.mocks.sysfs import ImpossibleWorld, SysfsTree, build, command, nodes
 
-RECORDINGS = Path(__file__).parents[1] / "data" / "kernel-6.1-qemu"
+RECORDINGS = Path(__file__).parents[1] / "cases" / "kernels" / "kernel-6.1-qemu"
 
 
 @pytest.mark.parametrize("name", nodes.NODES)

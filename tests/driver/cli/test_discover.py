@@ -23,7 +23,7 @@ from drawbar.fabric.contract import DeviceClass
 from drawbar.fabric.witnesses import Kind
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, build, load_recording
 
-RECORDINGS = Path(__file__).parents[2] / "data" / "kernel-6.1-qemu"
+RECORDINGS = Path(__file__).parents[2] / "cases" / "kernels" / "kernel-6.1-qemu"
 GPU = MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="1654422000001")
 NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA80A, serial="S4EVNX0")
 CXL = MockDevice(

@@ -19,7 +19,7 @@ from drawbar.driver.node.recording import recorder
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, load_events, load_recording, wire
 
-RECORDINGS = Path(__file__).parents[2] / "data" / "kernel-6.1-qemu"
+RECORDINGS = Path(__file__).parents[2] / "cases" / "kernels" / "kernel-6.1-qemu"
 NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA824, serial="S4YNNE0N800001")
 
 

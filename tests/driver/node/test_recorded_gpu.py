@@ -12,7 +12,7 @@ from drawbar.driver.node.discovery import reader, slowreads
 from drawbar.driver.node.health import readings
 from drawbar.mocks.sysfs import load_recording
 
-RECORDING = Path(__file__).parents[2] / "data" / "kernel-6.18-h200"
+RECORDING = Path(__file__).parents[2] / "cases" / "kernels" / "kernel-6.18-h200"
 GPU = "0000:00:06.0"
 DSN, UUID = "fa-ce-00-00-00-00-00-01", "00000000-0000-4000-8000-000000000001"
 MODEL = "10de:2335"

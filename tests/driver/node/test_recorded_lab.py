@@ -14,7 +14,7 @@ from drawbar.driver.node.health import readings
 from drawbar.driver.node.treatment import observation, plan
 from drawbar.mocks.sysfs import load_events, load_recording
 
-RECORDING = Path(__file__).parents[2] / "data" / "kernel-6.1-lab"
+RECORDING = Path(__file__).parents[2] / "cases" / "kernels" / "kernel-6.1-lab"
 DISK, MEMORY = "0000:01:00.0", "0000:41:00.0"
 
 

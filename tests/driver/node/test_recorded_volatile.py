@@ -9,7 +9,7 @@ from drawbar.driver.node.classes.cxl_memory import reading, region_steps
 from drawbar.driver.node.discovery import live, reader
 from drawbar.mocks.sysfs import load_events, load_recording
 
-RECORDING = Path(__file__).parents[2] / "data" / "kernel-6.12-lab"
+RECORDING = Path(__file__).parents[2] / "cases" / "kernels" / "kernel-6.12-lab"
 CARD = "0000:41:00.0"
 SIZE = 256 << 20
 

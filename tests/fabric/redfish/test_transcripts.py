@@ -18,7 +18,7 @@ from drawbar.fabric.redfish.adapter import RedfishAdapter
 from drawbar.mocks.redfish import Fault, FaultKind, world
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
 
-TRANSCRIPTS = Path(__file__).parent / "transcripts"
+TRANSCRIPTS = Path(__file__).parents[2] / "cases" / "redfish" / "transcripts"
 REPORTED = sorted(TRANSCRIPTS.glob("*.json"))
 # Of services that list no device, with the reason.
 WITHOUT_DEVICES = {"dmtf_interface_emulator", "sushy_emulator"}
@@ -200,7 +200,7 @@ async def test_a_device_is_attached_and_detached_as_when_it_was_recorded(path):
 
 
 async def test_the_blocks_of_necs_emulator_are_attached_as_when_it_was_recorded():
-    path = Path(__file__).parent / "transcripts/nec_hw_emulator.json"
+    path = TRANSCRIPTS / "nec_hw_emulator.json"
     async with replayed(path) as (adapter, _):
         listed = (await adapter.devices()).devices
         # Blocks 1 and 2 are of the hosts, though no type says so.
@@ -225,7 +225,7 @@ async def test_the_blocks_of_necs_emulator_are_attached_as_when_it_was_recorded(
 @pytest.mark.parametrize("name", OTHERS)
 async def test_a_server_of_others_lists_attaches_and_detaches_as_when_it_was_recorded(name):
     devices, hosts, device_id, host_id, attached, detached = OTHERS[name]
-    path = Path(__file__).parent / "transcripts" / f"{name}.json"
+    path = TRANSCRIPTS / f"{name}.json"
     # The zone's description shows the request for which it was made.
     (request_id,) = set(re.findall(r"by-hand-[0-9a-f-]{36}", path.read_text())) or {"r1"}
     async with replayed(path) as (adapter, served):

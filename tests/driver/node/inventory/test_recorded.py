@@ -11,7 +11,7 @@ from drawbar.fabric import witnesses
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import load_recording
 
-RECORDINGS = Path(__file__).parents[3] / "data" / "kernel-6.1-qemu"
+RECORDINGS = Path(__file__).parents[3] / "cases" / "kernels" / "kernel-6.1-qemu"
 NVME, CXL = "0000:01:00.0", "0000:0d:00.0"
 
 

@@ -9,7 +9,7 @@ from drawbar.driver.node.discovery import live, reader
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import load_recording
 
-RECORDING = Path(__file__).parents[3] / "data" / "kernel-6.1-cards"
+RECORDING = Path(__file__).parents[3] / "cases" / "kernels" / "kernel-6.1-cards"
 PORTS = ("0000:00:10.0", "0000:00:10.1", "0000:00:11.0", "0000:00:11.1")
 FUNCTIONS = tuple(f"0000:01:{number >> 3:02x}.{number & 7}" for number in range(13))
 

@@ -16,7 +16,7 @@ from drawbar.fabric.classes import DeviceClass
 from drawbar.mocks import sysfs
 from drawbar.mocks.sysfs.device import CLASS_CODES, MockDevice
 
-RECORDINGS = sorted((Path(__file__).parents[3] / "data").glob("*/sysfs*.json.gz"))
+RECORDINGS = sorted((Path(__file__).parents[3] / "cases" / "kernels").glob("*/sysfs*.json.gz"))
 NONE = (0, 0, 0)
 REGISTERS = (0xFE00_0000, 0xFE00_FFFF, 0x140204)
 GPU = MockDevice(device_class=DeviceClass.GPU, vendor=0x1002, device=0x740F, memory_bytes=64 << 30)

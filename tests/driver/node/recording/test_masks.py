@@ -16,7 +16,7 @@ from drawbar.driver.node.recording import kinds, masks, recorder
 from drawbar.fabric.witnesses import Kind
 from drawbar.mocks.sysfs import build, load_recording
 
-RECORDINGS = Path(__file__).parents[3] / "data" / "kernel-6.1-qemu"
+RECORDINGS = Path(__file__).parents[3] / "cases" / "kernels" / "kernel-6.1-qemu"
 UUID = "5b39d29b-197a-4b21-8a76-3c116a3705b6"
 
 

@@ -23,7 +23,7 @@ from drawbar.driver.node.treatment import observation
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, build, load_recording
 
-RECORDINGS = Path(__file__).parents[3] / "data" / "kernel-6.1-qemu"
+RECORDINGS = Path(__file__).parents[3] / "cases" / "kernels" / "kernel-6.1-qemu"
 NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA824, serial="S4YNNE0N800001")
 
 
