@@ -85,12 +85,15 @@ async def refused_pairs(cluster):
 
 
 async def left_out(cluster, device):
-    """Return the nodes that the device's pool leaves out although the fabric reaches them."""
-    (spec,) = [
+    """Return the nodes that the device's pool leaves out although the fabric reaches them; None while it changes its slice."""
+    specs = [
         spec
         for spec in await cluster.slices()
         if any(entry["name"] == device for entry in spec.get("devices", ()))
     ]
+    if len(specs) != 1:
+        return None
+    (spec,) = specs
     (term,) = spec["nodeSelector"]["nodeSelectorTerms"]
     closed = {entry["key"] for entry in term["matchExpressions"] if entry["operator"] == "DoesNotExist"}
     nodes = (await cluster.api.list_all(kinds.NODE, into=dict)).items

@@ -44,7 +44,9 @@ async def make_pod(cluster, name, device_class, **said):
 
 
 def put(cluster):
-    """Put hooks and the bitstream where the nodes look for them."""
+    """Put hooks and the bitstream where the nodes look for them; the folder of real components has files of the last test."""
+    for name in ("go", "blank-now", "drain-now", "runs", "blanked", "drained"):
+        (cluster.path / name).unlink(missing_ok=True)
     settings = cluster.hooks()
     for folder in (settings.hooks, settings.bitstreams):
         folder.mkdir(mode=0o755, exist_ok=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.driver.flows.sites import NODES
-from tests.driver.flows.test_controller_flows_hooks import config, make_class, make_pod
-from tests.driver.flows.test_controller_flows_hooks import put as put_hooks
+from tests.driver.flows.test_controller_flows_hooks import config, make_class, make_pod, put
 from tests.scenes import bitstreams
 
 from drawbar.driver.kube import kinds
@@ -75,13 +74,6 @@ async def taints(cluster, device):
 async def is_unbound(cluster, name):
     pod = await cluster.api.read(kinds.POD, name, namespace="default", into=dict)
     return "nodeName" not in pod["spec"]
-
-
-def put(cluster):
-    """Put hooks and a bitstream where the nodes look for them; the folder of real components has those of the last test."""
-    put_hooks(cluster)
-    for name in ("go", "blank-now", "runs", "blanked"):
-        (cluster.path / name).unlink(missing_ok=True)
 
 
 def put_bitstream(cluster):
