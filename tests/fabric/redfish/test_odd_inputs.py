@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -350,8 +351,9 @@ async def test_a_cpu_in_lower_case_is_no_device():
         ({"Id": "1", "TaskState": "New", "TaskMonitor": MONITOR}, {}, {}),
         ({}, {"Location": MONITOR}, {"TaskState": "completed"}),
         ({}, {"Location": MONITOR.removeprefix("/")}, {"TaskState": "COMPLETED", "PercentComplete": "100"}),
+        ({}, {"Location": "../../TaskService/TaskMonitors/1"}, {"TaskState": "Completed"}),
     ],
-    ids=["monitor in the body", "lower case", "without a slash"],
+    ids=["monitor in the body", "lower case", "without a slash", "relative"],
 )
 async def test_a_task_is_followed_to_its_end(begun, headers, shown):
     made = service()
@@ -392,8 +394,23 @@ async def test_a_serial_number_that_is_a_number_is_one():
         ({"Id": "7", "Name": "Session"}, {}),
         ({}, {"Location": f"https://10.1.2.3{SESSIONS}/7/"}),
         ({"Id": "other"}, {"Location": f"{SESSIONS}/7"}),
+        ({"Name": "Session"}, {"Location": "Sessions/7"}),
+        ({"Id": "7"}, {"Location": "7"}),
+        ({"Id": "7"}, {"Location": "/SessionService/Sessions/7"}),
+        ({"Id": "7"}, {"Location": "https://10.1.2.3/sessions/7"}),
+        ({"@odata.id": f"{SESSIONS}/7"}, {"Location": "http://["}),
     ],
-    ids=["URI in the body", "id in the body", "another authority", "Location first"],
+    ids=[
+        "URI in the body",
+        "id in the body",
+        "another authority",
+        "Location first",
+        "relative",
+        "number",
+        "another place",
+        "elsewhere",
+        "no URI",
+    ],
 )
 async def test_no_session_is_left_behind(body, headers):
     made = service()
@@ -587,6 +604,30 @@ def test_another_form_of_a_refused_etag_is_tried_for_a_resource_that_is_unchange
 ):
     document = Document(uri="/z", body={"@odata.etag": property_shown} if property_shown else {}, etag=shown)
     assert changing.find_other_etag(document, shown) == taken
+
+
+@pytest.mark.parametrize("status", [412, 428])
+async def test_an_etag_that_an_expanded_collection_hides_is_read_once_it_is_asked_for(status):
+    made = service([["h1", "gpu-1"], ["h2", "gpu-2"]])
+    made.tree[ROOT]["ProtocolFeaturesSupported"] = {"ExpandQuery": {"NoLinks": True}}
+    inner = made.answer
+
+    async def respond(request):
+        body = made.tree.get(request.path.rstrip("/"), {})
+        if request.method == "GET" and "$expand" in request.query_string and "Members" in body:
+            return answer({**body, "Members": [made.tree[each["@odata.id"]] for each in body["Members"]]})
+        if request.method == "DELETE" and request.headers.get("If-Match") != '"5"':
+            return answer({}, status)
+        response = await inner(request)
+        response.headers["ETag"] = '"5"'
+        return response
+
+    made.answer = respond
+    async with adapting(made) as adapter:
+        assert (await adapter.detach(detach())).succeeded
+        other = replace(detach(GPU_2, "h2"), request_id="d2")
+        assert (await adapter.detach(other)).succeeded
+    assert [method for method, *_ in made.changes] == ["DELETE", "DELETE"]
 
 
 # --- members that are not shown ---
