@@ -26,7 +26,10 @@ def adapter_class(name: str) -> type[contract.FabricAdapter]:
     if not points:
         installed = ", ".join(adapter_names()) or "none"
         raise errors.InvalidConfiguration(
-            [f'unknown fabric adapter "{name}"; installed adapters: {installed}']
+            [
+                f'unknown fabric adapter "{name}"; installed adapters: {installed}; give one of these, or install the package of '
+                f"its vendor"
+            ]
         )
     point = points[0]
     try:
