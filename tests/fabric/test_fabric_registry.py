@@ -36,6 +36,7 @@ def test_an_unknown_adapter_is_told_in_one_sentence_with_those_that_there_are():
     (problem,) = caught.value.problems
     assert '"qrpc"' in problem
     assert "grpc" in problem.split("installed adapters:")[1]
+    assert problem.endswith("give one of these, or install the package of its vendor")
 
 
 @pytest.mark.parametrize(

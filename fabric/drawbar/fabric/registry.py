@@ -25,8 +25,9 @@ def adapter_class(name: str) -> type[contract.FabricAdapter]:
     points = sorted(metadata.entry_points(group=GROUP, name=name), key=lambda point: point.value)
     if not points:
         installed = ", ".join(adapter_names()) or "none"
+        remedy = "give one of these, or install the package of its vendor"
         raise errors.InvalidConfiguration(
-            [f'unknown fabric adapter "{name}"; installed adapters: {installed}']
+            [f'unknown fabric adapter "{name}"; installed adapters: {installed}; {remedy}']
         )
     point = points[0]
     try:

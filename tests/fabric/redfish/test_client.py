@@ -548,6 +548,51 @@ async def test_a_login_that_is_refused_for_basic_is_tried_so_once(script):
     assert sum(method == "POST" for method, _, _ in script.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("challenge", "is_basic"),
+    [
+        ('Digest realm="x", qop="auth", Basic realm="y"', True),
+        ("Negotiate, basic", True),
+        ('Digest realm="x, Basic"', False),
+        ('Digest realm="a \\" , Basic b"', False),
+        ("Basically", False),
+    ],
+)
+async def test_basic_is_found_among_the_challenges(script, challenge, is_basic):
+    script.on("POST", "/redfish/v1/SessionService/Sessions", (401, {}, {"WWW-Authenticate": challenge}))
+    script.on("GET", "/a", {"Id": "a"})
+    if is_basic:
+        assert (await (await script.connect(credentials=SAID)).get("/a")).id == "a"
+    else:
+        with pytest.raises(errors.Unauthenticated):
+            await script.connect(credentials=SAID)
+
+
+BASIC = (401, {}, {"WWW-Authenticate": 'Basic realm="x"'})
+SERVICE_ROOT = {"@odata.id": "/redfish/v1", "RedfishVersion": "1.9.0"}
+
+
+@pytest.mark.parametrize(
+    ("credentials", "header"),
+    [(SAID, "Basic "), (contract.Credentials(token="t"), "Bearer t")],
+    ids=["password", "token"],
+)
+async def test_a_root_that_is_not_open_is_read_with_the_credentials(script, credentials, header):
+    script.on("GET", "/redfish/v1/", BASIC, SERVICE_ROOT)
+    script.on("GET", "/a", {"Id": "a"})
+    await (await script.connect(credentials=credentials)).get("/a")
+    sent = [headers.get("Authorization", "") for _, _, headers in script.requests]
+    assert [each.startswith(header) for each in sent] == [False, True, True]
+
+
+@pytest.mark.parametrize("answers", [[BASIC, BASIC], [(401, {}, {})]], ids=["refused again", "no challenge"])
+async def test_a_root_that_refuses_the_credentials_is_told(script, answers):
+    script.on("GET", "/redfish/v1/", *answers)
+    with pytest.raises(errors.Unauthenticated, match=r"read /redfish/v1/ with 401.*Secret"):
+        await script.connect(credentials=SAID)
+    assert len(script.requests) == len(answers)
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 409, 422])
 async def test_a_refused_login_is_about_the_login(script, status):
     script.on("POST", "/redfish/v1/SessionService/Sessions", (status, {"message": "wrong"}, {}))

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -9,7 +10,7 @@ from tests.scenes import redfish_servers
 from tests.scenes.redfish_servers import ROOT, link, put_gpu, put_host, serving
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import changing
+from drawbar.fabric.redfish import changing, documents
 from drawbar.fabric.redfish.adapter import RedfishAdapter
 from drawbar.fabric.redfish.documents import Document
 
@@ -350,8 +351,9 @@ async def test_a_cpu_in_lower_case_is_no_device():
         ({"Id": "1", "TaskState": "New", "TaskMonitor": MONITOR}, {}, {}),
         ({}, {"Location": MONITOR}, {"TaskState": "completed"}),
         ({}, {"Location": MONITOR.removeprefix("/")}, {"TaskState": "COMPLETED", "PercentComplete": "100"}),
+        ({}, {"Location": "../../TaskService/TaskMonitors/1"}, {"TaskState": "Completed"}),
     ],
-    ids=["monitor in the body", "lower case", "without a slash"],
+    ids=["monitor in the body", "lower case", "without a slash", "relative"],
 )
 async def test_a_task_is_followed_to_its_end(begun, headers, shown):
     made = service()
@@ -392,8 +394,23 @@ async def test_a_serial_number_that_is_a_number_is_one():
         ({"Id": "7", "Name": "Session"}, {}),
         ({}, {"Location": f"https://10.1.2.3{SESSIONS}/7/"}),
         ({"Id": "other"}, {"Location": f"{SESSIONS}/7"}),
+        ({"Name": "Session"}, {"Location": "Sessions/7"}),
+        ({"Id": "7"}, {"Location": "7"}),
+        ({"Id": "7"}, {"Location": "/SessionService/Sessions/7"}),
+        ({"Id": "7"}, {"Location": "https://10.1.2.3/sessions/7"}),
+        ({"@odata.id": f"{SESSIONS}/7"}, {"Location": "http://["}),
     ],
-    ids=["URI in the body", "id in the body", "another authority", "Location first"],
+    ids=[
+        "URI in the body",
+        "id in the body",
+        "another authority",
+        "Location first",
+        "relative",
+        "number",
+        "another place",
+        "elsewhere",
+        "no URI",
+    ],
 )
 async def test_no_session_is_left_behind(body, headers):
     made = service()
@@ -587,6 +604,30 @@ def test_another_form_of_a_refused_etag_is_tried_for_a_resource_that_is_unchange
 ):
     document = Document(uri="/z", body={"@odata.etag": property_shown} if property_shown else {}, etag=shown)
     assert changing.find_other_etag(document, shown) == taken
+
+
+@pytest.mark.parametrize("status", [412, 428])
+async def test_an_etag_that_an_expanded_collection_hides_is_read_once_it_is_asked_for(status):
+    made = service([["h1", "gpu-1"], ["h2", "gpu-2"]])
+    made.tree[ROOT]["ProtocolFeaturesSupported"] = {"ExpandQuery": {"NoLinks": True}}
+    inner = made.answer
+
+    async def respond(request):
+        body = made.tree.get(request.path.rstrip("/"), {})
+        if request.method == "GET" and "$expand" in request.query_string and "Members" in body:
+            return answer({**body, "Members": [made.tree[each["@odata.id"]] for each in body["Members"]]})
+        if request.method == "DELETE" and request.headers.get("If-Match") != '"5"':
+            return answer({}, status)
+        response = await inner(request)
+        response.headers["ETag"] = '"5"'
+        return response
+
+    made.answer = respond
+    async with adapting(made) as adapter:
+        assert (await adapter.detach(detach())).succeeded
+        other = replace(detach(GPU_2, "h2"), request_id="d2")
+        assert (await adapter.detach(other)).succeeded
+    assert [method for method, *_ in made.changes] == ["DELETE", "DELETE"]
 
 
 # --- members that are not shown ---
@@ -794,13 +835,169 @@ async def test_a_host_whose_system_is_missing_for_a_while_keeps_its_id():
         assert (await adapter.devices()).device(GPU_1).connection.host_id == "h1"
 
 
-async def test_of_two_fabrics_with_one_id_the_first_is_listed():
-    made = service([["h1", "gpu-1"]])
+# --- ids ---
+
+
+def two_fabrics(made):
     made.put_fabric("other", {"gpu-9": put_gpu(made, "gpu-9", "S9")}, Id="PCIe")
+
+
+def two_endpoints(made):
+    made.tree[f"{ENDPOINTS}/gpu-2"]["Id"] = "gpu-1"
+
+
+@pytest.mark.parametrize("change", [two_fabrics, two_endpoints])
+async def test_of_several_resources_with_one_id_none_is_used(change):
+    """Or an attach would take the other one, as soon as the first is not listed any more."""
+    made = service([["h1", "gpu-1"]])
+    change(made)
     async with adapting(made) as adapter:
         inventory = await adapter.devices()
-    assert [device.id for device in inventory.devices] == [GPU_1, GPU_2]
-    assert "not unique" in inventory.oddities[0]
+    assert inventory.devices == ()
+    assert sum("not unique" in sentence for sentence in inventory.oddities) == 2
+
+
+async def test_of_two_systems_with_one_id_none_is_a_host():
+    """Or the devices of one would be shown at the other, as the service lists them."""
+    made = composition()
+    blocks = [link(f"{BLOCKS}/device")]
+    made.put(f"{ROOT}/Systems/s2", Id="s1", Links={"ResourceBlocks": blocks})
+    made.collect(f"{ROOT}/Systems", "s1", "s2")
+    async with adapting(made) as adapter:
+        assert ((await adapter.devices()).devices, await adapter.hosts()) == ((), ())
+        made.tree[f"{ROOT}/Systems"]["Members"].reverse()
+        assert ((await adapter.devices()).devices, await adapter.hosts()) == ((), ())
+
+
+async def test_a_device_and_a_host_with_slashes_in_their_ids_are_connected():
+    made = service()
+    for uri in (f"{ENDPOINTS}/h1", f"{ENDPOINTS}/gpu-1", f"{ROOT}/Systems/h1"):
+        made.tree[uri]["Id"] = f"a/{made.tree[uri]['Id']}"
+    async with adapting(made) as adapter:
+        assert (await adapter.attach(attach("PCIe.a/gpu-1", "a/h1"))).succeeded
+        assert (await adapter.detach(detach("PCIe.a/gpu-1", "a/h1"))).succeeded
+
+
+# --- names of properties, and prefixes of URIs ---
+
+
+def rename(body):
+    """Return a body whose properties begin with a small letter."""
+    if isinstance(body, list):
+        return [rename(each) for each in body]
+    if not isinstance(body, dict):
+        return body
+    return {f"{name[:1].lower()}{name[1:]}": rename(content) for name, content in body.items()}
+
+
+def the_properties_begin_with_small_letters(made):
+    encode(made, lambda text: json.dumps(rename(json.loads(text))).encode())
+
+
+def links_are_in_small_letters(made):
+    encode(made, lambda text: text.replace('"Links"', '"links"').encode())
+
+
+def the_prefix_has_a_capital(made):
+    encode(made, lambda text: text.replace('"/redfish/v1/', '"/Redfish/v1/').encode())
+
+
+def the_prefix_has_a_capital_in_some_links(made):
+    for body in (made.tree[f"{ZONES}/0"]["Links"], made.tree[f"{ENDPOINTS}/h1"]):
+        body.update(json.loads(json.dumps(body).replace("/redfish/v1/", "/REDFISH/v1/")))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        the_properties_begin_with_small_letters,
+        links_are_in_small_letters,
+        the_prefix_has_a_capital,
+        the_prefix_has_a_capital_in_some_links,
+    ],
+    ids=lambda change: change.__name__,
+)
+async def test_another_case_hides_no_connection(change):
+    """Or the attached device would be offered, and attached to a second host."""
+    made = service([["h1", "gpu-1"]])
+    made.tree[f"{ENDPOINTS}/h1"]["Id"] = "port-1"
+    inner = made._default
+    made._default = lambda method, path, body: inner(method, path.replace("/Redfish/", "/redfish/"), body)
+    change(made)
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+        assert inventory.device(GPU_1).connection.host_id == "h1"
+        assert inventory.device(GPU_2).connection is None
+        with pytest.raises(errors.FailedPrecondition):
+            await adapter.attach(attach(host_id="h2"))
+
+
+async def test_a_service_that_serves_its_own_prefix_alone_is_read():
+    made = service([["h1", "gpu-1"]])
+
+    def hook(method, path, _):
+        if path == ROOT:
+            return answer(json.loads(json.dumps(made.tree[ROOT]).replace("/redfish/v1/", "/Redfish/v1/")))
+        body = made.tree.get(path.replace("/Redfish/", "/redfish/")) if path.startswith("/Redfish/") else None
+        written = json.dumps(body).replace("/redfish/v1/", "/Redfish/v1/").encode()
+        return answer({}, 404) if body is None else answer(written)
+
+    made.hook = hook
+    async with adapting(made) as adapter:
+        assert (await adapter.devices()).device(GPU_1).connection.host_id == "h1"
+
+
+@pytest.mark.parametrize(
+    ("uri", "written"),
+    [("%64%2D1", "d-1"), ("/d-1", "d-1"), ("./d-1", "d-1"), ("a%2fb", "a%2Fb"), ("ä", "%C3%A4")],
+)
+def test_resources_are_compared_by_the_normal_form_of_their_uris(uri, written):
+    assert documents.path(f"/redfish/v1/Chassis/{uri}") == f"/redfish/v1/Chassis/{written}"
+
+
+async def test_a_system_that_its_endpoint_names_in_another_spelling_is_the_host():
+    made = service([["h1", "gpu-1"]])
+    (entity,) = made.tree[f"{ENDPOINTS}/h1"]["ConnectedEntities"]
+    entity["EntityLink"] = link("/redfish//v1/Systems/%681")
+    made.tree[f"{ROOT}/Systems/h1"]["Id"] = "host-1"
+    async with adapting(made) as adapter:
+        assert (await adapter.devices()).device(GPU_1).connection.host_id == "host-1"
+
+
+# --- zones with several hosts ---
+
+
+@pytest.mark.parametrize("profile", ["generic", "h3"])
+@pytest.mark.parametrize("other", ["another host", "a host without a name"])
+async def test_a_device_in_a_zone_of_two_hosts_is_not_detached(profile, other):
+    """Or the other host would lose it too."""
+    made = service([["h2", "h1", "gpu-1"]])
+    if other != "another host":
+        made.tree[f"{ROOT}/Systems/h2"]["Id"] = "x" * 200
+    async with adapting(made, profile=profile) as adapter:
+        operation = await adapter.detach(detach())
+    assert (operation.error.code, operation.error.reason) == (errors.Code.FAILED_PRECONDITION, "INCOMPATIBLE")
+    assert made.changes == []
+
+
+async def test_a_device_is_not_put_into_a_zone_of_two_hosts():
+    """Or both would have it."""
+    made = service([["h2", "h1"]])
+    async with adapting(made, profile="h3") as adapter:
+        assert "one for all" in (await adapter.attach(attach())).error.message
+        assert made.changes == []
+    made = service([["h2", "h1"], ["h1"]])
+    async with adapting(made, profile="h3") as adapter:
+        assert (await adapter.attach(attach())).succeeded
+    assert [path for _, path, _ in made.changes] == [f"{ZONES}/1"]
+
+
+async def test_the_host_of_a_zone_does_not_follow_the_order_of_its_endpoints():
+    made = service([["h2", "h1", "gpu-1"]])
+    async with adapting(made) as adapter:
+        assert (await adapter.devices()).device(GPU_1).connection.host_id == "h1"
+        made.tree[f"{ZONES}/0"]["Links"]["Endpoints"].reverse()
+        assert (await adapter.devices()).device(GPU_1).connection.host_id == "h1"
 
 
 # --- shared arrays ---
@@ -858,9 +1055,13 @@ async def test_a_block_in_another_spelling_is_not_free(uri):
     "properties",
     [
         {"CompositionStatus": {"CompositionState": "Composed"}},
+        {"CompositionStatus": {"CompositionState": "Composing"}},
+        {"CompositionStatus": {"CompositionState": "ComposedAndAvailable"}},
+        {"CompositionStatus": {"CompositionState": "Unused", "NumberOfCompositions": 1}},
         {"Links": {"ComputerSystems": [link(f"{ROOT}/Systems/s9")]}},
+        {"Links": {"ComputerSystems": [link(f"{ROOT}/Systems/s1")]}},
     ],
-    ids=["state", "link"],
+    ids=["state", "composing", "shared", "count", "link", "link to a system without it"],
 )
 async def test_a_block_of_a_system_that_is_not_listed_is_not_free(properties):
     made = composition()
@@ -869,7 +1070,7 @@ async def test_a_block_of_a_system_that_is_not_listed_is_not_free(properties):
         inventory = await adapter.devices()
     assert inventory.devices == ()
     assert inventory.oddities == (
-        f"the resource block {BLOCKS}/device is composed, and no listed system has it",
+        f"the resource block {BLOCKS}/device is composed or being composed, and no listed system has it",
     )
 
 

@@ -334,7 +334,11 @@ class Walk:
 @pytest.mark.timeout(max(300, STEPS))
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_no_walk_connects_a_device_twice_or_leaves_one_connected(form, impatient):
-    """In virtual time: a busy machine takes the same steps, and as many of them succeed."""
+    """In virtual time: a busy machine takes the same steps, and as many of them succeed.
+
+    At least one step in 12 succeeds with every form (seeds 1 to 7 and 2711, 200 steps); the others meet accidents, devices in
+    use, and with quirks such as `html-member` devices in doubt, all of which the adapter rightly refuses.
+    """
     virtualtime.in_virtual_time(_walk)(form)
 
 
@@ -381,6 +385,6 @@ async def _walk(form):
         assert [uri for uri in service.tree.below(world.ZONES) if form.get("zones") != "port"] == []
         assert service.tree.below(world.CONNECTIONS) == ()
         assert service.tree.below(CHUNKS) == ()
-        # Where next to nothing succeeds, a walk shows nothing; some quirks hide all but a device.
-        assert walk.succeeded > STEPS / 100
+        # Where next to nothing succeeds, a walk shows nothing.
+        assert walk.succeeded > STEPS / 25
         assert not service._running

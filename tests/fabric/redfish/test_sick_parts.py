@@ -57,6 +57,43 @@ async def names(adapter):
     return [device.id for device in (await adapter.devices()).devices]
 
 
+@pytest.mark.parametrize(
+    ("path", "left"),
+    [
+        (f"{ROOT}/Chassis/c/PCIeDevices/gpu-2", [GPU_1]),
+        (f"{FABRIC}/Endpoints/gpu-2", [GPU_1]),
+        (f"{ROOT}/Systems/h2", [GPU_1, GPU_2]),
+        (f"{FABRIC}/Zones/0", []),
+    ],
+    ids=["part", "endpoint", "system", "zone"],
+)
+async def test_a_part_that_never_answers_is_left_out_and_the_others_are_served(path, left):
+    made = service([["h1", "gpu-1"]])
+    inner = made.answer
+
+    async def respond(request):
+        if request.path == path:
+            await made.ended.wait()
+        return await inner(request)
+
+    made.answer = respond
+    async with adapting(made, timeout_seconds=1) as adapter:
+        inventory = await adapter.devices()
+    assert [device.id for device in inventory.devices] == left
+    assert inventory.unread == (f"{path} cannot be read: the service does not answer in time",)
+
+
+async def test_a_part_that_stays_sick_is_logged_once(caplog):
+    made = service()
+    path = f"{FABRIC}/Endpoints/gpu-2"
+    fail(made, path)
+    async with adapting(made) as adapter:
+        for _ in range(3):
+            await adapter.devices()
+    (record,) = (each for each in caplog.records if each.levelname == "WARNING")
+    assert path in record.getMessage()
+
+
 @pytest.mark.parametrize("answer", SICK.values(), ids=SICK)
 @pytest.mark.parametrize(
     "path", [f"{ROOT}/Chassis/c/PCIeDevices/gpu-2", f"{FABRIC}/Endpoints/gpu-2"], ids=["part", "endpoint"]

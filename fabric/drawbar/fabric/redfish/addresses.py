@@ -8,9 +8,11 @@ from collections import OrderedDict
 
 import yarl
 
-# A URI with a slash at its end, as a value of JSON.
-_SLASHED = re.compile(rb'"(/[^"\\\s]{1,1000})/"')
-SLASHED_MAX = 16_384
+from drawbar.fabric.redfish import documents
+
+# As a value of JSON: a path with a slash at its end, or with capitals in its prefix.
+_ODD = re.compile(rb'"(/[^"\\\s?#]{1,1000}/|/(?!redfish/)(?i:redfish)/[^"\\\s?#]{1,1000})"')
+WRITTEN_MAX = 16_384
 
 
 class Foreign(ValueError):
@@ -22,15 +24,16 @@ class Addresses:
 
     def __init__(self, base: yarl.URL) -> None:
         self._origin = base.origin()
-        # Paths that the service writes with a slash at the end; some serve nothing without it.
-        self._slashed: OrderedDict[str, None] = OrderedDict()
+        # By the normal form, paths as the service writes them; some serve nothing in another form.
+        self._written: OrderedDict[str, str] = OrderedDict()
 
     def note(self, raw: bytes) -> None:
-        """Remember which paths of an answer end with a slash."""
-        for match in _SLASHED.finditer(raw):
-            self._slashed[match[1].decode(errors="replace")] = None
-            if len(self._slashed) > SLASHED_MAX:
-                self._slashed.popitem(last=False)
+        """Remember the paths of an answer that are not in the normal form."""
+        for match in _ODD.finditer(raw):
+            written = match[1].decode(errors="replace")
+            self._written[documents.path(written)] = written
+            if len(self._written) > WRITTEN_MAX:
+                self._written.popitem(last=False)
 
     def resolve(self, uri: str, redirected: yarl.URL | None = None) -> yarl.URL:
         """Return the address of a resource on the configured origin.
@@ -47,13 +50,12 @@ class Addresses:
         try:
             url = (redirected or self._origin).join(yarl.URL(uri))
             is_elsewhere = url.origin() != self._origin
+            written = yarl.URL(self._written.get(documents.path(url.raw_path), "")).raw_path
         except ValueError as error:
             raise Foreign("sent one that is no URI") from error
-        is_own = not is_elsewhere or (url.path.startswith("/redfish/") and redirected is None)
+        is_own = not is_elsewhere or (url.path.lower().startswith("/redfish/") and redirected is None)
         if url.user is not None or not is_own:
             raise Foreign("sent one that leads to another host")
         if is_elsewhere:
             url = self._origin.join(yarl.URL(url.raw_path_qs, encoded=True))
-        if url.raw_path in self._slashed:
-            url = url.with_path(url.raw_path + "/", encoded=True, keep_query=True)
-        return url
+        return url.with_path(written, encoded=True, keep_query=True) if written else url

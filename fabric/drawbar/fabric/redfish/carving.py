@@ -76,15 +76,20 @@ async def read(reader: Reader) -> tuple[Domain, ...]:
         chunks_uri = document.link("MemoryChunks") or ""
         origin = f"{entities.chassis(document.uri)}.{document.id}"
         with reader.noticing() as find_unread:
-            chunks = await reader.available_members(chunks_uri)
-        # The memory of a chunk that cannot be read would count as free.
+            there = [
+                chunk for chunk in await reader.available_members(chunks_uri) if not entities.is_gone(chunk)
+            ]
+            chunks = {f"{origin}.{chunk.id}": chunk for chunk in there}
+            if len(chunks) < len(there):
+                reader.note(chunks_uri, f"{chunks_uri} has chunks with one Id, so none of them can be named")
+        # The memory of a chunk that cannot be read or named would count as free.
         if find_unread() or not reader.unread.keys().isdisjoint(_part_uris(document)):
             continue
         listed.append(
             Domain(
                 document=document,
                 chunks_uri=chunks_uri,
-                chunks={f"{origin}.{chunk.id}": chunk for chunk in chunks if not entities.is_gone(chunk)},
+                chunks=chunks,
                 parts=tuple(behind[uri] for uri in _part_uris(document) if uri in behind),
             )
         )
@@ -159,7 +164,9 @@ def create(domain: Domain, request: contract.CreateSliceRequest, note_place: Not
 
 def _memory_uris(chunk: Document) -> tuple[str, ...]:
     """Return the URIs of a chunk's memory."""
-    interleaved = (documents.link(entry.get("Memory")) for entry in chunk.objects("InterleaveSets"))
+    interleaved = (
+        documents.link(documents.value(entry, "Memory")) for entry in chunk.objects("InterleaveSets")
+    )
     return (*chunk.links("Links", "CXLLogicalDevices"), *(uri for uri in interleaved if uri))
 
 

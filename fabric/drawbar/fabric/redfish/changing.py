@@ -18,6 +18,7 @@ from drawbar.fabric.redfish import (
     documents,
     guarding,
     losses,
+    messages,
     monitors,
     observing,
     views,
@@ -64,6 +65,8 @@ class Changer:
         self._guard = guarding.Guard(connection, observer, uses_etags=uses_etags)
         self._task_seconds = task_seconds
         self._uses_etags = uses_etags
+        # Whether the connections are read one by one before a change: an expanded collection shows no ETags of them.
+        self._reads_singly = False
         # By host id, and one for slices.
         self._turns: dict[str, asyncio.Lock] = {}
 
@@ -206,7 +209,7 @@ class Changer:
             FabricError: the change is not made, or may not be.
         """
         async with self._observer.lock:
-            await self._observer.read()
+            await self._observer.read(is_expanded=not self._reads_singly)
             call = intent.plan()
             if call is None:
                 return None
@@ -214,12 +217,11 @@ class Changer:
         etag = await self._find_etag(call, stale)
         try:
             answer = await self._send(call, etag, report)
-        except errors.Aborted as error:
-            if is_last or error.reason != errors.Reason.STALE_ETAG:
-                _suggest_etags(error, is_unchanged=bool(etag) and call.etag == stale)
-                raise
-            return call.etag or ""
         except errors.FabricError as error:
+            if not is_last and self._may_repeat(error, call):
+                self._reads_singly |= call.etag is None
+                return call.etag or ""
+            _suggest_etags(error, is_unchanged=bool(etag) and call.etag == stale)
             if error.side_effects_unknown and await self._is_made(intent, watched, call):
                 return None
             raise
@@ -227,6 +229,11 @@ class Changer:
             await intent.conclude()
         await self._guard.check(watched, call, answer)
         return None
+
+    def _may_repeat(self, error: errors.FabricError, call: calls.Call) -> bool:
+        """Return whether a change was refused for its ETag, or for the lack of one that a single reading may show."""
+        is_required = error.reason == messages.ETAG_REQUIRED and self._uses_etags and call.etag is None
+        return error.reason == errors.Reason.STALE_ETAG or (is_required and not self._reads_singly)
 
     async def _send(self, call: calls.Call, etag: str | None, report: Report) -> documents.Document | None:
         """Send a request; return the resource that the answer shows, or None.

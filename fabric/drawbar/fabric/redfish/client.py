@@ -78,13 +78,21 @@ class Client:
             FabricError: it cannot be read, or is no service root.
         """
         try:
-            root = await self.get(ROOT + "/", is_open=True)
-        except (errors.NotFound, errors.Unimplemented):
-            root = await self.get(ROOT, is_open=True)
+            root = await self._get_root(is_open=True)
+        except errors.Unauthenticated as error:
+            if not self._session.answers_challenge(error):
+                raise
+            root = await self._get_root(is_open=False)
         if not (root.text("@odata.type").startswith("#ServiceRoot.") or root.text("RedfishVersion")):
             raise self._wire.malformed("to read the service root", "answered as no Redfish service does")
         self._wire.is_proven = True
         return root
+
+    async def _get_root(self, *, is_open: bool) -> documents.Document:
+        try:
+            return await self.get(ROOT + "/", is_open=is_open)
+        except (errors.NotFound, errors.Unimplemented):
+            return await self.get(ROOT, is_open=is_open)
 
     @property
     def answers(self) -> int:
@@ -177,9 +185,9 @@ class Client:
         Raises:
             FabricError: it failed, or cannot be followed.
         """
-        if not answer.place:
+        if not answer.places:
             raise self._wire.malformed(what, "accepted it and names no task monitor", changes=True)
-        where, pauses = self._wire.resolve(answer.place), _build_task_pauses()
+        where, pauses = self._wire.resolve(answer.places[0]), _build_task_pauses()
         while True:
             state = monitors.judge(
                 answer.status,

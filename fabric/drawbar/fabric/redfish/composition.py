@@ -40,6 +40,7 @@ _PARTS = (
 LEVELS = 2
 # Of `CompositionState`, in lower case.
 _UNUSABLE = {"failed", "unavailable"}
+_COMPOSED = {"composed", "composedandavailable", "composing"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class _Read:
         unnamed: systems whose Id is too long or not unique; their blocks are not free.
         devices: not attached, by id.
         parts: the first part of each device, with the name of its array, by device id.
-        elsewhere: the URIs of blocks that say that they are composed, and are in no listed system.
+        elsewhere: the URIs of blocks that are composed, or being composed, and are in no listed system.
         zones: the ids of the resource zones of each block of a host, by the block's URI.
         oddities: see `views.View`.
         unread: see `views.View`; without systems.
@@ -124,7 +125,7 @@ class Composition:
             f"the host {system.uri} has an Id that is too long or not unique" for system in read.unnamed
         ]
         owners: dict[str, list[str]] = {}
-        for owner, system in read.systems.items():
+        for owner, system in sorted(read.systems.items()):
             for uri in system.links("Links", "ResourceBlocks"):
                 owners.setdefault(uri, []).append(owner)
         unreachable = {uri for system in read.unnamed for uri in system.links("Links", "ResourceBlocks")}
@@ -140,7 +141,9 @@ class Composition:
             elif block.uri in unreachable or read.unread_systems or _state(block) in _UNUSABLE:
                 continue
             elif block.uri in read.elsewhere:
-                oddities.append(f"the resource block {block.uri} is composed, and no listed system has it")
+                oddities.append(
+                    f"the resource block {block.uri} is composed or being composed, and no listed system has it"
+                )
             elif documents.is_true(block.value("CompositionStatus", "Reserved")):
                 oddities.append(f"the resource block {block.uri} is reserved by another client")
             else:
@@ -215,6 +218,7 @@ class Composition:
             listed = await reading.read_linked(reader.root, "Systems", read_systems) if is_linked else ()
         spelled = {documents.plain(block.uri): block.uri for block in read.blocks.values()}
         unread = {each: reader.unread[each] for each in find_unread()}
+        usable_ids = views.find_usable_ids(system.id for system in listed)
         systems: dict[str, Document] = {}
         unnamed = []
         for system in listed:
@@ -226,10 +230,10 @@ class Composition:
             own = replace(
                 system, body={**system.body, "Links": {"ResourceBlocks": documents.references(uris)}}
             )
-            if system.id in systems or len(system.id.encode()) > contract.STRING_BYTES:
-                unnamed.append(own)
-            else:
+            if system.id in usable_ids:
                 systems[system.id] = own
+            else:
+                unnamed.append(own)
         return replace(read, systems=systems, unnamed=tuple(unnamed), unread_systems=unread)
 
 
@@ -245,7 +249,7 @@ async def _linked_service(reader: Reader) -> Document | None:
 
 
 async def _find_elsewhere(reader: Reader, read: _Read) -> frozenset[str]:
-    """Return the URIs of the blocks that are composed, and that no listed system has.
+    """Return the URIs of the blocks that are composed, or being composed, and that no listed system has.
 
     Raises:
         FabricError: the service cannot be read now.
@@ -256,7 +260,11 @@ async def _find_elsewhere(reader: Reader, read: _Read) -> frozenset[str]:
 
     def is_elsewhere(block: Document) -> bool:
         owners = {documents.plain(uri) for uri in block.links("Links", "ComputerSystems")}
-        return block.uri not in owned and (_state(block) == "composed" or not owners <= listed)
+        # Some services keep the link to a former system of a block that is not used.
+        is_used = _state(block) in _COMPOSED or bool(owners - listed or (owners and not _state(block)))
+        return block.uri not in owned and (
+            is_used or block.number("CompositionStatus", "NumberOfCompositions") > 0
+        )
 
     # A remembered block may have been freed since.
     links = documents.references(block.uri for block in read.blocks.values() if is_elsewhere(block))
@@ -387,11 +395,11 @@ def _devices(
     used: dict[str, Document] = {}
     first: dict[str, tuple[str, Document]] = {}
     oddities = []
-    for block in sorted(blocks, key=lambda block: block.uri):
-        if len(block.id.encode()) > contract.STRING_BYTES or block.id in devices:
+    there = sorted((block for block in blocks if not entities.is_gone(block)), key=lambda block: block.uri)
+    usable_ids = views.find_usable_ids(block.id for block in there)
+    for block in there:
+        if block.id not in usable_ids:
             oddities.append(f"the resource block {block.uri} has an Id that is too long or not unique")
-            continue
-        if entities.is_gone(block):
             continue
         if not unread.isdisjoint(uri for name in _PARTS for uri in block.links(name)):
             continue

@@ -165,7 +165,9 @@ class Connections(zones.Zones):
     def _hint(self, target: Document) -> str:
         return f"chunk {target.uri} has no endpoint" if self._has_no_endpoint(target.uri) else ""
 
-    def _build_removal(self, zone: ends.Zone, _target: str, _rest: tuple[str, ...]) -> calls.Call:
+    def _build_removal(
+        self, zone: ends.Zone, _target: str, _rest: tuple[str, ...], _host_id: str
+    ) -> calls.Call:
         raise errors.FailedPrecondition(
             f"the connection {zone.document.uri} has other memory or hosts too; end it with the client that made it"
         )
@@ -174,7 +176,7 @@ class Connections(zones.Zones):
         if document.text("ConnectionType").casefold() == "storage":
             return None
         listed = (
-            documents.link(information.get("MemoryChunk"))
+            documents.link(documents.value(information, "MemoryChunk"))
             for information in document.objects("MemoryChunkInfo")
         )
         chunks = {uri for uri in listed if uri}

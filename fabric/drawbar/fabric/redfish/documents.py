@@ -4,6 +4,7 @@ A service may omit any property, or send one of a type outside the schema. Then 
 nothing, so that one odd resource affects only its own device.
 """
 
+import functools
 import posixpath
 import re
 import urllib.parse
@@ -28,7 +29,12 @@ _AUTHORITY = re.compile(r"^(?:https?:)?//[^/?#@\\\s]+(?=/redfish/)", re.IGNORECA
 _NAMES = frozenset({"Description", "Id", "Name"})
 # The depth to which the links of a body are followed.
 _LINK_LEVELS = 8
-_QUERY = re.compile(r"[?#]")
+_QUERY = re.compile(r"(?=[?#])")
+# Of a path that is not in its normal form.
+_ODD_PATH = re.compile(r"[^!-~]|%|.//|/\.|^/(?!redfish/)(?i:redfish)/")
+_PREFIX = re.compile(r"^/redfish/", re.IGNORECASE)
+_ENCODED = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
 # Some services write numbers as text.
 _NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{1,9})?")
 
@@ -49,14 +55,13 @@ class Document:
 
     @classmethod
     def from_json(cls, body: Json, *, uri: str = "", etag: str | None = None) -> "Document":
-        """Return the resource with its own URI and ETag, or else with those of the answer.
+        """Return the resource with the requested URI, or else its own; with the ETag of the answer, or else its own.
 
         If it names another resource than the requested one, it is wrong: a change would affect that other resource.
         """
         shown, own_etag = body.get(ID), body.get(ETAG)
-        own = shown if isinstance(shown, str) else ""
         return cls(
-            uri=path(own if own and (not uri or plain(own) == plain(uri)) else uri),
+            uri=path(uri or (shown if isinstance(shown, str) else "")),
             body=body,
             etag=etag or (own_etag if isinstance(own_etag, str) and own_etag else None),
         )
@@ -75,8 +80,8 @@ class Document:
     @property
     def is_stub(self) -> bool:
         """Return whether this shows no more than the names of a resource, or an error in its place."""
-        shown = {name for name in self.body if not name.startswith("@")}
-        return shown <= _NAMES or shown == {"error"}
+        shown = {f"{name[:1].upper()}{name[1:]}" for name in self.body if not name.startswith("@")}
+        return shown <= _NAMES or shown == {"Error"}
 
     def value(self, *names: str) -> Any:
         """Return the value below these properties, or None."""
@@ -125,6 +130,12 @@ class Document:
         return path(target) if isinstance(target, str) and target else None
 
 
+@functools.cache
+def _spell(name: str) -> tuple[str, ...]:
+    """Return the spellings of a property's name: some services write another case than the schema's."""
+    return tuple(dict.fromkeys((name, f"{name[:1].lower()}{name[1:]}", name.lower())))
+
+
 def value(body: Json, *names: str) -> Any:
     """Return the value below these properties, or None."""
     current: Any = body
@@ -134,7 +145,11 @@ def value(body: Json, *names: str) -> Any:
             current = current[0]
         if not isinstance(current, dict):
             return None
-        current = current.get(name)
+        shown: Any = None
+        for spelled in _spell(name):
+            if (shown := current.get(spelled)) is not None:
+                break
+        current = shown
     return current
 
 
@@ -205,14 +220,24 @@ def references(uris: Iterable[str]) -> list[dict[str, str]]:
 
 
 def plain(uri: str) -> str:
-    """Return the path without query, needless slashes and dots, and percent-encoding, by which two spellings are compared."""
-    return posixpath.normpath(urllib.parse.unquote(path(_QUERY.split(uri, maxsplit=1)[0])))
+    """Return the path without its query, by which members of an array are compared."""
+    return path(_QUERY.split(uri, maxsplit=1)[0])
 
 
 def path(uri: str) -> str:
-    """Return the URI without a trailing slash, by which resources are compared.
+    """Return the URI in its normal form (RFC 3986, section 6.2.2) without a trailing slash, by which resources are compared.
 
     A manager behind a proxy may name itself in some links and not in others, so an authority without a password does not count.
     """
     own = _AUTHORITY.sub("", uri, count=1)
+    if _ODD_PATH.search(own) and _PREFIX.match(own):
+        shown, *query = _QUERY.split(own, maxsplit=1)
+        shown = _ENCODED.sub(_decode, urllib.parse.quote(shown, safe="%/:@!$&'()*+,;=[]|"))
+        own = _PREFIX.sub("/redfish/", posixpath.normpath(shown)) + "".join(query)
     return own.rstrip("/") if len(own) > 1 else own
+
+
+def _decode(match: re.Match[str]) -> str:
+    """Return the character that needs no percent-encoding, or else its encoding."""
+    character = chr(int(match[1], 16))
+    return character if _UNRESERVED.fullmatch(character) else match[0].upper()

@@ -177,11 +177,17 @@ def _name_devices(
     of_no_class = {
         uri for fabric in fabrics.values() if fabric.is_between_devices for uri in fabric.endpoints
     }
-    for device_id, target, links in targets:
+    there = [
+        (device_id, target, links)
+        for device_id, target, links in targets
+        if not any(map(entities.is_gone, (target, *(behind[uri] for uri in links if uri in behind))))
+    ]
+    usable_ids = views.find_usable_ids(device_id for device_id, *_ in there)
+    for device_id, target, links in there:
         linked = [behind[uri] for uri in links if uri in behind]
-        if any(entities.is_gone(document) for document in (target, *linked)) or not unread.isdisjoint(links):
+        if not unread.isdisjoint(links):
             continue
-        if len(device_id.encode()) > contract.STRING_BYTES or device_id in devices:
+        if device_id not in usable_ids:
             oddities.append(f"the device {target.uri} has an Id that is too long or not unique")
             continue
         if entities.is_cpu(linked):
@@ -207,13 +213,16 @@ def _name_hosts(
     uris: dict[str, tuple[str, ...]] = {}
     unnamed: set[str] = set()
     oddities = []
+    # The id of a system that is missing for a while stays the same.
+    systems = {
+        uri: behind.get(uri, listed[0] if uri == listed[0].uri else Document(uri=uri))
+        for uri, listed in by_system.items()
+    }
+    usable_ids = views.find_usable_ids(system.id for system in systems.values())
     for uri, listed in sorted(by_system.items()):
-        own = listed[0] if uri == listed[0].uri else Document(uri=uri)
-        # The id of a system that is missing for a while stays the same.
-        system = behind.get(uri, own)
+        system = systems[uri]
         host_id = system.id
-        is_usable = host_id not in hosts and len(host_id.encode()) <= contract.STRING_BYTES
-        if uri in unread or not is_usable:
+        if uri in unread or host_id not in usable_ids:
             unnamed |= {endpoint.uri for endpoint in listed}
             if uri not in unread:
                 oddities.append(f"the host {uri} has an Id that is too long or not unique")
@@ -295,7 +304,8 @@ def find_places(read: Read) -> dict[str, Place]:
     """Return the place of each connected target, by URI; a zone with a note comes before one without."""
     places: dict[str, Place] = {}
     for zone in sorted(read.zones, key=lambda zone: zone.note.request_id is None):
-        initiator = next((uri for uri in zone.endpoints if uri in read.host_ids), None)
+        # Some services list them in another order each time.
+        initiator = min((uri for uri in zone.endpoints if uri in read.host_ids), default=None)
         if initiator is None:
             continue
         for uri in zone.endpoints:

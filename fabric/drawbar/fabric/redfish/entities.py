@@ -108,7 +108,7 @@ def ports(endpoint: Document) -> tuple[str, ...]:
 def links(endpoint: Document) -> tuple[str, ...]:
     """Return the URIs of the resources behind the endpoint."""
     entities = endpoint.objects("ConnectedEntities")
-    uris = (documents.link(entity.get("EntityLink")) for entity in entities)
+    uris = (documents.link(documents.value(entity, "EntityLink")) for entity in entities)
     return tuple(dict.fromkeys(uri for uri in uris if uri))
 
 
@@ -116,7 +116,7 @@ def chunks(endpoint: Document) -> tuple[str, ...]:
     """Return the URIs of the memory chunks behind the endpoint."""
     entities = endpoint.objects("ConnectedEntities")
     uris = (
-        documents.link(entity.get("EntityLink"))
+        documents.link(documents.value(entity, "EntityLink"))
         for entity in entities
         if documents.text(entity, "EntityType").casefold() == "memorychunk"
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from drawbar.fabric import budget, errors
-from drawbar.fabric.redfish import documents, ends, entities, parts, profiles, reading, wiring
+from drawbar.fabric.redfish import documents, ends, entities, parts, profiles, reading, views, wiring
 from drawbar.fabric.redfish.documents import ID, Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -78,12 +78,14 @@ async def read(
     oddities: list[str] = []
     # Dangling links are excepted: a service with these answers, and will not change soon.
     failures: list[errors.FabricError] = []
+    listed = tuple(listed)
+    usable_ids = views.find_usable_ids(document.id for document in listed)
     for document in listed:
         if wanted.ids and document.id not in wanted.ids:
             continue
-        if document.id in fabrics:
+        if document.id not in usable_ids:
             oddities.append(
-                f"the fabric {document.uri} has an Id that is not unique, so its devices are not listed"
+                f"the fabric {document.uri} has an Id that is too long or not unique, so its devices are not listed"
             )
             continue
         if problem := wanted.find_problem(document):

@@ -19,11 +19,14 @@ MESSAGES = 8
 # What of `FabricError.vendor` has the header WWW-Authenticate.
 CHALLENGE = "authenticate"
 BUSY = "SERVICE_BUSY"
+ETAG_REQUIRED = "ETAG_REQUIRED"
 SESSION_LIMIT = "SESSION_LIMIT"
 SESSION_ENDED = "SESSION_ENDED"
 # Of a transient error that a task monitor answers with: it is how the request ended, not that the monitor is busy.
 FINAL_REASONS = frozenset({"HTTP_500", "RESOURCE_IN_USE", str(errors.Reason.STALE_ETAG)})
 
+_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
+_BASIC = re.compile(r"(?:^|,)\s*basic(?:\s|,|$)", re.IGNORECASE)
 # An argument of a message, such as `%1`.
 _PLACE = re.compile(r"%([1-9])")
 
@@ -49,7 +52,7 @@ _BY_KEY: Mapping[str, _Error] = MappingProxyType(
         "ResourceInStandby": (errors.FailedPrecondition, errors.Reason.INCOMPATIBLE),
         "ResourceCannotBeDeleted": (errors.FailedPrecondition, errors.Reason.INCOMPATIBLE),
         "PreconditionFailed": (errors.Aborted, errors.Reason.STALE_ETAG),
-        "PreconditionRequired": (errors.Unimplemented, "ETAG_REQUIRED"),
+        "PreconditionRequired": (errors.Unimplemented, ETAG_REQUIRED),
         "InsufficientPrivilege": (errors.PermissionDenied, ""),
         "InsufficientPrivilegeForResource": (errors.PermissionDenied, ""),
         "AccessDenied": (errors.PermissionDenied, ""),
@@ -84,7 +87,7 @@ _BY_STATUS: Mapping[int, _Error] = MappingProxyType(
         422: (errors.InvalidArgument, "HTTP_422"),
         423: (errors.Unavailable, "HTTP_423"),
         425: (errors.Unavailable, "HTTP_425"),
-        428: (errors.Unimplemented, "ETAG_REQUIRED"),
+        428: (errors.Unimplemented, ETAG_REQUIRED),
         429: (errors.Unavailable, BUSY),
         501: (errors.Unimplemented, ""),
         503: (errors.Unavailable, BUSY),
@@ -189,6 +192,11 @@ def _other_words(body: documents.Json) -> Iterator[Any]:
     yield from (body.get(name) for name in ("message", "Message", "error", "detail", "title", "reason"))
     for entry in documents.objects(body, "errors"):
         yield from (entry.get(name) for name in ("message", "detail", "title"))
+
+
+def wants_basic(error: errors.FabricError) -> bool:
+    """Return whether a refusal asks for the password with each request, in one of its challenges."""
+    return _BASIC.search(_QUOTED.sub('""', error.vendor.get(CHALLENGE, ""))) is not None
 
 
 def about_login(error: errors.FabricError) -> errors.FabricError:

@@ -33,20 +33,26 @@ class Observer:
         """Return when the service is polled next, and how much of it is read then."""
         return polling.plan(poll_seconds, fixed=self._fixed_requests, remembered=len(self._remembered))
 
-    async def read(self, *, whole: bool = False, turns: int | None = None) -> None:
+    async def read(self, *, whole: bool = False, turns: int | None = None, is_expanded: bool = True) -> None:
         """Read the connections, and devices and hosts if they may have changed; the caller holds the lock.
 
         Args:
             whole: whether more than the connections is read.
             turns: the number of remembered resources to read again; None for all members of collections.
+            is_expanded: whether collections may be expanded.
 
         Raises:
             FabricError: the service cannot be read.
         """
         if not (whole or self.is_changed):
-            await self.method.read_connections(reading.Reader(self._client))
+            await self.method.read_connections(reading.Reader(self._client, is_expanded=is_expanded))
             return
-        reader = reading.Reader(self._client, self._remembered, turns=None if self.is_changed else turns)
+        reader = reading.Reader(
+            self._client,
+            self._remembered,
+            turns=None if self.is_changed else turns,
+            is_expanded=is_expanded,
+        )
         is_changed, self.is_changed = self.is_changed, False
         try:
             await self.method.read(reader)

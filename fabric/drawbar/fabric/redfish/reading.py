@@ -18,7 +18,7 @@ from drawbar.fabric import budget, errors
 from drawbar.fabric.redfish import documents, messages, pages
 from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
-from drawbar.fabric.redfish.failures import BROKEN_OFF, MALFORMED
+from drawbar.fabric.redfish.failures import BROKEN_OFF, MALFORMED, NO_ANSWER
 from drawbar.fabric.redfish.remembered import SECONDS_MAX, Remembered
 from drawbar.fabric.redfish.transport import PARALLEL
 
@@ -44,10 +44,16 @@ class Reader:
         dangling: the URIs of links to missing resources.
         touched: the URIs of resources that are remembered, or may be.
         requests: the number of requests for resources that are not remembered.
+        expands: whether the members of a collection are read with it.
     """
 
     def __init__(
-        self, client: Client, remembered: Remembered | None = None, *, turns: int | None = None
+        self,
+        client: Client,
+        remembered: Remembered | None = None,
+        *,
+        turns: int | None = None,
+        is_expanded: bool = True,
     ) -> None:
         """Begin a listing.
 
@@ -56,7 +62,9 @@ class Reader:
             remembered: resources that need not be read; None to read each.
             turns: the number of remembered resources to read again, the oldest first. None reads the outdated ones,
                 and all members of collections.
+            is_expanded: whether collections may be expanded.
         """
+        self.expands = is_expanded and pages.expands(client.root)
         self.root = client.root
         self.touched: set[str] = set()
         self.requests = 0
@@ -113,13 +121,12 @@ class Reader:
         """
         if not is_of_resource(error):
             raise error
-        self.note(uri, f"{uri} cannot be read: {_shorten(error)}", error.message)
+        _logger.debug("a resource of the Redfish service is left out", extra={"error": error.message})
+        self.note(uri, f"{uri} cannot be read: {_shorten(error)}")
 
-    def note(self, uri: str, sentence: str, message: str = "") -> None:
-        """Note in a sentence that a resource is not shown, or not whole; the message goes to the log."""
-        if uri not in self.unread:
-            _logger.warning("a resource of the Redfish service is left out: %s", message or sentence)
-            self.unread[uri] = sentence
+    def note(self, uri: str, sentence: str) -> None:
+        """Note in a sentence that a resource is not shown, or not whole."""
+        self.unread.setdefault(uri, sentence)
 
     @contextlib.contextmanager
     def noticing(self) -> Iterator[Callable[[], Set[str]]]:
@@ -189,7 +196,7 @@ class Reader:
 
     async def _read_members(self, uri: str, levels: int) -> tuple[Document, ...]:
         """Read a collection, and return its members as they stand in it: links, or resources where the service expands."""
-        if query := pages.build_query(self.root, levels):
+        if query := pages.build_query(self.root, levels) if self.expands else "":
             try:
                 return await self._pages(uri, query)
             except errors.FabricError as error:
@@ -229,10 +236,10 @@ class Reader:
             if following in read:
                 listed, following = pages.drop_repeated(listed), None
                 if not page.number(pages.COUNT):
-                    sentence = (
-                        f"{uri} cannot be read whole ({MALFORMED}): its pages lead back to an earlier one"
+                    self.note(
+                        uri,
+                        f"{uri} cannot be read whole ({MALFORMED}): its pages lead back to an earlier one",
                     )
-                    self.note(uri, sentence, sentence)
             if following is not None:
                 self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
             elif (counted := page.number(pages.COUNT)) > len(listed):
@@ -262,10 +269,9 @@ class Reader:
         Raises:
             Unavailable: if the error `is_raised`, since the collection without its expansion may show more.
         """
-        error = _build_contradiction(uri, did)
         if is_raised:
-            raise error
-        self.note(uri, f"{uri} cannot be read whole ({MALFORMED}): it {did}", error.message)
+            raise _build_contradiction(uri, did)
+        self.note(uri, f"{uri} cannot be read whole ({MALFORMED}): it {did}")
 
     async def resolve(self, listed: tuple[Document, ...]) -> tuple[Document, ...]:
         """Return the resources, those read that are links only; one that is gone or cannot be shown is left out and noted.
@@ -324,11 +330,6 @@ class Reader:
                 raise
         return await self.get(uri, query=query)
 
-    @property
-    def expands(self) -> bool:
-        """Return whether the service expands the members of a collection."""
-        return pages.expands(self.root)
-
 
 async def read_linked(owner: Document, name: str, read: Callable[[str], Awaitable[Result]]) -> Result:
     """Return the result of `read` for the linked resource, or else for the schema's place of it.
@@ -354,7 +355,7 @@ def is_of_resource(error: errors.FabricError) -> bool:
     """Return whether only this resource failed, and the service answered: the rest of the listing is good."""
     if isinstance(error, errors.Unavailable):
         return error.reason in (MALFORMED, BROKEN_OFF) or "status" in error.vendor
-    return isinstance(error, errors.Refused | errors.PermissionDenied)
+    return error.reason == NO_ANSWER or isinstance(error, errors.Refused | errors.PermissionDenied)
 
 
 def _shorten(error: errors.FabricError) -> str:
@@ -362,9 +363,12 @@ def _shorten(error: errors.FabricError) -> str:
     status = error.vendor.get("status", "")
     if status:
         return f"the service answers with {status}"
-    if error.reason == BROKEN_OFF:
-        return "the service breaks off its answer"
-    return "its answer is malformed" if error.reason == MALFORMED else error.reason
+    clauses = {
+        BROKEN_OFF: "the service breaks off its answer",
+        MALFORMED: "its answer is malformed",
+        NO_ANSWER: "the service does not answer in time",
+    }
+    return clauses.get(error.reason, error.reason)
 
 
 def _build_contradiction(uri: str, did: str, *, what: str = "collection") -> errors.Unavailable:

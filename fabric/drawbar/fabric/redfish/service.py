@@ -81,6 +81,8 @@ class Service:
         if self.excess:
             known = {host.id for host in self.history.hosts}
             view = views.keep_known(view, self.history.devices, known)
+        for uri in view.unread.keys() - self.unread.keys():
+            _logger.warning("a part of the Redfish service is left out: %s", view.unread[uri])
         self._view, self.unread = view, view.unread
         if view.oddities != self.oddities:
             self.oddities = view.oddities

@@ -26,7 +26,8 @@ class Session:
         self.refused_login: errors.Unauthenticated | None = None
         self._wire = wire
         self._credentials = credentials
-        self._uri = ""
+        # Its possible URIs.
+        self._uris: tuple[str, ...] = ()
         self._is_basic = False
         self._login = asyncio.Lock()
 
@@ -39,6 +40,11 @@ class Session:
             basic = aiohttp.encode_basic_auth(credentials.username, credentials.password, "utf-8")
             return {"Authorization": basic}
         return {"Authorization": f"Bearer {credentials.token}"} if credentials.token else {}
+
+    def answers_challenge(self, error: errors.Unauthenticated) -> bool:
+        """Return whether the credentials answer a refusal without a session; then they go with each request."""
+        self._is_basic = bool(self._credentials.username) and messages.wants_basic(error)
+        return self._is_basic or bool(self._credentials.token)
 
     async def begin(self, root: documents.Document, former: str) -> None:
         """Begin a session in place of the one with the former token, unless another task has begun one.
@@ -69,10 +75,10 @@ class Session:
             if not self.token:
                 raise self._wire.malformed("to begin a session", "sent no X-Auth-Token")
             named = documents.text(answer.body, "Id")
-            former_uri, self._uri = self._uri, answer.place or (f"{uri}/{named}" if named else "")
+            former_uris, self._uris = self._uris, (*answer.places, *((f"{uri}/{named}",) if named else ()))
             # It may last: some services answer 401 for a lack of privileges, and each reading would leave one behind.
             with contextlib.suppress(errors.FabricError):
-                await self._delete(former_uri)
+                await self._delete(former_uris)
 
     async def _ask(self, uri: str, *, is_first: bool) -> transport.Answer | None:
         """Ask for a session; return None if the service wants the password with each request.
@@ -94,7 +100,7 @@ class Session:
             _logger.info("the Redfish service has no sessions, each request carries the password")
             return None
         except errors.Unauthenticated as error:
-            if is_first and error.vendor.get(messages.CHALLENGE, "").casefold().startswith("basic"):
+            if is_first and messages.wants_basic(error):
                 # A wrong password is refused again.
                 self.refused_login = error
                 return None
@@ -108,20 +114,29 @@ class Session:
         Raises:
             FabricError: it is not ended.
         """
-        await self._delete(self._uri)
+        await self._delete(self._uris)
 
-    async def _delete(self, uri: str) -> None:
-        """End a session; an empty URI is that of none.
+    async def _delete(self, uris: tuple[str, ...]) -> None:
+        """End a session by the first of its URIs that is one.
 
         Raises:
             FabricError: it is not ended.
         """
-        if uri:
-            url, headers = self._wire.resolve(uri), self.headers()
-            request = transport.Request(
-                method="DELETE", url=url, what="to end the session", headers=headers, changes=True
-            )
-            await self._wire.send(request)
+        for number, uri in enumerate(uris, 1):
+            try:
+                request = transport.Request(
+                    method="DELETE",
+                    url=self._wire.resolve(uri),
+                    what="to end the session",
+                    headers=self.headers(),
+                    changes=True,
+                )
+                await self._wire.send(request)
+            except errors.FabricError:
+                if number == len(uris):
+                    raise
+            else:
+                return
 
 
 def find_sessions(root: documents.Document) -> str | None:

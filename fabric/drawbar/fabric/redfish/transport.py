@@ -9,14 +9,17 @@ import base64
 import contextlib
 import errno
 import functools
+import math
 import socket
 import ssl
+import urllib.parse
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 
 import aiohappyeyeballs
 import aiohttp
 import msgspec
+import multidict
 import yarl
 
 from drawbar.fabric import budget, contract, errors, judgement, tls
@@ -71,20 +74,34 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer of a status below 400; its body is empty if it has none, or redirects."""
+    """An answer of a status below 400; its body is empty if it has none, or redirects.
+
+    Attributes:
+        status: of the answer.
+        headers: likewise.
+        body: likewise.
+        path: of the request.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: documents.Json
+    path: str = ""
 
     @property
-    def place(self) -> str:
-        """Return the URI in the header Location, or else in the body: that of a task's monitor, or of the resource.
+    def places(self) -> tuple[str, ...]:
+        """Return the URIs in the header Location, and in the body: those of a task's monitor, or of the resource."""
+        shown = (
+            self.headers.get("Location"),
+            documents.value(self.body, "TaskMonitor"),
+            self.body.get(documents.ID),
+        )
+        return tuple(self._resolve(uri) for uri in shown if isinstance(uri, str) and uri)
 
-        Return an empty text without one.
-        """
-        shown = (self.headers.get("Location"), self.body.get("TaskMonitor"), self.body.get(documents.ID))
-        return next((uri for uri in shown if isinstance(uri, str) and uri), "")
+    def _resolve(self, uri: str) -> str:
+        """Return a URI that is relative to the request as a path; some services only omit the first slash."""
+        is_relative = not uri.startswith("/") and "://" not in uri and not uri.lower().startswith("redfish/")
+        return urllib.parse.urljoin(self.path, uri) if is_relative else uri
 
 
 class Transport:
@@ -109,6 +126,8 @@ class Transport:
             InvalidConfiguration: a certificate of the configuration cannot be used.
         """
         self.answers = 0
+        self._answered_at = -math.inf
+        self._clock = asyncio.get_running_loop().time
         self.is_proven = False
         self.tokens: tuple[str, ...] = ()
         self._config = config
@@ -119,7 +138,7 @@ class Transport:
         self._pace = pace.Pace(requests_at_once)
         self._server_name = config.tls.server_name or None
         # For all event streams of this transport, so that a new stream gets no full balance.
-        self._flow = budget.Flow(config.limits, config.name, clock=asyncio.get_running_loop().time)
+        self._flow = budget.Flow(config.limits, config.name, clock=self._clock)
         # Of calls in flight, which each answer puts off, with the latest that each may become.
         self._deadlines: dict[asyncio.Timeout, float] = {}
 
@@ -211,7 +230,7 @@ class Transport:
                 changes=changes,
                 redacted=self.redacted,
                 remedy=failures.find_scheme_remedy(exchange) if status == 400 else "",
-                challenge=received.get("WWW-Authenticate", ""),
+                challenge=", ".join(received.getall("WWW-Authenticate", ())),
             )
         if status in _REDIRECTS:
             return Answer(status=status, headers=received, body={})
@@ -223,11 +242,11 @@ class Transport:
             named = content_type if self.is_proven and content_type else "something"
             raise self.malformed(what, f"answered with {named} that is no JSON object", changes=changes)
         self._addresses.note(raw)
-        return Answer(status=status, headers=received, body=answered)
+        return Answer(status=status, headers=received, body=answered, path=url.raw_path)
 
     async def _exchanged(
         self, request: Request, method: str, url: yarl.URL, content: bytes | None
-    ) -> tuple[int, Mapping[str, str], bytes]:
+    ) -> tuple[int, multidict.CIMultiDictProxy[str], bytes]:
         """Return status, headers and body of the answer to one request, and keep them with the recorder.
 
         Raises:
@@ -261,6 +280,7 @@ class Transport:
     def _note_answer(self, status: int) -> None:
         """Put off the deadlines of calls in flight, and adapt the number of requests at once."""
         self.answers += 1
+        self._answered_at = self._clock()
         for deadline, latest in self._deadlines.items():
             due = deadline.when()
             if due is not None and not deadline.expired():
@@ -317,6 +337,8 @@ class Transport:
             is_proven=self.is_proven,
             timeout_seconds=self._config.timeout_seconds,
             answers=self.answers,
+            # At most as long ago as the request took, and again.
+            is_alive=self._clock() - self._answered_at < 2 * self._config.timeout_seconds,
         )
 
 

@@ -1,5 +1,6 @@
 """A reading of the fabric in terms of the contract: its devices, hosts and ports; pure."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +25,17 @@ class View:
     hosts: Mapping[str, contract.Host] = field(default_factory=dict)
     oddities: tuple[str, ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_usable_ids(ids: Iterable[str]) -> frozenset[str]:
+    """Return the ids that are short enough, and of one resource alone.
+
+    None of several resources has their common id: the next listing could show another one by it.
+    """
+    counts = Counter(ids)
+    return frozenset(
+        name for name, count in counts.items() if count == 1 and len(name.encode()) <= contract.STRING_BYTES
+    )
 
 
 def check_read(view: View, device_id: str | None) -> None:

@@ -89,18 +89,17 @@ class Zones:
         initiator = ends.find_initiator(
             self._read,
             request.host_id,
-            port_id.partition("/")[0],
+            port_id.rpartition("/")[0],
             lambda fabric: self._reaches(fabric, target.uri),
         )
         if initiator is None:
             raise self._build_unreached(request.host_id, target.uri)
         note = notes.Note.from_request(request)
-        if self._profile.zone_style is profiles.ZoneStyle.PORT:
-            zone = next((zone for zone in self._read.zones if initiator in zone.endpoints), None)
-            if zone is not None:
-                return self._build_change(
-                    zone, target.uri, (*zone.endpoints, target.uri), "#Zone.AddEndpoint"
-                )
+        own = [zone for zone in self._read.zones if initiator in zone.endpoints]
+        if self._profile.zone_style is profiles.ZoneStyle.PORT and own:
+            zone = next((zone for zone in own if not self._find_others(zone, request.host_id)), own[0])
+            self._check_alone(zone, request.host_id)
+            return self._build_change(zone, target.uri, (*zone.endpoints, target.uri), "#Zone.AddEndpoint")
         fabric = next(fabric for fabric in self._read.fabrics.values() if initiator in fabric.endpoints)
         body = self._body(f"{device_id} at {request.host_id}", initiator, target)
         if self._profile.note_place:
@@ -120,7 +119,32 @@ class Zones:
         is_pair = all(self._read.host_ids.get(uri) == request.host_id for uri in rest)
         if is_pair and self._profile.zone_style is profiles.ZoneStyle.PAIR:
             return calls.Call(method="DELETE", uri=zone.document.uri, etag=zone.document.etag)
-        return self._build_removal(zone, target.uri, rest)
+        return self._build_removal(zone, target.uri, rest, request.host_id)
+
+    def _find_others(self, zone: ends.Zone, host_id: str) -> tuple[str, ...]:
+        """Return the hosts in a zone besides this one; the endpoint of a host that cannot be named."""
+        read = self._read
+        endpoints = read.fabrics[zone.fabric].endpoints
+        names = (
+            read.host_ids.get(uri, uri)
+            for uri in zone.endpoints
+            if uri in read.host_ids or (uri in endpoints and entities.is_initiator(endpoints[uri]))
+        )
+        return tuple(dict.fromkeys(name for name in names if name != host_id))
+
+    def _check_alone(self, zone: ends.Zone, host_id: str) -> None:
+        """Refuse to change a zone with other hosts, which would get or lose the device too.
+
+        Raises:
+            FailedPrecondition: it has some.
+        """
+        if others := self._find_others(zone, host_id):
+            raise errors.FailedPrecondition(
+                f"{zone.document.uri} connects the host {host_id} and {views.name_some(others)}, and a change would be one for all "
+                f"of them; give each host one of its own at the service",
+                reason=errors.Reason.INCOMPATIBLE,
+                host_id=host_id,
+            )
 
     async def _ends(self, reader: Reader, usable: Mapping[str, ends.Fabric]) -> ends.Read:
         """Return devices and hosts, without zones."""
@@ -182,8 +206,13 @@ class Zones:
             "Links": {"Endpoints": documents.references((initiator, target.uri))},
         }
 
-    def _build_removal(self, zone: ends.Zone, target: str, rest: tuple[str, ...]) -> calls.Call:
-        """Return the request that takes the target out of a zone which has to stay."""
+    def _build_removal(self, zone: ends.Zone, target: str, rest: tuple[str, ...], host_id: str) -> calls.Call:
+        """Return the request that takes the target out of a zone which has to stay.
+
+        Raises:
+            FailedPrecondition: the zone has other hosts.
+        """
+        self._check_alone(zone, host_id)
         return self._build_change(zone, target, rest, "#Zone.RemoveEndpoint")
 
     def _endpoints(self, document: Document, _fabric: ends.Fabric) -> tuple[str, ...] | None:

@@ -21,7 +21,7 @@ def test_the_installed_adapters_are_listed_with_the_parameters_of_their_schemas(
 def test_a_check_shows_hosts_devices_and_what_is_odd(drawbar_command, grpc_file):
     status, out, err = drawbar_command("check", "--config", grpc_file)
     assert (status, err) == (0, "")
-    assert "as no credentials" in out
+    assert "credentials: none" in out
     assert "gpu-1" in out
     assert "host-1" in out
     document = documents.content(drawbar_command("check", "--config", grpc_file, "-o", "json")[1])
@@ -53,7 +53,7 @@ def test_devices_and_hosts_of_a_redfish_manager_are_listed_as_the_user_of_the_fi
     status, out, _ = drawbar_command("hosts", "--config", redfish_file)
     assert status == 0
     assert "16 of 16" in out
-    assert "as user drawbar" in drawbar_command("check", "--config", redfish_file)[1]
+    assert "credentials: user drawbar" in drawbar_command("check", "--config", redfish_file)[1]
 
 
 def test_a_wrong_password_is_one_sentence(drawbar_command, redfish_file, tmp_path):
@@ -90,7 +90,7 @@ def test_a_fabric_of_the_cluster_is_read_with_its_secret_nodes_and_attachments(d
     assert status == 0
     assert [(host["id"], host["node"]) for host in documents.content(out)] == [("host-1", "node-1")]
     document = documents.content(drawbar_command("check", "rack-1", *at, "-o", "json")[1])
-    assert document["as"] == "a token"
+    assert document["credentials"] == "a token"
     assert any("the controller is not connected" in sentence for sentence in document["odd"])
 
 

@@ -25,7 +25,7 @@ def identity(credentials: contract.Credentials) -> str:
     parts = [f"user {credentials.username}"] if credentials.username else []
     parts += ["a token"] if credentials.token else []
     parts += ["a client certificate"] if credentials.certificate else []
-    return " and ".join(parts) or "no credentials"
+    return " and ".join(parts) or "none"
 
 
 def capabilities(can: contract.Capabilities) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def check(
         "fabric": source.name,
         "adapter": source.spec.adapter,
         "endpoint": endpoint(source.spec.endpoint),
-        "as": identity(source.credentials),
+        "credentials": identity(source.credentials),
         "capabilities": capabilities(can),
         "hosts": [host(item, mapped) for item in hosts],
         "devices": devices(inventory.devices, hosts, source),
@@ -322,8 +322,8 @@ def show_check(out: console.Console, document: Mapping[str, Any]) -> None:
     can = document["capabilities"]
     tables.sentence(
         out,
-        f"Fabric {document['fabric']}: reached at {document['endpoint']} with the adapter {document['adapter']}, "
-        f"as {document['as']}",
+        f"Fabric {document['fabric']}: reached at {document['endpoint']} with the adapter {document['adapter']}; "
+        f"credentials: {document['credentials']}",
     )
     limit = can["maxConcurrentOperations"]
     able = [name for name, value in can.items() if value is True]
