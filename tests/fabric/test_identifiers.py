@@ -44,6 +44,9 @@ PLACEHOLDERS = (
     ),
     *("-", "---", ".", "..........", "_", "******"),
     *("0x0", "0x00000000", "0xFFFFFFFF", "00:00:00:00:00:00", "ff:ff:ff:ff"),
+    *("[Insufficient Permissions]", "[GPU requires reset]", "Not Supported", "To be determined", "ERR!"),
+    *("VB1234-56789", "1234567890ABCDEF", "9876543210", "0x123456789", "ABCDEFGHIJKLMNOPQRST"),
+    *("N/A N/A", "none (none)", "No S/N", "SN0000000000", "-1", "4294967295", "18446744073709551615"),
     *("Invalid serial", "<unknown>", "UNKNOWN SERIAL", "Unknow", "nil", "<null>", "T.B.D.", "[Empty]"),
 )
 
@@ -58,7 +61,18 @@ def test_what_the_maker_never_filled_in_is_no_identifier(text):
     [
         *("MT2242XZ00QA", "1654422007043", "0320117104864", "11", "CZ-00-1", "S4EVNX0", "PHLN012300A5"),
         *("VMware-56 4d 4f 9a", "None5", "OEM-77A1", "EMPTY-RACK-7", "XFL1LWAB5Y1M", "50121119CG3R", "12345"),
-        *("0x1234", "0xf", "1234567", "AM27043696", "Not1"),
+        *(
+            "0x1234",
+            "0xf",
+            "1234567",
+            "AM27043696",
+            "Not1",
+            "12345678",
+            "SN00012",
+            "A-1",
+            "NOTTINGHAM7",
+            "errors",
+        ),
     ],
 )
 def test_a_real_serial_number_is_one_in_capitals_and_with_blanks_as_well(text):
@@ -113,3 +127,10 @@ def test_host_names_are_compared_without_capitals_and_the_dot_of_the_root():
         == identifiers.host_name("web483.example")
         == "web483.example"
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["nottingham", "tobermory.example", "please-1", "node-123456789", "undefined-7"]
+)
+def test_a_name_that_begins_like_a_sentence_is_a_name(name):
+    assert identifiers.host_name(name) == name

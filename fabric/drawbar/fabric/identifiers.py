@@ -9,6 +9,7 @@ Source: DMTF DSP0134 (SMBIOS), 7.2.1 System UUID; the placeholders are from boar
 
 import functools
 import re
+import string
 
 # Each change of one host compares all hosts again.
 CACHED_MAX = 16_384
@@ -16,14 +17,17 @@ _HEXADECIMAL = re.compile(r"[0-9a-f]{32}")
 _REPEATED = re.compile(r"(.)\1+")
 # One to four bytes again and again.
 _PERIODIC = re.compile(r"((?:..){1,4})\1+")
-_NUMBERED = re.compile(r"[a-z]{0,3}([0-9]+)")
-_UNSET_NUMBER = re.compile(r"0x(?:0+|f{8,})")
+_NUMBERED = re.compile(r"(?:0x|[a-z]{0,3})([0-9]+)")
+# The last two are -1 in 32 and in 64 bits.
+_UNSET_NUMBER = re.compile(r"0x(?:0+|f{8,})|[a-z]{1,3}0{6,}|4294967295|18446744073709551615")
+_NEGATIVE = re.compile(r"-[0-9]+")
 # Without blanks, punctuation and capitals: vendors write one placeholder in many ways.
 _PLACEHOLDERS = frozenset(
     {
         "",
         "0",
         "baseboardserialnumber",
+        "blank",
         "boardserialnumber",
         "chassisserialnumber",
         "chassissn",
@@ -31,19 +35,27 @@ _PLACEHOLDERS = frozenset(
         "defaultstring",
         "efault",
         "empty",
+        "err",
+        "error",
+        "false",
         "na",
+        "nan",
         "nil",
         "noassettag",
         "none",
         "nonespecified",
+        "noserial",
         "noserialnumber",
+        "nosn",
         "notapplicable",
         "notavailable",
         "notdefined",
+        "notinstalled",
         "notpresent",
         "notprovided",
         "notset",
         "notsettable",
+        "notsupported",
         "null",
         "oem",
         "oemserial",
@@ -71,17 +83,31 @@ _PLACEHOLDER_PREFIXES = (
     "unknown",
     "unspecified",
 )
-# Test patterns of firmware: digits, or pairs of digits, that count up.
+# Sentences of letters alone, such as nvidia-smi's "[Insufficient Permissions]" and "[GPU requires reset]".
+_SENTENCE_BEGINNINGS = ("gpuislost", "gpurequires", "insufficient", "not", "please", "tobe", "undefined")
+# Test patterns of firmware: digits, or pairs of digits, that count up or down. VirtualBox gives every NVMe disk the serial number
+# VB1234-56789, and Intel's CXL FPGA shows the Device Serial Number 12-34-56-78-90-00-00-00. Of a maker's numbers of nine digits,
+# fewer than one in ten million is such a pattern. The first device with one costs its owner an attach by slot or sole arrival. A
+# pattern that is taken for an identifier gives a claim any card of the model.
 _COUNTED_DIGITS_MIN = 9
 _DIGITS = "0123456789abcdef"
-_COUNTED = (
+_BYTES = [f"{number:02x}" for number in range(16)]
+_UPWARD = (
     _DIGITS * 3,
     _DIGITS[:10] * 4,
+    f"{_DIGITS[1:10]}0{_DIGITS[10:]}",
     f"{_DIGITS[1:]}0" * 3,
-    "".join(f"{number:02x}" for number in range(16)),
     "".join(digit * 2 for digit in _DIGITS),
     "11223344556677889900aabbccddeeff",
+    string.ascii_lowercase,
 )
+_COUNTED = (
+    *_UPWARD,
+    *(pattern[::-1] for pattern in _UPWARD),
+    "".join(_BYTES),
+    "".join(reversed(_BYTES)),
+)
+_SMALL_DIGITS = 6
 # The names of an unnamed machine, with or without a domain.
 _NO_NAMES = frozenset({"", "localhost", "localhost4", "localhost6", "(none)"})
 # The UUIDs of boards that leave the factory without one, in both orders of their bytes: of several makers, of Intel, and of
@@ -90,6 +116,7 @@ _FACTORY_UUIDS = frozenset(
     {
         *("03000200040005000006000700080009", "00020003000400050006000700080009"),
         *("123456781234567890abcddeefaabbcc", "785634123412785690abcddeefaabbcc"),
+        *("12345678123412341234123456789abc", "78563412341234121234123456789abc"),
         *("4c4c454400002010802080c04f202020", "44454c4c00001020802080c04f202020"),
     }
 )
@@ -123,7 +150,14 @@ def system_uuid(text: str) -> str:
 
 def is_factory_uuid(digits: str) -> bool:
     """Return whether these 32 hexadecimal digits are a UUID that boards leave the factory with."""
-    return digits in _FACTORY_UUIDS or is_patterned(digits)
+    fields = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    is_example = all(len(set(field)) == 1 for field in fields)
+    return digits in _FACTORY_UUIDS or is_example or is_small(digits) or is_patterned(digits)
+
+
+def is_small(digits: str) -> bool:
+    """Return whether these are at most six digits and zeros: an organisation's prefix, or a small number."""
+    return len(digits.strip("0")) <= _SMALL_DIGITS
 
 
 def is_patterned(digits: str) -> bool:
@@ -147,7 +181,7 @@ def is_uuid(text: str) -> bool:
 
 
 def _is_counted(digits: str) -> bool:
-    counted = digits.lstrip("0")
+    counted = digits.strip("0")
     return len(counted) >= _COUNTED_DIGITS_MIN and any(counted in pattern for pattern in _COUNTED)
 
 
@@ -159,10 +193,15 @@ def _is_placeholder(compared: str) -> bool:
     key = "".join(filter(str.isalnum, compared))
     if key in _PLACEHOLDERS or key.startswith(_PLACEHOLDER_PREFIXES) or "?" in compared:
         return True
-    if _UNSET_NUMBER.fullmatch(key) or _REPEATED.fullmatch(key):
+    if _UNSET_NUMBER.fullmatch(key) or _REPEATED.fullmatch(key) or _NEGATIVE.fullmatch(compared):
+        return True
+    words = compared.split()
+    if len(words) > 1 and (
+        (key.isalpha() and key.startswith(_SENTENCE_BEGINNINGS)) or all(map(_is_placeholder, words))
+    ):
         return True
     numbered = _NUMBERED.fullmatch(key)
-    return numbered is not None and _is_counted(numbered[1])
+    return _is_counted(numbered[1] if numbered is not None else key)
 
 
 def _reverse_bytes(digits: str) -> str:

@@ -25,8 +25,13 @@ _TEXT_MAX = 4 * VALUE_MAX
 PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
 _HEXADECIMAL = re.compile(r"[0-9a-f]+")
 _PADDING = re.compile(r"[-: ]")
-# The part of an address that the maker numbers, if it did not.
+# The part of an address that the maker numbers, if it did not. One address in 16.7 million of a maker's prefix ends like this by
+# right, and its card usually has a second one. Taking it for an identifier gives a claim any card without an address.
 _UNSET_TAILS = ("000000", "ffffff")
+# Addresses that are no card's own: of IANA (virtual routers and examples, RFC 9542, 2.1), and of Intel's images for controllers
+# that nobody programmed.
+_IANA = "00005e"
+_SHARED_MACS = frozenset({"888888888788"})
 # The same in a Device Serial Number that was made of a MAC address: 00-00-00-ff-ff-00-00-00.
 _UNSET_EUI = re.compile(r"ff(?:ff|fe)(?:000000|ffffff)$")
 _DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
@@ -34,8 +39,10 @@ _VENDOR = re.compile(r"[a-z0-9][a-z0-9.-]*=.+")
 # amd-smi before ROCm 7.12 writes the unique_id AABBCCDDEEFFGGHH as AAffDDDD-0000-1000-80BB-CCDDEEFFGGHH.
 AMD_UUID = re.compile(r"([0-9a-f]{2})ff[0-9a-f]{4}-0000-1000-80([0-9a-f]{2})-([0-9a-f]{12})")
 _DASHED_PAIRS = re.compile(r"(?:[0-9a-f]{2}-){7}[0-9a-f]{2}(?::[0-9a-f]{4})?")
-# Serial numbers that whole models show (Realtek, PLX), and those that test boards have.
-_SHARED_DSNS = frozenset({0x01, 0x01000000684CE000, 0x000EDF10B59700AA})
+# Serial numbers that whole models show (Realtek, VIA), and those that test boards have.
+_SHARED_DSNS = frozenset({"0000000000000001", "01000000684ce000", "1234561012300086"})
+# PLX: its prefix, its PCI vendor id in either order, and the model with its revision; 00-0e-df-b5-10-00-87-ca in lspci's old order.
+_MODEL_DSN = re.compile(r"000edf(?:10b5|b510).{6}")
 
 
 class Kind(enum.StrEnum):
@@ -126,19 +133,23 @@ def _dsn(compared: str) -> str:
     if len(digits) < 16 and not compared.startswith("0x"):
         return ""
     number = int(digits, 16)
-    # An organisation's prefix (six digits) and nothing else numbers no device: GB10 shows 00-00-00-00-00-2d-b0-48. Small
-    # numbers are serial numbers of emulated memory, in whatever notation.
-    is_prefix = (
-        1 << 16 <= number < 1 << 24 or not number & 0xFFFFFFFF or _UNSET_EUI.search(digits) is not None
-    )
-    if (
-        number in (0, (1 << 64) - 1)
-        or number in _SHARED_DSNS
-        or is_prefix
-        or identifiers.is_patterned(digits)
-    ):
+    # An organisation's prefix (six digits) and nothing else numbers no device: GB10 shows 00-00-00-00-00-2d-b0-48, and Realtek
+    # 00-e0-4c-00-00-00-00-00. A maker that numbers its devices gets 32 zeros at the end once in four billion devices. Small numbers
+    # are serial numbers of emulated memory, in whatever notation.
+    if 1 << 16 <= number < 1 << 24 or not number & 0xFFFFFFFF:
         return ""
-    return number.to_bytes(8, "big").hex("-")
+    spelt = number.to_bytes(8, "big")
+    return "" if _is_no_dsn(spelt.hex()) or _is_no_dsn(spelt[::-1].hex()) else spelt.hex("-")
+
+
+def _is_no_dsn(digits: str) -> bool:
+    """Return whether these sixteen digits are of a whole model, unset, or a test pattern; lspci 3.5 and older reverse the bytes."""
+    return (
+        digits in _SHARED_DSNS
+        or _MODEL_DSN.fullmatch(digits) is not None
+        or _UNSET_EUI.search(digits) is not None
+        or identifiers.is_patterned(digits)
+    )
 
 
 def _uuid(compared: str) -> str:
@@ -152,19 +163,19 @@ def _uuid(compared: str) -> str:
 
 def _sixteen(compared: str) -> str:
     digits = _PADDING.sub("", compared.removeprefix("eui.").removeprefix("gpu-").removeprefix("0x"))
-    return digits if len(digits) == 16 and _is_telling(digits) and not _is_prefix(digits) else ""
+    return digits if len(digits) == 16 and _is_telling(digits) and not identifiers.is_small(digits) else ""
 
 
 def _thirty_two(compared: str) -> str:
     digits = _PADDING.sub("", compared.removeprefix("eui.").removeprefix("nguid.").removeprefix("0x"))
-    return digits if len(digits) == 32 and _is_telling(digits) and not _is_prefix(digits) else ""
+    return digits if len(digits) == 32 and _is_telling(digits) and not identifiers.is_small(digits) else ""
 
 
 def _nqn(compared: str) -> str:
     """Return the name of a subsystem; empty for the name of a discovery service, and for one with an unset UUID."""
     uuid = compared.rpartition(":uuid:")[2]
     is_unset = compared == _DISCOVERY_NQN or (identifiers.is_uuid(uuid) and not identifiers.system_uuid(uuid))
-    return "" if is_unset else compared
+    return "" if is_unset or not identifiers.serial(compared.rpartition(":")[2]) else compared
 
 
 def _mac(compared: str) -> str:
@@ -173,7 +184,8 @@ def _mac(compared: str) -> str:
         len(digits) != 12
         or not _is_telling(digits)
         or digits[6:] in _UNSET_TAILS
-        or digits.startswith("000000")
+        or digits.startswith(("000000", _IANA))
+        or digits in _SHARED_MACS
     ):
         return ""
     # Group addresses and locally administered ones are no card's own (IEEE 802, 8.2).
@@ -187,11 +199,6 @@ def _vendor(compared: str) -> str:
 def _is_telling(digits: str) -> bool:
     """Return whether these are hexadecimal digits, and no test pattern."""
     return _HEXADECIMAL.fullmatch(digits) is not None and not identifiers.is_patterned(digits)
-
-
-def _is_prefix(digits: str) -> bool:
-    """Return whether these are an organisation's prefix of six digits, or a small number, and zeros."""
-    return len(digits.strip("0")) <= len(_UNSET_TAILS[0])
 
 
 _FORMS = {

@@ -366,6 +366,7 @@ class NodeReport(meta.Struct, frozen=True):
 
     Attributes:
         pci_address: of the device's first function.
+        arrival: of that function, as the kernel numbers it in one boot; 0 if unknown.
         kernel_driver: of the device's first function; empty if none is bound.
         boot_id: of the reporting kernel.
         slot: the device's hot-plug slot; empty if the port has none.
@@ -380,6 +381,7 @@ class NodeReport(meta.Struct, frozen=True):
     """
 
     pci_address: str = ""
+    arrival: int = 0
     kernel_driver: str = ""
     boot_id: str = msgspec.field(default="", name="bootID")
     slot: str = ""

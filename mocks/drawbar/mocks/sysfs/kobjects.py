@@ -158,12 +158,19 @@ def unbind(root: Path, kobject: Kobject) -> None:
 
 
 def remove(root: Path, staging: Path, kobject: Kobject) -> None:
-    """Remove the link, then the directory in one step, and the class folder if it is then empty."""
+    """Remove the link, then the directory in one step, and the class folder if it is then empty.
+
+    The emptied directory stays in `staging`: a file system gives its number to the next directory, and the kernel does not.
+    """
     (root / kobject.entry).unlink(missing_ok=True)
-    grave = staging / f"{kobject.name}.removed"
-    shutil.rmtree(grave, ignore_errors=True)
-    (root / kobject.path).rename(grave)
-    shutil.rmtree(grave)
+    place = root / kobject.path
+    grave = staging / f"{place.stat().st_ino}.removed"
+    place.rename(grave)
+    for entry in tuple(grave.iterdir()):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
     parent = (root / kobject.path).parent
     if parent.name == kobject.subsystem and not any(parent.iterdir()):
         parent.rmdir()

@@ -243,11 +243,22 @@ async def _probe(_address):
     return None
 
 
+STATES = {
+    "driver": (None, "vfio-pci", "mlx5_core"),
+    "link": (UP, SLOW, DOWN),
+    "sriov": tuple(model.Sriov(total_vfs=2, num_vfs=amount) for amount in range(3)),
+}
+
+
 class Cards:
     """The cards of a host, by bus, and their virtual functions."""
 
     def __init__(self):
-        self.placed = {}
+        self.placed, self.arrived = {}, 0
+
+    def _arrive(self, card):
+        self.arrived += 1
+        return dataclasses.replace(card, arrival=self.arrived)
 
     def do(self, step):
         """Take one step; return the functions that it changes, by address, as the kernel shows them then."""
@@ -255,7 +266,9 @@ class Cards:
         before = {bus: self._functions(bus)}
         match what:
             case "plug":
-                self.placed[bus] = make_card(bus, device)
+                self.placed[bus] = self._arrive(make_card(bus, device))
+            case "replug" if bus in self.placed:
+                self.placed[bus] = self._arrive(self.placed[bus])
             case "unplug":
                 self.placed.pop(bus, None)
             case "move" if bus in self.placed:
@@ -264,7 +277,8 @@ class Cards:
                 card = self.placed.pop(bus)
                 address = f"0000:{to:02x}:00.0"
                 path = f"devices/pci0000:00/{address}"
-                self.placed[to] = dataclasses.replace(card, address=address, path=path, slot=str(to))
+                card = dataclasses.replace(card, address=address, path=path, slot=str(to))
+                self.placed[to] = self._arrive(card)
             case "clone" if bus in self.placed:
                 kind, text = numbers(device)
                 self._change(bus, identifiers=cards.identifiers(kind, text))
@@ -272,12 +286,8 @@ class Cards:
                 self._change(bus, identifiers=cards.identifiers(Kind.PCIE_DSN, second_number(device)))
             case "hide":
                 self._change(bus, identifiers=())
-            case "driver":
-                self._change(bus, driver=(None, "vfio-pci", "mlx5_core")[device % 3])
-            case "link":
-                self._change(bus, link=(UP, SLOW, DOWN)[device % 3])
-            case "vfs":
-                self._change(bus, sriov=model.Sriov(total_vfs=2, num_vfs=device % 3))
+            case "driver" | "link" | "sriov":
+                self._change(bus, **{what: STATES[what][device % 3]})
             case "attribute":
                 self._change(bus, numa_node=device, net_interfaces=(f"eth{device}",) if device else ())
         after = {each: self._functions(each) for each in before}
@@ -310,7 +320,20 @@ class Cards:
 
 CHANGE = st.tuples(
     st.sampled_from(
-        ["plug", "plug", "unplug", "move", "clone", "second", "hide", "driver", "link", "vfs", "attribute"]
+        [
+            "plug",
+            "plug",
+            "unplug",
+            "move",
+            "replug",
+            "clone",
+            "second",
+            "hide",
+            "driver",
+            "link",
+            "sriov",
+            "attribute",
+        ]
     ),
     st.sampled_from(BUSES),
     st.sampled_from(DEVICES),

@@ -325,7 +325,7 @@ HOOK = Initialisation(hook="h")
 def claimed(conditions, asked=HOOK):
     """An attachment with these conditions, for a claim whose class has a hook, or that asks for something else."""
     claim = attachments.ClaimReference(namespace="n", name="c", uid="claim-1", initialise=asked)
-    node = attachments.NodeReport(claim_uid="claim-1", boot_id="boot-1")
+    node = attachments.NodeReport(claim_uid="claim-1", boot_id="boot-1", pci_address=CARD.address)
     return scenes.attachment(*conditions, claim=claim, node=node)
 
 

@@ -35,6 +35,7 @@ HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
 HOOK = {"initialise": {"hook": "loads"}}
 COUNTS = '#!/bin/sh\necho "$DRAWBAR_DEVICE" >> "$(dirname "$0")/../ran"\n'
 FAILS = COUNTS + "echo 'no such port' >&2\nexit 3\n"
+GOES_ON = COUNTS + 'while [ ! -e "$(dirname "$0")/../go" ]; do sleep 0.01; done\n'
 WAITS = COUNTS + 'trap "touch $(dirname "$0")/../ended; exit 1" TERM\nsleep 30 & wait\n'
 
 
@@ -133,6 +134,7 @@ class World:
             listed = {each.name: each.card for each in residents.residents(arrivals.inventory.cards)}
             return listed.get(device) if pool == NODE else None
 
+        self.arrivals = arrivals
         around = local.Surroundings(
             node_name=NODE,
             driver=DRIVER,
@@ -163,11 +165,22 @@ class World:
             while not holds():  # noqa: ASYNC110 - a hook is a process, and files have no event
                 await asyncio.sleep(0.005)
 
+    @property
+    def card(self):
+        return self.arrivals.card_at(self.tree.address(1))
+
+    async def replug(self):
+        """Take the card out and put it in again, before the daemon looks."""
+        self.tree.detach(1)
+        self.tree.attach(1, CARD)
+        await self.arrivals.read()
+        self.devices.requeue_all()
+
     def state(self, name="c1", at="T1"):
         """What keeps the claim from the device, as Prepare asks; empty for nothing."""
         value = self.devices.attachment(NODE, DEVICE, f"uid-{name}", at)
         use = readiness.Use(claim_uid=f"uid-{name}", allocation_timestamp=at)
-        missing = readiness.missing(value, use, boot_id=self.boot_id, address=self.tree.address(1))
+        missing = readiness.missing(value, use, boot_id=self.boot_id, card=self.card)
         return missing.reason if missing is not None else ""
 
     def passes(self, seconds):
@@ -358,3 +371,53 @@ async def test_virtual_functions_are_refused_where_the_node_offers_them_in_place
         assert "turn localPool.virtualFunctions off" in visible.message
     sriov = world.tree.root / "bus/pci/devices" / world.tree.address(1) / "sriov_numvfs"
     assert sriov.read_text().strip() == "0"
+
+
+async def test_a_card_that_is_put_in_again_gets_its_hook_again_before_prepare(world):
+    async with world.acting() as made:
+        made.take_claim(claim(**HOOK))
+        await world.until(lambda: not world.state())
+        await world.replug()
+        assert world.state() == reasons.DEVICE_NOT_READY
+        await world.until(lambda: not world.state())
+        assert world.runs == [DEVICE, DEVICE]
+
+
+async def test_a_card_that_is_put_in_again_without_a_daemon_gets_its_hook_again(world):
+    async with world.acting() as made:
+        made.take_claim(claim(**HOOK))
+        await world.until(lambda: not world.state())
+    await world.replug()
+    async with world.acting() as made:
+        assert world.state() == reasons.DEVICE_NOT_READY
+        made.take_claim(claim(**HOOK))
+        await world.until(lambda: not world.state())
+    assert world.runs == [DEVICE, DEVICE]
+
+
+async def test_a_claim_in_use_loses_a_card_that_is_put_in_again(world):
+    async with world.acting() as made:
+        made.take_claim(claim(**HOOK))
+        await world.until(lambda: not world.state())
+        world.holder = "uid-c1"
+        await world.replug()
+        await world.until(lambda: world.state() == reasons.DEVICE_FAILED)
+        assert world.runs == [DEVICE]
+        world.holder = None
+        made.requeue_all()
+        await world.until(lambda: not world.state())
+        assert world.runs == [DEVICE, DEVICE]
+
+
+async def test_a_hook_that_takes_its_card_out_runs_once(world):
+    world.hook(GOES_ON)
+    async with world.acting() as made:
+        made.take_claim(claim(**HOOK))
+        await world.until(lambda: world.runs)
+        await world.replug()
+        (world.folder / "go").touch()
+        await world.until(lambda: not world.state())
+        assert world.runs == [DEVICE]
+        await world.replug()
+        await world.until(lambda: not world.state())
+        assert world.runs == [DEVICE, DEVICE]

@@ -1,5 +1,8 @@
 """Which card is the device of an attachment."""
 
+import dataclasses
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -520,6 +523,31 @@ def test_a_fresh_card_that_may_show_a_number_is_waited_for_before_slot_and_arriv
     assert brief(matching.match(seen, wanted, slot=place, arrivals=arrivals(), fresh=fresh)) == expected
     later = {WAITS: ARRIVED, WAITS_IN_SLOT: HERE}.get(expected, expected)
     assert brief(matching.match(seen, wanted, slot=place, arrivals=arrivals())) == later
+
+
+AGAIN = {
+    "shows-its-number": (shows("2", f"gpu-uuid={UUID}"), "gpu-uuid", SECOND),
+    "may-soon-show-its-number": (BARE, "gpu-uuid", ("absent", None, "settles")),
+    "shows-another-number": (shows("2", f"gpu-uuid={OTHER_UUID}"), "gpu-uuid", WRONG),
+    "shows-none-in-its-slot": (function("2"), "slot", HERE),
+    "shows-none-and-was-alone": (BARE, "sole-arrival", ("unrecognised", "0000:1f:00.0")),
+}
+
+
+@pytest.mark.parametrize("case", AGAIN)
+def test_a_card_that_was_put_in_again_is_recognised_again(case):
+    shown, kind, expected = AGAIN[case]
+    shown = dataclasses.replace(shown, arrival=8)
+    record = msgspec.structs.replace(recorded(shown, kind=kind), arrival=7)
+    seen = inventory(shown)
+    fresh = {comparison.fingerprint(card) for card in seen.cards} if "soon" in case else ()
+    outcome = matching.match(
+        seen, THIS_UUID, slot=record.slot, record=record, fresh=fresh, arrivals=arrivals(vanished=(shown,))
+    )
+    assert brief(outcome) == expected
+    same = msgspec.structs.replace(record, arrival=8)
+    before = matching.match(seen, THIS_UUID, slot=record.slot, record=same, fresh=fresh)
+    assert before.card == outcome.card if expected in (SECOND, HERE, WRONG) else before != outcome
 
 
 def test_a_fresh_card_that_was_recognised_is_not_waited_for():

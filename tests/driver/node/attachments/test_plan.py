@@ -36,6 +36,7 @@ BARE = card(driver=None)
 HOMELESS = card(driver=None, unassigned_bars=(0,))
 DEAD = card(link=model.Link(max_speed_gts=16.0, max_width=4))
 FAILED = condition(attachments.VISIBLE, holds=False, reason=reasons.DEVICE_LOST)
+HOOK_FAILED = condition(attachments.VISIBLE, holds=False, reason=reasons.HOOK_FAILED)
 BROKEN = attachments.Failure(reason="X", message="x")
 
 
@@ -58,6 +59,7 @@ SAID_UNKNOWN = msgspec.structs.replace(
 OLD = msgspec.structs.replace(HERE, claim_uid="claim-0")
 CLEAN = msgspec.structs.replace(HERE, claim_uid="")
 VISIBLE_HERE = attachment(ATTACHED, VISIBLE, node=HERE)
+VISIBLE_SINCE_ANOTHER_ARRIVAL = attachment(ATTACHED, VISIBLE, node=msgspec.structs.replace(HERE, arrival=7))
 USED = attachment(ATTACHED, VISIBLE, node=OLD)
 GIVEN_UP = attachment(ATTACHED, FAILED, node=HERE, error=BROKEN)
 UNPOWERED, WRONG = matching.Unpowered(slot=OFF), matching.Wrong(card=CARD, why="it has serial X")
@@ -331,10 +333,39 @@ ARRIVAL = {
     ),
     "its-hook-failed-and-is-reported": (
         observed(
-            attachment(ATTACHED, FAILED), match=matched(), attempt=tried(missing="it ended", final=True)
+            attachment(ATTACHED, HOOK_FAILED), match=matched(), attempt=tried(missing="it ended", final=True)
         ),
         1,
         [],
+    ),
+    "put-in-again-before-prepare": (
+        observed(VISIBLE_HERE, matched(), has_returned=True),
+        1,
+        [("Initialise", CARD)],
+    ),
+    "put-in-again-and-ready": (
+        observed(VISIBLE_SINCE_ANOTHER_ARRIVAL, **READY, has_returned=True),
+        1,
+        [("ReportVisible", CARD)],
+    ),
+    "put-in-again-in-use": (
+        observed(VISIBLE_HERE, matched(), has_returned=True, held_by="claim-1"),
+        1,
+        fails(reasons.DEVICE_LOST),
+    ),
+    "put-in-again-in-use-and-reported": (
+        observed(attachment(ATTACHED, FAILED, node=HERE), matched(), has_returned=True, held_by="claim-1"),
+        1,
+        [],
+    ),
+    "lost-and-back-with-its-hook-running": (
+        observed(
+            attachment(ATTACHED, FAILED, node=HERE),
+            matched(),
+            attempt=tried(missing="it runs", at=61, since=61),
+        ),
+        61,
+        again(61.05),
     ),
     "was-cleaned": (observed(USED, **READY, treated=treatment_plan.Done()), 1, [("ReportClean", CARD)]),
     "clean-for-the-next-claim": (

@@ -34,9 +34,9 @@ slot = functools.cache(cards.slot)
 
 
 @functools.cache
-def function(slot, driver):
+def function(slot, driver, arrival):
     """Return a disk, which shows its serial number while its driver is bound."""
-    fields = {"vendor": 0x144D, "device": 0xA824, "driver": driver, "slot": slot}
+    fields = {"vendor": 0x144D, "device": 0xA824, "driver": driver, "slot": slot, "arrival": arrival}
     return cards.function(f"0000:0{slot}:00.0", DeviceClass.NVME, nvme="SN1" if driver else "", **fields)
 
 
@@ -51,12 +51,13 @@ class Kernel:
     willing: bool = True
     initialised: bool = False
     going: bool = False
+    arrival: int = 1
 
     def inventory(self):
         slots = tuple(
             slot(name, present=name == self.slot, powered=name == self.slot and self.powered) for name in "12"
         )
-        functions = (function(self.slot, "nvme" if self.bound else None),) if self.shown else ()
+        functions = (function(self.slot, "nvme" if self.bound else None, self.arrival),) if self.shown else ()
         return index.Inventory(functions=functions, slots=slots)
 
     def release(self):
@@ -115,9 +116,7 @@ class Node(stateful.RuleBasedStateMachine):
     def attach(self, slot, powered, hint):
         if self.kernel.slot is not None or self.attachment.deleting:
             return
-        self.kernel = Kernel(
-            slot=slot, powered=powered, shown=powered, bound=powered, willing=self.kernel.willing
-        )
+        self.kernel = self._another(slot=slot, powered=powered, shown=powered, bound=powered)
         self._condition(attachments.ATTACHED, status=True)
         if hint:
             self._status(connection=attachments.ConnectionRecord(slot=slot))
@@ -125,7 +124,17 @@ class Node(stateful.RuleBasedStateMachine):
     @stateful.rule(back=st.booleans())
     def pull(self, back):
         """Pull the card, and perhaps put it in again, which waits for power."""
-        self.kernel = Kernel(slot=self.kernel.slot if back else None, willing=self.kernel.willing)
+        self.kernel = self._another(slot=self.kernel.slot if back else None)
+
+    @stateful.rule()
+    def replug(self):
+        """Pull the card and put it in again before the node looks."""
+        if self.kernel.shown and not self.kernel.going:
+            slot, willing = self.kernel.slot, self.kernel.willing
+            self.kernel = self._another(slot=slot, powered=True, shown=True, bound=willing)
+
+    def _another(self, **state):
+        return Kernel(willing=self.kernel.willing, arrival=self.kernel.arrival + 1, **state)
 
     @stateful.rule(willing=st.booleans())
     def driver(self, willing):
@@ -213,8 +222,10 @@ class Node(stateful.RuleBasedStateMachine):
         ):
             visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
             assert visible is not None
-            if kernel.shown and kernel.bound:
+            if kernel.shown and kernel.bound and self.held is None:
                 assert visible.is_true
+            if visible.is_true:
+                assert kernel.initialised
 
     def _round(self, steps):
         released = None
@@ -313,6 +324,7 @@ class Node(stateful.RuleBasedStateMachine):
         self._status(
             node=attachments.NodeReport(
                 pci_address=card.address,
+                arrival=card.arrival,
                 kernel_driver=card.first.driver or "",
                 boot_id=f"boot-{self.boot}",
                 slot=card.first.slot,
@@ -351,7 +363,13 @@ class Node(stateful.RuleBasedStateMachine):
             else None,
             leaving=self.leaving,
             treated=released,
+            has_returned=card is not None and self._has_returned(card),
         )
+
+    def _has_returned(self, card):
+        node = self.attachment.status.node
+        here = node is not None and node.boot_id == f"boot-{self.boot}"
+        return here and not card.has_stayed(node.pci_address, node.arrival)
 
     def _since(self, kind):
         condition = meta.find(self.attachment.status.conditions, kind)
@@ -385,3 +403,28 @@ def test_a_card_that_is_put_in_again_is_made_ready_again():
     node.attach(slot="1", powered=True, hint=False)
     node.as_many_rounds_as_it_takes()
     assert node.kernel.initialised
+
+
+def _replugged(*, held):
+    node = Node()
+    node.begin(slot="1", powered=True, hint=False, so_far="held" if held else "visible")
+    node.replug()
+    node.as_many_rounds_as_it_takes()
+    return node
+
+
+def test_a_card_that_is_put_in_again_between_two_looks_is_made_ready_again():
+    node = _replugged(held=False)
+    assert node.kernel.initialised
+    assert node.attachment.holds(attachments.VISIBLE)
+
+
+def test_a_claim_that_uses_a_card_loses_it_when_it_is_put_in_again():
+    node = _replugged(held=True)
+    visible = meta.find(node.attachment.status.conditions, attachments.VISIBLE)
+    assert (visible.status, visible.reason) == ("False", reasons.DEVICE_LOST)
+    assert not node.kernel.initialised
+    node.unprepare()
+    node.as_many_rounds_as_it_takes()
+    assert node.kernel.initialised
+    assert node.attachment.holds(attachments.VISIBLE)

@@ -16,7 +16,8 @@ class Hardware:
     """A node's cards, by bus, and its clock; implements what the ledger uses of `devices.Devices`."""
 
     def __init__(self, *buses):
-        self.buses, self.losses, self.now, self.released = set(buses), 0, START, set()
+        self.buses, self.losses, self.now, self.released = dict.fromkeys(buses, 1), 0, START, set()
+        self.arrived = 1
         self.ledger = sole_arrival.Ledger(self, lambda: self.now, lambda: self.released)
 
     def subscribe(self, changed):
@@ -24,18 +25,21 @@ class Hardware:
 
     @property
     def cards(self):
-        return index.Inventory(functions=tuple(map(function, sorted(self.buses)))).cards
+        listed = tuple(function(bus, arrival) for bus, arrival in sorted(self.buses.items()))
+        return index.Inventory(functions=listed).cards
 
     def change(self, *, come=(), go=()):
-        self.buses = (self.buses | set(come)) - set(go)
+        self.arrived += 1
+        self.buses |= dict.fromkeys(come, self.arrived)
+        self.buses = {bus: arrival for bus, arrival in self.buses.items() if bus not in go}
         self.changed(live.Changes(functions=frozenset({"0000:01:00.0"})))
 
     def wait(self, seconds):
         self.now += datetime.timedelta(seconds=seconds)
 
 
-def function(bus):
-    return scenes.function(f"0000:{bus:02x}:00.0")
+def function(bus, arrival=0):
+    return scenes.function(f"0000:{bus:02x}:00.0", arrival=arrival)
 
 
 def fingerprint(bus):
@@ -108,4 +112,14 @@ def test_a_card_is_fresh_until_it_has_had_its_time_and_again_when_it_comes_back(
     node.change(go=[1])
     node.change(come=[1])
     node.wait(5)
+    assert node.ledger.fresh(patience) == {fingerprint(1)}
+
+
+def test_a_card_that_came_back_between_two_looks_vanished_and_arrived():
+    node, patience = Hardware(1), datetime.timedelta(seconds=10)
+    before = node.ledger.baseline()
+    node.wait(11)
+    assert not node.ledger.fresh(patience)
+    node.change(come=[1])
+    assert node.ledger.arrivals(before, node.now).vanished == {fingerprint(1)}
     assert node.ledger.fresh(patience) == {fingerprint(1)}

@@ -80,6 +80,7 @@ def test_the_recorded_nvme_device_is_read_in_full(tmp_path):
                 source="nvme/nvme0/subsysnqn",
             ),
         ),
+        arrival=disk.arrival,
     )
 
 

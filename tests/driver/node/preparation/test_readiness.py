@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.scenes import attachments as scenes
+from tests.scenes import cards
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
+from drawbar.driver.node.inventory import model
 from drawbar.driver.node.preparation import readiness
 
-AT, BOOT, ADDRESS = "2026-01-01T00:00:00Z", "boot-1", "0000:01:00.0"
+AT, BOOT, ADDRESS, ARRIVAL = "2026-01-01T00:00:00Z", "boot-1", "0000:01:00.0", 7
 # By condition of a first Prepare the change to a ready attachment that breaks it, the change to the claim's use, and the reason.
 BREAKS = {
     "not-going": ({"deleting": True}, {}, reasons.DEVICE_DETACHING),
@@ -31,11 +33,12 @@ BREAKS = {
     "visible": ({"visible": None}, {}, reasons.DEVICE_NOT_READY),
     "visible-known": ({"visible": "Unknown"}, {}, reasons.DEVICE_NOT_READY),
     "where-it-was-made-ready": ({"address": "0000:02:00.0"}, {}, reasons.DEVICE_NOT_READY),
+    "not-put-in-again": ({"arrival": 8}, {}, reasons.DEVICE_NOT_READY),
     "reported": ({"report": False}, {}, reasons.DEVICE_NOT_READY),
     "clean-on-arrival": ({"report": False, "unclean": True}, {}, reasons.NOT_CLEANED),
 }
 # What a claim that was prepared in this boot keeps its device through.
-FORGIVEN = {"no-error", "not-failed", "attached", "visible", "visible-known", "where-it-was-made-ready"}
+FORGIVEN = {"no-error", "not-failed", "attached", "visible", "visible-known"}
 # What admin access does not ask: it is another claim's device.
 OF_THE_HOLDER = {"for-this-claim", "for-this-allocation"}
 
@@ -49,6 +52,7 @@ def missing(
     visible="True",
     attached=True,
     address=ADDRESS,
+    arrival=ARRIVAL,
     user=None,
     boot=BOOT,
     report=True,
@@ -60,7 +64,11 @@ def missing(
         conditions.append(meta.Condition(type=attachments.VISIBLE, status=visible, message="it fell out"))
     claim_uid, timestamp = (uid, at) if user is None else user
     node = attachments.NodeReport(
-        pci_address=ADDRESS, boot_id=boot, claim_uid=claim_uid, allocation_timestamp=timestamp
+        pci_address=ADDRESS,
+        arrival=ARRIVAL,
+        boot_id=boot,
+        claim_uid=claim_uid,
+        allocation_timestamp=timestamp,
     )
     attachment = scenes.attachment(
         *conditions,
@@ -71,9 +79,8 @@ def missing(
         error=attachments.Failure(reason="R", message="it does not fit") if error else None,
         node=node if report else None,
     )
-    return readiness.missing(
-        attachment, readiness.Use(**{"claim_uid": "u"} | use), boot_id=BOOT, address=address
-    )
+    card = None if address is None else model.Card(functions=(cards.function(address, arrival=arrival),))
+    return readiness.missing(attachment, readiness.Use(**{"claim_uid": "u"} | use), boot_id=BOOT, card=card)
 
 
 def test_a_device_that_is_ready_for_its_claim_is_given():
@@ -118,7 +125,8 @@ def test_admin_access_gets_an_idle_device_only_without_traces(user):
     )
     idle = scenes.attachment(attachments.ATTACHED, attachments.VISIBLE, idle_since=AT, node=node)
     use = readiness.Use(claim_uid="u", admin=True)
-    refusal = readiness.missing(idle, use, boot_id=BOOT, address=ADDRESS)
+    card = model.Card(functions=(cards.function(ADDRESS),))
+    refusal = readiness.missing(idle, use, boot_id=BOOT, card=card)
     assert (refusal and refusal.reason) == (reasons.NOT_CLEANED if user[0] else None)
 
 

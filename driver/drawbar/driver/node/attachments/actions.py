@@ -75,6 +75,7 @@ class Observed:
         leaving: the device at the beginning of its release by this daemon.
         treated: the outcome of a treatment step in this round; None before it.
         lagging: whether cards of this node may show identifiers without an event.
+        has_returned: whether the card was taken out and put in again since the report on it.
     """
 
     attachment: attachments.DeviceAttachment
@@ -95,6 +96,7 @@ class Observed:
     leaving: model.Card | None = None
     treated: treatment_plan.Outcome | None = None
     lagging: bool = False
+    has_returned: bool = False
 
     @property
     def awaits_baseline(self) -> bool:
@@ -146,9 +148,17 @@ class Observed:
 
 
 def keep_attempt(attempt: Attempt | None, match: matching.Match) -> Attempt | None:
-    """Return the attempt, or None if its card is gone: a card that comes back is equal, and has to be made ready again."""
-    is_gone = isinstance(match, matching.Absent) and not match.settles
-    return None if attempt is not None and attempt.card is not None and is_gone else attempt
+    """Return the attempt, or None if its card has gone since: a card that comes back has to be made ready again."""
+    if attempt is None or attempt.card is None:
+        return attempt
+    match match:
+        case matching.Found(card=card):
+            has_stayed = card.has_stayed(attempt.card.address, attempt.card.arrival)
+        case matching.Absent(settles=False):
+            has_stayed = False
+        case _:
+            has_stayed = True
+    return attempt if has_stayed else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ import datetime
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from drawbar.driver import clocks, sightings
 from drawbar.driver.api import attachments
 from drawbar.driver.node import classes, kernel, treatment
@@ -36,6 +38,9 @@ class Memory:
         hook: the run of the hook, or the load of the bitstream.
         hook_for: UID and allocation timestamp of the hook's claim.
         functions_for: UID and allocation timestamp of the claim of the virtual functions.
+        place: address and arrival of the card that the hook and the virtual functions are for; None before it was seen.
+        is_hook_seen: whether the end of the hook was seen.
+        is_taken_out: whether the card left and came back while its own hook ran.
         seen: the time of first sight of each condition, and of the deletion.
     """
 
@@ -50,6 +55,9 @@ class Memory:
     hook: asyncio.Task[str] | None = None
     hook_for: tuple[str, str] = ("", "")
     functions_for: tuple[str, str] = ("", "")
+    place: tuple[str, int] | None = None
+    is_hook_seen: bool = True
+    is_taken_out: bool = False
     seen: sightings.Sightings[str] = field(default_factory=sightings.Sightings)
 
     def end_hook(self) -> None:
@@ -58,6 +66,31 @@ class Memory:
         if self.hook is not None:
             self.hook.cancel()
             self.hook = None
+
+    def begin_hook(self, user: tuple[str, str], hook: asyncio.Task[str], *, is_load: bool) -> None:
+        """Remember the run of the user's hook. A load of a bitstream leaves its card in place; any other hook may take it out."""
+        self.hook_for, self.hook, self.is_hook_seen = user, hook, is_load
+
+    def see_card(self, card: model.Card) -> None:
+        """Note the device's card. If it was put in again, forget the work on it, unless its own hook took it out."""
+        has_stayed = self.place is None or card.has_stayed(*self.place)
+        self.place = card.address, card.arrival
+        if not self.is_hook_seen:
+            self.is_taken_out |= not has_stayed
+            self.is_hook_seen = self.hook is None or self.hook.done()
+        elif not has_stayed:
+            if self.hook is not None:
+                self.hook.cancel()
+            self.hook, self.is_taken_out = None, False
+            self.hook_for = self.functions_for = ("", "")
+
+    def trust(self, record: attachments.NodeReport) -> attachments.NodeReport:
+        """Return the record of the card. A card that its own hook took out counts as the recorded one."""
+        if not self.is_hook_seen:
+            return msgspec.structs.replace(record, arrival=0)
+        if self.is_taken_out and self.place is not None:
+            return msgspec.structs.replace(record, arrival=self.place[1])
+        return record
 
     def see(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:
         """Note the conditions of the attachment that hold now, and its deletion."""
@@ -181,16 +214,26 @@ class Context:
         if self.local is not None:
             card = self.local(attachment.spec.pool, attachment.spec.device)
             return matching.Absent() if card is None else matching.Found(card=card, by="identifier")
-        node, identity = attachment.status.node, attachment.identity
+        identity = attachment.identity
         return matching.match(
             self.arrivals.inventory,
             identity,
             slot=matching.expected_slot(attachment, self.boot_id),
-            record=node if node is not None and node.boot_id == self.boot_id else None,
+            record=self.record(attachment),
             arrivals=self._list_arrivals(attachment) if identity.sole_arrival else None,
             neighbours=self._neighbours(attachment),
             fresh=self._fresh_cards(attachment),
         )
+
+    def record(self, attachment: attachments.DeviceAttachment) -> attachments.NodeReport | None:
+        """Return this node's report on the device in this boot, or None."""
+        node, memory = attachment.status.node, self.memories.get(attachment.metadata.name)
+        if node is None or node.boot_id != self.boot_id:
+            return None
+        if attachment.deleting:
+            # Its card is only released, whatever happened to it meanwhile.
+            return msgspec.structs.replace(node, arrival=0)
+        return memory.trust(node) if memory is not None and memory.uid == attachment.metadata.uid else node
 
     def is_affected(self, attachment: attachments.DeviceAttachment, changes: live.Changes) -> bool:
         """Return whether these changes of the hardware can affect the attachment.

@@ -173,6 +173,8 @@ async def observe(
     if refresh is not None:
         await refresh()
         match = context.match(attachment)
+    if isinstance(match, matching.Found):
+        memory.see_card(match.card)
     memory.match = match
     memory.attempt = actions.keep_attempt(memory.attempt, match)
     spec = attachment.spec
@@ -201,7 +203,13 @@ async def observe(
         leaving=memory.leaving,
         treated=treated,
         lagging=context.arrivals.is_lagging,
+        has_returned=card is not None and _has_returned(context, attachment, card),
     )
+
+
+def _has_returned(context: Context, attachment: attachments.DeviceAttachment, card: model.Card) -> bool:
+    record = context.record(attachment)
+    return record is not None and not card.has_stayed(record.pci_address, record.arrival)
 
 
 def _patience(context: Context, attachment: attachments.DeviceAttachment) -> datetime.timedelta:

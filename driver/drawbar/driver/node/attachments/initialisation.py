@@ -87,8 +87,7 @@ class Initialisation:
             return None
         return await asyncio.to_thread(too_old, card, claim.minimum_versions, self._context.kernel.sysfs)
 
-    @property
-    def _may_be_in_use(self) -> bool:
+    def _may_be_in_use(self, card: model.Card) -> bool:
         """Return whether pods of the claim may use the device already. Then it is not set up again."""
         attachment, claim, node = self._attachment, self._attachment.spec.claim, self._attachment.status.node
         return (
@@ -96,6 +95,7 @@ class Initialisation:
             and node is not None
             and attachment.holds(attachments.VISIBLE)
             and (node.claim_uid, node.boot_id) == (claim.uid, self._context.boot_id)
+            and card.has_stayed(node.pci_address, node.arrival)
         )
 
     async def _make_functions(self, card: model.Card, *, needs_driver: bool) -> str:
@@ -107,7 +107,7 @@ class Initialisation:
         """
         spec, memory = self._attachment.spec, self._memory
         wanted = spec.claim.virtual_functions if spec.claim is not None else None
-        if wanted is None or not wanted.groups or self._may_be_in_use:
+        if wanted is None or not wanted.groups or self._may_be_in_use(card):
             return ""
         impossible = functions.problem(card, wanted)
         if wanted.offered and not self._context.offers(self._attachment.identity.device_class):
@@ -156,12 +156,12 @@ class Initialisation:
         """
         attachment, memory, context = self._attachment, self._memory, self._context
         asked = attachment.spec.initialise
-        if asked is None or self._may_be_in_use:
+        if asked is None or self._may_be_in_use(card):
             return ""
         if memory.hook_for != self._attachment.user:
             memory.end_hook()
-            memory.hook_for = self._attachment.user
-            memory.hook = loading.begin(context.hooks, attachment, asked, card)
+            hook = loading.begin(context.hooks, attachment, asked, card)
+            memory.begin_hook(attachment.user, hook, is_load=not asked.hook)
             context.reporter.report_hook(attachment, asked)
         if memory.hook is None or not memory.hook.done():
             return f"its hook {asked.hook} is running" if asked.hook else f"{asked.bitstream} is being loaded"

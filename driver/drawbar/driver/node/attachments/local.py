@@ -361,7 +361,10 @@ class LocalDevices:
         if visible is not None and visible.is_true and node is not None:
             if work.demand.needs_work:
                 mark = msgspec.structs.replace(
-                    demands.build_mark(work.demand), boot_id=node.boot_id, pci_address=node.pci_address
+                    demands.build_mark(work.demand),
+                    boot_id=node.boot_id,
+                    pci_address=node.pci_address,
+                    arrival=node.arrival,
                 )
                 await asyncio.to_thread(self._around.marks.put, [mark])
             self._probations.end(device)

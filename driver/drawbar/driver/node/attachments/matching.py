@@ -6,6 +6,7 @@ Invariants:
 - An identifier shown by two cards, or shared by two devices of the fabric, proves nothing. It only narrows the choice.
 - If two cards could be the device, neither is chosen.
 - A recognised device stays that card. If another card proves to be the device later, that is a fault.
+- A card that was taken out and put in again is recognised again, because another card of the model may have its place.
 
 There are four kinds of proof, the strongest first:
 
@@ -212,8 +213,11 @@ def match(
     proved = tuple(each for each in showing if _proves(showing, each, identity, neighbours))
     if proved:
         return _proved_card(proved, recorded, neighbours)
-    if recorded is not None:
-        return _recognised_before(recorded, identity)
+    back = None
+    if recorded is not None and record is not None:
+        if recorded.has_stayed(record.pci_address, record.arrival):
+            return _recognised_before(recorded, identity)
+        back = recorded
     search = _Search(
         inventory=inventory,
         identity=identity,
@@ -221,6 +225,8 @@ def match(
         neighbours=neighbours,
         fresh=fresh,
     )
+    if back is not None and search.may_tell_more(back):
+        return Absent(settles=True)
     is_exact = record is not None and record.slot == slot
     placed = search.in_slot(slot, is_exact=is_exact)
     if not isinstance(placed, Absent) or placed.settles or placed.slot is not None:
@@ -419,7 +425,7 @@ class _Search:
         why = self._objection(card, compared)
         if why is not None:
             return Wrong(card=card, why=why)
-        if self._may_tell_more(card):
+        if self.may_tell_more(card):
             return Absent(slot=place, settles=True)
         if self.narrowed and card not in self.narrowed:
             return Unrecognised(
@@ -439,7 +445,7 @@ class _Search:
         if not new:
             return Absent()
         card = new[0]
-        if not arrivals.settled or self._may_tell_more(card):
+        if not arrivals.settled or self.may_tell_more(card):
             return Absent(settles=True)
         if self.narrowed and card not in self.narrowed:
             return Unrecognised(cards=(card, *self.narrowed), why=f"{card.address} shows none of its numbers")
@@ -459,7 +465,7 @@ class _Search:
             return _explain_mismatch(self.identity, card)
         return "it is the device of another DeviceAttachment" if self._is_neighbours(card) else None
 
-    def _may_tell_more(self, card: model.Card) -> bool:
+    def may_tell_more(self, card: model.Card) -> bool:
         """Return whether the card is fresh, and may still show an identifier that can be compared."""
         return witnesses.fingerprint(card) in self.fresh and can_tell_more(self.identity, card)
 

@@ -49,9 +49,16 @@ FINDING_MESSAGE_CHARS = 256
 _NAMED_CARDS = 4
 
 
-def build_loss(attachment: attachments.DeviceAttachment) -> actions.ReportFailed:
+def build_loss(
+    attachment: attachments.DeviceAttachment, *, has_returned: bool = False
+) -> actions.ReportFailed:
     """Return the failure of a device that has disappeared."""
-    message = f"{_describe(attachment)} disappeared from this node; look at its link and power"
+    more = (
+        " and came back while a claim was using it; delete the pods of the claim, and"
+        if has_returned
+        else ";"
+    )
+    message = f"{_describe(attachment)} disappeared from this node{more} look at its link and power"
     return actions.ReportFailed(reason=reasons.DEVICE_LOST, message=message)
 
 
@@ -329,12 +336,16 @@ def _report_to_claim(observed: actions.Observed) -> tuple[actions.Action, ...]:
 def _make_ready(
     observed: actions.Observed, card: model.Card, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
+    if observed.has_returned and observed.held_by is not None:
+        # Its users have lost it, whatever is in its place now. It is made ready again once they have ended.
+        lost = build_loss(observed.attachment, has_returned=True)
+        return () if _is_failed(observed) else (lost,)
     if observed.is_recognition_new:
         # A card without an identifier is recorded before the first step, because a restarted daemon did not see it arrive.
         return (actions.RecordPlace(card=card),)
     if not observed.ready:
         attempt = observed.attempt
-        if attempt is not None and attempt.final and not _is_failed(observed):
+        if attempt is not None and attempt.final and not _is_given_up(observed):
             return (_not_ready_failure(observed, card),)
         if _is_due(observed, now):
             return (actions.Initialise(card=card),)
@@ -363,7 +374,7 @@ def _is_due(observed: actions.Observed, now: datetime.datetime) -> bool:
         return True
     if attempt.final:
         return False
-    return not _is_failed(observed) and _next_attempt(attempt) <= now < _deadline(observed, now)
+    return not _is_given_up(observed) and _next_attempt(attempt) <= now < _deadline(observed, now)
 
 
 def _next_attempt(attempt: actions.Attempt) -> datetime.datetime:
@@ -379,7 +390,8 @@ def _is_reported(observed: actions.Observed, card: model.Card) -> bool:
         return False
     if claim is not None and node.claim_uid != claim.uid:
         return False
-    return (node.boot_id, node.pci_address) == (observed.boot_id, card.address)
+    is_place = (node.boot_id, node.pci_address) == (observed.boot_id, card.address)
+    return is_place and card.has_stayed(node.pci_address, node.arrival)
 
 
 def update_verdict(
@@ -479,7 +491,7 @@ def is_another(match: matching.Match) -> bool:
 
 def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     """Return the next look at a device that is not ready, or its failure after the deadline."""
-    if not observed.attachment.holds(attachments.ATTACHED) or _is_failed(observed):
+    if not observed.attachment.holds(attachments.ATTACHED) or _is_given_up(observed):
         return ()
     deadline = _deadline(observed, now)
     if now < deadline:
@@ -510,8 +522,10 @@ def _deadline(observed: actions.Observed, now: datetime.datetime) -> datetime.da
     begun = observed.attached_at or now
     if status.node is not None and status.node.boot_id != observed.boot_id:
         begun = max(begun, observed.since)
-    elif observed.attachment.holds(attachments.VISIBLE) and observed.attempt is not None:
-        # A device that is no longer ready has the same time to become ready again.
+    elif observed.attempt is not None and (
+        observed.attachment.holds(attachments.VISIBLE) or _is_back(observed)
+    ):
+        # A device that is no longer ready, or was lost, has the same time to become ready again.
         begun = max(begun, observed.attempt.since)
     if observed.attempt is not None and observed.attempt.waited is not None:
         # Another device was missing, and its own attachment reports that.
@@ -524,8 +538,21 @@ def _was_reported(observed: actions.Observed) -> bool:
 
 
 def _is_failed(observed: actions.Observed) -> bool:
+    return _failure_reason(observed) is not None
+
+
+def _is_given_up(observed: actions.Observed) -> bool:
+    """Return whether a failure is reported that the device's return does not end."""
+    return _is_failed(observed) and not _is_back(observed)
+
+
+def _is_back(observed: actions.Observed) -> bool:
+    return observed.card is not None and _failure_reason(observed) == reasons.DEVICE_LOST
+
+
+def _failure_reason(observed: actions.Observed) -> str | None:
     visible = meta.find(observed.attachment.status.conditions, attachments.VISIBLE)
-    return visible is not None and visible.status == "False"
+    return visible.reason if visible is not None and visible.status == "False" else None
 
 
 def _seconds(amount: float) -> datetime.timedelta:

@@ -340,6 +340,7 @@ def report(
     return msgspec.structs.replace(
         former,
         pci_address=card.address,
+        arrival=card.arrival,
         kernel_driver=card.first.driver or "",
         boot_id=boot_id,
         slot=card.first.slot or "",

@@ -2,6 +2,8 @@
 
 The memory lasts for this run of the daemon. A restarted daemon did not see earlier arrivals, so it decides nothing about an
 attach from before its start.
+
+A card with the fingerprint of the last look and another arrival vanished and came back in between. It counts as both.
 """
 
 import datetime
@@ -61,8 +63,9 @@ class Ledger:
         self._devices = discovered
         self._clock = clock
         self._released = released
+        self._seen = self._list_arrivals()
         # The time of first sight by fingerprint, the latest last.
-        self._cards = dict.fromkeys(self._present_cards(), clock())
+        self._cards = dict.fromkeys(self._seen, clock())
         self._vanished: OrderedDict[str, datetime.datetime] = OrderedDict()
         self._arrived_at: datetime.datetime | None = None
         discovered.subscribe(self._note_changes)
@@ -71,7 +74,7 @@ class Ledger:
         """Return the node's cards as they are now."""
         now = self._clock()
         return Baseline(
-            cards=self._present_cards(),
+            cards=frozenset(self._list_arrivals()),
             vanished=self._vanished_since(now - datetime.timedelta(seconds=VANISHED_SECONDS)),
             losses=self._devices.losses,
             at=now,
@@ -105,23 +108,27 @@ class Ledger:
     def _vanished_since(self, moment: datetime.datetime) -> frozenset[str]:
         return frozenset(card for card, at in self._vanished.items() if at >= moment)
 
-    def _present_cards(self) -> frozenset[str]:
+    def _list_arrivals(self) -> dict[str, int]:
+        """Return the arrival of each present card by its fingerprint."""
         cards = self._devices.cards
-        return frozenset(
-            witnesses.fingerprint(card) for card in cards if card.device_class is not DeviceClass.BRIDGE
-        )
+        return {
+            witnesses.fingerprint(card): card.arrival
+            for card in cards
+            if card.device_class is not DeviceClass.BRIDGE
+        }
 
     def _note_changes(self, changes: live.Changes) -> None:
         if not changes.functions:
             return
-        now, before, present = self._clock(), self._cards.keys(), self._present_cards()
-        gone, came = before - present, present - before
+        now, before, present = self._clock(), self._seen, self._list_arrivals()
+        self._seen = present
+        gone, came = dict(before.items() - present.items()), dict(present.items() - before.items())
         if came:
             self._arrived_at = now
         for card in gone:
             del self._cards[card]
         self._cards.update(dict.fromkeys(came, now))
-        for card in gone.difference(self._released()) if gone else ():
+        for card in gone.keys() - self._released() if gone else ():
             self._vanished[card] = now
             self._vanished.move_to_end(card)
         while len(self._vanished) > VANISHED_MAX:

@@ -276,6 +276,7 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         defect=defect,
         identifiers=identifiers,
         unread=unread,
+        arrival=files.inode(descriptor),
     )
 
 

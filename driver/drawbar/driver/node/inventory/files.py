@@ -116,7 +116,7 @@ def is_there(path: str, directory: int) -> bool:
 
 
 def inode(directory: int) -> int:
-    """Return the inode number of an open directory; no two directories in sysfs share one."""
+    """Return the inode number of an open directory; no two directories of sysfs have the same one in one boot."""
     return os.fstat(directory).st_ino
 
 

@@ -14,6 +14,11 @@ in this order:
 
 A root port belongs to the host, never to a card.
 
+**Arrivals.** A card that is pulled and put in again between two looks shows the same values. Only its directory is another one.
+The kernel numbers the directories of sysfs in order, and uses no number twice in one boot: 64 bits since Linux 5.5, and 31 bits
+in a cycle since 4.14 (fs/kernfs/dir.c, `__kernfs_new_node`). The number needs no event. The directory's times do not tell an
+arrival: the kernel sets them when it first reads the directory, and again after it has dropped it from its cache.
+
 **Serial numbers.** The kernel writes an NVMe serial as padded text and a CXL memory device's as `0x1234`. It shows the
 PCIe Device Serial Number only in configuration space. A fabric manager writes the same 64-bit number as
 `00-00-00-00-00-00-12-34`, with colons, in decimal, or as a GCXLID with a final `:<LD-ID>`.
@@ -175,6 +180,7 @@ class PciFunction:
         unread: the kinds of identifiers missing from a read, each with the reason; see `silences.silences`.
         ari: its device number is a part of its function number (Alternative Routing-ID Interpretation); not of device 0.
         defect: its driver's missing device file, as a clause with the remedy.
+        arrival: the number of its directory; a function that was removed and came back has another. 0 if unknown.
     """
 
     address: str
@@ -206,6 +212,7 @@ class PciFunction:
     unread: tuple[tuple[witnesses.Kind, Silence], ...] = ()
     ari: bool = False
     defect: str | None = None
+    arrival: int = 0
 
     @property
     def is_root_port(self) -> bool:
@@ -363,6 +370,15 @@ class Card:
     def address(self) -> str:
         """Return the PCI address of the first function."""
         return self.first.address
+
+    @property
+    def arrival(self) -> int:
+        """Return the arrival of the first function."""
+        return self.first.arrival
+
+    def has_stayed(self, address: str, arrival: int) -> bool:
+        """Return whether the card has had the function at this address since that arrival; 0 stands for any arrival."""
+        return any(each.address == address and arrival in (0, each.arrival) for each in self.functions)
 
     @property
     def device_class(self) -> DeviceClass:

@@ -44,6 +44,7 @@ class Mark(meta.Struct, frozen=True):
         allocation_timestamp: the time of the claim's allocation; empty if unknown.
         boot_id: the boot in which the device was made ready for the claim; empty before that.
         pci_address: the device's address at that time.
+        arrival: the device's arrival at that time.
         drain: the hook to end other uses of the device after the claim.
         clean_up: the hook to clean the device after the claim.
         makes_functions: virtual functions were made for the claim.
@@ -58,6 +59,7 @@ class Mark(meta.Struct, frozen=True):
     allocation_timestamp: str = ""
     boot_id: str = ""
     pci_address: str = ""
+    arrival: int = 0
     drain: attachments.Hook | None = None
     clean_up: attachments.Hook | None = None
     makes_functions: bool = False
@@ -184,6 +186,7 @@ def attachment(
         return msgspec.structs.replace(value, status=attachments.AttachmentStatus(conditions=(_ATTACHED,)))
     report = attachments.NodeReport(
         pci_address=mark.pci_address,
+        arrival=mark.arrival,
         boot_id=mark.boot_id,
         claim_uid=mark.uid,
         allocation_timestamp=mark.allocation_timestamp,

@@ -5,14 +5,16 @@ Binding conditions delay only the scheduler. The kubelet calls Prepare for every
 DeviceAttachment.
 
 Invariant: for a first Prepare, `missing` returns None only if all of these hold. The device is attached, and visible on this
-node in this boot. It was made ready for this allocation of the claim. It has no trace of another use, and no failure. A claim
-that was prepared in this boot keeps its device, even after a failure.
+node in this boot. It was made ready for this allocation of the claim, and has stayed in its place since. It has no trace of
+another use, and no failure. A claim that was prepared in this boot keeps its device, even after a failure, unless the device left
+its place.
 """
 
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
+from drawbar.driver.node.inventory import model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,7 @@ class Missing:
 
 
 def missing(
-    attachment: attachments.DeviceAttachment, use: Use, *, boot_id: str, address: str | None
+    attachment: attachments.DeviceAttachment, use: Use, *, boot_id: str, card: model.Card | None
 ) -> Missing | None:
     """Return the first condition of the claim's use that does not hold; None if the claim may have the device.
 
@@ -58,7 +60,7 @@ def missing(
         attachment: the device's attachment on this node.
         use: the claim's use.
         boot_id: the ID of the running kernel's boot.
-        address: the address of the device's card now; None if the kernel shows none.
+        card: the device's card now; None if the kernel shows none.
     """
     if attachment.deleting:
         return Missing(
@@ -71,24 +73,30 @@ def missing(
             reason=reasons.DEVICE_NOT_ATTACHED, clause="is not attached to this node for this claim yet"
         )
     node = attachment.status.node
-    was_ready = attachment.is_made_ready and node is not None and node.boot_id == boot_id
-    if use.prepared and was_ready and address is not None:
+    has_stayed = (
+        card is not None
+        and node is not None
+        and node.boot_id == boot_id
+        and card.has_stayed(node.pci_address, node.arrival)
+    )
+    was_ready = attachment.is_made_ready and has_stayed
+    if use.prepared and was_ready:
         return None
     failure = _failure(attachment)
     if failure is not None:
         return Missing(
             reason=reasons.DEVICE_FAILED, clause=f"cannot be used on this node: {failure}", may_come=False
         )
-    return _find_unfinished(attachment, address, was_ready=was_ready)
+    return _find_unfinished(attachment, card, was_ready=was_ready)
 
 
 def _find_unfinished(
-    attachment: attachments.DeviceAttachment, address: str | None, *, was_ready: bool
+    attachment: attachments.DeviceAttachment, card: model.Card | None, *, was_ready: bool
 ) -> Missing | None:
     """Return the first condition that the controller, the kernel or the node has not met yet, or None."""
     if not attachment.holds(attachments.ATTACHED):
         return Missing(reason=reasons.DEVICE_NOT_ATTACHED, clause="is not attached to this node yet")
-    if address is None:
+    if card is None:
         serial = attachment.identity.serial or "unknown"
         return Missing(
             reason=reasons.DEVICE_NOT_VISIBLE, clause=f"(serial {serial}) is not visible on this node yet"
@@ -96,9 +104,7 @@ def _find_unfinished(
     if attachment.has_traces:
         clause = "has traces of an earlier use, which this node removes first"
         return Missing(reason=reasons.NOT_CLEANED, clause=clause, is_node_at_work=True)
-    node = attachment.status.node
-    is_seen = attachment.holds(attachments.VISIBLE) and node is not None and node.pci_address == address
-    if not was_ready or not is_seen:
+    if not was_ready or not attachment.holds(attachments.VISIBLE):
         clause = "is not ready for its claim on this node yet"
         return Missing(reason=reasons.DEVICE_NOT_READY, clause=clause, is_node_at_work=True)
     return None
