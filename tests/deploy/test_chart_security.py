@@ -49,6 +49,15 @@ def test_the_permissions_of_the_catalogue_are_the_roles(manifest, role):
     assert [rule for rule in role.permissions if not rule.why] == []
 
 
+def test_an_operator_may_do_what_a_viewer_may():
+    """The operator's verbs refer to `drawbar status` and `drawbar explain`."""
+
+    def grants(role):
+        return {(rule.group, rule.resource, verb) for rule in role.permissions for verb in rule.verbs.split()}
+
+    assert grants(permissions.VIEWER) <= grants(permissions.OPERATOR)
+
+
 def test_every_policy_is_explained(page, manifest):
     _, *documented = rows(section(page, "Admission policies"))
     policies = [

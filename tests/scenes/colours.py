@@ -1,6 +1,7 @@
 """Status, the page and `drawbar explain` call the same objects bad, whatever state these are in."""
 
 import datetime
+import re
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.cli import objects
@@ -19,7 +20,9 @@ def check(cluster, now=None):
     states = {
         fabric.name: fabric
         for fabric in model.list_fabrics(
-            (each for each in cluster.fabrics if each.spec.driver == cluster.driver), rows.values()
+            (each for each in cluster.fabrics if each.spec.driver == cluster.driver),
+            rows.values(),
+            is_listed="fabrics" not in cluster.unlisted,
         )
     }
     for fabric in shown.fabrics:
@@ -40,6 +43,11 @@ def _check_fabric(cluster, fabric, on_page, now):
     cause = _explain(cluster, "fabric", fabric.name, now).cause
     if not is_good:
         assert cause is not None, fabric
+        assert cause.subject == f"Fabric {fabric.name}", (fabric, cause)
+        assert (fabric.message or f"is {fabric.state}") in cause.message, (fabric, cause)
+        assert cause.remedy, cause
+        assert not re.search(r"\bNAME\b|[a-z]+\.md\b", cause.remedy), cause
+        assert f"explain fabric/{fabric.name}" not in cause.remedy, cause
     elif all(_is_quiet(device) for part in fabric.enclosures for device in part.devices):
         assert cause is None, (fabric, cause)
 

@@ -31,11 +31,20 @@ def condition(kind, status, reason="Reason", message="a message of its own"):
 
 @st.composite
 def as_fabric(draw):
+    reasons = {
+        "Ready": ["Reason", "NoUsableNode", "NoUsableDevice"],
+        "Connected": ["Reason", "Pending", "LimitExceeded"],
+        "Published": ["Reason", "FieldsDropped", "Refused"],
+    }
     kinds = ("Connected", "Degraded", "Published", "Writable", "HostsMapped", "FeaturesDropped", "Ready")
     bad = {kind for kind in kinds if draw(st.sampled_from([False] * 9 + [True]))}
     present = {kind for kind in kinds if draw(st.sampled_from([True] * 9 + [False]))} | bad
     listed = [
-        condition(kind, "True" if (kind in bad) == (kind in ALWAYS_GOOD) else "False")
+        condition(
+            kind,
+            "True" if (kind in bad) == (kind in ALWAYS_GOOD) else "False",
+            draw(st.sampled_from(reasons.get(kind, ["Reason"]))),
+        )
         for kind in sorted(present)
     ]
     deleted = {"deletionTimestamp": STAMP} if draw(st.sampled_from([False] * 9 + [True])) else {}
@@ -137,12 +146,12 @@ def as_pod(draw, number):
 def clusters(draw):
     return observed.Cluster(
         driver=DRIVER,
-        fabrics=(draw(as_fabric()),),
+        fabrics=(draw(st.sampled_from([True] * 9 + [False])) and (draw(as_fabric()),)) or (),
         slices=(draw(as_slice()),),
         attachments=tuple(draw(as_attachment(name)) for name in NAMES if draw(st.booleans())),
         claims=tuple(draw(as_claim(name)) for name in ("a", "b")),
         pods=tuple(draw(as_pod(number)) for number in range(draw(st.integers(0, 2)))),
-        unlisted=draw(st.sampled_from([frozenset(), frozenset({"pods"})])),
+        unlisted=draw(st.sampled_from([frozenset(), frozenset({"pods"}), frozenset({"fabrics"})])),
     )
 
 

@@ -50,8 +50,8 @@ HOSTS_MAPPED = Table("Whether a fabric's hosts are nodes", "`HostsMapped`", "Fal
 
 PUBLISHED = Table("Whether a fabric's devices are offered", "`Published`", "False", (
     Row(r.PUBLISHED, "The ResourceSlices are written.", severity=Severity.OK, status="True"),
-    Row(r.REFUSED, "The API server refuses some ResourceSlices, which stay as they were; all others are current.", "correct what the message names; a missing permission shows in access.permission of drawbar doctor"),
-    Row(r.FIELDS_DROPPED, "See the condition `FeaturesDropped`.", "see features.binding-conditions"),
+    Row(r.REFUSED, "The API server refuses some ResourceSlices, which stay as they were; all others are current.", "correct what the message names; drawbar doctor shows missing permissions"),
+    Row(r.FIELDS_DROPPED, "See the condition `FeaturesDropped`.", "drawbar doctor names the feature gates to enable"),
     Row(r.DELETING, "The Fabric is being deleted, and goes when its last device is back.", "delete the pods or claims that have its devices, and its DeviceAttachments made by hand", severity=Severity.NOTE),
     Row(r.GIVEN_UP, "The annotation `drawbar.dev/give-up` is set: while the manager is not reached, DeviceAttachments go without a detach.", "disconnect the devices at the fabric manager", "fabrics.md"),
 ))

@@ -128,13 +128,13 @@ VIEWER = Role("The viewer", "drawbar-viewer", "viewer-rbac.yaml", "viewer-rbac.y
     Permission(_RESOURCES, "devicetaintrules", "list watch", "the rules that take devices out of service"),
     Permission(_EVENTS, "events", "list watch", "Events of Drawbar, in `drawbar ui` and `drawbar status --watch`"),
     Permission(_RESOURCES, "deviceclasses", "get", "[`drawbar explain`](../explain.md): the possible devices of a claim"),
-    Permission("", "nodes", "get", "the same: whether a fabric reaches a node"),
+    Permission("", "nodes", "get list", "the same: whether a fabric reaches a node; the node of each host in `drawbar fabric`"),
 ))
 OPERATOR = Role("The operator", "drawbar-operator", "operator-rbac.yaml", "operator-rbac.yaml", (
     Permission(_RESOURCES, "devicetaintrules", "get list watch create patch delete", "`drawbar taint`"),
     Permission(_RESOURCES, "resourceslices", "list watch", "previews: the devices; waiting until maintenance is published"),
     Permission(_RESOURCES, "resourceclaims", "get list watch", "previews: the pods with these devices; waiting for their end"),
-    Permission("", "pods", "list watch", "`drawbar move`: the claim's pods, and whether the next pod runs"),
+    Permission("", "pods", "get list watch", "`drawbar move`: the claim's pods, and whether the next pod runs"),
     Permission("", "pods/eviction", "create", "`drawbar move`: as disruption budgets allow"),
     Permission(_EVENTS, "events", "list watch", "the daemons' reports meanwhile"),
     Permission(_OURS, "maintenances", "get list watch create patch delete", "`drawbar maintenance`, `drawbar move`"),
@@ -142,6 +142,7 @@ OPERATOR = Role("The operator", "drawbar-operator", "operator-rbac.yaml", "opera
     Permission(_OURS, "healthpolicies", "get list watch create patch delete", "which signals taint which devices ([health-monitor.md](../health-monitor.md))"),
     Permission(_OURS, "deviceattachments", "get list watch create patch delete", "attaching and detaching by hand; `--force` is an annotation"),
     Permission("", "nodes", "get list watch", "the node of each host; waiting until a node in maintenance has lost its label"),
+    Permission(_RESOURCES, "deviceclasses", "get", "[`drawbar explain`](../explain.md), which the operator's verbs refer to: the possible devices of a claim"),
     Permission("", "secrets", "get", "`drawbar fabric` calls the fabric manager itself: those of its own namespace, by name (values: `credentialsSecrets`)", only=SECRETS, in_namespace=True),
 ))
 TECHNICIAN = Role("The technician", "drawbar-technician", "technician-rbac.yaml", "technician-rbac.yaml", (

@@ -217,14 +217,16 @@ def test_a_device_shows_the_attributes_of_its_adapter_and_a_fabric_what_it_does_
     assert "3 not offered (spec.offer)" in out.file.getvalue()
 
 
-def test_what_no_slice_and_no_fabric_names_is_shown_all_the_same():
+@pytest.mark.parametrize(
+    ("unlisted", "state"), [(frozenset(), "Missing"), (frozenset({"fabrics"}), "Unknown")]
+)
+def test_what_no_slice_and_no_fabric_names_is_shown_all_the_same(unlisted, state):
     shown = build(
-        claims=(claim(),), attachments=(attachment("Ready", fabric="gone", device="x", pool="gone/e"),)
+        claims=(claim(),),
+        attachments=(attachment("Ready", fabric="gone", device="x", pool="gone/e"),),
+        unlisted=unlisted,
     )
-    assert [(fabric.name, fabric.state) for fabric in shown.fabrics] == [
-        ("gone", "Unknown"),
-        ("rack", "Unknown"),
-    ]
+    assert [(fabric.name, fabric.state) for fabric in shown.fabrics] == [("gone", state), ("rack", state)]
 
 
 def test_only_the_newest_generation_of_a_pool_counts():

@@ -116,4 +116,6 @@ def test_fabrics_that_only_devices_name_are_missing_or_unknown(fabric_object):
         ("rack-1", "Pending"),
         ("rack-9", "Missing"),
     ]
-    assert [fabric.state for fabric in model.list_fabrics([], [row])] == ["Unknown"]
+    assert [fabric.state for fabric in model.list_fabrics([], [row])] == ["Missing"]
+    unread = model.list_fabrics([], [row], is_listed=False)
+    assert [fabric.state for fabric in unread] == ["Unknown"]

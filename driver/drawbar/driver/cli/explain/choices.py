@@ -59,23 +59,30 @@ class Chooser:
         published = observed.shown(cluster)
         left = [device for device in shown if (device.pool, device.name) in published][:DEVICES_MOST]
         common = device_class.spec.selectors if device_class is not None else ()
-        fault = ""
-        for selector in (*common, *alternative.selectors):
+        fault, is_class_at_fault = "", False
+        for number, selector in enumerate((*common, *alternative.selectors)):
             outcome = await self._evaluator.evaluate(
                 selector.cel.expression,
                 self._driver,
                 tuple(published[device.pool, device.name] for device in left),
             )
-            fault = outcome.fault
+            met = [device for device, answer in zip(left, outcome.answers, strict=False) if answer.met]
+            # Other devices may match although the expression fails on some.
+            first = next((answer.fault for answer in outcome.answers if answer.fault), "")
+            fault = outcome.fault or ("" if met else first)
             if fault:
+                is_class_at_fault = number < len(common)
                 break
-            met = zip(left, outcome.answers, strict=True)
-            left = [device for device, answer in met if answer.met]
+            left = met
+        matching = () if fault or device_class is None else tuple(left)
         return observed.Choice(
             request=request,
             class_name=alternative.device_class_name,
             has_class=device_class is not None,
-            matching=() if fault or device_class is None else tuple(left),
+            matching=matching,
             fault=fault,
-            count=alternative.count,
+            is_class_at_fault=is_class_at_fault,
+            count=max(len(matching), 1) if alternative.allocation_mode == "All" else alternative.count,
+            is_shared=alternative.admin_access,
+            tolerations=alternative.tolerations,
         )

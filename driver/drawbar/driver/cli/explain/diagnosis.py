@@ -4,19 +4,18 @@ The cause is first. Its consequences follow in the order of the chain from the f
 once.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, meta
-from drawbar.driver.catalogue import attachment_conditions, links, taints
+from drawbar.driver.api import attachments, core, fabrics, maintenances, meta
+from drawbar.driver.catalogue import links, taints
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.doctor.plans import attachments as attachment_plan
 from drawbar.driver.cli.doctor.plans import fabrics as fabric_plan
-from drawbar.driver.cli.explain import fabric_state, observed
-from drawbar.driver.cli.status import claim_entries, tree, views
+from drawbar.driver.cli.explain import claim_findings, fabric_state, observed
 from drawbar.driver.cli.status import observed as status
+from drawbar.driver.cli.status import tree, views
 from drawbar.driver.controller import names
 
 EVENTS = 3
@@ -39,6 +38,16 @@ _ROOTS = (
     "pods",
 )
 """The topics in the order of cause and effect."""
+_WITHHOLDING = frozenset(
+    {
+        Check.FABRICS_CONNECTED,
+        Check.FABRICS_CREDENTIALS,
+        Check.FABRICS_PUBLISHED,
+        Check.FABRICS_WRITABLE,
+        Check.FEATURES_BINDING_CONDITIONS,
+    }
+)
+"""The checks of a Fabric that offers fewer devices than it has."""
 _FACT_CHARS = 12
 """The shortest text that counts as a repeated fact."""
 
@@ -65,11 +74,17 @@ class Explanation:
 
 def explain(world: observed.World) -> Explanation:
     """Return the explanation of the object."""
-    listed = list(dict.fromkeys([*_object(world), *_surroundings(world)]))
+    state = tuple(fabric_state.judge(world)) if world.kind == "fabric" else ()
+    listed = list(dict.fromkeys([*state, *_object(world), *_surroundings(world)]))
     listed += [findings.unread(Check.FABRICS_SERVED, lost) for lost in world.unread]
+    listed += [_unread(sentence) for sentence in world.cluster.unread]
     wrong = [it for it in listed if it.severity not in (Severity.OK, Severity.NOTE)]
     severities = list(Severity)
-    chain = sorted(wrong, key=lambda it: (_depth(it), severities.index(it.severity)))
+    # A Fabric's own findings are in order already.
+    chain = sorted(
+        wrong,
+        key=lambda it: (-len(_ROOTS), 0) if it in state else (_depth(it), severities.index(it.severity)),
+    )
     told: list[Finding] = []
     for finding in chain:
         if not any(_repeats(finding, earlier) for earlier in told):
@@ -84,11 +99,17 @@ def explain(world: observed.World) -> Explanation:
     )
 
 
+def _unread(sentence: str) -> Finding:
+    return Finding(
+        check=Check.FABRICS_SERVED, severity=Severity.UNCHECKED, subject="the cluster", message=sentence
+    )
+
+
 def _depth(finding: Finding) -> int:
     """Return the distance of a finding from the root of the trouble."""
     if finding.severity is Severity.UNCHECKED:
         return len(_ROOTS) + 1
-    if finding.check in (Check.FABRICS_CONNECTED, Check.FABRICS_CREDENTIALS):
+    if finding.check in _WITHHOLDING:
         return -2
     if finding.check is Check.CLAIMS_ALLOCATED and finding.severity is Severity.ERROR:
         # The request itself, or too few devices, is the cause; no state of a fabric explains more.
@@ -106,9 +127,7 @@ def _object(world: observed.World) -> Iterator[Finding]:
     if world.pod is not None:
         yield from _pod(world.pod)
     for claim in world.claims:
-        yield from _claim(world, claim)
-    if world.kind == "fabric":
-        yield from fabric_state.judge(world)
+        yield from claim_findings.judge(world, claim)
     if world.kind in ("device", "attachment", "enclosure", "fabric"):
         for device in world.devices:
             yield from _device(world, device, is_alone=len(world.devices) == 1)
@@ -116,7 +135,7 @@ def _object(world: observed.World) -> Iterator[Finding]:
         yield from _node(world, world.name)
 
 
-# Pods and claims.
+# Pods.
 
 
 def _pod(pod: observed.Pod) -> Iterator[Finding]:
@@ -172,206 +191,6 @@ def _pod(pod: observed.Pod) -> Iterator[Finding]:
             if is_well
             else findings.warning(Check.PODS_STARTED, subject, message, "kubectl logs shows why")
         )
-
-
-def _claim(world: observed.World, claim: observed.Claim) -> Iterator[Finding]:
-    subject = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
-    key = (claim.metadata.namespace, claim.metadata.name)
-    whole = next(
-        (entry for entry in world.cluster.claims if (entry.metadata.namespace, entry.metadata.name) == key),
-        None,
-    )
-    if whole is None or whole.status.allocation is None:
-        yield from _diagnose_unallocated(world, claim, subject)
-        return
-    driver = world.cluster.driver
-    results = whole.results(driver)
-    if not results:
-        yield findings.note(
-            Check.CLAIMS_ALLOCATED,
-            subject,
-            f"has no device of the driver {driver}",
-            "ask the driver of its devices",
-        )
-    is_ready = True
-    for result in results:
-        for finding in _result(world, whole, result, subject):
-            is_ready = is_ready and finding.severity is Severity.OK
-            yield finding
-    if results and is_ready:
-        yield findings.ok(Check.CLAIMS_READY, subject, "its devices are ready")
-
-
-def _result(
-    world: observed.World, claim: claims.ResourceClaim, result: claims.AllocationResult, subject: str
-) -> Iterator[Finding]:
-    conditions = claim.conditions(result)
-    failed = [meta.find(conditions, name) for name in result.binding_failure_conditions]
-    for condition in failed:
-        if condition is not None and condition.is_true:
-            yield findings.error(
-                Check.CLAIMS_READY,
-                subject,
-                f"{result.device} failed ({condition.reason}): {condition.message}",
-                f"{attachment_conditions.find_failure(condition.reason).advice}; the scheduler takes the allocation back and tries again",
-            )
-            return
-    missing = [name for name in result.binding_conditions if not meta.is_true(conditions, name)]
-    device = next(
-        (entry for entry in world.devices if (entry.pool, entry.name) == (result.pool, result.device)), None
-    )
-    if missing:
-        waits_for = device.waits_for if device is not None else "the controller, to begin the attach"
-        yield findings.warning(
-            Check.CLAIMS_READY,
-            subject,
-            f"{result.device} is not ready: {missing[0]} is not True yet; it waits for {waits_for or 'its conditions'}",
-            f"drawbar status claim/{claim.metadata.name} -n {claim.metadata.namespace} --watch follows it",
-        )
-    elif (
-        not result.binding_conditions
-        and device is not None
-        and device.attachment == ""
-        and "/" in result.pool
-    ):
-        yield findings.error(
-            Check.CLAIMS_READY,
-            subject,
-            f"{result.device} was allocated without binding conditions, so it is not attached",
-            "drawbar doctor names the release or feature gate of the scheduler; then delete the claim",
-        )
-
-
-def _diagnose_unallocated(world: observed.World, claim: observed.Claim, subject: str) -> Iterator[Finding]:
-    problems = [
-        _judge(choice, world.cluster.driver, subject) for choice in world.choices.get(claim.metadata.name, ())
-    ]
-    yield from problems
-    if not any(problem.severity is Severity.ERROR for problem in problems):
-        namespace, name = claim.metadata.namespace, claim.metadata.name
-        pods = [
-            pod
-            for pod in world.cluster.pods
-            if pod.metadata.namespace == namespace and name in pod.claim_names
-        ]
-        if pods and (reason := next((pod.reason for pod in pods if pod.reason), "")):
-            yield findings.warning(
-                Check.CLAIMS_ALLOCATED,
-                subject,
-                f"is not allocated, though enough devices are free; the scheduler on pod {pods[0].metadata.name}: {reason}",
-                f"drawbar status --all shows which nodes the devices reach; kubectl describe pod {pods[0].metadata.name} -n {namespace}",
-            )
-        elif pods:
-            yield findings.warning(
-                Check.CLAIMS_ALLOCATED,
-                subject,
-                f"is not allocated: {claim_entries.UNTRIED}",
-                f"kubectl describe pod {pods[0].metadata.name} -n {namespace}",
-            )
-        else:
-            yield findings.note(
-                Check.CLAIMS_ALLOCATED,
-                subject,
-                f"is not allocated: {claim_entries.UNUSED}",
-                "create a pod that names it",
-            )
-
-
-def _judge(choice: observed.Choice, driver: str, subject: str) -> Finding:
-    about = f"request {choice.request} (class {choice.class_name})"
-    if not choice.has_class:
-        return findings.error(
-            Check.CLAIMS_ALLOCATED,
-            subject,
-            f"{about}: there is no DeviceClass {choice.class_name}",
-            "kubectl get deviceclasses lists them; a claim cannot be changed, so make a new one or create the class",
-        )
-    if choice.fault:
-        return findings.error(
-            Check.CLAIMS_ALLOCATED,
-            subject,
-            f"{about}: its selectors cannot be evaluated: {choice.fault}",
-            "correct the CEL expression; a claim cannot be changed, so make a new one",
-        )
-    devices = choice.matching
-    if not devices:
-        return findings.error(
-            Check.CLAIMS_ALLOCATED,
-            subject,
-            f"{about}: none of the devices of {driver} matches",
-            "kubectl get resourceslices -o yaml shows the attributes to select by; drawbar doctor looks for missing devices",
-        )
-    total = len(devices)
-    if total < choice.count:
-        return findings.error(
-            Check.CLAIMS_ALLOCATED,
-            subject,
-            f"{about} wants {_devices(choice.count)}, and only {total} exist that match: waiting cannot help",
-            f"ask for {total} at most, in a new claim, or add devices to the fabric",
-        )
-    free = [device for device in devices if device.state in (tree.FREE, "Idle") and not _keeps_away(device)]
-    if len(free) >= choice.count:
-        return findings.note(
-            Check.CLAIMS_ALLOCATED,
-            subject,
-            f"{about}: {_devices(len(free))} {'matches and is' if len(free) == 1 else 'match and are'} free",
-            f"{links.url('explain.md')} lists what else the scheduler weighs",
-        )
-    counted = Counter(
-        "tainted" if _keeps_away(device) and device.state == tree.FREE else device.state
-        for device in devices
-        if device not in free
-    )
-    states = ", ".join(f"{count} {state}" for state, count in sorted(counted.items()))
-    blocked = [device for device in devices if device.state == tree.FREE and _keeps_away(device)]
-    return findings.error(
-        Check.CLAIMS_ALLOCATED,
-        subject,
-        f"{about} wants {_devices(choice.count)}; {total} match, and {len(free)} are free ({states}){_blockers(blocked)}",
-        _unblock(blocked, choice.count - len(free)),
-    )
-
-
-def lack(choices: Sequence[observed.Choice], driver: str) -> str:
-    """Return the reason why a claim's requests cannot be met; empty if enough devices are free."""
-    for choice in choices:
-        finding = _judge(choice, driver, "")
-        if finding.severity is Severity.ERROR:
-            return finding.message
-    return ""
-
-
-def _devices(count: int) -> str:
-    return f"{count} device" if count == 1 else f"{count} devices"
-
-
-def _blockers(blocked: Sequence[tree.Device]) -> str:
-    """Return the taints that keep claims from free devices, as the end of a sentence."""
-    taints = sorted(
-        {
-            f"{taint.key} by DeviceTaintRule {taint.rule}" if taint.rule else taint.key
-            for device in blocked
-            for taint in device.taints
-            if taint.effect != "None"
-        }
-    )
-    return f"; taints: {findings.listed(taints)}" if taints else ""
-
-
-def _unblock(blocked: Sequence[tree.Device], lacking: int) -> str:
-    """Return the next step for a claim with too few free devices."""
-    rules = sorted({taint.rule for device in blocked for taint in device.taints if taint.rule})
-    if rules:
-        return (
-            f"drawbar taint show {rules[0]} has its reason and end; drawbar taint remove {rules[0]} lifts it"
-        )
-    if blocked:
-        return f"drawbar explain device/{blocked[0].pool}/{blocked[0].name} shows how its taint is lifted"
-    return f"it gets {_devices(lacking)} when other claims give them back: drawbar status shows their users"
-
-
-def _keeps_away(device: tree.Device) -> bool:
-    return any(taint.effect != "None" for taint in device.taints)
 
 
 # Devices and nodes.
@@ -450,7 +269,7 @@ def _surroundings(world: observed.World) -> Iterator[Finding]:
         yield from _recognition(attachment)
     for fabric in _fabrics(world, held):
         if world.kind != "fabric":
-            yield from fabric_plan.judge(fabric)
+            yield from (trouble.finding for trouble in fabric_plan.judge_all(fabric))
     if world.kind != "node":
         for name in world.nodes:
             yield from (finding for finding in _node(world, name) if finding.severity is not Severity.OK)
@@ -471,10 +290,14 @@ def _fabrics(world: observed.World, held: list[attachments.DeviceAttachment]) ->
     ours = tuple(fabric for fabric in world.cluster.fabrics if fabric.spec.driver == world.cluster.driver)
     wanted = {device.pool.partition("/")[0] for device in world.devices if "/" in device.pool}
     wanted |= {attachment.spec.fabric for attachment in held}
-    if world.kind == "fabric":
-        wanted.add(world.name)
-    if world.kind == "node" or any(world.choices.values()):
+    if world.kind == "node":
         return ours
+    choices = [choice for listed in world.choices.values() for choice in listed]
+    wanted |= {device.pool.partition("/")[0] for choice in choices for device in choice.matching}
+    if any(choice.rank() <= observed.Rank.NONE_MATCH for choice in choices):
+        # A Fabric without a published device could have the right one.
+        publishing = {entry.spec.pool.name.partition("/")[0] for entry in world.cluster.slices}
+        wanted |= {fabric.metadata.name for fabric in ours} - publishing
     return tuple(fabric for fabric in ours if fabric.metadata.name in wanted)
 
 

@@ -1,39 +1,76 @@
-"""The findings on the fabric that is explained; pure. The state is that of `drawbar status`."""
+"""The findings on the Fabric that is explained; pure. The first has the state that `drawbar status` shows."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Sequence
 
+from drawbar.driver.api import fabrics
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding
 from drawbar.driver.cli.doctor.plans import fabrics as judging
-from drawbar.driver.cli.explain import observed
-from drawbar.driver.cli.status import fabric_entries
+from drawbar.driver.cli.explain import claim_findings, observed
+from drawbar.driver.cli.status import categories, fabric_entries, tree
 
 _STEPS = {
-    fabric_entries.BLOCKED: "drawbar taint list --devices shows the taints; drawbar status --all shows the failures",
-    "Pending": "does a controller run and lead? drawbar doctor",
-    "Deleting": "it goes when its last device is back: drawbar status fabric/{name}",
-    "Missing": "create the Fabric again, as it was",
+    fabric_entries.DELETING: "it goes when its last device is back: drawbar status fabric/{name} shows who has them",
+    fabric_entries.PENDING: "drawbar doctor shows whether a controller runs and leads",
+    fabric_entries.MISSING: "create the Fabric again, as it was",
+    fabric_entries.UNKNOWN: "kubectl get fabric {name} shows the missing right",
 }
+_OF_NO_CONDITION = frozenset(_STEPS)
 
 
 def judge(world: observed.World) -> Iterator[Finding]:
-    """Yield a finding for each bad condition; one on the state if no condition explains it, or if all is well."""
+    """Yield the finding on the Fabric's state, then one for each further bad condition."""
     fabric = next((each for each in world.cluster.fabrics if each.metadata.name == world.name), None)
     subject = f"Fabric {world.name}"
-    troubles = tuple(judging.judge_all(fabric)) if fabric is not None else ()
-    yield from (trouble.finding for trouble in troubles)
     shown = fabric_entries.describe_fabric(
-        world.name, fabric, {"": world.devices}, is_listed=bool(world.cluster.fabrics)
+        world.name, fabric, {"": world.devices}, is_listed="fabrics" not in world.cluster.unlisted
     )
     if shown.state == fabric_entries.CONNECTED:
         yield findings.ok(
             Check.FABRICS_CONNECTED, subject, f"is connected, with {len(world.devices)} devices"
         )
-    elif not troubles:
+        return
+    troubles = tuple(judging.judge_all(fabric)) if fabric is not None else ()
+    if shown.state in _OF_NO_CONDITION or not troubles:
         about = f": {shown.message}" if shown.message else ""
+        step = _STEPS.get(shown.state) or _unblock(world.devices)
         yield findings.warning(
-            Check.FABRICS_DEGRADED,
-            subject,
-            f"is {shown.state}{about}",
-            _STEPS.get(shown.state, "kubectl describe fabric {name}").format(name=world.name),
+            Check.FABRICS_DEGRADED, subject, f"is {shown.state}{about}", step.format(name=world.name)
         )
+    for trouble in troubles:
+        yield _with_step(world, fabric, trouble)
+
+
+def _with_step(world: observed.World, fabric: fabrics.Fabric | None, trouble: judging.Trouble) -> Finding:
+    """Return the finding on a bad condition. Its own step must not be the question that it answers."""
+    found = trouble.finding
+    match trouble.condition.reason:
+        case reasons.NO_USABLE_DEVICE:
+            taints = claim_findings.describe_taints(_blocked(world.devices))
+            return dataclasses.replace(found, message=found.message + taints, remedy=_unblock(world.devices))
+        case reasons.NO_USABLE_NODE if fabric is not None and fabric.status.mapped_hosts:
+            names = [host.node for host in fabric.status.mapped_hosts]
+            return dataclasses.replace(
+                found,
+                message=f"{found.message}: {findings.listed(names)}",
+                remedy=f"drawbar explain node/{names[0]} shows why it is not used",
+            )
+        case reasons.NO_USABLE_NODE:
+            return dataclasses.replace(found, remedy=f"drawbar fabric hosts {world.name} shows its nodes")
+    return found
+
+
+def _blocked(devices: Sequence[tree.Device]) -> tuple[tree.Device, ...]:
+    return tuple(device for device in devices if categories.judge(device) == categories.BLOCKED)
+
+
+def _unblock(devices: Sequence[tree.Device]) -> str:
+    """Return the next step for a fabric without a usable device: lift a taint, else look at a failure."""
+    failed = [device for device in devices if device.state == "Failed"]
+    if step := claim_findings.lift(_blocked(devices)):
+        return step
+    if failed:
+        return f"drawbar explain device/{failed[0].pool}/{failed[0].name} shows why it failed"
+    return "drawbar status --all shows its devices"

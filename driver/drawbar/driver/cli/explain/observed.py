@@ -4,6 +4,7 @@ Source: core `v1` Pod, `resource.k8s.io/v1` ResourceClaim and DeviceClass.
 """
 
 import datetime
+import enum
 from dataclasses import dataclass
 
 from drawbar.driver.api import core, meta
@@ -25,12 +26,30 @@ class Selector(meta.Struct, frozen=True):
     cel: Cel = Cel()
 
 
+class Toleration(meta.Struct, frozen=True):
+    """A taint that a request tolerates; an empty key or effect stands for all."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def covers(self, taint: tree.Taint) -> bool:
+        """Return whether the toleration covers the taint."""
+        if (self.key and self.key != taint.key) or (self.effect and self.effect != taint.effect):
+            return False
+        return self.operator == "Exists" or bool(self.key and self.value == taint.value)
+
+
 class Alternative(meta.Struct, frozen=True):
     """Devices that a request wants, or would accept."""
 
     device_class_name: str = ""
     selectors: tuple[Selector, ...] = ()
+    allocation_mode: str = "ExactCount"
     count: int = 1
+    admin_access: bool = False
+    tolerations: tuple[Toleration, ...] = ()
 
 
 class Request(meta.Struct, frozen=True):
@@ -129,9 +148,20 @@ class Pod(meta.Struct, frozen=True):
         )
 
 
+class Rank(enum.IntEnum):
+    """How far a request is from its devices."""
+
+    FREE = 0
+    IN_USE = 1
+    TOO_FEW = 2
+    NONE_MATCH = 3
+    FAULT = 4
+    NO_CLASS = 5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The candidates for a request.
+    """The candidates for an alternative of a request.
 
     Attributes:
         request: the request's name.
@@ -139,7 +169,10 @@ class Choice:
         has_class: whether the class exists.
         matching: the devices that match class and selectors, with those in use.
         fault: the reason why the selectors cannot be evaluated; empty if they can.
+        is_class_at_fault: whether that selector is the class's.
         count: the number of devices requested.
+        is_shared: whether devices in use count as free, as for an administrator's access.
+        tolerations: the tolerated taints.
     """
 
     request: str
@@ -147,7 +180,37 @@ class Choice:
     has_class: bool = True
     matching: tuple[tree.Device, ...] = ()
     fault: str = ""
+    is_class_at_fault: bool = False
     count: int = 1
+    is_shared: bool = False
+    tolerations: tuple[Toleration, ...] = ()
+
+    @property
+    def free(self) -> tuple[tree.Device, ...]:
+        """Return the matching devices that the scheduler could allocate now."""
+        return tuple(
+            device
+            for device in self.matching
+            if (self.is_shared or device.state in (tree.FREE, "Idle")) and self._is_tolerated(device)
+        )
+
+    def rank(self) -> Rank:
+        """Return how far the alternative is from its devices."""
+        if not self.has_class:
+            return Rank.NO_CLASS
+        if self.fault:
+            return Rank.FAULT
+        if not self.matching:
+            return Rank.NONE_MATCH
+        if len(self.matching) < self.count:
+            return Rank.TOO_FEW
+        return Rank.FREE if len(self.free) >= self.count else Rank.IN_USE
+
+    def _is_tolerated(self, device: tree.Device) -> bool:
+        return all(
+            taint.effect == "None" or any(each.covers(taint) for each in self.tolerations)
+            for taint in device.taints
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

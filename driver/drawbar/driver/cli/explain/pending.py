@@ -8,7 +8,7 @@ import msgspec
 from drawbar.driver import evaluation
 from drawbar.driver.cli.doctor.findings import Severity, Unread
 from drawbar.driver.cli.doctor.reading import Reader
-from drawbar.driver.cli.explain import choices, diagnosis, observed
+from drawbar.driver.cli.explain import choices, claim_findings, observed
 from drawbar.driver.cli.status import claim_entries, tree
 from drawbar.driver.cli.status import observed as status
 from drawbar.driver.kube import client, kinds
@@ -51,7 +51,7 @@ async def find_reasons(
         if claim is None or isinstance(claim, Unread):
             continue
         chosen = await chooser.choose(claim, cluster, devices)
-        if lack := diagnosis.lack(chosen, cluster.driver):
+        if lack := claim_findings.lack(chosen, cluster.driver):
             reasons[claim.metadata.namespace, claim.metadata.name] = lack
     return reasons
 

@@ -18,7 +18,8 @@ def show(
     if cause is None:
         out.print(text.Text(f"Nothing is wrong with {target.kind} {target.name}.", style="green"))
     else:
-        out.print(text.Text("Cause", style="bold"))
+        is_known = cause.severity is not Severity.UNCHECKED
+        out.print(text.Text("Cause" if is_known else "Unknown, since this cannot be read", style="bold"))
         _print_finding(out, cause)
         if explained.consequences:
             out.print(text.Text("\nConsequences", style="bold"))

@@ -37,7 +37,7 @@ def build(cluster: observed.Cluster) -> tree.Tree:
     return tree.Tree(
         fabrics=tuple(
             fabric_entries.describe_fabric(
-                name, objects.get(name), by_fabric.get(name, {}), is_listed=bool(cluster.fabrics)
+                name, objects.get(name), by_fabric.get(name, {}), is_listed="fabrics" not in cluster.unlisted
             )
             for name in sorted(objects.keys() | by_fabric.keys(), key=naturalorder.sort_key)
         ),

@@ -10,6 +10,7 @@ from drawbar.driver.cli.doctor.plans import fabrics as judging
 from drawbar.driver.cli.status import categories, tree
 
 CONNECTED, BLOCKED = "Connected", "Blocked"
+DELETING, PENDING, MISSING, UNKNOWN = "Deleting", "Pending", "Missing", "Unknown"
 
 
 def describe_fabric(
@@ -30,7 +31,7 @@ def describe_fabric(
     if fabric is None:
         return tree.Fabric(
             name=name,
-            state="Missing" if is_listed else "Unknown",
+            state=MISSING if is_listed else UNKNOWN,
             since="",
             message="",
             enclosures=_sort_enclosures(enclosures),
@@ -86,9 +87,9 @@ def _describe_state(fabric: fabrics.Fabric, troubles: Sequence[judging.Trouble])
     """Return the state of a Fabric, its begin, and its message."""
     connected = meta.find(fabric.status.conditions, fabrics.CONNECTED)
     if fabric.deleting:
-        return "Deleting", fabric.metadata.deletion_timestamp or "", ""
+        return DELETING, fabric.metadata.deletion_timestamp or "", ""
     if connected is None:
-        return "Pending", "", "no controller has written its status yet"
+        return PENDING, "", "no controller has written its status yet"
     if not connected.is_true:
         return connected.reason or "NotConnected", connected.last_transition_time or "", connected.message
     if not troubles:

@@ -127,12 +127,13 @@ def page(
 ) -> model.Page:
     """Return the page of the cluster's present state, with the known reasons of waiting claims."""
     listed = shown.current()
-    unallocated = shown.pending(are_pods_known="pods" not in cluster.unlisted())
+    unlisted = cluster.unlisted()
+    unallocated = shown.pending(are_pods_known="pods" not in unlisted)
     unused = sum(claim.severity == "note" for claim in unallocated)
     return model.Page(
         about=about,
         rows=listed,
-        fabrics=model.list_fabrics(cluster.fabrics(), listed.values()),
+        fabrics=model.list_fabrics(cluster.fabrics(), listed.values(), is_listed="fabrics" not in unlisted),
         claims=pending.give_reasons(unallocated[: model.CLAIMS], reasons),
         waiting=len(unallocated) - unused,
         unused=unused,

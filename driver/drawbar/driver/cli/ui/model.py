@@ -182,15 +182,23 @@ def _whole_update(page: Page) -> Update:
     )
 
 
-def list_fabrics(objects: Iterable[fabrics.Fabric], shown: Iterable[device_rows.Row]) -> tuple[Fabric, ...]:
-    """Return the fabrics by name: the Fabric objects, and the fabrics that only a device names."""
+def list_fabrics(
+    objects: Iterable[fabrics.Fabric], shown: Iterable[device_rows.Row], *, is_listed: bool = True
+) -> tuple[Fabric, ...]:
+    """Return the fabrics by name: the Fabric objects, and the fabrics that only a device names.
+
+    Args:
+        objects: the Fabrics.
+        shown: the devices.
+        is_listed: whether Fabrics could be read.
+    """
     by_name = {fabric.metadata.name: fabric for fabric in objects}
     devices: dict[str, list[tree.Device]] = {name: [] for name in by_name}
     for row in shown:
         if row.fabric:
             devices.setdefault(row.fabric, []).append(row.device)
     return tuple(
-        _describe_fabric(name, by_name.get(name), devices[name], is_listed=bool(by_name))
+        _describe_fabric(name, by_name.get(name), devices[name], is_listed=is_listed)
         for name in sorted(devices, key=naturalorder.sort_key)
     )
 

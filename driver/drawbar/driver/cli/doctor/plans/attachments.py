@@ -171,7 +171,7 @@ def _check_attach(
             Check.ATTACHMENTS_ATTACH,
             _subject(attachment),
             f"is being attached to node {attachment.spec.node_name} since {seconds:.0f} s, longer than attachTimeoutSeconds allows",
-            "does a controller lead (controller.leader), and is the Fabric connected (fabrics.connected)?",
+            f"drawbar doctor shows whether a controller leads, drawbar explain fabric/{attachment.spec.fabric} whether the Fabric is connected",
         )
 
 

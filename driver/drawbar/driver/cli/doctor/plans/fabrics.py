@@ -5,6 +5,7 @@ for a free port, an attached device, or the Fabric's `spec.hosts`. The rules of 
 `controller.hosts`. The reasons are those of `catalogue.fabric_conditions`.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -111,7 +112,7 @@ class _Judgement:
             severity=self.severity or Severity(row.severity),
             subject=_subject(fabric),
             message=self.message.format(reason=condition.reason, message=condition.message),
-            remedy=row.advice,
+            remedy=re.sub(r"(?<=fabric[ /])NAME\b", fabric.metadata.name, row.advice),
         )
 
 
