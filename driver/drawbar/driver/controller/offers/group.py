@@ -185,7 +185,7 @@ class _Room:
             rest = {device: part for device, part in takes.items() if not self.is_taken((device,))}
             for members in self._groups(rule, rest):
                 self._add_new(rule, members)
-            over = [device for device in sorted(rest, key=_in_order) if device not in self.owners]
+            over = [device for device in sorted(rest, key=_sort_key) if device not in self.owners]
             if rule.leftover is fabrics.Leftover.WITHHELD:
                 self.withheld.update(over)
             self._report(rule, frozenset(takes.values()), over)
@@ -248,7 +248,7 @@ class _Room:
     def _groups(self, rule: fabrics.CompositeRule, rest: Mapping[str, int]) -> Iterable[_Members]:
         """Yield the complete groups of devices outside of composites, first those that can be attached now."""
         by_place: dict[_Place, dict[tuple[int, str], list[str]]] = defaultdict(lambda: defaultdict(list))
-        for device in sorted(rest, key=lambda name: (self._is_unfit(name), _in_order(name))):
+        for device in sorted(rest, key=lambda name: (self._is_unfit(name), _sort_key(name))):
             place = self._place(rule, device)
             if place is not None:
                 by_place[place][rest[device], self.listed[device].model].append(device)
@@ -262,7 +262,7 @@ class _Room:
             for of_part in runs:
                 of_part.sort(key=lambda run: sum(self._is_unfit(device) for device in run))
             for parts in zip(*runs, strict=False):
-                yield tuple(device for run in parts for device in sorted(run, key=_in_order))
+                yield tuple(device for run in parts for device in sorted(run, key=_sort_key))
 
     def _is_unfit(self, name: str) -> bool:
         device = self.listed[name]
@@ -380,7 +380,7 @@ def _join_texts(texts: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _in_order(name: str) -> list[str | int]:
+def _sort_key(name: str) -> list[str | int]:
     """Return a key that sorts by the numbers in names: gpu-2 before gpu-10."""
     return [int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)]
 
