@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -62,6 +62,8 @@ _DAEMONS = {
 }
 # Memory by capacity and the null device have a DeviceClass and no module.
 _CHART_ONLY = ["cxl-memory-pool", "none"]
+# The characters of a text that stands once on its page.
+_LONG = 50
 _HEAD = "<!-- Generated from {source} by `make generate`: change that, not this page. -->\n\n# {title}\n\n{text}\n"
 
 
@@ -191,22 +193,34 @@ def _settings() -> str:
             "variable by the same rule: `health.rules.linkNarrow.effect` is `DRAWBAR_HEALTH_RULES_LINK_NARROW_EFFECT`."
         ),
     )
-    parts = [head]
-    for daemon, settings in _DAEMONS.items():
-        rows = {
-            key: [
-                f"`{key}`",
-                ", ".join(f"`{name}`" for name in (option.flag, *option.variables[1:]) if name),
-                _default(option.default) if key == option.key else "[by finding](findings.md)",
-                option.help,
-            ]
-            for option in schema.options(settings)
-            for key in [re.sub(r"^health\.rules\.\w+", "health.rules.<finding>", option.key)]
-        }
-        parts.append(
-            f"\n## `drawbar {daemon}`\n\n{_table(['setting', 'flag', 'default', 'meaning'], rows.values())}"
-        )
+    columns = ["setting", "flag", "default", "meaning"]
+    daemons = {daemon: _describe_settings(settings) for daemon, settings in _DAEMONS.items()}
+    common = [row for row in daemons["controller"] if all(row in rows for rows in daemons.values())]
+    parts = [head, f"\n## All daemons\n\n{_table(columns, common)}"]
+    first: dict[tuple[str, str], str] = {}
+    for daemon, rows in daemons.items():
+        own = [list(row) for row in rows if row not in common]
+        for row in own:
+            origin = first.setdefault((row[0], row[3]), daemon)
+            if origin != daemon and len(row[3]) > _LONG:
+                row[3] = f"as the [{origin}](#drawbar-{origin})'s"
+        parts.append(f"\n## `drawbar {daemon}`\n\n{_table(columns, own)}")
     return "".join(parts)
+
+
+def _describe_settings(settings: type) -> list[list[str]]:
+    """Return a row for each setting; the rules of all findings have the same rows."""
+    rows = {
+        key: [
+            f"`{key}`",
+            ", ".join(f"`{name}`" for name in (option.flag, *option.variables[1:]) if name),
+            _default(option.default) if key == option.key else "[by finding](findings.md)",
+            option.help,
+        ]
+        for option in schema.options(settings)
+        for key in [re.sub(r"^health\.rules\.\w+", "health.rules.<finding>", option.key)]
+    }
+    return list(rows.values())
 
 
 def _default(value: Any) -> str:
@@ -292,17 +306,13 @@ def _conditions() -> str:
         title="Conditions and their reasons",
         text=(
             "The reasons are a closed list. The message beside a reason quotes the fabric manager or the kernel, in at most "
-            "1,024 characters. [conditions.md](../conditions.md) explains when each condition is written. The prefix "
-            "`drawbar.dev/` is the driver's name."
+            "1,024 characters. [Conditions](../conditions.md) explains when each condition is written. The prefix "
+            "`drawbar.dev/` is the driver's name. A row has a status only if it differs from the one above the table."
         ),
     )
     parts = [head]
     for table in (*attachment_conditions.TABLES, *fabric_conditions.TABLES):
-        written = (
-            f"{table.conditions} is {table.status}, except where the row has another status."
-            if table.status
-            else table.conditions
-        )
+        written = f"{table.conditions}: {table.status}" if table.status else table.conditions
         columns = ["reason", "cause", "remedy"]
         rows = [[_reason(row), row.cause, _remedy(row)] for row in table.rows]
         if table in attachment_conditions.FAILURES:
@@ -325,8 +335,10 @@ def _events() -> str:
         ),
     )
     parts = [head]
-    for table in events.TABLES:
-        rows = [[_type(row), _reason(row), row.cause, _remedy(row)] for row in table.rows]
+    *tables, common = events.TABLES
+    for table in (*tables, common):
+        own = [row for row in table.rows if table is common or row not in common.rows]
+        rows = [[_type(row), _reason(row), row.cause, _remedy(row)] for row in own]
         parts.append(f"\n## {table.title}\n\n{_table(['type', 'reason', 'cause', 'remedy'], rows)}")
     return "".join(parts)
 
@@ -480,11 +492,18 @@ def _metrics() -> str:
         ),
     )
     parts = [head]
+    first: dict[str, str] = {}
     for daemon, measured in described_metrics().items():
-        rows = [
-            [f"`{name}`", "; ".join(filter(None, (metric.kind, ", ".join(metric.labels)))), metric.help]
-            for name, metric in sorted(measured.described().items())
-        ]
+        rows = []
+        for name, metric in sorted(measured.described().items()):
+            origin = first.setdefault(metric.help, name)
+            rows.append(
+                [
+                    f"`{name}`",
+                    "; ".join(filter(None, (metric.kind, ", ".join(metric.labels)))),
+                    metric.help if origin == name or len(metric.help) < _LONG else f"As `{origin}`.",
+                ]
+            )
         parts.append(f"\n## `drawbar {daemon}`\n\n{_table(['metric', 'type; labels', 'meaning'], rows)}")
     return "".join(parts)
 
@@ -494,7 +513,7 @@ def _permissions() -> str:
         source="driver/drawbar/driver/catalogue/permissions.py",
         title="Permissions",
         text=(
-            "The rules of each role of the chart. [security.md](../security.md) says whose roles they are, and what the admission "
+            "The rules of each role of the chart. [Security](../security.md) says whose roles they are, and what the admission "
             "policies add. A name under *only* is that of the chart's default values."
         ),
     )
@@ -519,7 +538,7 @@ def _reason(row: Row) -> str:
 
 
 def _remedy(row: Row | taints.Taint) -> str:
-    link = f"[{row.page.partition('#')[0]}](../{row.page})" if row.page else ""
+    link = f"[{PurePath(row.page.partition('#')[0]).stem}](../{row.page})" if row.page else ""
     return f"{row.remedy} ({link})" if row.remedy and link else row.remedy or link
 
 

@@ -18,7 +18,7 @@ class SlotlessAdapter(wrapping.WrappingAdapter):
         listed = await super().devices()
         return replace(listed, devices=tuple(_device(device) for device in listed.devices))
 
-    def _shown(self, operation: contract.Operation) -> contract.Operation:
+    def _translate(self, operation: contract.Operation) -> contract.Operation:
         return replace(operation, device=operation.device and _device(operation.device))
 
     async def _events(

@@ -41,7 +41,7 @@ class Recording(wrapping.WrappingAdapter):
         self.around = []
 
     @contextlib.asynccontextmanager
-    async def _around(self, call):
+    async def _guard(self, call):
         self.around.append(call)
         yield
 

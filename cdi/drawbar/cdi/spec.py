@@ -468,15 +468,15 @@ def _list_needed_versions(content: Spec) -> Iterator[str]:
     if content.annotations or any(device.annotations for device in content.devices):
         yield "0.6.0"
     for edits in content.all_edits():
-        yield from _needed_by(edits)
+        yield from _list_needs(edits)
 
 
 @functools.lru_cache(maxsize=EDITS_KEPT)
-def _needed_by(edits: ContainerEdits) -> tuple[str, ...]:
-    return tuple(_each_needed_by(edits))
+def _list_needs(edits: ContainerEdits) -> tuple[str, ...]:
+    return tuple(_yield_needs(edits))
 
 
-def _each_needed_by(edits: ContainerEdits) -> Iterator[str]:
+def _yield_needs(edits: ContainerEdits) -> Iterator[str]:
     rdt = edits.intel_rdt
     if any(mount.type for mount in edits.mounts):
         yield "0.4.0"

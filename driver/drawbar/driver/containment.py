@@ -229,7 +229,7 @@ class Containment:
                 )
                 with attempt:
                     try:
-                        await _in_own_task(run, f"{worker}-run")
+                        await _run_in_own_task(run, f"{worker}-run")
                     finally:
                         steady.cancel()
                 _raise_if_cancelled()
@@ -411,7 +411,7 @@ class _StrayCancellation(Exception):
     """A task ended as cancelled, though it was not cancelled itself."""
 
 
-async def _in_own_task(run: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+async def _run_in_own_task(run: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
     """Run in a task of its own: task groups of foreign code may cancel the task that they were entered in.
 
     Raises:

@@ -44,7 +44,7 @@ def run(daemon: Coroutine[Any, Any, None], *, stop_seconds: float = STOP_SECONDS
     threading.stack_size(STACK_BYTES)
     try:
         # This waits for the threads of the loop's executor too, so the deadline is around all of it.
-        return asyncio.run(_until_signal(daemon, deadline))
+        return asyncio.run(_run_until_signal(daemon, deadline))
     except Exception as error:
         causes = tuple(errors.find_leaves(error))
         drawbar_errors = [cause for cause in causes if isinstance(cause, errors.DrawbarError)]
@@ -56,7 +56,7 @@ def run(daemon: Coroutine[Any, Any, None], *, stop_seconds: float = STOP_SECONDS
         deadline.lift()
 
 
-async def _until_signal(daemon: Coroutine[Any, Any, None], deadline: "_Deadline") -> int:
+async def _run_until_signal(daemon: Coroutine[Any, Any, None], deadline: "_Deadline") -> int:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     loop.set_default_executor(futures.ThreadPoolExecutor(THREADS_LIMIT, thread_name_prefix="blocking"))

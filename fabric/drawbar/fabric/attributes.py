@@ -88,7 +88,7 @@ def collect(given: Iterable[tuple[str, object]]) -> Collected:
         if problem is None and isinstance(value, str | int | Version):
             kept[name] = Attribute(name=name, value=value)
         else:
-            refused.append(f"attribute {_shown(name)}: {problem}")
+            refused.append(f"attribute {_quote(name)}: {problem}")
     return Collected(kept=tuple(kept[name] for name in sorted(kept)), refused=tuple(refused))
 
 
@@ -128,5 +128,5 @@ def _problem_of_value(value: object) -> str | None:
     return None if fits else problem
 
 
-def _shown(name: str) -> str:
+def _quote(name: str) -> str:
     return ascii(name[:_SHOWN_CHARS])

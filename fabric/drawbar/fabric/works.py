@@ -135,7 +135,7 @@ class Works:
         if (record := self._records.get(wanted)) is not None:
             return record.operation
         async with self._backend.looking():
-            for operation in self._shown():
+            for operation in self._yield_shown():
                 if operation.id == wanted:
                     return operation
         raise errors.NotFound("no such operation is remembered; read the devices to see how it ended")
@@ -160,7 +160,7 @@ class Works:
 
     def _adopt(self, request: judgement.Request) -> _Record | None:
         """Return the operation of an earlier adapter whose result still exists, or None."""
-        for operation in self._shown():
+        for operation in self._yield_shown():
             if operation.request_id != request.request_id:
                 continue
             if operation.device is None or not judgement.has_made(request, operation.device):
@@ -168,7 +168,7 @@ class Works:
             return self._remember(request, operation)
         return None
 
-    def _shown(self) -> Iterator[contract.Operation]:
+    def _yield_shown(self) -> Iterator[contract.Operation]:
         """Yield the operations whose outcome the fabric shows with their requests."""
         for device in self._backend.history.devices.values():
             shown = (_ATTACH, device.connection), (_CREATE_SLICE, device.slice_of)

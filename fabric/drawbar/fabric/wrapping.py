@@ -27,12 +27,12 @@ class WrappingAdapter(contract.FabricAdapter):
         """Never called: the adapter within was connected already."""
         raise NotImplementedError
 
-    def _around(self, call: str) -> AbstractAsyncContextManager[None]:
+    def _guard(self, call: str) -> AbstractAsyncContextManager[None]:
         """Return the context in which a call of this name is made, or a watch lasts; `call` is a method of the contract."""
         del call
         return contextlib.nullcontext()
 
-    def _shown(self, operation: contract.Operation) -> contract.Operation:
+    def _translate(self, operation: contract.Operation) -> contract.Operation:
         """Return what the caller sees of an operation."""
         return operation
 
@@ -42,69 +42,69 @@ class WrappingAdapter(contract.FabricAdapter):
         """Yield what the caller sees of a watch."""
         async for event in events:
             if isinstance(event, contract.OperationChanged):
-                yield replace(event, operation=self._shown(event.operation))
+                yield replace(event, operation=self._translate(event.operation))
             else:
                 yield event
 
     async def capabilities(self) -> contract.Capabilities:
         """Return the fabric's capabilities, as the contract says."""
-        async with self._around("capabilities"):
+        async with self._guard("capabilities"):
             return await self._adapter.capabilities()
 
     async def hosts(self) -> tuple[contract.Host, ...]:
         """Return all hosts, as the contract says."""
-        async with self._around("hosts"):
+        async with self._guard("hosts"):
             return await self._adapter.hosts()
 
     async def devices(self) -> contract.Inventory:
         """Return all devices, as the contract says."""
-        async with self._around("devices"):
+        async with self._guard("devices"):
             return await self._adapter.devices()
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
         """Begin an attach, as the contract says."""
-        async with self._around("attach"):
-            return self._shown(await self._adapter.attach(request))
+        async with self._guard("attach"):
+            return self._translate(await self._adapter.attach(request))
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
         """Begin a detach, as the contract says."""
-        async with self._around("detach"):
-            return self._shown(await self._adapter.detach(request))
+        async with self._guard("detach"):
+            return self._translate(await self._adapter.detach(request))
 
     async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
         """Begin to make a slice, as the contract says."""
-        async with self._around("create_slice"):
-            return self._shown(await self._adapter.create_slice(request))
+        async with self._guard("create_slice"):
+            return self._translate(await self._adapter.create_slice(request))
 
     async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
         """Begin to delete a slice, as the contract says."""
-        async with self._around("delete_slice"):
-            return self._shown(await self._adapter.delete_slice(request))
+        async with self._guard("delete_slice"):
+            return self._translate(await self._adapter.delete_slice(request))
 
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
         """Return one operation, as the contract says."""
-        async with self._around("operation"):
-            return self._shown(
+        async with self._guard("operation"):
+            return self._translate(
                 await self._adapter.operation(operation_id=operation_id, request_id=request_id)
             )
 
     async def operations(self) -> tuple[contract.Operation, ...]:
         """Return all remembered operations, as the contract says."""
-        async with self._around("operations"):
-            return tuple(self._shown(operation) for operation in await self._adapter.operations())
+        async with self._guard("operations"):
+            return tuple(self._translate(operation) for operation in await self._adapter.operations())
 
     async def cancel(self, operation_id: str) -> contract.Operation:
         """Cancel an operation, as the contract says."""
-        async with self._around("cancel"):
-            return self._shown(await self._adapter.cancel(operation_id))
+        async with self._guard("cancel"):
+            return self._translate(await self._adapter.cancel(operation_id))
 
     @contextlib.asynccontextmanager
     async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
         """Yield the events after a version, as the contract says."""
         async with (
-            self._around("watch"),
+            self._guard("watch"),
             self._adapter.watch(from_version) as events,
             contextlib.aclosing(self._events(events)) as shown,
         ):
@@ -112,7 +112,7 @@ class WrappingAdapter(contract.FabricAdapter):
 
     async def close(self) -> None:
         """Close the connection, as the contract says."""
-        async with self._around("close"):
+        async with self._guard("close"):
             await self._adapter.close()
 
 

@@ -94,7 +94,7 @@ class Manager:
                 return cls(manager.fabric)
 
             @contextlib.asynccontextmanager
-            async def _around(self, call):
+            async def _guard(self, call):
                 manager.check()
                 manager.lists += call == "devices"
                 yield

@@ -179,7 +179,7 @@ async def test_a_socket_that_another_instance_is_making_is_neither_replaced_nor_
 ):
     """Between its binding and its listening it looks like that of a dead daemon."""
     path = tmp_path / "h.sock"
-    with socket.socket(socket.AF_UNIX) as begun, server._locked(tmp_path):
+    with socket.socket(socket.AF_UNIX) as begun, server._lock_folder(tmp_path):
         begun.bind(str(path))
         path.with_name("http-begun.sock").hardlink_to(path)
         made = path.stat()

@@ -50,7 +50,7 @@ class Fused(wrapping.WrappingAdapter):
         return cls(cls.storm.fabric)
 
     @contextlib.asynccontextmanager
-    async def _around(self, call):
+    async def _guard(self, call):
         if call == "watch":
             yield
             return

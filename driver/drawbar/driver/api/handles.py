@@ -97,7 +97,7 @@ def decode(data: str) -> Handle:
     try:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise InvalidHandle(f"{_shown(data)} is not JSON: {error}") from error
+        raise InvalidHandle(f"{_quote(data)} is not JSON: {error}") from error
     except RecursionError as error:
         raise _too_deep() from error
     return from_document(content)
@@ -111,7 +111,7 @@ def from_document(content: object) -> Handle:
     """
     try:
         if not is_handle(content):
-            raise InvalidHandle(f"{_shown(str(content))} is no {KIND} of {API_VERSION}")
+            raise InvalidHandle(f"{_quote(str(content))} is no {KIND} of {API_VERSION}")
         return msgspec.convert(content, Handle)
     except msgspec.ValidationError as error:
         raise InvalidHandle(f"the {KIND} cannot be read: {error}") from error
@@ -131,5 +131,5 @@ def _too_deep() -> InvalidHandle:
     return InvalidHandle(f"its JSON is nested too deeply for an {KIND}")
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text) if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]!r}..."

@@ -311,7 +311,7 @@ def _convert(document: Mapping[str, Any]) -> DeviceParameters:
 def _problems(document: object, source: Source) -> Iterator[tuple[str, str]]:
     """Yield each problem as its place and a clause to follow it."""
     if not isinstance(document, dict):
-        yield "", f" is {_shown(document)}, not an object: write apiVersion: {API_VERSION} and kind: {KIND}"
+        yield "", f" is {_quote(document)}, not an object: write apiVersion: {API_VERSION} and kind: {KIND}"
         return
     said = document.get("apiVersion"), document.get("kind")
     if said != (API_VERSION, KIND):
@@ -320,7 +320,7 @@ def _problems(document: object, source: Source) -> Iterator[tuple[str, str]]:
             ("kind", said[1], KIND),
         ):
             if value != wanted:
-                was = f" is {_shown(value)}" if name in document else " is missing"
+                was = f" is {_quote(value)}" if name in document else " is missing"
                 yield name, f"{was}: this version of Drawbar takes {wanted}"
         # The fields of another kind are unknown.
         return
@@ -348,7 +348,7 @@ def _object(
             if isinstance(value, dict):
                 yield from _object(value, field.fields, source, where)
             else:
-                yield where, f" is {_shown(value)}, not an object: give it some of {', '.join(field.fields)}"
+                yield where, f" is {_quote(value)}, not an object: give it some of {', '.join(field.fields)}"
         elif field.problems is not None:
             for below, clause in field.problems(value):
                 yield f"{where}{below}", clause
@@ -379,24 +379,24 @@ def _environment(value: Any) -> Iterator[tuple[str, str]]:
 
 def _claim_variables(value: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(value, list):
-        yield "", f" is {_shown(value)}, no list: write names of variables, or beginnings such as NCCL_*"
+        yield "", f" is {_quote(value)}, no list: write names of variables, or beginnings such as NCCL_*"
         return
     for index, pattern in enumerate(value):
         if not isinstance(pattern, str) or not _PATTERN.fullmatch(pattern):
             yield (
                 f"[{index}]",
-                f" is {_shown(pattern)}: write the name of a variable, or its beginning and a *",
+                f" is {_quote(pattern)}: write the name of a variable, or its beginning and a *",
             )
 
 
 def _truth(value: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(value, bool):
-        yield "", f" is {_shown(value)}: write true or false"
+        yield "", f" is {_quote(value)}: write true or false"
 
 
 def _groups(value: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(value, list) or not all(isinstance(group, dict) for group in value):
-        yield "", f" is {_shown(value)}, no list of objects: give each some of {', '.join(_GROUP)}"
+        yield "", f" is {_quote(value)}, no list of objects: give each some of {', '.join(_GROUP)}"
         return
     if len(value) > GROUPS_MAX:
         yield "", f" has {len(value)} entries: {GROUPS_MAX} are the most"
@@ -416,31 +416,31 @@ def _number(least: int, most: int) -> Callable[[Any], Iterator[tuple[str, str]]]
     def problems(value: Any) -> Iterator[tuple[str, str]]:
         # A bool is an int to Python.
         if type(value) is not int or not least <= value <= most:
-            yield "", f" is {_shown(value)}: write a whole number from {least} to {most}"
+            yield "", f" is {_quote(value)}: write a whole number from {least} to {most}"
 
     return problems
 
 
 def _mode(value: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(value, str) or not _MODE.fullmatch(value):
-        yield "", f' is {_shown(value)}: write permission bits in octal as a string, such as "0660"'
+        yield "", f' is {_quote(value)}: write permission bits in octal as a string, such as "0660"'
 
 
 def _interface(value: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(value, str) or not _INTERFACE.fullmatch(value):
-        yield "", f" is {_shown(value)}: write at most 12 small letters and digits, a letter first"
+        yield "", f" is {_quote(value)}: write at most 12 small letters and digits, a letter first"
     elif value == _POD_INTERFACE:
         yield "", f" is {value}, and {value}0 is the pod's own interface: choose another beginning"
 
 
 def _vendor_kind(value: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(value, str) or not _CDI_KIND.fullmatch(value):
-        yield "", f" is {_shown(value)}: write the kind of the vendor's CDI files, such as nvidia.com/gpu"
+        yield "", f" is {_quote(value)}: write the kind of the vendor's CDI files, such as nvidia.com/gpu"
 
 
 def _memory_mode(value: Any) -> Iterator[tuple[str, str]]:
     if value not in (DEVDAX, SYSTEM_RAM):
-        yield "", f" is {_shown(value)}: write {DEVDAX} or {SYSTEM_RAM}"
+        yield "", f" is {_quote(value)}: write {DEVDAX} or {SYSTEM_RAM}"
 
 
 def _granularity(value: Any) -> Iterator[tuple[str, str]]:
@@ -448,27 +448,27 @@ def _granularity(value: Any) -> Iterator[tuple[str, str]]:
     if type(value) is not int or value not in GRANULARITIES:
         *smaller, largest = GRANULARITIES
         choices = f"{', '.join(map(str, smaller))} or {largest}"
-        yield "", f" is {_shown(value)}: write a number of bytes, {choices}"
+        yield "", f" is {_quote(value)}: write a number of bytes, {choices}"
 
 
 def _file_name(value: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(value, str) or not FILE_NAME.fullmatch(value):
-        yield "", f" is {_shown(value)}: write the name of a file without its directory"
+        yield "", f" is {_quote(value)}: write the name of a file without its directory"
 
 
 def _sha256(value: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(value, str) or not _SHA256.fullmatch(value):
-        yield "", f" is {_shown(value)}: write the 64 small hexadecimal digits that sha256sum prints"
+        yield "", f" is {_quote(value)}: write the 64 small hexadecimal digits that sha256sum prints"
 
 
 def _version(value: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(value, str) or not _VERSION.fullmatch(value):
-        yield "", f' is {_shown(value)}: write a version as a string, such as "5.15.2"'
+        yield "", f' is {_quote(value)}: write a version as a string, such as "5.15.2"'
 
 
 def _kernel_driver(value: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(value, str) or not _DRIVER.fullmatch(value):
-        yield "", f" is {_shown(value)}: write the name of a kernel driver, such as vfio-pci"
+        yield "", f" is {_quote(value)}: write the name of a kernel driver, such as vfio-pci"
 
 
 _GROUP: Mapping[str, _Field] = {
@@ -541,10 +541,10 @@ def _format_key(key: object) -> str:
 def _segment(key: object) -> str:
     """Return a key as part of a path."""
     text = str(key)
-    return text if _PLAIN.fullmatch(text) and len(text) <= NAME_CHARS else f"[{_shown(text)}]"
+    return text if _PLAIN.fullmatch(text) and len(text) <= NAME_CHARS else f"[{_quote(text)}]"
 
 
-def _shown(value: object) -> str:
+def _quote(value: object) -> str:
     """Return a value for a message: cut, and without line breaks."""
     if isinstance(value, str | list):
         value = value[: SHOWN_CHARS + 1]

@@ -120,6 +120,6 @@ CLASSIC = Table("On claims, from classic allocation", "ResourceClaim", "", (
     Row(r.NO_DEVICE_LEFT, "An attempt was interrupted, and others have taken the missing devices.", "nothing: it is tried again"),
 ))
 
-ANY = Table("On every other object that Drawbar follows", "any", "", (UNREADABLE, UNEXPECTED))
+ANY = Table("On every object that Drawbar follows", "any", "", (UNREADABLE, UNEXPECTED))
 
 TABLES = (CLAIM, PREPARE, ATTACHMENT, NODE, RULE, POLICY, IMMEDIATE, CLASSIC, ANY)

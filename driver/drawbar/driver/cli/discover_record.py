@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     lines = (
         [json.dumps({"folder": str(args.record), **document}, indent=2)]
         if args.output == "json"
-        else _told(args.record, document)
+        else _describe_files(args.record, document)
     )
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
@@ -125,7 +125,7 @@ async def _record(settings: recorder.Settings) -> dict[str, Any]:
             loop.remove_signal_handler(number)
 
 
-def _told(folder: Path, document: dict[str, Any]) -> list[str]:
+def _describe_files(folder: Path, document: dict[str, Any]) -> list[str]:
     events = document["uevents"]
     files = [*document["trees"], *([events] if events is not None else [])]
     summary = folder / recorder.SUMMARY

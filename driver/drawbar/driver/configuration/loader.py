@@ -84,7 +84,7 @@ def _read_mapping(reading: _Reading, node: Any, prefix: str) -> None:
             reading.complain(key_node, "a key is a word; write `key: value` lines")
             continue
         try:
-            key = f"{prefix}{_whole(key_node.value)}"
+            key = f"{prefix}{_check_text(key_node.value)}"
         except ValueError as error:
             reading.complain(key_node, f"a key cannot be read: {error}; write `key: value` lines")
             continue
@@ -115,14 +115,14 @@ def _unknown(key: str, prefix: str, options: Mapping[str, schema.Option]) -> str
 
 def _value(reading: _Reading, option: schema.Option, node: Any) -> None:
     try:
-        value = _parsed_node(node, option.kind)
+        value = _parse_node(node, option.kind)
     except ValueError as error:
         reading.complain(node, f"{option.key}: {error}; write {schema.describe_type(option.kind)}")
         return
     reading.values[option.key] = FileValue(value=value, line=node.start_mark.line + 1)
 
 
-def _parsed_node(node: Any, kind: Any) -> Any:
+def _parse_node(node: Any, kind: Any) -> Any:
     """Return a node's value; read a scalar by the setting's type, not by YAML's guess."""
     if node.tag == _NULL and node.id == "scalar":
         if schema.is_optional(kind):
@@ -135,10 +135,10 @@ def _parsed_node(node: Any, kind: Any) -> Any:
         raise ValueError(f"this is a {node.id}, not one value")
     if node.style in ("'", '"') and kind in (int, float, bool):
         raise ValueError(f"{node.value!r} in quotes is text")
-    return schema.parse(_whole(node.value), kind)
+    return schema.parse(_check_text(node.value), kind)
 
 
-def _whole(text: str) -> str:
+def _check_text(text: str) -> str:
     """Return the text with each pair of surrogates, JSON's escape of a distant character, as one character."""
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
@@ -150,7 +150,7 @@ def _elements(node: Any, kind: Any) -> Iterator[Any]:
     if node.id != "sequence":
         raise ValueError("this is not a list; write [a, b]")
     for element in node.value:
-        yield _parsed_node(element, kind)
+        yield _parse_node(element, kind)
 
 
 T = TypeVar("T")
@@ -243,7 +243,9 @@ def load(
         effective |= {setting.option.key: setting for setting in source}
     effective |= {setting.option.key: setting for setting in _from_flags(options, arguments, wrong)}
     refuse(wrong)
-    made: T = _made(settings, {setting.option.path: setting.value for setting in effective.values()}, ())
+    made: T = _make_settings(
+        settings, {setting.option.path: setting.value for setting in effective.values()}, ()
+    )
     return Loaded(
         settings=made,
         effective=tuple(effective.values()),
@@ -298,12 +300,14 @@ def _parse_setting(option: schema.Option, text: str, source: str, wrong: list[st
         wrong.append(f"{source}: {error}")
 
 
-def _made(settings: Any, values: Mapping[tuple[str, ...], Any], path: tuple[str, ...]) -> Any:
+def _make_settings(settings: Any, values: Mapping[tuple[str, ...], Any], path: tuple[str, ...]) -> Any:
     kinds = typing.get_type_hints(settings)
     content = {}
     for field in dataclasses.fields(settings):
         here = (*path, field.name)
-        content[field.name] = values[here] if here in values else _made(kinds[field.name], values, here)
+        content[field.name] = (
+            values[here] if here in values else _make_settings(kinds[field.name], values, here)
+        )
     return settings(**content)
 
 
@@ -402,7 +406,7 @@ def add_flags(parser: argparse.ArgumentParser, settings: type) -> None:
 
 def _add_flag(target: Any, option: schema.Option) -> None:
     # argparse formats help with %; a default may hold one.
-    text = f"{option.help} ({_shown_default(option)})".strip().replace("%", "%%")
+    text = f"{option.help} ({_describe_default(option)})".strip().replace("%", "%%")
     if schema.plain_kind(option.kind) is bool:
         action: Any = argparse.BooleanOptionalAction
         target.add_argument(option.flag, dest=option.key, action=action, default=None, help=text)
@@ -412,10 +416,10 @@ def _add_flag(target: Any, option: schema.Option) -> None:
         target.add_argument(option.flag, dest=option.key, metavar=option.metavar, help=text)
 
 
-def _shown_default(option: schema.Option) -> str:
+def _describe_default(option: schema.Option) -> str:
     # The variable of the rule is the flag in capitals; only others need to be said.
     variables = [f"${name}" for name in option.variables[1:]]
-    shown = _shown(option.default)
+    shown = _format_value(option.default)
     return (
         ", else ".join((f"default: {variables[0]}", *variables[1:], *([shown] if shown else ())))
         if variables
@@ -423,7 +427,7 @@ def _shown_default(option: schema.Option) -> str:
     )
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     plain = schema.builtin(value)
     if isinstance(plain, bool):
         return "yes" if plain else "no"

@@ -214,7 +214,7 @@ def _options(defaults: Any, topic: Topic) -> Iterator[Option]:
             yield from _options(default, nested)
             continue
         check_kind(kind)
-        bare, unit = _without_unit(path)
+        bare, unit = _split_unit(path)
         flag = names.flag or f"--{bare.replace('_', '-')}"
         variable = PREFIX + flag.removeprefix("--").replace("-", "_").upper()
         yield Option(
@@ -247,7 +247,7 @@ def _camel(name: str) -> str:
     return first + "".join(part.capitalize() for part in rest)
 
 
-def _without_unit(path: tuple[str, ...]) -> tuple[str, str]:
+def _split_unit(path: tuple[str, ...]) -> tuple[str, str]:
     joined = "_".join(path)
     for unit in UNITS:
         if joined.endswith(f"_{unit}"):

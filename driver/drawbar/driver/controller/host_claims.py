@@ -41,7 +41,10 @@ class Claims:
     def mistakes(self) -> Iterator[str]:
         """Yield the mistakes in `spec.hosts`."""
         for entry in self._spec.hosts:
-            listed, maps = self._by_id(entry.host), f"spec.hosts maps host {entry.host} to node {entry.node}"
+            listed, maps = (
+                self._find_by_id(entry.host),
+                f"spec.hosts maps host {entry.host} to node {entry.node}",
+            )
             if listed and entry.node not in self.nodes:
                 yield f"{maps}, which does not exist"
             elif not listed and entry.host in self._named:
@@ -55,7 +58,11 @@ class Claims:
     def find_configured(self) -> list[Group]:
         """Return the pairs of `spec.hosts`; if one of the two does not exist, the other still gets no other partner."""
         return [
-            Group(means=Means.CONFIGURED, hosts=self._by_id(entry.host) or (entry.host,), nodes=(entry.node,))
+            Group(
+                means=Means.CONFIGURED,
+                hosts=self._find_by_id(entry.host) or (entry.host,),
+                nodes=(entry.node,),
+            )
             for entry in self._spec.hosts
         ]
 
@@ -64,12 +71,12 @@ class Claims:
         return [
             Group(means=Means.LABEL, hosts=hosts, nodes=tuple(nodes))
             for value, nodes in self._reserved.items()
-            if (hosts := self._by_id(value))
+            if (hosts := self._find_by_id(value))
         ]
 
     def trusted_names(self) -> list[Group]:
         """Return the hosts with the name of a node, if no machine can write the names."""
-        return self._by_name() if self._spec.trust_host_names else []
+        return self._group_by_name() if self._spec.trust_host_names else []
 
     def find_unmoved(self, held: Mapping[str, str]) -> dict[str, str]:
         """Return the earlier pairs whose node exists and has no restricted label for another host.
@@ -83,7 +90,7 @@ class Claims:
 
     def _is_moved(self, host_id: str, node: str) -> bool:
         host, value = self.hosts.get(host_id), self._safe_value(node)
-        matches = self._by_machine(value)
+        matches = self._find_by_machine(value)
         return (
             host is not None
             and len(matches) == 1
@@ -94,9 +101,9 @@ class Claims:
     def labelled_by_machine(self) -> list[Group]:
         """Return the groups of restricted labels with a serial number or a system UUID."""
         return [
-            Group(means=Means.LABEL, hosts=self._by_machine(value), nodes=tuple(nodes))
+            Group(means=Means.LABEL, hosts=self._find_by_machine(value), nodes=tuple(nodes))
             for value, nodes in self._reserved.items()
-            if not self._by_id(value)
+            if not self._find_by_id(value)
         ]
 
     def ids(self) -> list[Group]:
@@ -110,8 +117,12 @@ class Claims:
     def claims(self) -> list[Group]:
         """Return the groups by properties that a machine, or a kubelet, can write."""
         marks = [
-            *([] if self._label_is_safe else self._by_mark(self._spec.node_label, "labels", Means.LABEL)),
-            *self._by_mark(self._spec.node_annotation, "annotations", Means.ANNOTATION),
+            *(
+                []
+                if self._label_is_safe
+                else self._group_by_mark(self._spec.node_label, "labels", Means.LABEL)
+            ),
+            *self._group_by_mark(self._spec.node_annotation, "annotations", Means.ANNOTATION),
         ]
         explicit = {node for group in marks for node in group.nodes}
         identities: list[Group] = []
@@ -127,7 +138,7 @@ class Claims:
                 for value, members in nodes.items()
                 if value in hosts
             )
-        return [*self._by_name(), *marks, *identities]
+        return [*self._group_by_name(), *marks, *identities]
 
     def _claimable(self) -> Iterator[tuple[str, core.Node]]:
         """Return the nodes without a restricted label."""
@@ -135,14 +146,14 @@ class Claims:
             return iter(self.nodes.items())
         return ((name, node) for name, node in self.nodes.items() if not self._safe_value(name))
 
-    def _by_name(self) -> list[Group]:
+    def _group_by_name(self) -> list[Group]:
         return [
             Group(means=Means.NAME, hosts=tuple(self._named[name]), nodes=(name,))
             for name, _ in self._claimable()
             if name in self._named
         ]
 
-    def _by_mark(self, key: str, kind: str, means: Means) -> list[Group]:
+    def _group_by_mark(self, key: str, kind: str, means: Means) -> list[Group]:
         """Return the groups of an ordinary label or annotation."""
         marked = self._find_marked(key, kind)
         if not marked:
@@ -168,13 +179,13 @@ class Claims:
         """Return the value of the node's restricted label; empty without one."""
         return self.nodes[node].metadata.labels.get(self._spec.node_label, "") if self._label_is_safe else ""
 
-    def _by_id(self, value: str) -> tuple[str, ...]:
+    def _find_by_id(self, value: str) -> tuple[str, ...]:
         """Return the host of that id, or the hosts of that name if names are trusted."""
         if value in self.hosts:
             return (value,)
         return tuple(self._named.get(value, ())) if self._spec.trust_host_names else ()
 
-    def _by_machine(self, value: str) -> tuple[str, ...]:
+    def _find_by_machine(self, value: str) -> tuple[str, ...]:
         """Return the hosts with the identifier in a restricted label."""
         kind = _label_kind(value)
         return tuple(self._machines[kind].get(COMPARABLE[kind](value), ()))

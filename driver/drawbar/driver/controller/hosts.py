@@ -127,10 +127,10 @@ def shape(node: core.Node) -> tuple[object, ...]:
 
 def differ(old: contract.Host, new: contract.Host) -> bool:
     """Return whether the change of one host can change the map, or the labels; most only fill or free one port of several."""
-    return _mapped_by(old) != _mapped_by(new)
+    return _select_mapping_fields(old) != _select_mapping_fields(new)
 
 
-def _mapped_by(host: contract.Host) -> tuple[object, ...]:
+def _select_mapping_fields(host: contract.Host) -> tuple[object, ...]:
     return host.name, host.identifiers, _has_room(host), host.reach_groups
 
 

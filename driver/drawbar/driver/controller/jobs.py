@@ -106,7 +106,7 @@ def _finalizers(fabric: fabrics.Fabric | None) -> tuple[str, ...]:
     return fabric.metadata.finalizers if fabric is not None else ()
 
 
-def _wanted_parts(fabric: fabrics.Fabric) -> tuple[object, ...]:
+def _select_wanted_parts(fabric: fabrics.Fabric) -> tuple[object, ...]:
     """Return the parts of a Fabric that people decide."""
     return fabric.spec, fabric.deleting, fabric.metadata.annotations.get(fabrics.GIVE_UP_ANNOTATION)
 
@@ -116,7 +116,9 @@ OF_FABRICS = (
         "fabric",
         change_kinds.FabricChange,
         lambda c: begin(c.name),
-        when=lambda c: c.old is None or c.new is None or _wanted_parts(c.old) != _wanted_parts(c.new),
+        when=lambda c: (
+            c.old is None or c.new is None or _select_wanted_parts(c.old) != _select_wanted_parts(c.new)
+        ),
     ),
     watch(
         "fabric loses its finalizer, or gets another",

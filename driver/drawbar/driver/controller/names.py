@@ -169,12 +169,12 @@ def _part(pool_name: str, prefix: str) -> str:
 
 def closed_label(fabric: str, model: str) -> str:
     """Return the label of nodes that may have no more of a model."""
-    return _closed_label(fabric, label(model))
+    return _make_closed_label(fabric, label(model))
 
 
 def refusal_label(fabric: str, hosts: Collection[str]) -> str:
     """Return the label of the nodes that get nothing from the pool of devices that their hosts refused."""
-    return _closed_label(fabric, f"{_REFUSED}{refusal_key(hosts)}")
+    return _make_closed_label(fabric, f"{_REFUSED}{refusal_key(hosts)}")
 
 
 def refusal_of(pool_name: str) -> str:
@@ -186,13 +186,13 @@ def closed_labels_of(pool_name: str) -> tuple[str, ...]:
     """Return the labels of nodes that get nothing from the pool."""
     fabric, model, refusal = fabric_of(pool_name), _part(pool_name, _MODEL), refusal_of(pool_name)
     labels = (
-        _closed_label(fabric, model) if model else "",
-        _closed_label(fabric, f"{_REFUSED}{refusal}") if refusal else "",
+        _make_closed_label(fabric, model) if model else "",
+        _make_closed_label(fabric, f"{_REFUSED}{refusal}") if refusal else "",
     )
     return tuple(filter(None, labels))
 
 
-def _closed_label(fabric: str, model: str) -> str:
+def _make_closed_label(fabric: str, model: str) -> str:
     readable = _readable(f"{fabric}-{model}", LABEL_CHARS - HASH_CHARS - 1)
     return f"{CLOSED_LABEL_PREFIX}{readable}-{_hash(f'{fabric}/{model}')}"
 

@@ -69,7 +69,7 @@ class NodeLabels:
             for view in self._cluster.sessions
         }
         self._damper.retain(lambda key: (hosts_of := there.get(key[0], set())) is None or key[1] in hosts_of)
-        further = self._closed_labels()
+        further = self._index_closed_labels()
         for by_node in (by_node for each in related.values() for by_node in (each.reached, each.closed)):
             for node, of_node in by_node.items():
                 further.setdefault(node, set()).update(of_node)
@@ -128,7 +128,7 @@ class NodeLabels:
         view.report("node labels", "; ".join(labels.foreign(mapped, view.name, models, value=value)))
         namesake = self._cluster.nodes.get(view.name) is not None
         view.report("its name", NAMESAKE.format(name=view.name) if namesake else "")
-        return self._steady(view, self._with_room(view)) if view.has_listing else None
+        return self._steady(view, self._find_room(view)) if view.has_listing else None
 
     async def _label_all(
         self, concerned: tuple[str, ...], changes: list[labels.Change], refused: list[kube_errors.KubeError]
@@ -139,7 +139,7 @@ class NodeLabels:
                 attempt = self._cluster.contained.attempt(
                     "labels",
                     (concerned, change.node),
-                    extra=functools.partial(_about_node, change.node),
+                    extra=functools.partial(_describe_node, change.node),
                     expected=kube_errors.KubeError,
                 )
                 try:
@@ -206,7 +206,7 @@ class NodeLabels:
             self._jobs.add(Job.STATUS, fabric_name, after=jobs.GATHER_SECONDS)
             self._jobs.add(Job.LABELS, after=jobs.GATHER_SECONDS)
 
-    def _closed_labels(self) -> dict[str, set[str]]:
+    def _index_closed_labels(self) -> dict[str, set[str]]:
         """Return, by node name, the labels of the models that the node may have no more of."""
         closed: dict[str, set[str]] = {}
         for fabric in self._cluster.fabrics:
@@ -217,7 +217,7 @@ class NodeLabels:
                     closed.setdefault(node, set()).update(names.closed_label(name, model) for model in models)
         return closed
 
-    def _with_room(self, view: session.Session) -> frozenset[str]:
+    def _find_room(self, view: session.Session) -> frozenset[str]:
         """Return the nodes that can take one more device, without those at fault or in maintenance."""
         fabric = self._cluster.fabrics.get(view.name)
         blamed = find_faulty_hosts(self._cluster, fabric) if fabric is not None else {}
@@ -264,5 +264,5 @@ def find_faulty_hosts(cluster: Cluster, fabric: fabrics.Fabric) -> dict[str, dat
     return view.faults.find_faulty_hosts(probation, cluster.clock()) if view is not None else {}
 
 
-def _about_node(name: str) -> dict[str, object]:
+def _describe_node(name: str) -> dict[str, object]:
     return {"node": name}

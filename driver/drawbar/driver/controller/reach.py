@@ -136,12 +136,12 @@ def node_labels(
             reached[node] = frozenset(own[:LABELS_MAX])
     return NodeLabels(
         reached=reached,
-        closed=_closed_labels(fabric, node_of, refusing, published),
+        closed=_index_closed_labels(fabric, node_of, refusing, published),
         crowded=tuple(sorted(crowded)),
     )
 
 
-def _closed_labels(
+def _index_closed_labels(
     fabric: str,
     node_of: Mapping[str, str],
     refusing: Collection[frozenset[str]],

@@ -76,12 +76,12 @@ def restore(
         span = datetime.timedelta(seconds=policy.spec.expire_seconds)
         last = min(end - span, now) if end is not None else now
         causes[key] = Cause(since=last, times=policy.spec.hold.times, last=last, firing={RESTORED: last})
-        if (moment := _acted_at(rule)) is not None:
+        if (moment := _read_acted_time(rule)) is not None:
             acted[key.policy] = (*acted.get(key.policy, ()), moment)
     return State(causes=causes, acted=acted)
 
 
-def _acted_at(rule: taintrules.DeviceTaintRule) -> datetime.datetime | None:
+def _read_acted_time(rule: taintrules.DeviceTaintRule) -> datetime.datetime | None:
     return meta.moment(rule.metadata.annotations.get(healthpolicies.ACTED_ANNOTATION))
 
 

@@ -73,7 +73,7 @@ async def run(options: settings.Settings) -> None:
                 start("monitor", watcher.run)
                 start("certificate", held.follow)
                 start("token", functools.partial(token.follow, certificates.PAUSE_SECONDS))
-                start("served-versions", functools.partial(_until_upgraded, api, kind))
+                start("served-versions", functools.partial(_watch_versions, api, kind))
                 if (path := options.command.path) is not None:
                     start("command", functools.partial(_command, path, options.command, watcher, counts))
 
@@ -133,7 +133,7 @@ async def _rule_kind(api: client.Client) -> kinds.Kind:
     return kind
 
 
-async def _until_upgraded(api: client.Client, at_start: kinds.Kind) -> None:
+async def _watch_versions(api: client.Client, at_start: kinds.Kind) -> None:
     """Ask now and then which version of DeviceTaintRules is the newest.
 
     Raises:

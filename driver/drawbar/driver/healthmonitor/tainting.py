@@ -37,7 +37,7 @@ class Shares:
             keeps_away = encoding.keeps_away([rule.spec.taint])
             if not keeps_away and healthpolicies.MONITOR_LABEL not in rule.metadata.labels:
                 continue
-            selected = self._selected(rule)
+            selected = self._select_devices(rule)
             counted |= selected
             if keeps_away:
                 self._effective |= selected
@@ -65,7 +65,7 @@ class Shares:
         name = self._devices.devices[device].attributes.get("class")
         return [("pool", device.pool)] + ([("class", name)] if name is not None else [])
 
-    def _selected(self, rule: taintrules.DeviceTaintRule) -> set[Device]:
+    def _select_devices(self, rule: taintrules.DeviceTaintRule) -> set[Device]:
         """Return the devices of a rule; of one with expressions all that it may select."""
         selector = rule.spec.device_selector
         if selector is None:

@@ -52,7 +52,7 @@ def decode(body: bytes | bytearray | msgspec.Raw, into: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=into)
     except (RecursionError, ValueError):
-        text = _NULL.sub(rb"\1[]", _with_valid_text(bytes(body)))
+        text = _NULL.sub(rb"\1[]", _replace_invalid_text(bytes(body)))
     try:
         return msgspec.json.decode(text, type=into)
     except RecursionError:
@@ -65,7 +65,7 @@ def decode(body: bytes | bytearray | msgspec.Raw, into: type[T]) -> T:
         raise Malformed(str(error)) from error
 
 
-def _with_valid_text(body: bytes) -> bytes:
+def _replace_invalid_text(body: bytes) -> bytes:
     """Return the same JSON with U+FFFD for each unpaired surrogate and for each byte that is no UTF-8."""
     # A zero byte makes it no JSON at all, so none is there while it stands for a backslash.
     if b"\\u" in body and b"\0" not in body:

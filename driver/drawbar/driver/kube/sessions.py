@@ -121,7 +121,7 @@ def _session(
     tls = connection.tls if connection.tls is not None else True
 
     def make(address: aiohttp.AddrInfoType) -> socket.socket:
-        made = _kept_alive(address)
+        made = _open_kept_alive(address)
         sockets.add(made)
         return made
 
@@ -141,7 +141,7 @@ def _session(
     )
 
 
-def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
+def _open_kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol = address[:3]
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

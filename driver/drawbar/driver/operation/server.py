@@ -222,7 +222,7 @@ async def _listen(endpoint: address.Endpoint, handlers: _Handlers, stack: contex
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Keep other daemons from changing sockets in the folder; raises BlockingIOError if one does right now."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -234,7 +234,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _listening(path: Path) -> socket.socket:
     """Return a UNIX socket for its owner only; replace a dead socket at the path, but not a live one."""
-    with _locked(path.parent), contextlib.ExitStack() as stack:
+    with _lock_folder(path.parent), contextlib.ExitStack() as stack:
         if os.path.lexists(path) and not stat.S_ISSOCK(path.lstat().st_mode):
             raise FileExistsError(errno.EEXIST, "a file is in the way", str(path))
         if _is_dead(path):
@@ -252,7 +252,7 @@ def _listening(path: Path) -> socket.socket:
 
 def sweep(data_dir: Path) -> None:
     """Remove the sockets that dead daemons left beside the kubelet's; what lives stays."""
-    with contextlib.suppress(OSError), _locked(data_dir):
+    with contextlib.suppress(OSError), _lock_folder(data_dir):
         for path in data_dir.glob("http*.sock"):
             if stat.S_ISSOCK(path.lstat().st_mode) and _is_dead(path):
                 path.unlink(missing_ok=True)

@@ -134,7 +134,7 @@ def encode(
     devices = [_keep_details(device, details, informs=informs) for device in devices]
     match encoding:
         case Encoding.PER_DEVICE:
-            return _per_device(devices)
+            return _limit_taints(devices)
         case Encoding.TAINT_SLICE:
             return _taint_slice(devices)
         case Encoding.WITHDRAWN:
@@ -249,7 +249,7 @@ def _keep_details(device: slices.Device, details: Collection[str], *, informs: b
     return msgspec.structs.replace(device, taints=left)
 
 
-def _per_device(devices: Sequence[slices.Device]) -> Content:
+def _limit_taints(devices: Sequence[slices.Device]) -> Content:
     return Content(
         devices=tuple(
             msgspec.structs.replace(device, taints=device.taints[:TAINTS_PER_DEVICE]) for device in devices

@@ -98,11 +98,11 @@ def writes(pools: Iterable[Pool], published: Sequence[slices.ResourceSlice]) -> 
     deletes = (Delete(slice=actual[name]) for name in sorted(actual.keys() - wanted.keys()))
     return (
         *deletes,
-        *_without_doubles(changes, {name: actual[name] for name in actual.keys() & wanted.keys()}),
+        *_drop_doubles(changes, {name: actual[name] for name in actual.keys() & wanted.keys()}),
     )
 
 
-def _without_doubles(
+def _drop_doubles(
     changes: Iterable[Create | Replace], standing: Mapping[str, slices.ResourceSlice]
 ) -> Iterator[Write]:
     """Yield the changes, without the devices that are in another slice at that moment.
@@ -152,17 +152,17 @@ def _slices(pool: Pool, published: Mapping[str, slices.ResourceSlice]) -> tuple[
         if resource_slice.spec.pool.name == pool.name
     }
     generation = max((resource_slice.spec.pool.generation for resource_slice in actual.values()), default=1)
-    built = _built(pool, actual, generation)
+    built = _build_slices(pool, actual, generation)
     changed = [
         resource_slice
         for resource_slice in built
         if actual.get(resource_slice.metadata.name) != resource_slice
     ]
     is_new = any(resource_slice.metadata.name not in actual for resource_slice in changed)
-    return _built(pool, actual, generation + 1) if actual and (is_new or len(changed) > 1) else built
+    return _build_slices(pool, actual, generation + 1) if actual and (is_new or len(changed) > 1) else built
 
 
-def _built(
+def _build_slices(
     pool: Pool, actual: Mapping[str, slices.ResourceSlice], generation: int
 ) -> tuple[slices.ResourceSlice, ...]:
     count = 1 if pool.content.taints is None else 2

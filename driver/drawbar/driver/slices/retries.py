@@ -126,7 +126,7 @@ class Retries:
     def seconds_left(self) -> float | None:
         """Return the seconds until the next refused slice is tried again; None without any."""
         now = self._clock()
-        return min((max(0.0, refused.due - now) for refused in self._shown()), default=None)
+        return min((max(0.0, refused.due - now) for refused in self._select_shown()), default=None)
 
     def error_of(self, device: str) -> errors.KubeError | None:
         """Return why what is to be published of a device is not; None if it is."""
@@ -142,7 +142,7 @@ class Retries:
 
     def message(self) -> str:
         """Return which slices are refused and why, in one bounded text; empty without any."""
-        refused = sorted(self._shown(), key=lambda each: each.write.slice.metadata.name)
+        refused = sorted(self._select_shown(), key=lambda each: each.write.slice.metadata.name)
         if not refused:
             return ""
         shown = "; ".join(_sentence(each) for each in itertools.islice(refused, SHOWN_MAX))
@@ -152,7 +152,7 @@ class Retries:
             f"the others are current: {shown}{more}"
         )
 
-    def _shown(self) -> list[_Refused]:
+    def _select_shown(self) -> list[_Refused]:
         return [
             refused
             for refused in self._refused.values()

@@ -309,7 +309,7 @@ async def _abort_stale_etag(bench: Bench) -> None:
 
 @check("an attach by model chooses a device of that model and names it")
 async def _attach_by_model(bench: Bench) -> None:
-    request = await _by_model(bench)
+    request = await _request_model(bench)
     chosen = (await bench.attach(request)).device
     if chosen is None:
         fail("the operation does not name the device")
@@ -321,7 +321,7 @@ async def _attach_by_model(bench: Bench) -> None:
 
 @check("the same attach by model twice is one device, and another one gets another device or NO_DEVICE")
 async def _repeat_attach_by_model(bench: Bench) -> None:
-    request = await _by_model(bench)
+    request = await _request_model(bench)
     before = await _list_attached(bench)
     first, second = await bench.attach(request), await bench.attach(request)
     expect(first.id == second.id, "the second call began another operation")
@@ -343,19 +343,19 @@ async def _repeat_attach_by_model(bench: Bench) -> None:
         ]
         if not free:
             with expect_refusal(errors.Code.RESOURCE_EXHAUSTED, reason=errors.Reason.NO_DEVICE):
-                await bench.adapter.attach(await _by_model(bench, host_id))
+                await bench.adapter.attach(await _request_model(bench, host_id))
             return
-        await bench.attach(await _by_model(bench, host_id))
+        await bench.attach(await _request_model(bench, host_id))
         expect(bench.device_id not in attached, "it got a device that was attached already")
 
 
 @check("a model that no device has is not found")
 async def _miss_unknown_model(bench: Bench) -> None:
     with expect_refusal(errors.Code.NOT_FOUND):
-        await bench.adapter.attach(replace(await _by_model(bench), model="no-such-model"))
+        await bench.adapter.attach(replace(await _request_model(bench), model="no-such-model"))
 
 
-async def _by_model(bench: Bench, host_id: str | None = None) -> contract.AttachRequest:
+async def _request_model(bench: Bench, host_id: str | None = None) -> contract.AttachRequest:
     """Return an attach of any device of the model; skip the check if the fabric has none."""
     if not bench.capabilities.select_by_model or not bench.model:
         raise CheckSkipped("the fabric does not select by model")

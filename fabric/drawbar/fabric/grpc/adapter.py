@@ -355,9 +355,9 @@ class GrpcAdapter(contract.FabricAdapter):
                 "a listing changed while it was read", extra={"error": str(error)}
             ),
         )
-        return await loop(self._whole, ask, read)
+        return await loop(self._list_all, ask, read)
 
-    async def _whole(
+    async def _list_all(
         self,
         ask: Callable[[str], Awaitable[Page]],
         read: Callable[[Page, budget.Listing], Iterable[Value]],

@@ -88,7 +88,7 @@ def _optional(message: object, *names: str) -> dict[str, Any]:
     return {name: getattr(message, name) or None for name in names}
 
 
-def _kept(values: dict[str, Any]) -> dict[str, Any]:
+def _cut_fields(values: dict[str, Any]) -> dict[str, Any]:
     """Return fields that a plugin sent, each text cut to what the protocol allows: they are kept."""
     return {
         name: errors.cut(value, contract.STRING_BYTES) if isinstance(value, str) else value
@@ -195,8 +195,8 @@ def device(message: pb.Device) -> contract.Device:
         carving=_read_carving(message.carving) if message.HasField("carving") else None,
         attributes=collected.kept,
         refused_attributes=collected.refused,
-        **_kept(_copy_fields(message, *_DEVICE)),
-        **_kept(_optional(message, *_DEVICE_OPTIONAL)),
+        **_cut_fields(_copy_fields(message, *_DEVICE)),
+        **_cut_fields(_optional(message, *_DEVICE_OPTIONAL)),
     )
 
 
@@ -249,12 +249,12 @@ def _identifiers(messages: Sequence[pb.Identifier], serial: str) -> tuple[witnes
 
 def _connection(message: pb.Connection) -> contract.Connection:
     host_id = _name(message.host_id, "host id in a connection")
-    return contract.Connection(host_id=host_id, **_kept(_optional(message, *_CONNECTION_OPTIONAL)))
+    return contract.Connection(host_id=host_id, **_cut_fields(_optional(message, *_CONNECTION_OPTIONAL)))
 
 
 def _slice(message: pb.Slice) -> contract.Slice:
     origin_id = _name(message.origin_id, "origin id of a slice")
-    return contract.Slice(origin_id=origin_id, **_kept(_optional(message, *_SLICE_OPTIONAL)))
+    return contract.Slice(origin_id=origin_id, **_cut_fields(_optional(message, *_SLICE_OPTIONAL)))
 
 
 def _read_carving(message: pb.Carving) -> contract.Carving:

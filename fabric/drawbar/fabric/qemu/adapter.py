@@ -106,12 +106,12 @@ class QemuAdapter(contract.FabricAdapter):
 
     async def hosts(self) -> tuple[contract.Host, ...]:
         """Return all hosts, as the contract says; the ports of a machine that does not run are at fault."""
-        async with self._bounded(), self._fleet.looking():
+        async with self._limit_time(), self._fleet.looking():
             return self._fleet.history.hosts
 
     async def devices(self) -> contract.Inventory:
         """Return all devices, as the contract says."""
-        async with self._bounded(), self._fleet.looking():
+        async with self._limit_time(), self._fleet.looking():
             history = self._fleet.history
             return contract.Inventory(version=history.version, devices=tuple(history.devices.values()))
 
@@ -127,7 +127,7 @@ class QemuAdapter(contract.FabricAdapter):
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
         """Return one operation, as the contract says; the attach of an earlier adapter is found while its connection stands."""
-        async with self._bounded():
+        async with self._limit_time():
             return await self._works.find(operation_id=operation_id, request_id=request_id)
 
     async def operations(self) -> tuple[contract.Operation, ...]:
@@ -155,12 +155,12 @@ class QemuAdapter(contract.FabricAdapter):
         await self._lifetime.aclose()
 
     async def _begin(self, request: judgement.Request) -> contract.Operation:
-        async with self._bounded(changes=True):
+        async with self._limit_time(changes=True):
             patience = min(PATIENCE_SECONDS, self._config.timeout_seconds / 4)
             return await self._works.begin(request, patience_seconds=patience)
 
     @asynccontextmanager
-    async def _bounded(self, *, changes: bool = False) -> AsyncIterator[None]:
+    async def _limit_time(self, *, changes: bool = False) -> AsyncIterator[None]:
         """Apply the contract's deadline to one call."""
         self._check_open()
         try:
@@ -171,7 +171,7 @@ class QemuAdapter(contract.FabricAdapter):
             raise errors.DeadlineExceeded(text, side_effects_unknown=changes) from error
 
     async def _begin_to_keep(self) -> None:
-        async with self._bounded(), self._fleet.looking() as hosts:
+        async with self._limit_time(), self._fleet.looking() as hosts:
             if not any(host.running for host in hosts.values()):
                 raise errors.Unavailable(
                     f'no virtual machine of the QEMU fabric "{self._config.name}" runs; start one'

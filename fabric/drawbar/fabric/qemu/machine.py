@@ -45,7 +45,7 @@ async def _ports(spec: configuration.HostSpec, client: qmp.Client) -> Sequence[t
         entry["name"]: entry["type"].removeprefix("child<").removesuffix(">")
         for entry in await client.execute("qom-list", {"path": PERIPHERAL})
     }
-    wanted = sorted(models, key=_in_order) if spec.ports is None else spec.ports
+    wanted = sorted(models, key=_sort_key) if spec.ports is None else spec.ports
     return [(name, models[name]) for name in wanted if models.get(name) in sights.PORTS]
 
 
@@ -90,7 +90,7 @@ async def _names(client: qmp.Client, path: str, prefix: str) -> frozenset[str]:
     return frozenset(entry["name"] for entry in entries if entry["name"].startswith(prefix))
 
 
-def _in_order(name: str) -> tuple[str, int, str]:
+def _sort_key(name: str) -> tuple[str, int, str]:
     """Return a key that sorts port-2 before port-10."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or 0), name

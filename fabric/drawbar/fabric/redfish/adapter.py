@@ -71,7 +71,7 @@ class RedfishAdapter(contract.FabricAdapter):
                     config, recorder, requests_at_once=adapter._parameters.requests_at_once
                 )
             adapter._lifetime.push_async_callback(adapter._client.close)
-            async with adapter._bounded():
+            async with adapter._limit_time():
                 await adapter._connect()
         except BaseException:
             await adapter.close()
@@ -85,7 +85,7 @@ class RedfishAdapter(contract.FabricAdapter):
         fabrics = self._parameters.fabrics
         name = self._parameters.profile or await selecting.choose_profile(self._client, fabrics)
         self._profile = self._parameters.apply(profiles.PROFILES[name])
-        self._suggester = selecting.Suggester(self._client, self._profile, fabrics, bounded=self._bounded)
+        self._suggester = selecting.Suggester(self._client, self._profile, fabrics, bounded=self._limit_time)
         self._service = service.Service(
             self._client,
             selecting.build_method(self._profile, fabrics),
@@ -105,7 +105,7 @@ class RedfishAdapter(contract.FabricAdapter):
             self._client,
             self._service,
             poll_seconds=self._parameters.poll_seconds,
-            bounded=self._bounded,
+            bounded=self._limit_time,
         )
         self._works = Works(self._service, group, prefix=NAME, on_finished=keeper.poke.set)
         tasks = [
@@ -135,7 +135,7 @@ class RedfishAdapter(contract.FabricAdapter):
 
     async def hosts(self) -> tuple[contract.Host, ...]:
         """Return all hosts, as the contract says; from the connections as they are now, and the hosts as they were read last."""
-        async with self._bounded(), self._service.looking():
+        async with self._limit_time(), self._service.looking():
             self._service.check_limits()
             return self._service.history.hosts
 
@@ -143,7 +143,7 @@ class RedfishAdapter(contract.FabricAdapter):
         """Return all devices, as the contract says."""
         is_handed = asyncio.get_running_loop().time() < self._handed_until
         self._handed_until = 0.0
-        async with self._bounded(), self._service.looking(whole=not is_handed):
+        async with self._limit_time(), self._service.looking(whole=not is_handed):
             self._service.check_limits()
             history = self._service.history
             inventory = contract.Inventory(
@@ -180,7 +180,7 @@ class RedfishAdapter(contract.FabricAdapter):
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
         """Return one operation, as the contract says; the attach of an earlier adapter is found while its connection shows the request."""
-        async with self._bounded():
+        async with self._limit_time():
             return await self._works.find(operation_id=operation_id, request_id=request_id)
 
     async def operations(self) -> tuple[contract.Operation, ...]:
@@ -214,14 +214,14 @@ class RedfishAdapter(contract.FabricAdapter):
         await self._lifetime.aclose()
 
     async def _begin(self, request: judgement.Request) -> contract.Operation:
-        async with self._bounded(changes=True):
+        async with self._limit_time(changes=True):
             if isinstance(request, judgement.Slicing):
                 self._service.prepare_slicing()
             patience = min(PATIENCE_SECONDS, self._config.timeout_seconds / 4)
             return await self._works.begin(request, patience_seconds=patience)
 
     @asynccontextmanager
-    async def _bounded(self, *, changes: bool = False) -> AsyncIterator[None]:
+    async def _limit_time(self, *, changes: bool = False) -> AsyncIterator[None]:
         """Apply the contract's deadline to one call; each answer of the service extends it."""
         self._check_open()
         async with deadlines.extended(self._config, self._client, changes=changes):

@@ -81,7 +81,7 @@ class Composition:
 
     async def read(self, reader: Reader) -> None:
         """Read all resources; see `methods.Method`."""
-        service = await _linked_service(reader)
+        service = await _find_service(reader)
         if service is None or service.link("ResourceBlocks") is None:
             raise errors.Unimplemented(
                 "the Redfish service has no resource blocks; look at the endpoint, or at `profile`"
@@ -105,7 +105,7 @@ class Composition:
             if block.uri not in movable_uris and block.uri in zones
         }
         read = replace(read, zones=of_hosts, devices=_group_devices(read, zones), unread=dict(reader.unread))
-        read = await self._with_systems(reader, read)
+        read = await self._update_systems(reader, read)
         self._read = replace(read, elsewhere=await _find_elsewhere(reader, read))
 
     async def read_connections(self, reader: Reader) -> None:
@@ -113,7 +113,7 @@ class Composition:
         if not self._read.systems:
             await self.read(reader)
             return
-        self._read = await self._with_systems(reader, self._read)
+        self._read = await self._update_systems(reader, self._read)
 
     def view(self) -> views.View:
         """Return the devices and hosts of the last reading; see `methods.Method`."""
@@ -210,7 +210,7 @@ class Composition:
             method="POST", uri=offered, body=named, etag=system.etag, is_shared=True, action=named_by
         )
 
-    async def _with_systems(self, reader: Reader, read: _Read) -> _Read:
+    async def _update_systems(self, reader: Reader, read: _Read) -> _Read:
         """Return the reading with the current systems."""
         is_linked = reader.root.link("Systems") is not None
         with reader.noticing() as find_unread:
@@ -237,7 +237,7 @@ class Composition:
         return replace(read, systems=systems, unnamed=tuple(unnamed), unread_systems=unread)
 
 
-async def _linked_service(reader: Reader) -> Document | None:
+async def _find_service(reader: Reader) -> Document | None:
     """Return the CompositionService, or None if the service root links to none.
 
     Raises:

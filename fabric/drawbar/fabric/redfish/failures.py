@@ -62,7 +62,7 @@ def translate(error: Exception, exchange: Exchange) -> errors.FabricError:
         case errors.FabricError():
             return judgement.unknown(error) if exchange.changes else error
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
-            return _of_tls(error, exchange.base)
+            return _explain_tls(error, exchange.base)
         case aiohttp.ClientConnectorError():
             return errors.Unavailable(f"{exchange.base.host} cannot be reached ({_cause(error.os_error)})")
         case TimeoutError():
@@ -73,10 +73,10 @@ def translate(error: Exception, exchange: Exchange) -> errors.FabricError:
                 side_effects_unknown=exchange.changes,
             )
         case _:
-            return _of_breach(error, exchange)
+            return _explain_breach(error, exchange)
 
 
-def _of_tls(
+def _explain_tls(
     error: aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError, base: yarl.URL
 ) -> errors.Unavailable:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -92,7 +92,7 @@ def _of_tls(
     return errors.Unavailable(text, reason="TLS_REFUSED")
 
 
-def _of_breach(error: Exception, exchange: Exchange) -> errors.Unavailable:
+def _explain_breach(error: Exception, exchange: Exchange) -> errors.Unavailable:
     """Return the error of an exchange that broke off."""
     if exchange.base.scheme == "https" and not exchange.is_proven:
         # The library does not show the alert by which a server asks for a certificate (RFC 8446, section 6.2).

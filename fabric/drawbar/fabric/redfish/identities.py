@@ -65,7 +65,7 @@ def from_documents(
     listed = tuple(parts)
     made = [*_durable_names(device_class, origin, listed)]
     for part in sorted(listed, key=_rank):
-        made += _of_part(device_class, part, listed)
+        made += _read_part(device_class, part, listed)
     unique: dict[tuple[Kind, str], Identifier] = {}
     for each in made:
         if each is not None:
@@ -234,7 +234,7 @@ def _kind(device_class: DeviceClass, owner: str, name_format: str, text: str) ->
             return None
 
 
-def _of_part(
+def _read_part(
     device_class: DeviceClass, part: Document, parts: tuple[Document, ...]
 ) -> Iterator[Identifier | None]:
     schema = models.schema(part)

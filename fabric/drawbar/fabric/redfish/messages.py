@@ -166,13 +166,13 @@ def failure(body: documents.Json, *, what: str, redacted: Callable[[str], str]) 
 def _sentence(
     body: documents.Json, messages: tuple[documents.Json, ...], redacted: Callable[[str], str]
 ) -> str:
-    texts = [_redacted_text(_fill_arguments(entry), redacted) for entry in messages]
+    texts = [_redact_text(_fill_arguments(entry), redacted) for entry in messages]
     sentences = " ".join(sentence for sentence in texts if sentence)
     if sentences:
         return sentences
-    if own := _redacted_text(documents.value(body, "error", "message"), redacted):
+    if own := _redact_text(documents.value(body, "error", "message"), redacted):
         return own
-    other = next((text for each in _other_words(body) if (text := _redacted_text(each, redacted))), "")
+    other = next((text for each in _other_words(body) if (text := _redact_text(each, redacted))), "")
     return f'"{other}"' if other else "it gives no reason"
 
 
@@ -209,7 +209,7 @@ def about_login(error: errors.FabricError) -> errors.FabricError:
     )
 
 
-def _redacted_text(content: Any, redacted: Callable[[str], str]) -> str:
+def _redact_text(content: Any, redacted: Callable[[str], str]) -> str:
     """Return a text of the service without secrets, and then cut: half of a secret would not be recognised."""
     return errors.cut(redacted(content), documents.TEXT_BYTES) if isinstance(content, str) else ""
 
@@ -231,6 +231,6 @@ def _vendor(
 ) -> dict[str, str]:
     vendor = {"status": str(status)} if status else {}
     for number, entry in enumerate(messages):
-        texts = (_redacted_text(entry.get(name), redacted) for name in ("MessageId", "Message"))
+        texts = (_redact_text(entry.get(name), redacted) for name in ("MessageId", "Message"))
         vendor[f"message{number}"] = ": ".join(texts)
     return vendor

@@ -256,7 +256,7 @@ class Transport:
         try:
             async with (
                 self._pace,
-                self._translated(request.what, changes=request.changes),
+                self._translate_errors(request.what, changes=request.changes),
                 self._session.request(
                     method,
                     url,
@@ -298,7 +298,7 @@ class Transport:
         """
         # The service is silent between events: connecting is bounded, reading is not.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._config.timeout_seconds)
-        async with self._translated(what, changes=False):
+        async with self._translate_errors(what, changes=False):
             async with asyncio.timeout(self._config.timeout_seconds):
                 response = await self._session.get(
                     self.resolve(uri),
@@ -318,7 +318,7 @@ class Transport:
                 response.close()
 
     @contextlib.asynccontextmanager
-    async def _translated(self, what: str, *, changes: bool) -> AsyncIterator[None]:
+    async def _translate_errors(self, what: str, *, changes: bool) -> AsyncIterator[None]:
         """Raise errors of the contract in place of the library's."""
         try:
             yield

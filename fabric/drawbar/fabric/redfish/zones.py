@@ -56,14 +56,14 @@ class Zones:
         oddities += [sentence for fabric in usable.values() for sentence in fabric.oddities]
         dangling = fabrics.describe_dangling(reader, usable)
         read = replace(read, oddities=(*oddities, *read.oddities, *dangling), unread=unread)
-        self._read = ends.group(await self._with_zones(reader, read), self._groups(read), self._endpoint)
+        self._read = ends.group(await self._update_zones(reader, read), self._groups(read), self._endpoint)
 
     async def read_connections(self, reader: Reader) -> None:
         """Read the connections again; see `methods.Method`."""
         if not self._read.fabrics:
             await self.read(reader)
             return
-        self._read = await self._with_zones(reader, self._read)
+        self._read = await self._update_zones(reader, self._read)
 
     def view(self) -> views.View:
         """Return the devices and hosts of the last reading; see `methods.Method`."""
@@ -245,7 +245,7 @@ class Zones:
         )
         return calls.set_array(document, change, self._read.unread_zones)
 
-    async def _with_zones(self, reader: Reader, read: ends.Read) -> ends.Read:
+    async def _update_zones(self, reader: Reader, read: ends.Read) -> ends.Read:
         """Return the reading with the current zones."""
         listed: list[ends.Zone] = []
         unread: dict[str, str] = {}

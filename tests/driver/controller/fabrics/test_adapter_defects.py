@@ -106,7 +106,7 @@ def adapter_over(fabric, broken):
             return cls(fabric)
 
         @contextlib.asynccontextmanager
-        async def _around(self, call):
+        async def _guard(self, call):
             if call in broken:
                 broken[call] += 1
                 raise ValueError(f"the vendor did not think of this {call}")

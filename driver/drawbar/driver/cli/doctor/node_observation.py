@@ -86,11 +86,11 @@ def _local(options: settings.Settings, problems: tuple[str, ...], root: Path | N
         offline="",
         node=None,
         machine=machine.Machine(),
-        left_out=_left_out(options),
+        left_out=_read_left_out(options),
     )
 
 
-def _left_out(options: settings.Settings) -> tuple[leftout.LeftOut, ...] | Unread:
+def _read_left_out(options: settings.Settings) -> tuple[leftout.LeftOut, ...] | Unread:
     """Return the devices in the node daemon's record of left-out devices; empty without a record."""
     path = options.data_dir / neighbours.FILE
     what = "the devices that are left out"

@@ -162,7 +162,7 @@ def planned_writes(
     held = [attachment for attachment in attached if not attachment.deleting]
     writes = [*_statuses(ours, held, now)]
     if nodes:
-        writes += _of_node(where, fabric, nodes[0].metadata.name)
+        writes += _plan_label_write(where, fabric, nodes[0].metadata.name)
     claimed = [
         attachment
         for attachment in held
@@ -174,7 +174,7 @@ def planned_writes(
     return tuple(writes)
 
 
-def _of_node(where: observed.Where, fabric: str, node: str) -> Iterator[Write]:
+def _plan_label_write(where: observed.Where, fabric: str, node: str) -> Iterator[Write]:
     label = {names.node_label(fabric): drivers.label_value(where.driver)}
     yield Write(
         daemon=Daemon.CONTROLLER,

@@ -183,7 +183,7 @@ async def detach(
         await _force(api, attachment, dry_run=not is_agreed)
     await api.delete(kinds.ATTACHMENT, name, uid=attachment.metadata.uid, dry_run=not is_agreed)
     if is_agreed:
-        await _gone(api, attachment)
+        await _await_deletion(api, attachment)
     return outcome
 
 
@@ -301,7 +301,7 @@ async def _wait_until_attached(
     )
 
 
-async def _gone(api: client.Client, attachment: attachments.DeviceAttachment) -> None:
+async def _await_deletion(api: client.Client, attachment: attachments.DeviceAttachment) -> None:
     """Return once the attachment is gone."""
     name, shown = attachment.metadata.name, set[str]()
     activity = f"waiting for the detach by DeviceAttachment {name}"

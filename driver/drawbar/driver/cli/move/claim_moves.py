@@ -180,7 +180,7 @@ def missing(planned: Move, before: frozenset[str], pods: Iterable[Pod]) -> int:
         before: the UIDs of the earlier pods.
         pods: the present pods of the namespace.
     """
-    made = Counter(pod.controller.uid for pod in _made(before, pods) if pod.controller is not None)
+    made = Counter(pod.controller.uid for pod in _find_new_pods(before, pods) if pod.controller is not None)
     return sum(max(0, wanted - made[uid]) for uid, wanted in awaited(planned).items())
 
 
@@ -189,12 +189,12 @@ def successors(planned: Move, before: frozenset[str], pods: Iterable[Pod]) -> tu
     owners = awaited(planned)
     return tuple(
         pod.metadata.name
-        for pod in _made(before, pods)
+        for pod in _find_new_pods(before, pods)
         if pod.controller is not None and pod.controller.uid in owners
     )
 
 
-def _made(before: frozenset[str], pods: Iterable[Pod]) -> Iterator[Pod]:
+def _find_new_pods(before: frozenset[str], pods: Iterable[Pod]) -> Iterator[Pod]:
     """Yield the new running pods."""
     for pod in pods:
         is_new = pod.metadata.uid not in before and not pod.metadata.deletion_timestamp

@@ -30,7 +30,7 @@ def build(cluster: observed.Cluster) -> tree.Tree:
             by_fabric[fabric][enclosure].append(device)
         else:
             by_node[device.node].append(device)
-    left_out = _left_out(cluster.slices, cluster.driver)
+    left_out = _group_left_out(cluster.slices, cluster.driver)
     objects = {
         fabric.metadata.name: fabric for fabric in cluster.fabrics if fabric.spec.driver == cluster.driver
     }
@@ -81,7 +81,9 @@ class _Rules:
         )
 
 
-def _left_out(listed: Iterable[slices.ResourceSlice], driver: str) -> Mapping[str, tuple[tree.LeftOut, ...]]:
+def _group_left_out(
+    listed: Iterable[slices.ResourceSlice], driver: str
+) -> Mapping[str, tuple[tree.LeftOut, ...]]:
     """Return, by node, the devices that its daemon leaves to other components."""
     notes = {
         entry.spec.node_name: leftout.decode(entry.metadata.annotations.get(leftout.ANNOTATION, ""))

@@ -100,7 +100,7 @@ class Facts:
 def gather_facts(cluster: observed.Cluster) -> dict[bindings.Key, Facts]:
     """Return the objects about each device."""
     facts: dict[bindings.Key, Facts] = defaultdict(Facts)
-    for key, published in _published(cluster.slices, cluster.driver).items():
+    for key, published in _index_published(cluster.slices, cluster.driver).items():
         facts[key].published = published
     for attachment in cluster.attachments:
         if attachment.spec.driver == cluster.driver:
@@ -127,7 +127,7 @@ def gather_facts(cluster: observed.Cluster) -> dict[bindings.Key, Facts]:
     return facts
 
 
-def _published(listed: Iterable[slices.ResourceSlice], driver: str) -> Mapping[bindings.Key, Published]:
+def _index_published(listed: Iterable[slices.ResourceSlice], driver: str) -> Mapping[bindings.Key, Published]:
     """Return the devices of the newest generation of each pool, with their taints."""
     ours = [entry for entry in listed if entry.spec.driver == driver]
     newest: dict[str, int] = {}
@@ -271,9 +271,17 @@ def _attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]
         case "Attached":
             if problem is not None and status.error is None:
                 why = f"the node: {why}"
-            return phase, _since(attached) or created, not_shown or why or "the node, to see the device"
+            return (
+                phase,
+                _read_transition(attached) or created,
+                not_shown or why or "the node, to see the device",
+            )
         case "Ready":
-            return (tree.HELD if attachment.held_by_hand else phase), _since(visible) or created, not_shown
+            return (
+                (tree.HELD if attachment.held_by_hand else phase),
+                _read_transition(visible) or created,
+                not_shown,
+            )
         case "Idle":
             return phase, attachment.spec.idle_since or created, not_shown
         case "Releasing":
@@ -283,9 +291,11 @@ def _attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]
         case "Released":
             refused = meta.find(status.conditions, attachments.DETACHED)
             words = f"the fabric manager: {refused.message}" if refused is not None else ""
-            return phase, _since(released), words or "the fabric manager, to detach the device"
+            return phase, _read_transition(released), words or "the fabric manager, to detach the device"
         case "Failed":
-            moments = [_since(condition) for condition in (attached, visible) if condition is not None]
+            moments = [
+                _read_transition(condition) for condition in (attached, visible) if condition is not None
+            ]
             return phase, max(moments, default=created), why
     started = status.operation.started_at if status.operation is not None else ""
     return phase, started or created, why or "the fabric manager, to attach the device"
@@ -297,5 +307,5 @@ def _forgetful_manager(contradiction: meta.Condition) -> str:
     return f"{manager}: {shows}" if shows == contradiction.message else f"{manager}, which {shows}"
 
 
-def _since(condition: meta.Condition | None) -> str:
+def _read_transition(condition: meta.Condition | None) -> str:
     return (condition.last_transition_time or "") if condition is not None else ""

@@ -131,9 +131,9 @@ async def read(api: client.Client, target: objects.Target, *, driver: str) -> ob
     """
     readings = _Readings(reader=Reader(api))
     read_one: dict[str, Callable[[_Readings, objects.Target, str], Awaitable[observed.Cluster]]] = {
-        "node": _of_node,
-        "claim": _of_claim,
-        "pod": _of_pod,
+        "node": _read_node,
+        "claim": _read_claim,
+        "pod": _read_pod,
     }
     if target.kind not in read_one:
         return await _read_whole(readings, driver)
@@ -208,7 +208,7 @@ async def _read_whole(readings: _Readings, driver: str, *, with_causes: bool = T
     )
 
 
-async def _of_node(readings: _Readings, target: objects.Target, driver: str) -> observed.Cluster:
+async def _read_node(readings: _Readings, target: objects.Target, driver: str) -> observed.Cluster:
     listed, own = await asyncio.gather(
         readings.list_all(
             kinds.ATTACHMENT,
@@ -239,16 +239,16 @@ async def _of_node(readings: _Readings, target: objects.Target, driver: str) -> 
     )
 
 
-async def _of_claim(readings: _Readings, target: objects.Target, driver: str) -> observed.Cluster:
+async def _read_claim(readings: _Readings, target: objects.Target, driver: str) -> observed.Cluster:
     wanted = await _claims(readings, {(target.namespace, target.name)})
     if not wanted and not readings.unread:
         raise Missing(
             f"there is no ResourceClaim {target.name} in namespace {target.namespace}; -n names another namespace"
         )
-    return await _with_devices(readings, wanted, driver)
+    return await _read_devices(readings, wanted, driver)
 
 
-async def _of_pod(readings: _Readings, target: objects.Target, driver: str) -> observed.Cluster:
+async def _read_pod(readings: _Readings, target: objects.Target, driver: str) -> observed.Cluster:
     pod = await readings.find(kinds.POD, target.name, observed.Pod, target.namespace)
     if pod is None and not readings.unread:
         raise Missing(
@@ -256,10 +256,10 @@ async def _of_pod(readings: _Readings, target: objects.Target, driver: str) -> o
         )
     names = pod.claim_names if pod is not None else ()
     wanted = await _claims(readings, {(target.namespace, name) for name in names})
-    return await _with_devices(readings, wanted, driver)
+    return await _read_devices(readings, wanted, driver)
 
 
-async def _with_devices(
+async def _read_devices(
     readings: _Readings, wanted: tuple[claims.ResourceClaim, ...], driver: str
 ) -> observed.Cluster:
     results = [result for claim in wanted for result in claim.results(driver)]

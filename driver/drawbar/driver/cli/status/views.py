@@ -124,7 +124,7 @@ def _print_own_devices(out: console.Console, listed: Iterable[tree.Local], form:
             continue
         top = rich_tree.Tree(_words("own devices of node ", local.node or "?", f"  {_counts(local.devices)}"))
         _devices(top, local.devices, form)
-        _left_out(top, local.left_out, every=form.every)
+        _add_left_out(top, local.left_out, every=form.every)
         out.print(top)
     if counted:
         nodes = len({device.node for device in counted})
@@ -249,7 +249,7 @@ def _devices(branch: rich_tree.Tree, devices: Iterable[tree.Device], form: _Form
         branch.add(text.Text(f"free: {names}", style="dim"))
 
 
-def _left_out(branch: rich_tree.Tree, listed: tuple[tree.LeftOut, ...], *, every: bool) -> None:
+def _add_left_out(branch: rich_tree.Tree, listed: tuple[tree.LeftOut, ...], *, every: bool) -> None:
     """Add the devices that a node leaves to other components, and the number of the rest."""
     shown = listed if every else listed[:LEFT_OUT]
     for left in shown:

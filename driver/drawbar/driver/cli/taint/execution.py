@@ -226,7 +226,7 @@ class Steps:
             case rule_steps.Evict():
                 await self._evict(step)
             case rule_steps.Await(pods=pods):
-                await self._gone(pods)
+                await self._await_release(pods)
             case rule_steps.DeleteBatches():
                 batches = await rules(self.api, self.kind, name=self.name)
                 await delete(self.api, self.kind, [rule for rule in batches if rule.is_batch])
@@ -265,11 +265,11 @@ class Steps:
         sys.stderr.write(
             f"batch {batch.number} of {self._batches}: {rule_steps.counted(len(batch.pods), 'pod')}\n"
         )
-        await self._gone(batch.pods)
+        await self._await_release(batch.pods)
         self.batch_rules = 0
         await asyncio.sleep(max(0.0, began + batch.seconds - asyncio.get_running_loop().time()))
 
-    async def _gone(self, pods: frozenset[str]) -> None:
+    async def _await_release(self, pods: frozenset[str]) -> None:
         """Return once no claim is reserved for one of these pods."""
         shown = len(pods)
         while left := self._remaining_pods(pods):

@@ -234,7 +234,7 @@ def document(
 
 def rated(rule: dict[str, Any], rate: int) -> dict[str, Any]:
     """Return the rule with a rate of evictions."""
-    return _with_taint(rule, evictionsPerSecond=rate)
+    return _replace_taint(rule, evictionsPerSecond=rate)
 
 
 def _annotations(wish: Wish) -> dict[str, str | None]:
@@ -275,7 +275,7 @@ def steps(
         rule = rated(rule, wish.rate or (before.evictions_per_second if before is not None else None) or RATE)
     elif evicts and not evicted_before:
         batches = _batches(wish, rule, seen)
-    first = _with_taint(rule, effect=encoding.NO_SCHEDULE) if batches else rule
+    first = _replace_taint(rule, effect=encoding.NO_SCHEDULE) if batches else rule
     planned: list[Step] = []
     if existing is None:
         planned.append(Create(document=first))
@@ -315,7 +315,7 @@ def _batches(wish: Wish, rule: dict[str, Any], seen: preview.Preview) -> tuple[E
     return tuple(
         Evict(
             number=number,
-            documents=tuple(_of_batch(rule, device) for device in batch.devices),
+            documents=tuple(_make_batch_rule(rule, device) for device in batch.devices),
             pods=batch.pods,
             seconds=0.0 if wish.batch is not None else 1.0,
         )
@@ -323,12 +323,12 @@ def _batches(wish: Wish, rule: dict[str, Any], seen: preview.Preview) -> tuple[E
     )
 
 
-def _with_taint(rule: dict[str, Any], **fields: Any) -> dict[str, Any]:
+def _replace_taint(rule: dict[str, Any], **fields: Any) -> dict[str, Any]:
     spec = rule["spec"]
     return rule | {"spec": spec | {"taint": spec["taint"] | fields}}
 
 
-def _of_batch(rule: dict[str, Any], device: preview.Device) -> dict[str, Any]:
+def _make_batch_rule(rule: dict[str, Any], device: preview.Device) -> dict[str, Any]:
     digest = hashlib.sha256(str(device).encode()).hexdigest()[:10]
     metadata = rule["metadata"]
     selector = {"driver": device.driver, "pool": device.pool, "device": device.name}

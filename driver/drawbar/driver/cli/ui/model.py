@@ -148,11 +148,11 @@ def update(before: Page | None, after: Page) -> Update | None:
         after: the next content.
     """
     if before is None:
-        return _whole_update(after)
+        return _make_full_update(after)
     changed = tuple(row for key, row in after.rows.items() if before.rows.get(key) is not row)
     gone = tuple(key for key in before.rows if key not in after.rows)
     if len(changed) + len(gone) > len(after.rows) // 2 + 1:
-        return _whole_update(after)
+        return _make_full_update(after)
     difference = Update(
         is_whole=False,
         rows=changed,
@@ -168,7 +168,7 @@ def update(before: Page | None, after: Page) -> Update | None:
     return None if difference == Update(is_whole=False) else difference
 
 
-def _whole_update(page: Page) -> Update:
+def _make_full_update(page: Page) -> Update:
     return Update(
         is_whole=True,
         about=page.about,

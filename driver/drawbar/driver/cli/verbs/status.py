@@ -79,7 +79,7 @@ async def _run(args: argparse.Namespace) -> int:
                     async with asyncio.timeout(args.limit):
                         cluster = await reading.read(session.api, target, driver=shell.driver(args))
                         whole = building.build(cluster)
-                        shown = narrowing.narrow(whole, target, _chosen_claims(args, target, cluster))
+                        shown = narrowing.narrow(whole, target, _select_claims(args, target, cluster))
                         if target.kind not in reading.OF_ONE_OBJECT:
                             shown = await pending.with_reasons(session.api, shown, whole, cluster)
                 except TimeoutError as error:
@@ -94,7 +94,7 @@ async def _run(args: argparse.Namespace) -> int:
             await _pause()
 
 
-def _chosen_claims(
+def _select_claims(
     args: argparse.Namespace, target: objects.Target, cluster: "observed.Cluster"
 ) -> frozenset[tuple[str, str]] | None:
     """Return the namespaces and names of the claims that `-n` and `-l` select; None for all."""

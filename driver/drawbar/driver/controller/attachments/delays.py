@@ -190,7 +190,7 @@ def cause(
         return Cause.NOT_REACHED, f"the fabric manager is not reached: {fabric.connection.message}"
     if attachment is not None and (attachment.deleting or not _is_for(attachment, claim)):
         return Cause.RETURNING, f"it is still on its way back from node {attachment.spec.node_name}"
-    recorded = _recorded_cause(attachment) if attachment is not None else None
+    recorded = _read_recorded_cause(attachment) if attachment is not None else None
     if recorded is not None:
         return recorded
     if fabric.manager.turns.is_waiting(key):
@@ -206,7 +206,7 @@ def cause(
     return None
 
 
-def _recorded_cause(attachment: attachments.DeviceAttachment) -> tuple[Cause, str] | None:
+def _read_recorded_cause(attachment: attachments.DeviceAttachment) -> tuple[Cause, str] | None:
     """Return the cause in the attachment's condition `Attached`, or None."""
     said = meta.find(attachment.status.conditions, attachments.ATTACHED)
     if said is None or said.is_true or attachment.status.error is not None:

@@ -244,7 +244,7 @@ class _Observation:
             owner=owner,
             node=session.nodes.node_of(connection.host_id) if session and connection and is_lost else None,
             is_whole=self._is_whole(),
-            orphaned_at=self._orphaned_at(),
+            orphaned_at=self._find_orphan_time(),
             is_claim_unreadable=self._is_claim_unreadable(),
             misfit=self._misfit(),
             ahead=ahead_of(context, attachment) if attachment is not None else "",
@@ -344,7 +344,7 @@ class _Observation:
         given = self._cluster.allocated.with_device(share) if share is not None else ()
         return not all(claim_index.has_failed(claim, driver) for claim in given)
 
-    def _orphaned_at(self) -> datetime.datetime | None:
+    def _find_orphan_time(self) -> datetime.datetime | None:
         orphans, device = self._context.orphans, self.device
         is_orphan = device is not None and device.connection is None and self._share_of_slice is not None
         # An unreadable attachment may have the chunk.

@@ -104,9 +104,9 @@ def read_requests(claim: classic.Claim, sources: Sources) -> ClaimRequests:
     """Return the requests of one of our claims; with a problem if they are unknown or impossible."""
     try:
         if claim.version is classic.Version.V1ALPHA3:
-            result = _by_requests(claim, sources)
+            result = _read_requests(claim, sources)
         else:
-            result = _by_parameters(claim, sources)
+            result = _read_parameters(claim, sources)
     except InvalidParameters as error:
         return ClaimRequests(problem=str(error))
     return replace(result, problem=_problem(result, sources))
@@ -182,7 +182,7 @@ class Parameters:
         )
 
 
-def _by_parameters(claim: classic.Claim, sources: Sources) -> ClaimRequests:
+def _read_parameters(claim: classic.Claim, sources: Sources) -> ClaimRequests:
     device_class = _class(claim.class_name, claim, sources)
     if device_class.parameters:
         asked = _read_reference(device_class.parameters, sources)
@@ -279,7 +279,7 @@ class _AllocationParameters(msgspec.Struct, frozen=True, rename="camel", forbid_
     tolerations: tuple[matching.Toleration, ...] = ()
 
 
-def _by_requests(claim: classic.Claim, sources: Sources) -> ClaimRequests:
+def _read_requests(claim: classic.Claim, sources: Sources) -> ClaimRequests:
     if claim.unsupported:
         raise InvalidParameters(
             f"{', and '.join(claim.unsupported)}: a driver's controller cannot do that here; leave it out"

@@ -53,12 +53,12 @@ class Executor:
             by_subject.setdefault(actions.subject(step), []).append(step)
         async with asyncio.TaskGroup() as tasks:
             begun = [
-                tasks.create_task(self._in_turn(chain), name=f"classic-{uid}")
+                tasks.create_task(self._run_chain(chain), name=f"classic-{uid}")
                 for uid, chain in by_subject.items()
             ]
         return all(task.result() for task in begun)
 
-    async def _in_turn(self, chain: list[actions.Action]) -> bool:
+    async def _run_chain(self, chain: list[actions.Action]) -> bool:
         async with self._writers:
             subject = _Subject(self.context, self.watch)
             for step in chain:

@@ -236,7 +236,7 @@ class _Round:
     def _offer(self, requester: observation.Requester, idle: tuple[observation.Waiting, ...]) -> None:
         """Begin on the selected node, or keep devices for the requester until one is selected."""
         once = tuple({waiting.claim.uid: waiting for waiting in idle}.values())
-        choice = self._with_room(once, choose(self._stock, once, lambda: self._usable(requester, once)))
+        choice = self._find_room(once, choose(self._stock, once, lambda: self._usable(requester, once)))
         target = requester.selected_node if requester.context is not None else next(iter(choice.suitable), "")
         if requester.context is None and not choice.requests:
             self._begin(requester, once, "", choice)
@@ -269,7 +269,7 @@ class _Round:
             name for name in requester.nodes if name in self._alive and name not in avoided and pins <= {name}
         )
 
-    def _with_room(self, once: tuple[observation.Waiting, ...], choice: Choice) -> Choice:
+    def _find_room(self, once: tuple[observation.Waiting, ...], choice: Choice) -> Choice:
         """Return the choice without nodes whose allocation is too large for the API; if no node is left, inform the users once."""
         large = [waiting for waiting in once if waiting.requests.devices > SURELY_FIT]
         refused: dict[str, str] = {}

@@ -61,7 +61,7 @@ class RedactingAdapter(wrapping.WrappingAdapter):
         self._name = name
 
     @asynccontextmanager
-    async def _around(self, call: str) -> AsyncIterator[None]:
+    async def _guard(self, call: str) -> AsyncIterator[None]:
         del call
         try:
             yield
@@ -81,7 +81,7 @@ class RedactingAdapter(wrapping.WrappingAdapter):
             oddities=contract.bound_sentences(map(self._credentials.redact, inventory.oddities)),
         )
 
-    def _shown(self, operation: contract.Operation) -> contract.Operation:
+    def _translate(self, operation: contract.Operation) -> contract.Operation:
         if operation.error is None:
             return operation
         redacted = self._credentials.redact

@@ -102,7 +102,7 @@ def arrange(
         elif device.id in memory.foreign or not may_be_waited_for:
             foreign.add(device.id)
     occupants |= orphans
-    places = _held_places(devices, held, occupants, orphans, common)
+    places = _find_held_places(devices, held, occupants, orphans, common)
     for stem, count in _count_free(whole, set(occupants.values()), waiting).items():
         for name in _free_names(stem, count, used, held.claimed) if stem in common else ():
             places[name] = replace(common[stem], id=name)
@@ -231,7 +231,7 @@ def _awaits(hold: Holding, occupants: Mapping[str, str], memory: Memory) -> bool
     return hold.name not in occupants and not hold.device_id and hold.uid not in memory.named
 
 
-def _held_places(
+def _find_held_places(
     devices: Mapping[str, contract.Device],
     held: Holdings,
     occupants: Mapping[str, str],

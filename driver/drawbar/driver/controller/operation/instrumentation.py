@@ -87,7 +87,7 @@ class TimedAdapter(wrapping.WrappingAdapter):
         super().__init__(inner)
         self._calls = calls
 
-    def _around(self, call: str) -> AbstractAsyncContextManager[None]:
+    def _guard(self, call: str) -> AbstractAsyncContextManager[None]:
         return contextlib.nullcontext() if call == "close" else self._calls.time_call(call)
 
 

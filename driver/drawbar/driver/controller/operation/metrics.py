@@ -54,7 +54,7 @@ class Metrics(exposition.Exposition):
             "way",
         )
         self.attach_seconds = {way: attaches.labels(way) for way in (outcomes.ATTACHED, outcomes.REUSED)}
-        self.attaches = self._closed_series(
+        self.attaches = self._make_series(
             self.counter(
                 "attaches",
                 "Attaches: Attached, Reused (still on the node), or the reason of the failure.",
@@ -62,7 +62,7 @@ class Metrics(exposition.Exposition):
             ),
             (outcomes.ATTACHED, outcomes.REUSED, reasons.OTHER, *sorted(outcomes.FAILURES)),
         )
-        self.detaches = self._closed_series(
+        self.detaches = self._make_series(
             self.counter("detaches", "Detaches: Released, NodeGone or Forced.", "result"), outcomes.DETACHES
         )
         self.failed_operations = self.counter(
@@ -93,6 +93,6 @@ class Metrics(exposition.Exposition):
             metric.remove_by_labels({"fabric": fabric})
 
     @staticmethod
-    def _closed_series(counter: prometheus.Counter, values: tuple[str, ...]) -> dict[str, prometheus.Counter]:
+    def _make_series(counter: prometheus.Counter, values: tuple[str, ...]) -> dict[str, prometheus.Counter]:
         """Return a series for each value from the start: to Prometheus, a counter that begins at 1 has not grown."""
         return {value: counter.labels(value) for value in values}

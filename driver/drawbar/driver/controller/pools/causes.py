@@ -254,9 +254,9 @@ def make_taints(
     """
     causes = tuple(causes)
     wanted = [
-        _taint(driver, cause, fabric, probation, evictions_per_second) for cause in _without_covered(causes)
+        _taint(driver, cause, fabric, probation, evictions_per_second) for cause in _drop_covered(causes)
     ]
-    failure_taint, end = _known_failure(driver, old), probation_end(driver, causes, old, probation)
+    failure_taint, end = _find_known_failure(driver, old), probation_end(driver, causes, old, probation)
     if failure_taint is not None and end is not None and now < end:
         # The failure's taint stays as it was until it is lifted: the attachment with the details is gone.
         wanted.append(failure_taint)
@@ -267,7 +267,7 @@ def probation_end(
     driver: str, causes: Iterable[Cause], old: Iterable[slices.Taint], probation: Probation
 ) -> datetime.datetime | None:
     """Return when the taint of a past failure can be lifted, or None if there is no such taint."""
-    failure_taint = _known_failure(driver, old)
+    failure_taint = _find_known_failure(driver, old)
     is_failing = any(isinstance(cause, AttachFailed) for cause in causes)
     if is_failing or failure_taint is None or failure_taint.time_added is None:
         return None
@@ -284,11 +284,11 @@ def failures(driver: str, published: slices.ResourceSlice | None) -> dict[str, s
     return {name: taint.time_added or "" for name, taint in tainted if taint.key == key}
 
 
-def _known_failure(driver: str, old: Iterable[slices.Taint]) -> slices.Taint | None:
+def _find_known_failure(driver: str, old: Iterable[slices.Taint]) -> slices.Taint | None:
     return next((taint for taint in old if taint.key == f"{driver}/{taints.ATTACH_FAILED.key}"), None)
 
 
-def _without_covered(causes: tuple[Cause, ...]) -> list[Cause]:
+def _drop_covered(causes: tuple[Cause, ...]) -> list[Cause]:
     """Return the causes that get a taint, without those that another one covers."""
     in_use = [
         kind for kind in (HeldByHand, NotReleased, InUse) if any(isinstance(cause, kind) for cause in causes)

@@ -73,7 +73,7 @@ Action = pool_writes.Write | LookAgain | LeftOut | Withheld
 def plan(observed: FabricState, now: datetime.datetime) -> tuple[Action, ...]:
     """Return the writes that publish the devices; `now` is on the steady clock."""
     candidates = _candidates(observed) if observed.kept.conditions else ()
-    candidates, withheld = _within_limit(candidates, observed)
+    candidates, withheld = _fit_limit(candidates, observed)
     pools = _pools(candidates, observed, now)
     left_out = sorted(name for pool in pools for name in pool.content.left_out)
     reported = (LeftOut(devices=tuple(left_out)),) if left_out else ()
@@ -95,7 +95,7 @@ class _Candidate:
     causes: tuple[causes.Cause, ...]
 
 
-def _within_limit(
+def _fit_limit(
     candidates: tuple[_Candidate, ...], observed: FabricState
 ) -> tuple[tuple[_Candidate, ...], Counter[str]]:
     """Return the candidates that fit into the limit of slices, and the number of devices in each other pool.
@@ -191,7 +191,7 @@ def _candidates(observed: FabricState) -> tuple[_Candidate, ...]:
     kept_whole = {device.name for _, device in published} & observed.attached_by_us.keys()
     arranged = _arrange(observed, kept_whole)
     by_name = {names.label(device.id): device for device in observed.devices}
-    kept = _kept_names(observed, arranged)
+    kept = _find_kept_names(observed, arranged)
     places = _homes(observed, arranged, kept)
     members_of = {**arranged.unlisted, **arranged.members}
     withheld = find_reserved(observed.policy.immediate, observed.devices) - kept_whole
@@ -232,7 +232,7 @@ def _arrange(observed: FabricState, kept_whole: Collection[str]) -> Arrangement:
     )
 
 
-def _kept_names(observed: FabricState, arranged: Arrangement) -> frozenset[str]:
+def _find_kept_names(observed: FabricState, arranged: Arrangement) -> frozenset[str]:
     """Return the names of unlisted devices that stay published.
 
     If a claim's device were withdrawn, it could not be tainted, and nothing would end its pods. A device that one

@@ -51,7 +51,7 @@ def build_device(
         name: a composite's name, which is not made from an id.
         members: the names of a composite's devices.
     """
-    described = _attributes(fabric, device) | _of_members(members)
+    described = _attributes(fabric, device) | _describe_members(members)
     room = ATTRIBUTES_AND_CAPACITIES_MAX - len(described) - bool(device.memory_bytes)
     return slices.Device(
         name=name or names.label(device.id),
@@ -146,7 +146,7 @@ def own_attributes(driver: str, device: contract.Device) -> dict[str, slices.Att
     }
 
 
-def _of_members(members: tuple[str, ...]) -> dict[str, slices.Attribute]:
+def _describe_members(members: tuple[str, ...]) -> dict[str, slices.Attribute]:
     return {
         attribute: slices.Attribute(string=member)
         for attribute, member in zip(group.MEMBERS, members, strict=False)

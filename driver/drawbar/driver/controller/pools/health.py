@@ -25,7 +25,7 @@ class Health:
         listed = tuple(devices)
         ids = {device.id for device in listed}
         self._damper.retain(lambda key: key[1] == _SILENT or key[0] in ids)
-        return tuple(self._of_device(device, now) for device in listed)
+        return tuple(self._damp_device(device, now) for device in listed)
 
     def of_manager(self, silent_seconds: float, grace_seconds: float, now: float) -> float:
         """Return the seconds of the manager's silence; at least the grace while it is back too recently."""
@@ -39,7 +39,7 @@ class Health:
         held = self._damper.find_held_back(now).values()
         return max(damping.LOOK_AGAIN_SECONDS, min(held)) if held else None
 
-    def _of_device(self, device: contract.Device, now: float) -> contract.Device:
+    def _damp_device(self, device: contract.Device, now: float) -> contract.Device:
         for worst, good in (
             (_CRITICAL, device.health is not _CRITICAL),
             (_WARNING, device.health not in (_CRITICAL, _WARNING)),

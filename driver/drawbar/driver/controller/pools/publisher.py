@@ -274,7 +274,7 @@ class Publisher:
         return selection.not_offered(
             view.spec.offer,
             view.devices,
-            held=attached | self._held_by_claims(fabric),
+            held=attached | self._find_claimed_names(fabric),
             published=_models(self.in_fabric(fabric), self.composites(fabric)),
             missing=view.missing,
         )
@@ -284,10 +284,10 @@ class Publisher:
         view, beyond = self._sources.sessions.get(fabric), self.find_not_offered(fabric)
         if view is None or not beyond:
             return view.devices if view is not None else ()
-        withdrawn = beyond - self._held_by_claims(fabric)
+        withdrawn = beyond - self._find_claimed_names(fabric)
         return tuple(device for device in view.devices if names.label(device.id) not in withdrawn)
 
-    def _held_by_claims(self, fabric: str) -> set[str]:
+    def _find_claimed_names(self, fabric: str) -> set[str]:
         """Return the names of the fabric's devices that are attached for a claim, or have one, with composites' members."""
         attached = {
             attachment.spec.device

@@ -278,7 +278,7 @@ class Context:
             waiting=tuple(held.waiting for held in rest if held.waiting is not None),
         )
 
-    def _recorded_fingerprint(self, attachment: attachments.DeviceAttachment) -> str:
+    def _find_fingerprint(self, attachment: attachments.DeviceAttachment) -> str:
         """Return the fingerprint of the attachment's recognised card in this boot; empty without one."""
         node = attachment.status.node
         if node is None or node.boot_id != self.boot_id or node.recognised_by is None:
@@ -296,13 +296,13 @@ class Context:
         if held is not None and held.attachment is attachment:
             if held.inventory is inventory:
                 return held
-            if held.place is self._recorded_card(inventory, attachment):
+            if held.place is self._find_recorded_card(inventory, attachment):
                 held.inventory = inventory
                 return held
         if attachment.holds(attachments.RELEASED):
             self.held.pop(name, None)
             return None
-        identity, is_recognised = attachment.identity, bool(self._recorded_fingerprint(attachment))
+        identity, is_recognised = attachment.identity, bool(self._find_fingerprint(attachment))
         # The controller attaches a device without identifiers only after the recognition of the previous one.
         waits = attachment.holds(attachments.ATTACHED) or not identity.sole_arrival
         slot = matching.expected_slot(attachment, self.boot_id)
@@ -310,7 +310,7 @@ class Context:
             attachment=attachment,
             identity=identity,
             inventory=inventory,
-            place=self._recorded_card(inventory, attachment),
+            place=self._find_recorded_card(inventory, attachment),
             card=matching.held_card(inventory, identity, attachment.status.node if is_recognised else None),
             waiting=matching.Waiting(name=name, identity=identity, slot=slot)
             if waits and not is_recognised
@@ -318,16 +318,16 @@ class Context:
         )
         return held
 
-    def _recorded_card(
+    def _find_recorded_card(
         self, inventory: index.Inventory, attachment: attachments.DeviceAttachment
     ) -> model.Card | None:
         """Return the card at the recorded address of the attachment, or None."""
-        node = attachment.status.node if self._recorded_fingerprint(attachment) else None
+        node = attachment.status.node if self._find_fingerprint(attachment) else None
         return inventory.card_of(node.pci_address) if node is not None else None
 
     def _cards_in_release(self) -> frozenset[str]:
         """Return the fingerprints of the cards in release."""
-        leaving = (self._recorded_fingerprint(each) for each in self.attached() if each.deleting)
+        leaving = (self._find_fingerprint(each) for each in self.attached() if each.deleting)
         return frozenset(card for card in leaving if card)
 
     def card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:

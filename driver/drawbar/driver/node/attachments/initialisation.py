@@ -51,7 +51,7 @@ class Initialisation:
             if await asyncio.to_thread(pci.is_silent, f"{self._context.kernel.sysfs}/{card.first.path}"):
                 missing, reason = _ALL_ONES, reasons.LINK_DOWN
             else:
-                missing = self._awaited_member()
+                missing = self._find_awaited_member()
                 waits = bool(missing)
                 operations = self._operations
                 if not waits:
@@ -75,7 +75,7 @@ class Initialisation:
         operations = classes.by_name(self._attachment.identity.device_class)
         return operations.for_composite(self._context.companions(self._attachment))
 
-    def _awaited_member(self) -> str:
+    def _find_awaited_member(self) -> str:
         """Return the member that an interleaved device waits for, in a clause; empty without one."""
         if not self._attachment.spec.memory.interleave:
             return ""

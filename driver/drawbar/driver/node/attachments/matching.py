@@ -200,7 +200,7 @@ def match(
         neighbours: the other attachments of this node.
         fresh: the fingerprints of the fresh cards, which may show more identifiers soon.
     """
-    recorded, showing = _recorded_card(inventory, record), _find_showing(inventory, identity)
+    recorded, showing = _find_recorded_card(inventory, record), _find_showing(inventory, identity)
     # A card with an identifier of the device and no contradiction was not exchanged.
     is_shown = any(each.card is recorded for each in showing)
     if (
@@ -212,11 +212,11 @@ def match(
         recorded = None
     proved = tuple(each for each in showing if _proves(showing, each, identity, neighbours))
     if proved:
-        return _proved_card(proved, recorded, neighbours)
+        return _match_proved(proved, recorded, neighbours)
     back = None
     if recorded is not None and record is not None:
         if recorded.has_stayed(record.pci_address, record.arrival):
-            return _recognised_before(recorded, identity)
+            return _match_record(recorded, identity)
         back = recorded
     search = _Search(
         inventory=inventory,
@@ -286,7 +286,7 @@ def held_card(
 
     A card that replaces a lost one in its slot can have the same address and model.
     """
-    card = _recorded_card(inventory, record)
+    card = _find_recorded_card(inventory, record)
     if card is None or witnesses.contradiction(witnesses.compare(identity, card)) is not None:
         return ""
     return witnesses.fingerprint(card)
@@ -342,7 +342,7 @@ def _proves(
     )
 
 
-def _proved_card(
+def _match_proved(
     showing: Sequence[_Showing],
     recorded: model.Card | None,
     neighbours: Neighbours,
@@ -360,7 +360,9 @@ def _proved_card(
     return Wrong(card=recorded, why=why, was_recognised=True)
 
 
-def _recorded_card(inventory: index.Inventory, record: attachments.NodeReport | None) -> model.Card | None:
+def _find_recorded_card(
+    inventory: index.Inventory, record: attachments.NodeReport | None
+) -> model.Card | None:
     """Return the card that this node recognised, if it is still in its place; else None."""
     if record is None or record.recognised_by is None:
         return None
@@ -384,7 +386,7 @@ def _was_exchanged(
     return was_proved or any(has_identifier(each, card) for each in neighbours.identities)
 
 
-def _recognised_before(card: model.Card, identity: attachments.Identity) -> Found | Wrong:
+def _match_record(card: model.Card, identity: attachments.Identity) -> Found | Wrong:
     compared = witnesses.compare(identity, card)
     against = witnesses.contradiction(compared)
     if against is not None:

@@ -81,7 +81,7 @@ def late(observed: actions.Observed) -> actions.ReportFailed:
             text = f"several cards show the numbers of {_describe(observed.attachment)}: {_addresses(cards)}; take the others out"
             return actions.ReportFailed(reason=reasons.SERIAL_NOT_UNIQUE, message=text)
         case matching.Unrecognised():
-            return _unrecognised_failure(observed, observed.match)
+            return _report_unrecognised(observed, observed.match)
         case matching.Unpowered(slot=slot):
             why = observed.attempt.missing if observed.attempt is not None else ""
             text = f"{_describe(observed.attachment)} waits for power in slot {slot.name}: {why or 'it was not switched on'}"
@@ -90,7 +90,7 @@ def late(observed: actions.Observed) -> actions.ReportFailed:
             return _absent_failure(observed, slot)
 
 
-def _unrecognised_failure(observed: actions.Observed, match: matching.Unrecognised) -> actions.ReportFailed:
+def _report_unrecognised(observed: actions.Observed, match: matching.Unrecognised) -> actions.ReportFailed:
     attachment = observed.attachment
     where = f" ({_addresses(match.cards)})" if match.cards else ""
     text = (

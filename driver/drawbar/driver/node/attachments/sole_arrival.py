@@ -75,7 +75,7 @@ class Ledger:
         now = self._clock()
         return Baseline(
             cards=frozenset(self._list_arrivals()),
-            vanished=self._vanished_since(now - datetime.timedelta(seconds=VANISHED_SECONDS)),
+            vanished=self._list_vanished(now - datetime.timedelta(seconds=VANISHED_SECONDS)),
             losses=self._devices.losses,
             at=now,
         )
@@ -94,7 +94,7 @@ class Ledger:
         settles_at = max(moments, default=self._clock()) + datetime.timedelta(seconds=SETTLE_SECONDS)
         return matching.Arrivals(
             before=baseline.cards,
-            vanished=baseline.vanished | self._vanished_since(baseline.at),
+            vanished=baseline.vanished | self._list_vanished(baseline.at),
             doubt=doubt,
             settled=attached_at is not None and self._clock() >= settles_at,
         )
@@ -105,7 +105,7 @@ class Ledger:
         latest = itertools.takewhile(lambda card: card[1] > since, reversed(self._cards.items()))
         return frozenset(card for card, _ in latest)
 
-    def _vanished_since(self, moment: datetime.datetime) -> frozenset[str]:
+    def _list_vanished(self, moment: datetime.datetime) -> frozenset[str]:
         return frozenset(card for card, at in self._vanished.items() if at >= moment)
 
     def _list_arrivals(self) -> dict[str, int]:

@@ -269,7 +269,7 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         if place.address in around.managers
         else (),
         # A driver refuses a function without the BARs it needs; vfio accepts any.
-        unassigned_bars=_unassigned_bars(descriptor)
+        unassigned_bars=_read_unassigned_bars(descriptor)
         if physical and not bridge and ids.driver in _TAKES_ANY
         else (),
         ari=ari,
@@ -352,7 +352,7 @@ def _root_complex(relative: str) -> str | None:
     return match[1] if match else None
 
 
-def _unassigned_bars(descriptor: int) -> tuple[int, ...]:
+def _read_unassigned_bars(descriptor: int) -> tuple[int, ...]:
     lines = resources.parse(files.text("resource", descriptor))
     header = files.head("config", resources.HEADER_BYTES, descriptor) if lines else b""
     return resources.unassigned_bars(lines, header)

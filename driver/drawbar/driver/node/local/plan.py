@@ -156,12 +156,12 @@ def _build_pools(
     for offer in sorted(observed.offers, key=lambda offer: offer.device.name):
         name = offer.device.name
         taints = _taints(observed.driver, offer, before.get(name, ()), now)
-        device = offer.device if observed.keeps_conditions else _without_conditions(offer.device)
+        device = offer.device if observed.keeps_conditions else _remove_conditions(offer.device)
         desired.setdefault(places[name], []).append(msgspec.structs.replace(device, taints=taints))
     return desired
 
 
-def _without_conditions(device: slices.Device) -> slices.Device:
+def _remove_conditions(device: slices.Device) -> slices.Device:
     return msgspec.structs.replace(
         device, binds_to_node=None, binding_conditions=(), binding_failure_conditions=()
     )

@@ -323,10 +323,10 @@ class LocalPool:
             offered = {device.name for each in published_slices for device in each.spec.devices}
             elsewhere = await self._around.neighbours.judge(chosen.offered, pools.keys(), offered)
         self._log_refused({**chosen.refused, **elsewhere})
-        lost = self._lost_offers(published_slices, held)
+        lost = self._find_lost_offers(published_slices, held)
         return lost + tuple(
             plan.Offer(
-                device=self._with_conditions(candidate, devices[candidate.name]),
+                device=self._add_conditions(candidate, devices[candidate.name]),
                 taints=self._all_taints(candidate),
                 pool=pools.get(candidate.name, ""),
             )
@@ -357,7 +357,7 @@ class LocalPool:
             self._health.unwatch(key)
         self._watched = {key.device: key for key in keys}
 
-    def _with_conditions(self, resident: residents.Resident, device: slices.Device) -> slices.Device:
+    def _add_conditions(self, resident: residents.Resident, device: slices.Device) -> slices.Device:
         # A lent virtual function is ready together with its card's attachment.
         is_own = self._lender(resident) is None
         if not is_own or resident.card.first.device_class.value not in self._wanted.bind_when_ready:
@@ -370,7 +370,7 @@ class LocalPool:
             return {}
         return await asyncio.to_thread(used_by_host, self._around.host, cards, self._around.interfaces)
 
-    def _lost_offers(
+    def _find_lost_offers(
         self, published_slices: tuple[slices.ResourceSlice, ...], held: frozenset[tuple[str, str]]
     ) -> tuple[plan.Offer, ...]:
         return tuple(

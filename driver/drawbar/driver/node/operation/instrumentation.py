@@ -215,7 +215,7 @@ class AttachmentMeter:
         sink: spans.Sink | None = None,
     ) -> None:
         self._metrics = measured
-        self._since_event = since_event
+        self._measure_event_age = since_event
         self._clock = clock
         self._sink = sink
         # The start of each attachment's release, by uid, until the attachment is gone.
@@ -243,7 +243,7 @@ class AttachmentMeter:
             by = new.status.node.recognised_by
             if by is not None:
                 self._metrics.recognised.labels(by.kind).inc()
-            seconds = self._since_event(new.status.node.pci_address)
+            seconds = self._measure_event_age(new.status.node.pci_address)
             if seconds is not None:
                 self._metrics.visible_seconds.observe(seconds)
             self._trace(new, seconds=seconds or 0.0)
@@ -337,7 +337,7 @@ class Instrumentation:
         )
         self._tracing = activation.Switch("drawbar-node", os.environ)
         self.meter = AttachmentMeter(
-            self.metrics, self._since_event, sink=self._tracing if self._tracing.wanted else None
+            self.metrics, self._measure_event_age, sink=self._tracing if self._tracing.wanted else None
         )
         self.metrics.watch(
             "kubelet_registered",
@@ -467,5 +467,5 @@ class Instrumentation:
             async with server.serving(endpoint, answers, contained=self.contained):
                 yield
 
-    def _since_event(self, address: str) -> float | None:
+    def _measure_event_age(self, address: str) -> float | None:
         return self._uevents.since(address) if self._uevents is not None else None

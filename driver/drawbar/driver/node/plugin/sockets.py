@@ -48,7 +48,7 @@ def paths(kubelet_dir: Path, driver: str, instance: str) -> Sockets:
     uids = (
         ("", "", "") if not instance else (f"-{instance}", f"-{_digest(instance)}", f"-{_digest(instance)}")
     )
-    drivers = (driver, driver, _hashed_driver(driver))
+    drivers = (driver, driver, _hash_driver(driver))
     service_names = (f"dra{uids[0]}.sock", f"dra{uids[1]}.sock", f"{_digest(instance)}.sock")
     return Sockets(
         registration=_first_that_fits(
@@ -69,7 +69,7 @@ def _first_that_fits(candidates: Sequence[Path]) -> Path:
     )
 
 
-def _hashed_driver(driver: str) -> str:
+def _hash_driver(driver: str) -> str:
     return f"dra-{_digest(driver)}"
 
 
@@ -115,7 +115,7 @@ def _list_sockets(kubelet_dir: Path, driver: str) -> Iterator[Path]:
     registry, data = kubelet_dir / "plugins_registry", kubelet_dir / "plugins" / driver
     patterns = (
         (registry, f"{driver}-*reg.sock"),
-        (registry, f"{_hashed_driver(driver)}-*reg.sock"),
+        (registry, f"{_hash_driver(driver)}-*reg.sock"),
         (data, "*.sock"),
     )
     for folder, pattern in patterns:

@@ -296,7 +296,7 @@ class Preparer:
         held = [device for device in allocated if not device.is_shared and not device.admin]
         for device in held:
             self._refuse_overlap(device, uid)
-        prepared = self._prepared_devices(uid)
+        prepared = self._list_prepared_devices(uid)
         given = [
             self._finder.find(device, uid, prepared=(device.pool, device.device) in prepared)
             for device in allocated
@@ -304,7 +304,7 @@ class Preparer:
         self.holders.give(uid, ((device.pool, device.device) for device in held))
         return claimdevices.number_interfaces(given)
 
-    def _prepared_devices(self, uid: str) -> frozenset[tuple[str, str]]:
+    def _list_prepared_devices(self, uid: str) -> frozenset[tuple[str, str]]:
         """Return pool and name of each device that the claim was prepared with in this boot."""
         before = self.store.claims.get(uid)
         if before is None or before.state == records.UNEXPLAINED or not self.store.cdi.exists(uid):

@@ -37,8 +37,8 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
         yield findings.error(Check.ATTACHMENTS_EXCLUSIVE, subject, message, _REMEDY)
     if isinstance(cluster.resources, Unread):
         yield findings.unread(Check.ATTACHMENTS_EXCLUSIVE, cluster.resources)
-    yield from _handed_out(cluster, ours)
-    yield from _left_out(cluster)
+    yield from _warn_of_plugins(cluster, ours)
+    yield from _note_left_out(cluster)
 
 
 def left_out(subject: str, check: Check, devices: tuple[leftout.LeftOut, ...]) -> Finding:
@@ -53,7 +53,9 @@ def _find_double_offer(attachment: attachments.DeviceAttachment) -> meta.Conditi
     return None if condition is None or condition.is_true or attachment.deleting else condition
 
 
-def _handed_out(cluster: observed.Cluster, ours: list[attachments.DeviceAttachment]) -> Iterator[Finding]:
+def _warn_of_plugins(
+    cluster: observed.Cluster, ours: list[attachments.DeviceAttachment]
+) -> Iterator[Finding]:
     """Yield a warning for each device plugin whose resource covers cards of an attached device's kind."""
     resources = {node.metadata.name: node.resources for node in observed.seen(cluster.resources)}
     counted: dict[tuple[str, str], int] = defaultdict(int)
@@ -85,7 +87,7 @@ def _kind(attachment: attachments.DeviceAttachment) -> tuple[int, DeviceClass] |
         return None
 
 
-def _left_out(cluster: observed.Cluster) -> Iterator[Finding]:
+def _note_left_out(cluster: observed.Cluster) -> Iterator[Finding]:
     notes = {
         published.spec.node_name: leftout.decode(published.metadata.annotations.get(leftout.ANNOTATION, ""))
         for published in observed.seen(cluster.published)

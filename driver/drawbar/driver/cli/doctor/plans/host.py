@@ -248,7 +248,7 @@ def plan(host: Host) -> tuple[Finding, ...]:
             *_daemon(host),
             *_cdi(host),
             *machine.plan(host.machine),
-            *_left_out(host),
+            *_judge_left_out(host),
             *_cluster(host),
         )
     )
@@ -355,7 +355,7 @@ def _cdi(host: Host) -> Iterator[Finding]:
         )
 
 
-def _left_out(host: Host) -> Iterator[Finding]:
+def _judge_left_out(host: Host) -> Iterator[Finding]:
     subject = "the node's own devices"
     if isinstance(host.left_out, Unread):
         yield findings.unread(Check.HOST_LEFT_OUT, host.left_out)

@@ -336,7 +336,7 @@ def _has_room(windows: resources.Windows, need: Need) -> bool:
 
 def _window_remedy(machine: Machine, needs: Iterable[Need]) -> str:
     wanted = list(needs)
-    asked = _requested_sizes(machine.command_line)
+    asked = _parse_sizes(machine.command_line)
     firmware = "turn on Above 4G Decoding (a large MMIO High Size) in the firmware's setup"
     memory = max((need.memory for need in wanted), default=0)
     prefetchable = max((need.prefetchable for need in wanted), default=0)
@@ -442,7 +442,7 @@ def _options(command_line: str) -> frozenset[str]:
     return frozenset(command_line.split())
 
 
-def _requested_sizes(command_line: str) -> dict[str, int]:
+def _parse_sizes(command_line: str) -> dict[str, int]:
     """Return the sizes in `pci=` by name, without those that are not valid."""
     sizes = {}
     for option in command_line.split():

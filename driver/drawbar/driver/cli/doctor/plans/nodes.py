@@ -150,7 +150,7 @@ def _daemons(
         if isinstance(lost, Unread):
             yield findings.unread(Check.NODES_DAEMON, lost)
     silent = _silent(cluster, nodes)
-    without = sorted((_in_use(cluster, nodes) | silent) - set(running)) if running else []
+    without = sorted((_find_fabric_nodes(cluster, nodes) | silent) - set(running)) if running else []
     unseen = sorted(silent & {pod.spec.node_name for pod in pods if pod.ready})
     if unseen:
         yield findings.error(
@@ -208,7 +208,7 @@ def _find_reporting_nodes(cluster: observed.Cluster, nodes: Sequence[core.Node])
     return sorted(labelled | seen)
 
 
-def _in_use(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> set[str]:
+def _find_fabric_nodes(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> set[str]:
     """Return the nodes that fabric devices may go to, have gone to, or would go to with a daemon."""
     ours = _ours(cluster)
     # A node without a daemon loses its fabric's label, so the other signs of a host count too.

@@ -61,7 +61,7 @@ def respond(
     reason = reasons.CONNECTION_NOT_SHOWN if contradiction.host_id is None else reasons.CONNECTED_ELSEWHERE
     if _is_seen(observed, attachment):
         record = _record_contradiction(attachment, contradiction)
-        message = _seen_message(attachment, contradiction, record)
+        message = _describe_seen(attachment, contradiction, record)
         reported = _report_contradiction(attachment, reason, message, record=record)
         return (*reported, *failed_claims.await_node(observed, attachment, now))
     # A fabric that chooses the device may give another one.
@@ -121,7 +121,7 @@ def _record_contradiction(
     return attachments.ContradictionRecord(since=contradiction.since, host_id=host_id)
 
 
-def _seen_message(
+def _describe_seen(
     attachment: attachments.DeviceAttachment,
     contradiction: contradictions.Contradiction,
     record: attachments.ContradictionRecord,

@@ -165,7 +165,7 @@ class RealisingAdapter(wrapping.KeepingAdapter):
     ) -> contract.Operation:
         """Return the caller's view of an answer to a call that was made with the devices `before`."""
         del before
-        return self._shown(operation)
+        return self._translate(operation)
 
     def _done(
         self, request_id: str, kind: contract.OperationKind, part: holdings.Holding, mark: str | None = None

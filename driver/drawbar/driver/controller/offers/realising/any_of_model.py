@@ -37,7 +37,7 @@ class AnyOfModel(adapter.RealisingAdapter):
 
     async def hosts(self) -> tuple[contract.Host, ...]:
         """Return the hosts as in the contract; ports name places."""
-        return tuple(self._shown_host(host) for host in await self._adapter.hosts())
+        return tuple(self._translate_host(host) for host in await self._adapter.hosts())
 
     async def devices(self) -> contract.Inventory:
         """Return all places; their changes count as reported."""
@@ -70,7 +70,7 @@ class AnyOfModel(adapter.RealisingAdapter):
                 case contract.OperationChanged(operation=operation):
                     yield replace(event, operation=self._take_answer(operation, arrange=self._arrange_soon))
                 case contract.HostChanged(host=host):
-                    yield replace(event, host=self._shown_host(host))
+                    yield replace(event, host=self._translate_host(host))
                 case _:
                     yield event
 
@@ -174,9 +174,9 @@ class AnyOfModel(adapter.RealisingAdapter):
                 memory = any_of_model.forget_device(memory, part)
             self._arranged = replace(self._arranged, memory=memory)
         (arrange or self.arrange)()
-        return self._shown(operation)
+        return self._translate(operation)
 
-    def _shown(self, operation: contract.Operation) -> contract.Operation:
+    def _translate(self, operation: contract.Operation) -> contract.Operation:
         """Return an operation with its place as its device; without a device if that is in no place of ours."""
         part, device = self.held.by_uid.get(any_of_model.uid_of(operation.request_id)), operation.device
         place = part.name if part is not None else None
@@ -184,7 +184,7 @@ class AnyOfModel(adapter.RealisingAdapter):
             place = self._place_of(device.id)
         return replace(operation, device=self.parts.get(place) if place is not None else None)
 
-    def _shown_host(self, host: contract.Host) -> contract.Host:
+    def _translate_host(self, host: contract.Host) -> contract.Host:
         ports = tuple(
             port
             if port.device_id is None

@@ -58,7 +58,7 @@ class MemoryChunks(adapter.RealisingAdapter):
         return tuple(
             operation
             if operation.kind is contract.OperationKind.CREATE_SLICE and operation.succeeded
-            else self._shown(operation)
+            else self._translate(operation)
             for operation in await self._adapter.operations()
         )
 
@@ -84,7 +84,7 @@ class MemoryChunks(adapter.RealisingAdapter):
                     if not was_hidden:
                         yield event
                 case contract.OperationChanged(operation=operation):
-                    yield replace(event, operation=self._shown(operation))
+                    yield replace(event, operation=self._translate(operation))
                 case _:
                     yield event
 
@@ -133,7 +133,7 @@ class MemoryChunks(adapter.RealisingAdapter):
             made_id = operation.device.id
             self._put(made_id, operation.device)
             self.arrange()
-        return self._shown(await self._adapter.attach(replace(request, device_id=made_id)))
+        return self._translate(await self._adapter.attach(replace(request, device_id=made_id)))
 
     async def _find_device(self, part: holdings.Holding, request_id: str) -> str | None:
         del request_id
@@ -142,7 +142,7 @@ class MemoryChunks(adapter.RealisingAdapter):
         made = self.occupants.get(part.name)
         return made.id if made is not None else None
 
-    def _shown(self, operation: contract.Operation) -> contract.Operation:
+    def _translate(self, operation: contract.Operation) -> contract.Operation:
         """Return an operation on a chunk as one on its part, even if another owner began it."""
         carved_for = memory_chunk.requested_share(operation.request_id) or ""
         part, device = self.held.chunks.get(carved_for) or self._find(operation.request_id), operation.device
