@@ -960,10 +960,13 @@ def test_resources_are_compared_by_the_normal_form_of_their_uris(uri, written):
     assert documents.path(f"/redfish/v1/Chassis/{uri}") == f"/redfish/v1/Chassis/{written}"
 
 
-async def test_a_system_that_its_endpoint_names_in_another_spelling_is_the_host():
+@pytest.mark.parametrize(
+    "uri", ["/redfish//v1/Systems/%681", f"{ROOT}/Systems/h1?x=1"], ids=["path", "query"]
+)
+async def test_a_system_that_its_endpoint_names_in_another_spelling_is_the_host(uri):
     made = service([["h1", "gpu-1"]])
     (entity,) = made.tree[f"{ENDPOINTS}/h1"]["ConnectedEntities"]
-    entity["EntityLink"] = link("/redfish//v1/Systems/%681")
+    entity["EntityLink"] = link(uri)
     made.tree[f"{ROOT}/Systems/h1"]["Id"] = "host-1"
     async with adapting(made) as adapter:
         assert (await adapter.devices()).device(GPU_1).connection.host_id == "host-1"
