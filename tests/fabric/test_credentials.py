@@ -1,7 +1,9 @@
 """Credentials: problems are reported without quoting them, and plugins get them over the socket alone."""
 
 import asyncio
+import json
 import ssl
+import urllib.parse
 
 import pytest
 
@@ -87,6 +89,13 @@ def test_secret_parts_are_taken_out_of_foreign_text(pairs):
     assert given.redact(f"401 for admin:hunter2, t0ken, {line}") == (
         "401 for admin:[redacted], [redacted], [redacted]"
     )
+
+
+@pytest.mark.parametrize("spell", [json.dumps, urllib.parse.quote, urllib.parse.quote_plus, str])
+def test_a_password_is_taken_out_in_each_spelling_of_a_request(spell):
+    password = 'a "key"\\ & wörd'
+    shown = contract.Credentials(username="u", password=password).redact(f"got {spell(password)}.")
+    assert shown.replace('"', "") == "got [redacted]."
 
 
 # --- over the socket ---

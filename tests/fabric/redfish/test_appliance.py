@@ -159,6 +159,10 @@ READ = {
         connection("n", targets=["p2"], chunks=[uri("c1"), uri("c2")]),
         {"blade.d.c1": "p2", "blade.d.c2": "p2"},
     ),
+    "a chunk in another spelling": (
+        connection("n", targets=["p1"], chunks=[f"{uri('c1')}/?x=1"]),
+        {"blade.d.c1": "p1", "blade.d.c2": None},
+    ),
     "several ports": (
         connection("n", targets=["p2", "p1"], chunks=[uri("c1")]),
         {"blade.d.c1": "p1", "blade.d.c2": None},

@@ -70,6 +70,10 @@ READ = {
         connection("n", initiators=["h1"], chunks=[uri("elsewhere")]),
         {"F.d1": None, "F.d2": None},
     ),
+    "a chunk in another spelling": (
+        connection("n", initiators=["h1"], chunks=[f"{uri('c1')}/?x=1"]),
+        {"F.d1": "h1", "F.d2": None},
+    ),
     "several chunks": (
         connection("n", initiators=["h1"], chunks=[uri("c1"), uri("c2")]),
         {"F.d1": "h1", "F.d2": "h1"},

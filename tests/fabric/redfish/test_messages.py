@@ -170,3 +170,8 @@ def test_a_task_that_failed_leaves_open_what_it_did(key, error, reason):
 
 def test_a_task_that_failed_without_a_message_is_an_error():
     assert "gives no reason" in messages.failure({}, what="POST /x", redacted=str).message
+
+
+def test_a_service_that_demands_an_etag_and_shows_none_is_told_with_a_remedy():
+    error = messages.refusal(428, {}, what="PATCH /z", changes=True)
+    assert error.message.endswith("leave out the parameter `etags: no`, or tell the vendor")

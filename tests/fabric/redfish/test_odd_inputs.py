@@ -654,6 +654,10 @@ def the_next_page_is_a_number(made):
     made.tree[ZONES] = {"@odata.id": ZONES, "Members": [], "Members@odata.nextLink": 17}
 
 
+def its_links_are_missing(made):
+    del made.tree[f"{ZONES}/0"]["Links"]
+
+
 def a_zone_redirects_to_nothing(made):
     made.hook = lambda method, path, _: answer({}, 302, Location="nothing") if path == f"{ZONES}/0" else None
 
@@ -706,6 +710,7 @@ def its_host_is_a_cpu(made):
         a_zone_is_a_number,
         a_zone_is_listed_and_not_found,
         a_zone_redirects_to_nothing,
+        its_links_are_missing,
         its_endpoints_have_no_uri,
         its_endpoints_are_a_text,
         its_endpoints_at_the_top_are_cut,
@@ -955,13 +960,48 @@ def test_resources_are_compared_by_the_normal_form_of_their_uris(uri, written):
     assert documents.path(f"/redfish/v1/Chassis/{uri}") == f"/redfish/v1/Chassis/{written}"
 
 
-async def test_a_system_that_its_endpoint_names_in_another_spelling_is_the_host():
+@pytest.mark.parametrize(
+    "uri", ["/redfish//v1/Systems/%681", f"{ROOT}/Systems/h1?x=1"], ids=["path", "query"]
+)
+async def test_a_system_that_its_endpoint_names_in_another_spelling_is_the_host(uri):
     made = service([["h1", "gpu-1"]])
     (entity,) = made.tree[f"{ENDPOINTS}/h1"]["ConnectedEntities"]
-    entity["EntityLink"] = link("/redfish//v1/Systems/%681")
+    entity["EntityLink"] = link(uri)
     made.tree[f"{ROOT}/Systems/h1"]["Id"] = "host-1"
     async with adapting(made) as adapter:
         assert (await adapter.devices()).device(GPU_1).connection.host_id == "host-1"
+
+
+# --- devices that are one ---
+
+
+@pytest.mark.parametrize(
+    ("zones", "shown"),
+    [([], {GPU_1: None}), ([["h1", "gpu-2"]], {GPU_2: "h1"}), ([["h9", "gpu-2"]], {})],
+    ids=["free", "attached", "hidden"],
+)
+async def test_a_card_with_two_endpoints_is_offered_once(zones, shown):
+    """Or it would be free at the second while it is attached by the first."""
+    made = service(zones)
+    made.put(f"{ENDPOINTS}/gpu-2", ConnectedEntities=made.tree[f"{ENDPOINTS}/gpu-1"]["ConnectedEntities"])
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert {
+        each.id: each.connection.host_id if each.connection else None for each in inventory.devices
+    } == shown
+    assert "has the parts of" in inventory.oddities[0]
+
+
+async def test_two_blocks_of_one_processor_are_offered_once():
+    made = composition()
+    made.put(
+        f"{BLOCKS}/a", ResourceBlockType=["Processor"], Processors=made.tree[f"{BLOCKS}/device"]["Processors"]
+    )
+    made.collect(BLOCKS, "a", "device", "machine")
+    async with adapting(made) as adapter:
+        assert [device.id for device in (await adapter.devices()).devices] == ["a"]
+        made.tree[f"{ROOT}/Systems/s1"]["Links"]["ResourceBlocks"].append(link(f"{BLOCKS}/device"))
+        assert [device.id for device in (await adapter.devices()).devices] == ["device"]
 
 
 # --- zones with several hosts ---

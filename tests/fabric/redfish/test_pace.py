@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawbar.fabric.redfish import pace, polling
+from drawbar.mocks.testing import virtualtime
 
 ANSWERS = st.lists(st.sampled_from(["busy", "answer", "broken", "given up"]), max_size=200)
 
@@ -52,7 +53,7 @@ def test_no_more_requests_than_the_limit_are_on_their_way(limit, answers):
     asyncio.run(run())
 
 
-def test_a_busy_service_gets_half_and_recovers_with_its_answers():
+async def test_a_busy_service_gets_half_and_recovers_with_its_answers():
     kept = pace.Pace(8)
     kept.note_busy()
     kept.note_busy()
@@ -60,3 +61,18 @@ def test_a_busy_service_gets_half_and_recovers_with_its_answers():
     for _ in range(6 * pace.ANSWERS_TO_RECOVER):
         kept.note_answer()
     assert kept.at_once == 8
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(0.0, 0.0), (2.0, 2.0), (9e9, pace.QUIET_SECONDS_MAX)])
+def test_a_busy_service_gets_the_pause_that_it_asks_for(asked, waited):
+    async def run():
+        clock = asyncio.get_running_loop().time
+        kept, began = pace.Pace(1), clock()
+        kept.note_busy(asked)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0), kept:
+                raise TimeoutError
+        async with kept:
+            return clock() - began
+
+    assert virtualtime.in_virtual_time(run)() == pytest.approx(waited, abs=0.1)

@@ -4,6 +4,8 @@ Never put a `Credentials`, or a part of it, into a log, a message or an error. `
 parts, and `redact` removes the secret parts from foreign text.
 """
 
+import json
+import urllib.parse
 from dataclasses import dataclass, fields
 
 FILLER = "[redacted]"
@@ -43,8 +45,10 @@ class Credentials:
         """Return foreign text without the secret parts."""
         lines = [line for line in self.key.splitlines() if len(line) >= KEY_LINE_CHARS]
         for secret in (self.key, self.password, self.token, *lines):
-            if secret:
-                text = text.replace(secret, FILLER)
+            # A service may show the request itself, or its address.
+            spellings = (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
+            for spelled in (*spellings, urllib.parse.quote(secret, safe=""), urllib.parse.quote_plus(secret)):
+                text = text.replace(spelled, FILLER) if spelled else text
         return text
 
 

@@ -148,6 +148,14 @@ class Composition:
                 oddities.append(f"the resource block {block.uri} is reserved by another client")
             else:
                 devices[device_id] = device
+        devices, twins = views.drop_twins(
+            devices,
+            {
+                device_id: frozenset(uri for name in _PARTS for uri in block.links(name))
+                for device_id, block in read.blocks.items()
+            },
+        )
+        oddities += twins
         hosts = {
             host_id: replace(
                 entities.host(host_id, system, ()),

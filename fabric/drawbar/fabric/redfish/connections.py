@@ -179,7 +179,7 @@ class Connections(zones.Zones):
             documents.link(documents.value(information, "MemoryChunk"))
             for information in document.objects("MemoryChunkInfo")
         )
-        chunks = {uri for uri in listed if uri}
+        chunks = {documents.plain(uri) for uri in listed if uri}
         # The endpoint of a slice may be that of others too.
         shared = {self._endpoint(uri) for uri in chunks & self._endpoints_of_slices.keys()}
         targets = (uri for uri in document.links("Links", "TargetEndpoints") if uri not in shared)

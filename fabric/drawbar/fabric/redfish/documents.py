@@ -24,6 +24,7 @@ TYPE = "@odata.type"
 NOTHING: tuple[Json | None, ...] = (None, {}, {ID: ""})
 # The contract's wire has no room for longer ids, names or models.
 TEXT_BYTES = 128
+_USER_INFO = re.compile(r"//[^/]*@")
 _AUTHORITY = re.compile(r"^(?:https?:)?//[^/?#@\\\s]+(?=/redfish/)", re.IGNORECASE)
 # Properties of every resource.
 _NAMES = frozenset({"Description", "Id", "Name"})
@@ -230,6 +231,9 @@ def path(uri: str) -> str:
     A manager behind a proxy may name itself in some links and not in others, so an authority without a password does not count.
     """
     own = _AUTHORITY.sub("", uri, count=1)
+    if "@" in own:
+        # Such a link is refused, and told without its password.
+        own = _USER_INFO.sub("//redacted@", own, count=1)
     if _ODD_PATH.search(own) and _PREFIX.match(own):
         shown, *query = _QUERY.split(own, maxsplit=1)
         shown = _ENCODED.sub(_decode, urllib.parse.quote(shown, safe="%/:@!$&'()*+,;=[]|"))

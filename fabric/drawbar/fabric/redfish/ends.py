@@ -395,12 +395,19 @@ def view(
             mark=place.zone.note.mark,
         )
         devices[device_id] = replace(device, connection=connection)
+    links = {device_id: frozenset(entities.links(target)) for device_id, target in read.targets.items()}
+    devices, twins = views.drop_twins(devices, links)
     hosts = {
         host_id: replace(host, ports=_ports(read, host_id, used, most=ports))
         for host_id, host in read.hosts.items()
     }
     kind = "fabric" if len(read.fabrics) > 1 else "part of the fabric"
-    oddities = (*read.oddities, *_describe_shared(read), *views.describe_unreached(devices, hosts, kind))
+    oddities = (
+        *read.oddities,
+        *twins,
+        *_describe_shared(read),
+        *views.describe_unreached(devices, hosts, kind),
+    )
     unread = {**read.unread, **read.unread_zones, **read.unlisted}
     return views.View(devices=devices, hosts=hosts, oddities=oddities, unread=unread)
 

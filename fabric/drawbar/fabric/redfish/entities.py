@@ -120,12 +120,12 @@ def chunks(endpoint: Document) -> tuple[str, ...]:
         for entity in entities
         if documents.text(entity, "EntityType").casefold() == "memorychunk"
     )
-    return tuple(dict.fromkeys(uri for uri in uris if uri))
+    return tuple(dict.fromkeys(documents.plain(uri) for uri in uris if uri))
 
 
 def system(uri: str) -> str | None:
     """Return the URI of a resource's computer system, or None."""
-    parts = uri.split("/")
+    parts = documents.plain(uri).split("/")
     is_part = len(parts) > 4 and parts[1] == "redfish" and parts[3] == "Systems" and parts[4]
     return "/".join(parts[:5]) if is_part else None
 

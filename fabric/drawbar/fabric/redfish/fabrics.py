@@ -211,7 +211,10 @@ async def _complete(reader: Reader, zone: Document) -> Document:
     if len(shown) == 1 and shown[0].endswith("/Endpoints"):
         listed = await reader.available_members(shown[0])
         return replace(zone, body={**zone.body, "Links": {"Endpoints": [{ID: each.uri} for each in listed]}})
-    is_cut = any(zone.is_cut(*each) for each in (names, *_GROUPS))
+    is_missing = zone.value("Links") is None and zone.value("Endpoints") is None
+    is_cut = any(zone.is_cut(*each) for each in (names, *_GROUPS)) or (
+        is_missing and zone.text("ZoneType").casefold() == "zoneofendpoints"
+    )
     if is_cut:
         reader.note(zone.uri, f"{zone.uri} shows only a part of its Endpoints")
     return zone

@@ -217,6 +217,8 @@ def _redact_text(content: Any, redacted: Callable[[str], str]) -> str:
 def _remedy(kind: type[errors.FabricError], reason: str) -> str:
     if reason == SESSION_LIMIT:
         return "; end sessions there, or raise their limit"
+    if reason == ETAG_REQUIRED:
+        return "; it demands an ETag and shows none: leave out the parameter `etags: no`, or tell the vendor"
     if reason == "PASSWORD_CHANGE_REQUIRED":
         return "; give the account a new password, and put that into the Fabric's Secret"
     if kind is errors.Unauthenticated:

@@ -5,6 +5,8 @@ from types import TracebackType
 
 # After this many answers in a row, one more request is allowed at once, up to the limit.
 ANSWERS_TO_RECOVER = 32
+# The longest pause that a busy service is given.
+QUIET_SECONDS_MAX = 10.0
 
 
 class Pace:
@@ -16,6 +18,7 @@ class Pace:
 
     def __init__(self, most: int) -> None:
         self.at_once = most
+        self._quiet_until = 0.0
         self._most = most
         self._slots = asyncio.Semaphore(most)
         # Slots out of use until the service recovers.
@@ -27,14 +30,21 @@ class Pace:
         while self._surplus:
             self._surplus -= 1
             await self._slots.acquire()
+        try:
+            if (seconds := self._quiet_until - asyncio.get_running_loop().time()) > 0:
+                await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            self._give_slot()
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._give_slot()
 
-    def note_busy(self) -> None:
-        """Halve the requests at once, after the service has refused one because it is busy."""
+    def note_busy(self, seconds: float = 0.0) -> None:
+        """Halve the requests at once, after the service has refused one because it is busy; begin none for its pause."""
+        self._quiet_until = asyncio.get_running_loop().time() + min(seconds, QUIET_SECONDS_MAX)
         self._answers = 0
         fewer = max(self.at_once // 2, 1)
         self._surplus += self.at_once - fewer

@@ -219,7 +219,7 @@ class Transport:
         """
         content = None if body is None else msgspec.json.encode(body)
         status, received, raw = await self._exchanged(request, method, url, content)
-        self._note_answer(status)
+        self._note_answer(status, received)
         what, changes = request.what, request.changes
         if status >= 400:
             exchange = self._exchange(what, changes=changes)
@@ -230,14 +230,15 @@ class Transport:
                 changes=changes,
                 redacted=self.redacted,
                 remedy=failures.find_scheme_remedy(exchange) if status == 400 else "",
-                challenge=", ".join(received.getall("WWW-Authenticate", ())),
+                challenge=self.redacted(", ".join(received.getall("WWW-Authenticate", ()))),
             )
         if status in _REDIRECTS:
             return Answer(status=status, headers=received, body={})
         answered = decoding.json_object(raw, received.get("Content-Type", ""))
         if answered is None:
             content_type = errors.cut(
-                received.get("Content-Type", "").partition(";")[0].strip(), documents.TEXT_BYTES
+                self.redacted(received.get("Content-Type", "").partition(";")[0].strip()),
+                documents.TEXT_BYTES,
             )
             named = content_type if self.is_proven and content_type else "something"
             raise self.malformed(what, f"answered with {named} that is no JSON object", changes=changes)
@@ -277,7 +278,7 @@ class Transport:
             self._recorder.record_answer(method, url, content, status=status, headers=received, raw=raw)
         return status, received, raw
 
-    def _note_answer(self, status: int) -> None:
+    def _note_answer(self, status: int, headers: Mapping[str, str]) -> None:
         """Put off the deadlines of calls in flight, and adapt the number of requests at once."""
         self.answers += 1
         self._answered_at = self._clock()
@@ -286,7 +287,7 @@ class Transport:
             if due is not None and not deadline.expired():
                 deadline.reschedule(min(due + ANSWER_SECONDS, latest))
         if status in _BUSY:
-            self._pace.note_busy()
+            self._pace.note_busy(decoding.retry_after_seconds(headers.get("Retry-After")) or 0.0)
         else:
             self._pace.note_answer()
 

@@ -119,6 +119,30 @@ def describe_unreached(
     return tuple(sentences)
 
 
+def drop_twins(
+    devices: Mapping[str, contract.Device], parts: Mapping[str, frozenset[str]]
+) -> tuple[dict[str, contract.Device], tuple[str, ...]]:
+    """Return the devices without the free ones that consist of the parts of another one, and a sentence for each of these.
+
+    A card with two endpoints would be offered twice, and be free at the second while it is attached by the first.
+
+    Args:
+        devices: by id.
+        parts: the URIs of each device's parts, by device id, also of devices that are not shown.
+    """
+    kept = dict(devices)
+    sentences = []
+    first: dict[frozenset[str], str] = {}
+    # Those that are not shown may be attached.
+    shown = {name for name, device in devices.items() if device.connection is None}
+    for name in sorted(parts, key=lambda name: (name in shown, name)):
+        other = first.setdefault(parts[name], name) if parts[name] else name
+        if other != name and name in shown:
+            del kept[name]
+            sentences.append(f"device {name} has the parts of device {other}, so it is not listed")
+    return kept, tuple(sentences)
+
+
 def describe_shared(device_id: str, host_ids: Iterable[str]) -> str:
     """Return the sentence for a device that is connected to several hosts."""
     names = name_some(sorted(host_ids))
