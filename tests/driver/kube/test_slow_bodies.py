@@ -20,7 +20,7 @@ async def dripping(head):
     """A server that answers each request with this head, and then with a byte at a time without end."""
 
     async def serve(reader, writer):
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
             writer.write(head)
             for byte in BEGUN:
