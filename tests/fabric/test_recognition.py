@@ -119,6 +119,14 @@ def test_the_forecast_says_whether_the_driver_is_needed() -> None:
         (Kind.SERIAL, f"GPU-{UUID}", Kind.GPU_UUID, UUID),
         (Kind.SERIAL, "3e51a769a42db048", Kind.PCIE_DSN, "3e-51-a7-69-a4-2d-b0-48"),
         (Kind.SERIAL, "4660", Kind.PCIE_DSN, "00-00-00-00-00-00-12-34"),
+        (Kind.PCIE_DSN, "48-b0-2d-a4-69-0f-21-9f", Kind.PCIE_DSN, "9f-21-0f-69-a4-2d-b0-48"),
+        (Kind.PCIE_DSN, "d2-31-4a-ff-ff-6f-7c-50", Kind.MAC, "50:7c:6f:4a:31:d2"),
+        (
+            Kind.GPU_UUID,
+            "6e1f0c6f-a152-0b7d-93c4-1b7f2f0a9d11",
+            Kind.GPU_UUID,
+            "6f0c1f6e-52a1-7d0b-93c4-1b7f2f0a9d11",
+        ),
     ],
 )
 def test_an_identifier_is_read_as_another(kind: Kind, text: str, reading: Kind, value: str) -> None:
@@ -136,7 +144,8 @@ def test_an_identifier_itself_is_not_derived_though_it_follows_from_another() ->
 
 
 def test_the_dsn_of_a_gpu_is_no_mac_address() -> None:
-    assert len(recognition.expand((_identifier(Kind.PCIE_DSN, DSN),))) == 1
+    expanded = recognition.expand((_identifier(Kind.PCIE_DSN, DSN),))
+    assert {each.kind for each in expanded} == {Kind.PCIE_DSN}
 
 
 @given(

@@ -139,12 +139,7 @@ def system_uuid(text: str) -> str:
     if not is_uuid(compared):
         return compared
     digits = _digits(compared)
-    swapped = (
-        _reverse_bytes(digits[:8])
-        + _reverse_bytes(digits[8:12])
-        + _reverse_bytes(digits[12:16])
-        + digits[16:]
-    )
+    swapped = swap_uuid(digits)
     return "" if is_factory_uuid(digits) or is_factory_uuid(swapped) else min(digits, swapped)
 
 
@@ -204,6 +199,11 @@ def _is_placeholder(compared: str) -> bool:
     return _is_counted(numbered[1] if numbered is not None else key)
 
 
-def _reverse_bytes(digits: str) -> str:
+def swap_uuid(digits: str) -> str:
+    """Return the 32 hexadecimal digits of a UUID with the bytes of its first three fields in the other order."""
+    return "".join(map(reverse_bytes, (digits[:8], digits[8:12], digits[12:16]))) + digits[16:]
+
+
+def reverse_bytes(digits: str) -> str:
     """Return hexadecimal digits with their bytes in the other order."""
     return bytes.fromhex(digits)[::-1].hex()

@@ -2,7 +2,8 @@
 
 One number is often written into several places: Intel's serial number is a MAC address, and so is most of a Device
 Serial Number or of a node GUID. `expand` adds these readings. They can prove that a card is the device. They never
-contradict, since a number may only look like a reading of another.
+contradict, since a number may only look like a reading of another. A number in the other order of its bytes is a reading, too:
+older versions of lspci print Device Serial Numbers in that order, and SMBIOS stores the first fields of a UUID so.
 
 Sources: IEEE guidelines for EUI-48 and EUI-64 (ff-ff and ff-fe inserted); Linux 462acf6aca85 (ice) and
 `addrconf_addr_eui48` (node GUIDs); ROCm/legacy-rocm-build#5480 (UUID of an AMD GPU); drivers/nvme/host/sysfs.c.
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drawbar.fabric import witnesses
+from drawbar.fabric import identifiers, witnesses
 from drawbar.fabric.classes import DeviceClass
 from drawbar.fabric.witnesses import Identifier, Kind
 
@@ -132,10 +133,10 @@ def parse_pci_id(text: str) -> tuple[str, str] | None:
     return match[1], match[2]
 
 
-def expand(identifiers: Iterable[Identifier]) -> tuple[Identifier, ...]:
+def expand(listed: Iterable[Identifier]) -> tuple[Identifier, ...]:
     """Return the identifiers with all derived ones, each kind and value once; see `Derived`."""
-    pending = list(identifiers)[: witnesses.IDENTIFIERS_MAX]
-    unique = {(listed.kind, listed.value): listed for listed in pending}
+    pending = list(listed)[: witnesses.CARD_IDENTIFIERS_MAX]
+    unique = {(each.kind, each.value): each for each in pending}
     while pending:
         for derived in _readings(pending.pop(0)):
             if (derived.kind, derived.value) not in unique:
@@ -153,15 +154,18 @@ def _readings(listed: Identifier) -> tuple[Derived, ...]:
             if _DECIMAL.fullmatch(listed.value):
                 texts.append((Kind.PCIE_DSN, f"{int(listed.value):#x}"))
         case Kind.PCIE_DSN:
-            texts = _macs(listed.value.replace("-", ""))
+            digits = listed.value.replace("-", "")
+            texts = [*_macs(digits), (Kind.PCIE_DSN, identifiers.reverse_bytes(digits))]
         case Kind.NODE_GUID:
             texts = _macs(listed.value)
         case Kind.BOARD_SERIAL | Kind.VPD_SERIAL | Kind.NVME_SERIAL:
             texts = [(kind, listed.value) for kind in _TEXTS if kind is not listed.kind]
             if _TWELVE.fullmatch(listed.value):
                 texts.append((Kind.MAC, listed.value))
-        case Kind.GPU_UUID if spelt := witnesses.AMD_UUID.fullmatch(listed.value):
-            texts = [(Kind.GPU_UNIQUE_ID, "".join(spelt.groups()))]
+        case Kind.GPU_UUID:
+            texts = [(Kind.GPU_UUID, identifiers.swap_uuid(listed.value.replace("-", "")))]
+            if spelt := witnesses.AMD_UUID.fullmatch(listed.value):
+                texts.append((Kind.GPU_UNIQUE_ID, "".join(spelt.groups())))
         case Kind.VENDOR if spelt := _V3.fullmatch(listed.value):
             texts = [(Kind.MAC, spelt[1][-12:])]
         case _:

@@ -18,6 +18,8 @@ VALUE_MAX = 128
 """The most characters of an identifier. A longer text identifies nothing."""
 IDENTIFIERS_MAX = 64
 """The most identifiers of one device."""
+CARD_IDENTIFIERS_MAX = 1024
+"""The most identifiers of a card, which has up to 256 functions."""
 _CACHED_MAX = 16_384
 # With the blanks that some managers pad with.
 _TEXT_MAX = 4 * VALUE_MAX
@@ -143,7 +145,7 @@ def _dsn(compared: str) -> str:
 
 
 def _is_no_dsn(digits: str) -> bool:
-    """Return whether these sixteen digits are of a whole model, unset, or a test pattern; lspci 3.5 and older reverse the bytes."""
+    """Return whether these sixteen digits are of a whole model, unset, or a test pattern; older versions of lspci reverse them."""
     return (
         digits in _SHARED_DSNS
         or _MODEL_DSN.fullmatch(digits) is not None

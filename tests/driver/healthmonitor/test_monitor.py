@@ -44,6 +44,7 @@ class Keeping(Mirrored):
 
     def __init__(self, *, rates):
         self._rates, self.stored = rates, {}
+        self.created = self.deleted = 0
 
     def __iter__(self):
         return iter(self.stored.values())
@@ -52,8 +53,13 @@ class Keeping(Mirrored):
         if not self._rates:
             body["spec"]["taint"].pop("evictionsPerSecond", None)
         rule = msgspec.convert(body, taintrules.DeviceTaintRule)
+        self.created += 1
         self.stored[rule.metadata.name] = rule
         return rule
+
+    async def delete(self, rule):
+        self.deleted += 1
+        del self.stored[rule.metadata.name]
 
 
 class Recorder:
@@ -104,11 +110,11 @@ def made():
     return make
 
 
-def batch(*devices):
+def batch(*devices, firing=True):
     return signals.Batch(
         source=ALERT,
         signals=tuple(
-            signals.Signal(source=ALERT, labels={"device": name}, fingerprint=name, firing=True)
+            signals.Signal(source=ALERT, labels={"device": name}, fingerprint=name, firing=firing)
             for name in devices
         ),
     )
@@ -176,3 +182,18 @@ def test_a_step_of_the_time_of_day_moves_the_moments_of_the_state_with_it(made, 
     since = {key.device.name: cause.since for key, cause in watcher.state.causes.items()}
     assert since["d1"] - since["d0"] == datetime.timedelta(seconds=5)
     assert since["d1"] == NOW + datetime.timedelta(seconds=5 + step)
+
+
+async def test_signals_that_change_every_millisecond_cost_the_rate_in_writes_and_one_event_each(made):
+    stored = Keeping(rates=True)
+    watcher = made(share=0, rules=stored)
+    passed = datetime.timedelta()
+    watcher.clock = watcher.time_of_day = lambda: NOW + passed
+    for millisecond in range(60_000):
+        passed = datetime.timedelta(milliseconds=millisecond)
+        watcher.receive(batch("d0", "d1", "d2", "d3", firing=millisecond % 2 == 0))
+        if millisecond % 501 == 0:
+            await watcher.look()
+    limit = healthpolicies.Rate().devices
+    assert (stored.created, stored.deleted) == (limit, limit)
+    assert len(watcher.recorder.messages) == 2 * limit + 4, "of each taint, of its end, and of each device"

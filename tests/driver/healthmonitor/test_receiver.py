@@ -261,3 +261,31 @@ async def test_a_hostile_payload_is_answered_without_a_defect_and_bounded(server
         assert (await server.send())[0] == 200
     assert all(len(batch.signals) <= signals.SIGNALS_MAX for batch in server.batches)
     assert not any(server.contained.counts().values())
+
+
+async def test_a_sender_beyond_its_budget_is_refused_before_its_body_is_read_and_no_other_is(
+    server, monkeypatch
+):
+    monkeypatch.setattr(receiver, "SIGNALS_AT_ONCE", 3 * receiver.REQUEST_COST)
+    monkeypatch.setattr(receiver, "SIGNALS_PER_SECOND", 0.001)
+    async with server.serving():
+        statuses = [(await server.send())[0] for _ in range(6)]
+        assert statuses[0] == 200
+        assert statuses[-1] == 503
+        assert len(server.batches) == statuses.count(200) < 4
+        status, text = await server.send(data=b"no JSON")
+        assert status == 503
+        assert "signals a second came from this address" in text
+
+
+def test_the_budgets_are_those_of_the_latest_addresses_and_fill_again():
+    now = 0.0
+    flow = receiver.Flow(lambda: now)
+    flow.take("10.0.0.1", 30_000)
+    assert not flow.has_room("10.0.0.1")
+    assert flow.has_room("10.0.0.2")
+    now = 60.0
+    assert flow.has_room("10.0.0.1")
+    for number in range(2 * receiver.ADDRESSES_MAX):
+        flow.take(f"10.0.1.{number}", 1)
+    assert len(flow._left) == receiver.ADDRESSES_MAX

@@ -23,6 +23,8 @@ from drawbar.driver.kube import errors, events, exclusions, kinds, mirror
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
+REPEAT_SECONDS = 600.0
+"""A decision that is withheld again for the same reason is reported again after this time, however often its signal changes."""
 PAUSE_SECONDS = 0.5
 """Between two looks at least, however many signals arrive."""
 MANAGER = "drawbar-health-monitor"
@@ -48,6 +50,8 @@ class Monitor:
     _started: bool = False
     _signalled: asyncio.Event = field(default_factory=asyncio.Event)
     _withheld: dict[causes.Key, tainting.Reason] = field(default_factory=dict)
+    _reported: dict[tuple[causes.Key, tainting.Reason], float] = field(default_factory=dict)
+    """The steady time of the last report of each decision that was withheld."""
     _unrated: set[str] = field(default_factory=set)
     """The UIDs of policies whose rate the API server dropped."""
     _inventory: inventory.Inventory | None = None
@@ -143,11 +147,13 @@ class Monitor:
             self.state, policies, self._devices(), tuple(self.rules), now, dry_run=self.dry_run
         )
         self.state = decided.state
+        oldest = self.clock().timestamp() - REPEAT_SECONDS
+        self._reported = {each: at for each, at in self._reported.items() if at > oldest}
         withheld: dict[causes.Key, tainting.Reason] = {}
         for decision in decided.decisions:
             if isinstance(decision, tainting.Withhold):
                 withheld[decision.key] = decision.reason
-                if self._withheld.get(decision.key) != decision.reason:
+                if self._is_news(decision):
                     self._report(decision, policies)
                 continue
             self.state = tainting.note_action(self.state, decision, now)
@@ -158,6 +164,14 @@ class Monitor:
                 raise
             self._report(decision, policies)
         self._withheld = withheld
+
+    def _is_news(self, decision: tainting.Withhold) -> bool:
+        """Return whether to report a withheld decision: a new one, or one that was over and was not reported for a while."""
+        subject = decision.key, decision.reason
+        if self._withheld.get(decision.key) == decision.reason or subject in self._reported:
+            return False
+        self._reported[subject] = self.clock().timestamp()
+        return True
 
     def _now(self) -> datetime.datetime:
         """Return the time of day; if it was set, move the moments of the state with it, so that spans stay as they are."""

@@ -3,6 +3,9 @@
 Who has neither the token nor, where one is asked for, a certificate of the clients' authority, has no body read. One request per
 connection; a connection lasts `CONNECTION_SECONDS` at most. Of more connections than `gate.Limits` allows, the oldest without
 authentication is aborted, so that silent callers keep no sender out. A body has `BODY_BYTES` at most.
+
+Each address has a budget of signals (`Flow`). Beyond it, a request is refused before its body is read, so a sender whose signals
+change every millisecond costs little, and no other sender waits for it.
 """
 
 import asyncio
@@ -10,6 +13,7 @@ import contextlib
 import hmac
 import logging
 import ssl
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -34,8 +38,41 @@ TOKEN_BYTES_MIN = 16
 TOKEN_BYTES_MAX = 4096
 
 
+SIGNALS_PER_SECOND = 500.0
+SIGNALS_AT_ONCE = 20_000.0
+"""The signals that an address may send at once after a pause: all alerts of a large cluster."""
+REQUEST_COST = 20.0
+"""A request costs as much as so many signals, even with a single one."""
+ADDRESSES_MAX = 256
+RETRY_SECONDS = 5
+
+
+class Flow:
+    """The budgets of signals by address, of the `ADDRESSES_MAX` addresses with the latest requests."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        # The rest of each address, and the time of its calculation.
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def has_room(self, address_: str) -> bool:
+        """Return whether the address may send signals now."""
+        return self._find_left(address_) > 0
+
+    def take(self, address_: str, signals_: int) -> None:
+        """Count a request with so many signals."""
+        self._left[address_] = self._find_left(address_) - REQUEST_COST - signals_, self._clock()
+        self._left.move_to_end(address_)
+        if len(self._left) > ADDRESSES_MAX:
+            self._left.popitem(last=False)
+
+    def _find_left(self, address_: str) -> float:
+        left, at = self._left.get(address_, (SIGNALS_AT_ONCE, 0.0))
+        return min(SIGNALS_AT_ONCE, left + (self._clock() - at) * SIGNALS_PER_SECOND)
+
+
 class NotReady(Exception):
-    """The cluster is not known well enough; the sender should try again."""
+    """The signals cannot be taken now; the sender should try again."""
 
 
 Receive = Callable[[signals.Batch], None]
@@ -104,7 +141,7 @@ async def serving(
     """
     entrance = gate.Gate(context)
     handlers = _Handlers(
-        _handler(token, receive, count, contained or containment.Uncontained(), entrance),
+        _handler(token, _Intake(receive), count, contained or containment.Uncontained(), entrance),
         access_log=None,
         logger=server.make_request_log(log),
         max_line_size=LINE_LIMIT_BYTES,
@@ -133,20 +170,49 @@ class _Handlers(web_server.Server):
         asyncio.get_running_loop().call_later(CONNECTION_SECONDS, transport.abort)
 
 
+class _Intake:
+    """The way of a request's signals to the monitor."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._flow = Flow(asyncio.get_running_loop().time)
+
+    async def take(self, source: Source, request: web_request.BaseRequest) -> None:
+        """Read the signals of a request, and hand them over.
+
+        Raises:
+            NotReady: the address has sent too many, or the cluster is not read yet.
+            signals.Unreadable: the body is of another form.
+        """
+        sender = str(request.remote)
+        if not self._flow.has_room(sender):
+            raise NotReady(
+                f"more than {SIGNALS_PER_SECOND:.0f} signals a second came from this address; send fewer, or in fewer requests"
+            )
+        read = None
+        try:
+            read = signals.read(source, await request.read())
+        finally:
+            self._flow.take(sender, len(read.signals) if read is not None else 0)
+        self._receive(read)
+
+
 Handle = Callable[[web_request.BaseRequest], Awaitable[web_response.Response]]
 
 
 def _handler(
-    token: Token, receive: Receive, count: Count, contained: containment.Containment, entrance: gate.Gate
+    token: Token, intake: _Intake, count: Count, contained: containment.Containment, entrance: gate.Gate
 ) -> Handle:
     async def handle(request: web_request.BaseRequest) -> web_response.Response:
         status, text = 500, f"unexpected error; look for '{containment.MESSAGE}' in the log"
         with contained.attempt("requests", request.path if request.path in PATHS else "other"):
-            status, text = await _answer(request, token, receive, entrance)
+            status, text = await _answer(request, token, intake, entrance)
         count(status)
         response = web_response.Response(status=status, text=f"{text}\n")
         if status == web_exceptions.HTTPUnauthorized.status_code:
             response.headers["WWW-Authenticate"] = "Bearer"
+        if status == web_exceptions.HTTPServiceUnavailable.status_code:
+            response.headers["Retry-After"] = str(RETRY_SECONDS)
         response.force_close()
         return response
 
@@ -154,7 +220,7 @@ def _handler(
 
 
 async def _answer(
-    request: web_request.BaseRequest, token: Token, receive: Receive, entrance: gate.Gate
+    request: web_request.BaseRequest, token: Token, intake: _Intake, entrance: gate.Gate
 ) -> tuple[int, str]:
     if not token.accepts(request.headers.get("Authorization", "")):
         return 401, "send the token of the health monitor as Authorization: Bearer"
@@ -165,7 +231,7 @@ async def _answer(
     if request.method != "POST":
         return 405, "only POST"
     try:
-        receive(signals.read(source, await request.read()))
+        await intake.take(source, request)
     except web_exceptions.HTTPRequestEntityTooLarge:
         return 413, f"a body has at most {BODY_BYTES} bytes; have fewer alerts in one"
     except ConnectionError:

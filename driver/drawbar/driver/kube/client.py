@@ -10,6 +10,7 @@ flow control refuses is sent again.
 Source: Kubernetes API concepts (watch, chunked lists, server-side apply).
 """
 
+import asyncio
 import enum
 import urllib.parse
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -34,6 +35,8 @@ PAGE_FIRST = 50
 PAGE_LIMIT = 500
 PAGE_STEP = 4
 WATCH_TIMEOUT_SECONDS = 300
+WATCH_GRACE_SECONDS = 30
+"""After its time, a server ends a watch by itself. A watch that lasts longer is broken, even if it still sends bytes."""
 REQUESTS_LIMIT = 50
 """At once. Watches have further connections, one each."""
 
@@ -177,18 +180,7 @@ class Client:
         path = kind.path(namespace=namespace)
         with self._counting("WATCH", kind.plural):
             try:
-                async with self._watches.get(
-                    self.server + path,
-                    params=query,
-                    headers=await self._headers(),
-                    # The server closes in time; silence beyond that means that it is stuck.
-                    timeout=aiohttp.ClientTimeout(sock_connect=10, sock_read=WATCH_TIMEOUT_SECONDS + 30),
-                ) as response:
-                    self._look_at_status(response)
-                    if response.status != 200:
-                        raise answers.make_failure(
-                            "WATCH", path, response, await answers.read_whole(response.content)
-                        )
+                async with self._open_watch(path, query) as response:
                     async for line in answers.lines(response.content):
                         yield answers.decode_event(line, kind, into, path)
             except answers.TooLarge as error:
@@ -196,6 +188,23 @@ class Client:
             except answers.FAILURES as error:
                 reason = answers.cut(str(error) or repr(error))
                 raise errors.Unreachable(f"WATCH {path}: the stream broke: {reason}") from error
+
+    @asynccontextmanager
+    async def _open_watch(self, path: str, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Yield the answer to a watch; its events may come until `WATCH_GRACE_SECONDS` after the watch's time."""
+        whole = aiohttp.ClientTimeout(total=WATCH_TIMEOUT_SECONDS + WATCH_GRACE_SECONDS, sock_connect=10)
+        headers = await self._headers()
+        async with asyncio.timeout(sessions.REQUEST_TIMEOUT_SECONDS):
+            response = await self._watches.get(
+                self.server + path, params=query, headers=headers, timeout=whole
+            )
+        async with response:
+            self._look_at_status(response)
+            if response.status != 200:
+                async with asyncio.timeout(sessions.REQUEST_TIMEOUT_SECONDS):
+                    body = await answers.read_whole(response.content)
+                raise answers.make_failure("WATCH", path, response, body)
+            yield response
 
     async def create(
         self,

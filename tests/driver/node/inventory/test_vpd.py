@@ -52,6 +52,15 @@ def test_a_length_that_is_too_large_is_cut():
         pytest.param(b"\x82\x00\x00" * 100, id="names without end"),
         pytest.param(b"\x90\x10\x00SN\xffABC", id="a field that is longer than its part"),
         pytest.param(b"\x90\x07\x00SN\x04\xff\xfe\xfd\xfc", id="a field that is no text"),
+        pytest.param(b"\x90\x0b\x00SN\x08MT12" + b"\xff" * 4, id="a half of a number, then ones"),
+        pytest.param(b"\x90\x0b\x00SN\x08MT1", id="a half of a number, then the end"),
+        pytest.param(b"\x90\x00\x00\x90\x07\x00SN\x04A123", id="an empty part before another"),
+        pytest.param(b"\x78\x90\x07\x00SN\x04A123", id="the end before the part"),
+        pytest.param(b"\x91\x07\x00YA\x04A123\x90\x07\x00SN\x04A123", id="the writable part first"),
+        pytest.param(b"\x82\x04\x00Card\x78", id="a name alone"),
+        pytest.param(b"\x90\x07\x00sn\x04A123", id="small letters"),
+        pytest.param(b"\x90\x07\x00SN\x04MT\xe94", id="a letter of another alphabet"),
+        pytest.param(b"\x82\x01\x00A" * 9 + b"\x90\x07\x00SN\x04A123", id="many names"),
     ],
 )
 def test_other_data_has_no_serial_number(data):

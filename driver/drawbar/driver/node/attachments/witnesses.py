@@ -126,7 +126,13 @@ def compare(identity: attachments.Identity, card: model.Card) -> tuple[Witness, 
     numbers = tuple(
         _compare_kind(kind, described, shown, card) for kind in recognition.STRENGTH if kind in kinds
     )
-    agreeing = {witness.kind for witness in numbers if witness.verdict is Verdict.AGREES}
+    # A number that several devices share, such as a baseboard's, excuses nothing: the card may be its neighbour.
+    shared = find_shared(identity)
+    agreeing = {
+        witness.kind
+        for witness in numbers
+        if witness.verdict is Verdict.AGREES and (witness.kind, witness.fabric) not in shared
+    }
     return (
         *(_excuse(witness, agreeing) for witness in numbers),
         *compare_model(identity, card),
@@ -266,7 +272,8 @@ def _compare_pci_id(identity: attachments.Identity, card: model.Card) -> Witness
     plausible = recognition.parse_pci_id(identity.pci_id)
     if plausible is None:
         return None
-    shown = [_pci_id(function) for function in card.functions]
+    # A virtual function is no part of the fabric's device, and has an id of its own.
+    shown = [_pci_id(function) for function in card.bare.functions]
     verdict, reason, host = Verdict.CONTRADICTS, "", shown[0]
     if identity.pci_id in shown:
         verdict, host = Verdict.AGREES, identity.pci_id
@@ -291,7 +298,7 @@ def _compare_parts(identity: attachments.Identity, card: model.Card) -> tuple[Wi
         if match is None or not _is_nvidias(identity, card):
             continue
         wanted = f"{recognition.NVIDIA:04x}:{match[1]}"
-        shown = [_pci_id(function) for function in card.functions]
+        shown = [_pci_id(function) for function in card.bare.functions]
         verdict = Verdict.AGREES if wanted in shown else Verdict.CONTRADICTS
         made.append(
             Witness(
@@ -318,7 +325,7 @@ def _compare_class(identity: attachments.Identity, card: model.Card) -> Witness 
     """Return the witness of the class, or None. Different classes do not contradict, because each side chooses its own."""
     if identity.device_class == DeviceClass.OTHER:
         return None
-    shown = {function.device_class.value for function in card.functions}
+    shown = {function.device_class.value for function in card.bare.functions}
     agrees = identity.device_class in shown or (
         identity.device_class in recognition.VAGUE_CLASSES and bool(shown & recognition.VAGUE_CLASSES)
     )

@@ -411,7 +411,7 @@ class Card:
         distinct: dict[tuple[witnesses.Kind, str], witnesses.Identifier] = {}
         for each in listed:
             distinct.setdefault((each.kind, each.value), each)
-        return tuple(distinct.values())[: witnesses.IDENTIFIERS_MAX]
+        return tuple(distinct.values())[: witnesses.CARD_IDENTIFIERS_MAX]
 
     @property
     def bare(self) -> "Card":
