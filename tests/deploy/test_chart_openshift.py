@@ -7,6 +7,7 @@ CONSTRAINTS = "SecurityContextConstraints"
 ALL = {
     "openshift": {"enabled": True},
     "webhook": {"enabled": True},
+    "ui": {"enabled": True},
     "healthMonitor": {"enabled": True, "tlsSecretName": "tls", "tokenSecretName": "token"},
     "networkPolicy": {"enabled": False},
 }

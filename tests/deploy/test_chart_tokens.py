@@ -9,6 +9,7 @@ EVERYTHING = {
     "metrics": {"enabled": True},
     "healthMonitor": {"enabled": True, "tlsSecretName": "tls", "tokenSecretName": "token"},
     "webhook": {"enabled": True},
+    "ui": {"enabled": True},
     "networkPolicy": {"apiServerCIDRs": ["10.0.0.1/32"], "healthMonitorFrom": [{"podSelector": {}}]},
 }
 SIDECARS = [
@@ -50,7 +51,7 @@ def volumes_with_tokens(pod):
 async def test_a_token_of_a_daemon_is_in_the_container_of_that_daemon_alone(render, simulated):
     values = EVERYTHING | {"simulation": {"enabled": simulated}, "controller": {"sidecars": SIDECARS}}
     documents = await render(**values)
-    assert len(pods(documents)) == 4
+    assert len(pods(documents)) == 5
     holders = {}
     for pod in pods(documents):
         assert pod["automountServiceAccountToken"] is False

@@ -28,6 +28,9 @@ drawbar-controller{{ include "drawbar.suffix" . }}
 {{- define "drawbar.healthMonitorService" -}}
 {{ include "drawbar.healthMonitor" . | replace "." "-" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
+{{- define "drawbar.ui" -}}
+{{ include "drawbar.prefix" . }}-ui{{ include "drawbar.suffix" . }}
+{{- end -}}
 {{- define "drawbar.operator" -}}
 {{ include "drawbar.prefix" . }}-operator{{ include "drawbar.suffix" . }}
 {{- end -}}

@@ -11,7 +11,7 @@ from aiohttp import web_response
 from tests.scenes import waiting
 
 from drawbar.driver.kube import client, config, errors, kinds
-from drawbar.driver.operation import address, metrics_proxy, server
+from drawbar.driver.operation import address, certificates, metrics_proxy, server
 from drawbar.mocks import apiserver
 
 PAGE = "drawbar_controller_ready 1.0\n"
@@ -70,7 +70,7 @@ async def proxied(tmp_path, own_address):
         proxy = metrics_proxy.Proxy(judge=judge, upstream=f"http://127.0.0.1:{port}/metrics", session=session)
         loop = asyncio.get_running_loop()
         handlers = server.make_handlers(proxy.handle)
-        listener = await loop.create_server(handlers, host, port, ssl=metrics_proxy.make_certificate())
+        listener = await loop.create_server(handlers, host, port, ssl=certificates.make_self_signed())
         stack.push_async_callback(handlers.shutdown, 1.0)
         stack.callback(listener.close)
 
@@ -131,7 +131,7 @@ async def test_without_an_api_server_nobody_gets_metrics(proxied, monkeypatch):
 
 
 def test_each_start_has_a_certificate_of_its_own():
-    context = metrics_proxy.make_certificate()
+    context = certificates.make_self_signed()
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 

@@ -5,6 +5,7 @@ A pod never imports `kubeconfig`, which costs a daemon 18 MB.
 Source: "Organizing Cluster Access Using kubeconfig Files", "Accessing the Kubernetes API from a Pod".
 """
 
+import dataclasses
 import os
 import ssl
 from collections.abc import Mapping
@@ -71,20 +72,39 @@ def from_kubeconfig(*paths: Path, context: str | None = None) -> sessions.Connec
 
 def from_service_account(account: Path, environ: Mapping[str, str]) -> sessions.Connection:
     """Return the connection of a pod."""
-    host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
+    token = account / "token"
+    _check_readable(token, "mount a token of the service account there")
+    return dataclasses.replace(
+        anonymous(account, environ),
+        authorization=lambda: sessions.read_bearer(token),
+        origin=f"service account in {account}",
+    )
+
+
+def anonymous(account: Path, environ: Mapping[str, str]) -> sessions.Connection:
+    """Return the connection of a pod without its token: to the API server, by the authority in `account`.
+
+    Raises:
+        errors.ConfigError: this is no pod, or it has no authority.
+    """
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise errors.ConfigError("KUBERNETES_SERVICE_HOST is not set: run this in a pod of the cluster")
     if ":" in host:
         host = f"[{host}]"
-    token, authority = account / "token", account / "ca.crt"
-    for file in (token, authority):
-        if not os.access(file, os.R_OK):
-            raise errors.ConfigError(f"cannot read {file}: mount a token of the service account there")
+    authority = account / "ca.crt"
+    _check_readable(
+        authority, "mount a token of the service account there, or the ConfigMap kube-root-ca.crt"
+    )
     try:
         tls = ssl.create_default_context(cafile=str(authority))
     except OSError as error:
         raise errors.ConfigError(f"{authority} holds no usable certificate: {error}") from error
     return sessions.Connection(
-        server=f"https://{host}:{port}",
-        tls=tls,
-        authorization=lambda: sessions.read_bearer(token),
-        origin=f"service account in {account}",
+        server=f"https://{host}:{port}", tls=tls, authorization=lambda: None, origin=f"authority in {account}"
     )
+
+
+def _check_readable(file: Path, remedy: str) -> None:
+    if not os.access(file, os.R_OK):
+        raise errors.ConfigError(f"cannot read {file}: {remedy}")

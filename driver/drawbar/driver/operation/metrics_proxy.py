@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import hashlib
 import logging
-import os
 import signal
 import ssl
 import subprocess
@@ -29,7 +28,7 @@ from aiohttp import web_request, web_response
 
 from drawbar.driver import logs
 from drawbar.driver.kube import client, config, errors, kinds
-from drawbar.driver.operation import server
+from drawbar.driver.operation import certificates, server
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +40,6 @@ CALLERS_MAX = 64
 REVIEWS_LIMIT = 4
 PAGE_LIMIT_BYTES = 64 << 20
 TIMEOUT_SECONDS = 4.0
-CERTIFICATE_SECONDS = 30.0
-CERTIFICATE = (
-    *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-    *("-subj", "/CN=drawbar-metrics", "-days", "3650", "-keyout", "/dev/stdout", "-out", "/dev/stdout"),
-)
 TOKEN_REVIEW = kinds.Kind(
     group="authentication.k8s.io",
     version="v1",
@@ -182,25 +176,6 @@ class Proxy:
             return web_response.Response(status=UPSTREAM_FAILED, text="the daemon does not answer\n")
 
 
-def make_certificate() -> ssl.SSLContext:
-    """Return a server's TLS context with a certificate of its own; nothing is written to a disk.
-
-    Raises:
-        OSError: there is no program openssl.
-        subprocess.SubprocessError: it failed, or did not end.
-    """
-    made = subprocess.run(CERTIFICATE, capture_output=True, check=True, timeout=CERTIFICATE_SECONDS)  # noqa: S603 - a constant
-    descriptor = os.memfd_create("certificate")
-    try:
-        os.write(descriptor, made.stdout)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
-    return context
-
-
 async def serve(api: client.Client, *, listen: str, upstream: str, tls: ssl.SSLContext) -> None:
     """Serve until cancelled.
 
@@ -246,7 +221,7 @@ async def _run(options: argparse.Namespace) -> None:
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    tls = await asyncio.to_thread(make_certificate)
+    tls = await asyncio.to_thread(certificates.make_self_signed)
     try:
         async with client.connecting(config.load()) as api:
             await serve(api, listen=options.listen, upstream=options.upstream, tls=tls)

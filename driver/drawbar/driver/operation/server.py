@@ -126,31 +126,49 @@ async def serving(
                 waiting.cancel()
 
 
-class _Handlers(web_server.Server):
-    def __init__(self, *arguments: object, **options: object) -> None:
+class Handlers(web_server.Server):
+    """The protocol of a listener. It bounds the number of connections, and how long each lasts."""
+
+    def __init__(self, *arguments: object, connections: int, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]
+        self._limit = connections
         # The oldest first.
-        self._open: OrderedDict[web_protocol.RequestHandler, asyncio.Transport] = OrderedDict()
+        self._open: OrderedDict[
+            web_protocol.RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle]
+        ] = OrderedDict()
 
     def connection_made(self, handler: web_protocol.RequestHandler, transport: asyncio.Transport) -> None:
         """Bound the number of connections, and how long each lasts."""
         super().connection_made(handler, transport)
-        self._open[handler] = transport
-        if len(self._open) > CONNECTIONS_LIMIT:
-            _, oldest = self._open.popitem(last=False)
+        timer = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_SECONDS, transport.abort)
+        self._open[handler] = (transport, timer)
+        if len(self._open) > self._limit:
+            _, (oldest, _timer) = self._open.popitem(last=False)
             oldest.abort()
-        asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_SECONDS, transport.abort)
 
     def connection_lost(self, handler: web_protocol.RequestHandler, exc: BaseException | None = None) -> None:
         """Forget the connection."""
-        self._open.pop(handler, None)
+        self._release(handler)
         super().connection_lost(handler, exc)
 
+    def keep(self, request: web_request.BaseRequest) -> None:
+        """Let the request's connection last; the caller bounds their number."""
+        self._release(request.protocol)
 
-def make_handlers(handle: Callable[[web_request.BaseRequest], Awaitable[web_response.Response]]) -> _Handlers:
+    def _release(self, handler: web_protocol.RequestHandler) -> None:
+        entry = self._open.pop(handler, None)
+        if entry is not None:
+            entry[1].cancel()
+
+
+def make_handlers(
+    handle: Callable[[web_request.BaseRequest], Awaitable[web_response.StreamResponse]],
+    connections: int = CONNECTIONS_LIMIT,
+) -> Handlers:
     """Return the protocol of a listener, with bounds for connections and for the head of a request."""
-    return _Handlers(
+    return Handlers(
         handle,
+        connections=connections,
         access_log=None,
         logger=make_request_log(log),
         max_line_size=LINE_LIMIT_BYTES,
@@ -183,7 +201,7 @@ def _handler(
 
 async def _listen_when_free(
     endpoint: address.Endpoint,
-    handlers: _Handlers,
+    handlers: Handlers,
     stack: contextlib.AsyncExitStack,
     pause_seconds: float,
     *,
@@ -196,7 +214,7 @@ async def _listen_when_free(
             log.info("serving probes and metrics now", extra={"address": str(endpoint)})
 
 
-async def _listen(endpoint: address.Endpoint, handlers: _Handlers, stack: contextlib.AsyncExitStack) -> bool:
+async def _listen(endpoint: address.Endpoint, handlers: Handlers, stack: contextlib.AsyncExitStack) -> bool:
     """Serve until the stack ends; return False if another process holds the address."""
     loop = asyncio.get_running_loop()
     try:

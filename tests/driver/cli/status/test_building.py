@@ -256,6 +256,7 @@ def test_a_claim_waits_for_the_first_condition_that_is_missing(conditions, waits
     assert (shown.state, shown.waits_for) == ("Reserved", waits_for)
 
 
+BORN = "2026-01-01T00:00:01Z"
 FABRICS = {
     "connected": ((condition("Connected"),), None, "Connected", LATER),
     "not connected": ((condition("Connected", "False", "no route"),), None, "R", LATER),
@@ -264,7 +265,7 @@ FABRICS = {
         (condition("Connected", "Unknown", "none yet", reason="Pending"),),
         None,
         "Pending",
-        LATER,
+        BORN,
     ),
     "not published": (
         (condition("Degraded", reason="Troubles"), condition("Published", "False"), condition("Connected")),
@@ -285,7 +286,7 @@ FABRICS = {
 @pytest.mark.parametrize(("conditions", "deleted", "state", "since"), FABRICS.values(), ids=FABRICS)
 def test_a_fabric_shows_whether_it_is_connected(conditions, deleted, state, since):
     fabric = fabrics.Fabric(
-        metadata=meta.ObjectMeta(name="rack", deletion_timestamp=deleted),
+        metadata=meta.ObjectMeta(name="rack", creation_timestamp=BORN, deletion_timestamp=deleted),
         spec=fabrics.FabricSpec(adapter="grpc", endpoint="unix:/f"),
         status=fabrics.FabricStatus(conditions=conditions),
     )

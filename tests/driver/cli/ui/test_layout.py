@@ -1,6 +1,7 @@
 """The boxes of the page at four widths: nothing overlaps, and no key text is cut."""
 
 import contextlib
+import itertools
 
 import pytest
 from tests.scenes import pages
@@ -16,7 +17,7 @@ HEIGHT = 900
 SLACK = 1
 KEY_TEXTS = {
     "#/": ".tile .title, .tile .number, .map-title .big, .chip, .host h3 a, .enclosure h3 > :first-child, .cell span, .action, nav a, .brand",
-    "#/devices": "[role=columnheader] button, [role=gridcell].device a, [role=gridcell].state span, .tabs a, nav a",
+    "#/devices": "header button, [role=columnheader] button, [role=gridcell].device a, [role=gridcell].state span, .tabs a, nav a",
     "#/claim/team-a/train-0-devices": "h1, .chip, dt, nav a",
     "#/device/rack-1%2Fchassis-1/gpu-6": "h1, .chip, dt, nav a",
     "#/fabric/rack-1": "h1, .chip, dt, .meters a, .meters span, nav a",
@@ -84,6 +85,30 @@ async def test_nothing_overlaps_and_no_key_text_is_cut(width):
             await tab.until(f"location.hash === {route!r}")
             await check(tab, route)
         assert tab.complaints == []
+
+
+REASONS = """[...document.querySelectorAll('#rows [role=gridcell].why')].filter((each) => each.textContent
+    && each.getClientRects().length && each.scrollHeight <= each.clientHeight + 1).map((each) => each.textContent)"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_the_table_has_the_reason_of_each_device(width):
+    page = pages.broken()
+    async with opened(page, width=width) as (tab, _):
+        await tab.evaluate("location.hash = '#/devices?q=gpu'")
+        await tab.until("document.querySelectorAll('#rows .device').length > 7")
+        reasons = "\n".join(await tab.evaluate(REASONS))
+        troubled = [row.device for row in page.rows.values() if row.device.name.startswith("gpu-")]
+        told = [device.waits_for or device.health_message for device in troubled]
+        assert len([each for each in told if each]) > 3
+        for reason in told:
+            assert reason in reasons
+        # Rows follow each other, whatever their height.
+        edges = await tab.evaluate(
+            "[...document.querySelectorAll('#rows > [role=row]')].map((each) => each.getBoundingClientRect()).map((each) => [each.top, each.bottom])"
+        )
+        for (_, bottom), (top, _) in itertools.pairwise(edges):
+            assert abs(bottom - top) <= SLACK
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -199,7 +199,7 @@ def test_it_asks_nobody_else_and_breaks_no_rule_of_its_policy(cluster, served):
             await tab.until(shows("gpu-1", "#map"))
             paths = {request.removeprefix(url) for request in tab.requests}
             # The browser asks for the icon at a time of its own.
-            assert paths | {"icon.svg"} == {"updates", *server.read_files()}
+            assert paths | {"icon.svg"} == {"updates", *server.read_files("page")}
             assert tab.complaints == []
             refused = "fetch('https://example.com/').then(() => 'sent', () => 'refused')"
             assert await tab.evaluate(refused) == "refused"

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from drawbar.driver import naturalorder
 from drawbar.driver.api import fabrics, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.cli.doctor.findings import Severity
 from drawbar.driver.cli.doctor.plans import fabrics as judging
 from drawbar.driver.cli.status import categories, tree
@@ -91,7 +92,10 @@ def _describe_state(fabric: fabrics.Fabric, troubles: Sequence[judging.Trouble])
     if connected is None:
         return PENDING, "", "no controller has written its status yet"
     if not connected.is_true:
-        return connected.reason or "NotConnected", connected.last_transition_time or "", connected.message
+        # The API server writes the condition of a Fabric that no controller serves, with a time of 1970.
+        is_unserved = connected.reason == reasons.PENDING
+        since = fabric.metadata.creation_timestamp if is_unserved else connected.last_transition_time
+        return connected.reason or "NotConnected", since or "", connected.message
     if not troubles:
         return CONNECTED, connected.last_transition_time or "", ""
     worst = troubles[0]

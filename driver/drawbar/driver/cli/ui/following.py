@@ -47,19 +47,22 @@ class Latest:
 
 
 @contextlib.asynccontextmanager
-async def following(api: client.Client, *, driver: str, cluster_name: str = "") -> AsyncIterator[Latest]:
+async def following(
+    api: client.Client, *, driver: str, cluster_name: str = "", reader: str = ""
+) -> AsyncIterator[Latest]:
     """Yield the page once the cluster has been read, and keep it current.
 
     Args:
         api: the API server.
         driver: the DRA driver's name.
         cluster_name: the name for people; by default the server's URL.
+        reader: the user who logged in.
 
     Raises:
         errors.DrawbarError: see `live.Live.ready`.
     """
     wake = asyncio.Event()
-    about = model.About(cluster=cluster_name or api.server, server=api.server, driver=driver)
+    about = model.About(cluster=cluster_name or api.server, server=api.server, driver=driver, reader=reader)
     shown = device_rows.Rows(driver)
     latest, waits = Latest(), Waits()
 

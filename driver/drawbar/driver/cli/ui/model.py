@@ -30,11 +30,13 @@ class About(tree.Node, frozen=True):
         cluster: its name for people.
         server: URL of the API server.
         driver: the DRA driver's name.
+        reader: the user who logged in; empty on the loopback.
     """
 
     cluster: str = ""
     server: str = ""
     driver: str = ""
+    reader: str = ""
 
 
 class Problem(tree.Node, frozen=True):

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from importlib import resources
 
 import msgspec
-from aiohttp import web
+from aiohttp import web, web_request
 
 from drawbar.driver import errors
 from drawbar.driver.cli import objects
@@ -53,6 +53,7 @@ KINDS = {
 }
 """The content types by the suffix of the page's files."""
 INDEX = "page.html"
+NOT_FOUND = "not found: open the URL that drawbar ui printed"
 NAME_LIMIT_CHARS = 253
 # The form of a Kubernetes name in the URL of an object.
 _NAMELESS = frozenset("/?#%\\")
@@ -64,36 +65,30 @@ def is_loopback(host: str) -> bool:
     return name.lower() in {"127.0.0.1", "localhost", "[::1]"}
 
 
-class _Pages:
-    """The answers to requests."""
+class Pages:
+    """The answers to the requests of one reader, who is known already."""
 
-    def __init__(self, latest: following.Latest, token: str, explain: explaining.Explain | None) -> None:
+    def __init__(self, latest: following.Latest, explain: explaining.Explain | None) -> None:
         self._latest = latest
         self._explain = explain
-        self._token = token.encode()
-        self._streams = 0
-        self._files = read_files()
+        self._is_closed = False
+        self._files = read_files("page")
+        self.streams = 0
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request."""
-        if not is_loopback(request.headers.get("Host", "")):
-            return _refusal(
-                421,
-                "this is the page of drawbar ui on another machine's loopback; open the URL that it printed",
-            )
-        token, _, path = request.match_info["path"].partition("/")
-        if not hmac.compare_digest(token.encode(), self._token):
-            return _refusal(404, "not found: open the URL that drawbar ui printed")
+    def close(self) -> None:
+        """End each stream, after an empty page."""
+        self._is_closed = True
+        self._latest.publish(model.Page())
+
+    async def answer(self, request: web_request.BaseRequest, path: str) -> web.StreamResponse:
+        """Answer a request for a path of the page."""
         if request.method not in ("GET", "HEAD"):
-            return _refusal(405, "only GET and HEAD are answered", Allow="GET, HEAD")
+            return refuse(405, "only GET and HEAD are answered", Allow="GET, HEAD")
         if path == "updates" and request.method == "GET":
             return await self._stream(request)
         if path == "explain":
             return await self._answer_explain(request.query)
-        if path not in self._files:
-            return _refusal(404, "not found: open the URL that drawbar ui printed")
-        body, kind = self._files[path]
-        return web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
+        return send_file(self._files, path)
 
     async def _answer_explain(self, query: Mapping[str, str]) -> web.Response:
         kind, namespace, name = (query.get(key, "") for key in ("kind", "namespace", "name"))
@@ -102,7 +97,7 @@ class _Pages:
             *({"claim": [namespace], "pod": [namespace], "device": namespace.split("/")}.get(kind, [])),
         ]
         if self._explain is None or kind not in explaining.KINDS or not all(map(_is_name, names)):
-            return _refusal(400, f"give a name, and one of the kinds {', '.join(sorted(explaining.KINDS))}")
+            return refuse(400, f"give a name, and one of the kinds {', '.join(sorted(explaining.KINDS))}")
         if kind == "device":
             # The page sends the pool as the namespace of the device.
             name, namespace = f"{namespace}/{name}", ""
@@ -111,11 +106,12 @@ class _Pages:
             body=msgspec.json.encode(answer), content_type="application/json", headers=HEADERS
         )
 
-    async def _stream(self, request: web.Request) -> web.StreamResponse:
-        if self._streams >= STREAMS_LIMIT:
-            return _refusal(503, f"{STREAMS_LIMIT} pages are open already; close one")
+    async def _stream(self, request: web_request.BaseRequest) -> web.StreamResponse:
+        if self.streams >= STREAMS_LIMIT:
+            return refuse(503, f"{STREAMS_LIMIT} pages are open already; close one")
         response = web.StreamResponse(headers=HEADERS | {"Content-Type": "text/event-stream; charset=utf-8"})
-        self._streams += 1
+        response.force_close()
+        self.streams += 1
         try:
             await response.prepare(request)
             # A closed connection ends the stream.
@@ -125,7 +121,7 @@ class _Pages:
             if request.transport is not None:
                 request.transport.abort()
         finally:
-            self._streams -= 1
+            self.streams -= 1
         return response
 
     async def _send(self, response: web.StreamResponse) -> None:
@@ -137,14 +133,39 @@ class _Pages:
             async with asyncio.timeout(WRITE_SECONDS):
                 await response.write(content)
             before = page
+            if self._is_closed:
+                return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
                     await self._latest.after(page)
 
 
-def read_files() -> Mapping[str, tuple[bytes, str]]:
-    """Return content and type of the page's files by path."""
-    folder = resources.files("drawbar.driver.cli.ui").joinpath("page")
+class _LocalPages:
+    """The answers to requests on the loopback: of those who have the token, and name the loopback as host."""
+
+    def __init__(self, pages: Pages, token: str) -> None:
+        self._pages = pages
+        self._token = token.encode()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request."""
+        if not is_loopback(request.headers.get("Host", "")):
+            return refuse(
+                421,
+                "this is the page of drawbar ui on another machine's loopback; open the URL that it printed",
+            )
+        token, _, path = request.match_info["path"].partition("/")
+        if not hmac.compare_digest(token.encode(), self._token):
+            return refuse(404, NOT_FOUND)
+        return await self._pages.answer(request, path)
+
+
+Files = Mapping[str, tuple[bytes, str]]
+
+
+def read_files(folder_name: str) -> Files:
+    """Return content and type of a folder's files by path."""
+    folder = resources.files("drawbar.driver.cli.ui").joinpath(folder_name)
     files = {
         item.name: (item.read_bytes(), KINDS[item.name.rpartition(".")[2]])
         for item in folder.iterdir()
@@ -153,11 +174,20 @@ def read_files() -> Mapping[str, tuple[bytes, str]]:
     return {"": files.pop(INDEX), **files}
 
 
+def send_file(files: Files, path: str) -> web.Response:
+    """Return a file, or 404."""
+    if path not in files:
+        return refuse(404, NOT_FOUND)
+    body, kind = files[path]
+    return web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
+
+
 def _is_name(content: str) -> bool:
     return 0 < len(content) <= NAME_LIMIT_CHARS and content.isprintable() and _NAMELESS.isdisjoint(content)
 
 
-def _refusal(status: int, sentence: str, **headers: str) -> web.Response:
+def refuse(status: int, sentence: str, **headers: str) -> web.Response:
+    """Return an error for people."""
     return web.Response(status=status, text=sentence + "\n", headers=HEADERS | headers)
 
 
@@ -196,7 +226,7 @@ async def serving(
     """
     token = secrets.token_urlsafe(32)
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", _Pages(latest, token, explain).answer)
+    app.router.add_route("*", "/{path:.*}", _LocalPages(Pages(latest, explain), token).answer)
     runner = web.AppRunner(
         app, access_log=None, max_line_size=LINE_LIMIT_BYTES, shutdown_timeout=SHUTDOWN_SECONDS
     )

@@ -5,9 +5,11 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 
+from drawbar.driver import errors
 from drawbar.driver.cli import command, flags, shell
 
 PORT_MOST = 65535
@@ -25,9 +27,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-open", action="store_true", help="print the URL, and do not open it in a browser"
     )
+    parser.add_argument(
+        "--listen",
+        type=_address,
+        metavar="HOST:PORT",
+        help="in a pod: serve all readers over TLS, each with the rights of the token that he logs in with, such as :8443",
+    )
+    for name in ("certificate", "key"):
+        parser.add_argument(
+            f"--tls-{name}",
+            type=Path,
+            metavar="FILE",
+            help=f"PEM file with the {name} for --listen (default: one that signs itself)",
+        )
     flags.add_daemons(parser)
     flags.add_driver(parser)
     flags.add_cluster(parser)
+
+
+def _address(content: str) -> str:
+    _port(content.rpartition(":")[2])
+    return content
 
 
 def _port(content: str) -> int:
@@ -42,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         DrawbarError: the cluster is not reached, or the port cannot be used.
     """
+    if args.listen is not None:
+        return _host(args)
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # The page shows failures.
     try:
@@ -49,6 +71,43 @@ def run(args: argparse.Namespace) -> int:
             return asyncio.run(_run(args))
     finally:
         logging.disable(before)
+
+
+def _host(args: argparse.Namespace) -> int:
+    """Serve all readers until a signal; each page has its reader's rights, and this process has none."""
+    import dataclasses
+
+    from drawbar.driver import logs
+    from drawbar.driver.cli.ui import hosting
+    from drawbar.driver.controller import settings
+    from drawbar.driver.kube import config, sessions
+
+    if (args.tls_certificate is None) != (args.tls_key is None):
+        raise errors.UsageError("--tls-certificate and --tls-key belong together: give both or none")
+    own = config.anonymous(config.SERVICE_ACCOUNT, os.environ)
+
+    def connect(token: str) -> sessions.Connection:
+        return dataclasses.replace(own, authorization=lambda: f"Bearer {token}", origin="a reader's token")
+
+    async def serve() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await hosting.run(
+                connect,
+                listen=args.listen,
+                certificate=args.tls_certificate,
+                key=args.tls_key,
+                driver=shell.driver(args),
+                namespace=args.daemons or settings.NAMESPACE,
+                cluster_name=args.context or "",
+            )
+
+    logs.configure(logs.Format.JSON)
+    asyncio.run(serve())
+    return 0
 
 
 async def _run(args: argparse.Namespace) -> int:

@@ -56,6 +56,8 @@ function render() {
 function frame() {
   set(element("cluster"), cluster.about.cluster || "");
   element("cluster").title = cluster.about.server ? `${cluster.about.server}, driver ${cluster.about.driver}` : "";
+  element("leave").hidden = !cluster.about.reader;
+  element("leave").title = cluster.about.reader || "";
 }
 
 function plan(stale) {
@@ -90,7 +92,12 @@ source.onmessage = (message) => {
   if (isFirst && shown.name === "object" && shown.query.has("explain")) explain(askedOf(shown.parts[0], shown.parts.slice(1)), () => plan(true));
 };
 source.onopen = () => connected(true);
-source.onerror = () => connected(false);
+source.onerror = async () => {
+  connected(false);
+  // After a log-out, the server shows the login here.
+  if (source.readyState === EventSource.CLOSED && (await fetch("session", {method: "HEAD"})).status === 401) location.reload();
+};
+element("leave").addEventListener("click", async () => { await fetch("session", {method: "DELETE"}); location.reload(); });
 
 addEventListener("hashchange", () => go(false));
 element("object").addEventListener("click", (press) => {

@@ -1,11 +1,13 @@
 // The table of devices, a tree grid. Only rows in sight are in the document; columns are as wide as their longest text, and
-// those that do not fit are left out, the least important first.
+// those that do not fit are left out, the least important first. On narrow screens, Why is a line of its own below the row.
 
 import {age, element, make, moment, replace, set} from "./dom.js";
 import {WORDS, byName, chip, cluster, count, link, routes, step, text} from "./store.js";
 import {className} from "./overview.js";
 
-const ROW = 36; // pixels, as in page.css
+const ROW = 36, LINE = 18, FOOT = 6; // pixels, as in page.css
+const LINES = 3; // the most lines of a reason below its row
+const NARROW = 900; // pixels of the grid
 const MORE = 6; // rows above and below what can be seen
 const HITS = 8;
 const COLUMNS = [ // name, title, importance, most pixels, text of a row
@@ -23,10 +25,12 @@ const COLUMNS = [ // name, title, importance, most pixels, text of a row
   ["why", "Why", 2, 620, (row) => [row.why, row.device.healthMessage, ...row.taints].filter(Boolean).join("; ")],
 ].map(([name, title, importance, most, of]) => ({name, title, importance, most, of, hasText: false, longest: title, needed: 0, width: 0}));
 
+const WHY = COLUMNS.at(-1);
 const grid = element("devices"), body = element("rows");
 export const view = {q: "", group: "enclosure", show: "all", sort: ""};
 const closed = new Set();
-let items = [], places = new Map(), chosen = "", shown = [], measured = -1;
+let items = [], places = new Map(), chosen = "", shown = [], measured = -1, isFolded = false;
+let tops = [0]; // of each item, and the end
 const drawn = new Map();
 let elements = 0;
 
@@ -79,7 +83,6 @@ function list() {
       name === "all" ? "all" : WORDS[name], make("b", {}, String(counts[name])))));
   hits(words);
   grid.setAttribute("aria-rowcount", items.length + 1);
-  body.style.height = `${items.length * ROW}px`;
   if (!places.has(chosen)) chosen = "";
 }
 
@@ -127,6 +130,8 @@ function fit() {
   }
   const width = grid.clientWidth - 24, gap = 16;
   const used = new Set(COLUMNS.filter((column) => column.importance < 2 || column.name === "since" || column.hasText));
+  const wasFolded = isFolded;
+  isFolded = grid.clientWidth < NARROW && used.delete(WHY);
   let room = width;
   const kept = new Set();
   for (const column of [...used].sort((a, b) => a.importance - b.importance)) {
@@ -139,26 +144,49 @@ function fit() {
   const now = COLUMNS.filter((column) => kept.has(column));
   const last = now.at(-1);
   grid.style.setProperty("--columns", now.map((column) => column === last ? `minmax(0, 1fr)` : `${column.width}px`).join(" "));
-  if (now.map((column) => column.name).join() !== shown.map((column) => column.name).join()) {
+  if (wasFolded !== isFolded || now.map((column) => column.name).join() !== shown.map((column) => column.name).join()) {
     shown = now;
     for (const line of drawn.values()) line.remove();
     drawn.clear();
     heads();
   }
-  grid.setAttribute("aria-colcount", shown.length);
+  grid.setAttribute("aria-colcount", shown.length + isFolded);
+  lay(width - 20);
+}
+
+// Places the items below each other; a reason of several lines needs more room.
+function lay(width) {
+  const {fontFamily} = getComputedStyle(grid);
+  canvas.font = `13px ${fontFamily}`;
+  tops = [0];
+  for (const item of items) {
+    const reason = isFolded && item.row ? WHY.of(item.row) : "";
+    // Words do not fill a line.
+    const lines = reason && Math.min(LINES, Math.ceil(canvas.measureText(reason).width * 1.1 / width));
+    tops.push(tops.at(-1) + ROW + (lines ? lines * LINE + FOOT : 0));
+  }
+  body.style.height = `${tops.at(-1)}px`;
+}
+
+// The item at a height.
+function at(height) {
+  let low = 0, high = items.length;
+  while (low < high) { const middle = (low + high) >> 1; if (tops[middle + 1] <= height) low = middle + 1; else high = middle; }
+  return low;
 }
 
 function heads() {
   const [name, direction] = view.sort.split("-");
   replace(element("head"), shown.map((column, index) => make("div", {role: "columnheader", "aria-colindex": index + 1,
     "aria-sort": column.name !== name ? "none" : direction === "desc" ? "descending" : "ascending"},
-    make("button", {type: "button", "data-sort": column.name, title: `Sort by ${column.title}`}, column.title, make("i", {"aria-hidden": "true"}, column.name !== name ? "" : direction === "desc" ? "▾" : "▴")))));
+    make("button", {type: "button", "data-sort": column.name, title: `Sort by ${column.title}`}, column.title, make("i", {"aria-hidden": "true"}, column.name !== name ? "" : direction === "desc" ? "▾" : "▴")))).concat(
+    isFolded ? make("div", {role: "columnheader", "aria-colindex": shown.length + 1, class: "unseen"}, WHY.title) : []));
 }
 
 export function drawTable(isStale) {
   if (isStale) { list(); fit(); heads(); }
-  const first = Math.max(0, Math.floor(grid.scrollTop / ROW) - MORE);
-  const last = Math.min(items.length, Math.ceil((grid.scrollTop + grid.clientHeight) / ROW) + MORE);
+  const first = Math.max(0, at(grid.scrollTop) - MORE);
+  const last = Math.min(items.length, at(grid.scrollTop + grid.clientHeight) + 1 + MORE);
   const kept = new Set();
   for (let index = first; index < last; index++) {
     const item = items[index];
@@ -168,7 +196,8 @@ export function drawTable(isStale) {
       line = make("div", {id: `row-${++elements}`, role: "row", "data-name": item.name});
       const wanted = item.row ? shown.length : 1;
       for (let column = 0; column < wanted; column++)
-        line.append(make("div", item.row ? {role: "gridcell", "aria-colindex": column + 1, class: shown[column].name} : {role: "gridcell", "aria-colspan": shown.length}));
+        line.append(make("div", item.row ? {role: "gridcell", "aria-colindex": column + 1, class: shown[column].name} : {role: "gridcell", "aria-colspan": shown.length + isFolded}));
+      if (item.row && isFolded) line.append(make("div", {role: "gridcell", "aria-colindex": shown.length + 1, class: "why below"}));
       drawn.set(item.name, line);
     }
     fill(line, item, index);
@@ -198,7 +227,8 @@ function cell(column, row) {
 }
 
 function fill(line, item, index) {
-  line.style.transform = `translateY(${index * ROW}px)`;
+  line.style.transform = `translateY(${tops[index]}px)`;
+  line.style.height = `${tops[index + 1] - tops[index]}px`;
   const marks = {"aria-rowindex": index + 2, "aria-level": item.row && view.group !== "none" ? 2 : 1, "aria-selected": item.name === chosen};
   if (item.row) Object.assign(marks, {"aria-posinset": item.place, "aria-setsize": item.of});
   else marks["aria-expanded"] = item.isOpen;
@@ -211,7 +241,7 @@ function fill(line, item, index) {
     line.firstElementChild.replaceChildren(make("b", {}, item.label), make("span", {class: "dim"}, item.counts));
     return;
   }
-  shown.forEach((column, place) => {
+  (isFolded ? [...shown, WHY] : shown).forEach((column, place) => {
     const holder = line.children[place], own = column.of(item.row), key = column.name === "state" ? `${own} ${item.row.category} ${item.row.waits}` : own;
     if (holder.dataset.text === key) return;
     holder.dataset.text = key;
@@ -238,7 +268,7 @@ function pick(index) {
   if (!items.length) return;
   index = Math.max(0, Math.min(index, items.length - 1));
   chosen = items[index].name;
-  const top = index * ROW, height = grid.clientHeight - 2 * ROW;
+  const top = tops[index], height = grid.clientHeight - ROW - (tops[index + 1] - top);
   if (top < grid.scrollTop) grid.scrollTop = top;
   else if (top > grid.scrollTop + height) grid.scrollTop = top - height;
   drawTable(false);
@@ -251,19 +281,19 @@ function toggle(item, isOpen) {
 }
 
 grid.addEventListener("keydown", (press) => {
-  const at = places.get(chosen) ?? -1, item = items[at];
+  const now = places.get(chosen) ?? -1, item = items[now];
   const page = Math.max(1, Math.floor(grid.clientHeight / ROW) - 2);
-  const to = {ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: items.length - 1}[press.key];
+  const to = {ArrowDown: now + 1, ArrowUp: now - 1, PageDown: now + page, PageUp: now - page, Home: 0, End: items.length - 1}[press.key];
   if (press.ctrlKey || press.altKey || press.metaKey || press.target.closest("button")) return;
   if (to !== undefined) pick(to);
   else if (item && press.key === "ArrowRight" && !item.row) toggle(item, true);
   else if (item && press.key === "ArrowLeft" && !item.row) toggle(item, false);
-  else if (item && press.key === "ArrowLeft") pick(at - item.place);
+  else if (item && press.key === "ArrowLeft") pick(now - item.place);
   else if (item && (press.key === "Enter" || press.key === " ")) { if (item.row) location.hash = routes.device(item.row); else toggle(item, !item.isOpen); }
   else return;
   press.preventDefault();
 });
-grid.addEventListener("focus", () => { if (!chosen) pick(Math.round(grid.scrollTop / ROW)); });
+grid.addEventListener("focus", () => { if (!chosen) pick(at(grid.scrollTop)); });
 grid.addEventListener("scroll", () => requestAnimationFrame(() => drawTable(false)), {passive: true});
 body.addEventListener("click", (press) => {
   if (press.target.closest("a")) return;
