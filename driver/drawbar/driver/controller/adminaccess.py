@@ -31,7 +31,7 @@ def build_apply(
         now: the time of changed statuses, RFC 3339.
     """
     node = claim.status.allocation.node if claim.status.allocation else None
-    wanted = claim_index.observed_devices(claim, driver)
+    wanted = claim_index.list_observed_devices(claim, driver)
     elsewhere = [key for key in wanted if not _may_come(observed.get(key), node)]
     _, unfit = configurations.try_by_device(claim.status.allocation, driver)
     refusal = unfit or _absent(elsewhere, observed)

@@ -175,7 +175,7 @@ class Fleet:
         deadline = clock() + CLOSING_SECONDS
         for host in [host for host in self._hosts.values() if host.running]:
             virtual_machine = self.machines[host.id]
-            for action in hotplug.left_of(device_id, host):
+            for action in hotplug.list_remains(device_id, host):
                 while await virtual_machine.act(action) is qmp.Meaning.HELD and isinstance(
                     action, hotplug.RemoveNode
                 ):

@@ -191,7 +191,7 @@ def _other_words(body: documents.Json) -> Iterator[Any]:
         yield from (entry.get(name) for name in ("message", "detail", "title"))
 
 
-def about_login(error: errors.FabricError) -> errors.FabricError:
+def explain_login(error: errors.FabricError) -> errors.FabricError:
     """Return the refusal of a login as an error of credentials, for any status."""
     if isinstance(error, errors.Unauthenticated) or error.reason == SESSION_LIMIT:
         return error

@@ -100,7 +100,7 @@ class Session:
                 return None
             raise
         except (errors.Refused, errors.Misconfigured) as error:
-            raise messages.about_login(error) from error
+            raise messages.explain_login(error) from error
 
     async def end(self) -> None:
         """End the session on the service, if there is one.

@@ -96,12 +96,12 @@ def test_a_slice_is_ours_by_its_mark_and_the_share_that_it_was_asked_for(slice_,
 def test_the_slice_of_each_attempt_has_a_request_of_its_own_that_names_the_share():
     requests = [memory_chunk.slice_request(f"share-{ONE}", f"uid-a{attempt}") for attempt in (1, 2)]
     assert requests == [f"{ONE}-s1", f"{ONE}-s2"]
-    assert {memory_chunk.requested_share(request) for request in requests} == {f"share-{ONE}"}
-    assert memory_chunk.requested_share("uid-a1") is None
-    assert memory_chunk.requested_share("gpu-0-s1") is None
-    assert memory_chunk.requested_share(f"{requests[0]}-x1") is None
-    assert memory_chunk.deleted_share(f"{requests[0]}-x1") == f"share-{ONE}"
-    assert {memory_chunk.deleted_share(request) for request in (*requests, "uid-x1")} == {None}
+    assert {memory_chunk.parse_requested_share(request) for request in requests} == {f"share-{ONE}"}
+    assert memory_chunk.parse_requested_share("uid-a1") is None
+    assert memory_chunk.parse_requested_share("gpu-0-s1") is None
+    assert memory_chunk.parse_requested_share(f"{requests[0]}-x1") is None
+    assert memory_chunk.parse_deleted_share(f"{requests[0]}-x1") == f"share-{ONE}"
+    assert {memory_chunk.parse_deleted_share(request) for request in (*requests, "uid-x1")} == {None}
 
 
 def test_any_share_id_makes_a_name_that_no_other_has():
@@ -118,9 +118,9 @@ def result(**changes):
 
 
 def test_the_share_of_a_claim_is_what_the_scheduler_took_of_the_pool():
-    share = memory_chunk.of_result(result(), ONE, POOL)
+    share = memory_chunk.read_share(result(), ONE, POOL)
     assert (share.device, share.device_id, share.memory_bytes) == ("pool-0", "pool-0", 2 * GIB)
-    assert memory_chunk.of_result(result(), ONE, None).device_id == "", "the pool may be listed later"
+    assert memory_chunk.read_share(result(), ONE, None).device_id == "", "the pool may be listed later"
 
 
 @pytest.mark.parametrize(
@@ -136,4 +136,4 @@ def test_the_share_of_a_claim_is_what_the_scheduler_took_of_the_pool():
 )
 def test_what_cannot_be_carved_is_refused_with_a_sentence(consumed, words):
     with pytest.raises(memory_chunk.CannotCarve, match=words):
-        memory_chunk.of_result(result(consumed_capacity=consumed), ONE, POOL)
+        memory_chunk.read_share(result(consumed_capacity=consumed), ONE, POOL)

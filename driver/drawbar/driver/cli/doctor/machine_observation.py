@@ -74,7 +74,7 @@ def read(sysfs: Path, root: Path | None, command_line: Path = _COMMAND_LINE) -> 
     )
 
 
-def wanted(published: Iterable[slices.ResourceSlice]) -> dict[DeviceClass, int]:
+def measure_classes(published: Iterable[slices.ResourceSlice]) -> dict[DeviceClass, int]:
     """Return the offered classes of device, each with the largest memory in bytes; 0 if unknown."""
     largest: dict[DeviceClass, int] = {}
     for device in (each for listed in published if not listed.spec.node_name for each in listed.spec.devices):

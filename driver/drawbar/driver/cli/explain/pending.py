@@ -68,7 +68,7 @@ def give_reasons(
     )
 
 
-async def with_reasons(
+async def add_reasons(
     api: client.Client, shown: tree.Tree, whole: tree.Tree, cluster: status.Cluster
 ) -> tree.Tree:
     """Return the tree in which the first waiting claims show the reason.

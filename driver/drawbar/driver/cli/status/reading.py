@@ -59,7 +59,7 @@ class _Readings:
             listing = await self.reader.api.list_all(
                 kind, into=into, labels=labels, fields=fields, namespace=namespace
             )
-            self.unread += left_out(listing.unreadable)
+            self.unread += describe_unreadable(listing.unreadable)
             return listing.items
 
         result = await self.reader.attempt(kind.plural, f"list {kind.plural}", ask)
@@ -95,7 +95,7 @@ class _Readings:
         return True
 
 
-def left_out(unreadable: Collection[exclusions.Unreadable]) -> list[str]:
+def describe_unreadable(unreadable: Collection[exclusions.Unreadable]) -> list[str]:
     """Return a sentence for each of the first `NAMED_MAX` unreadable objects, and one for the others."""
     sentences = [str(left) for left in itertools.islice(unreadable, NAMED_MAX)]
     more = len(unreadable) - len(sentences)

@@ -232,7 +232,7 @@ def document(
     )
 
 
-def rated(rule: dict[str, Any], rate: int) -> dict[str, Any]:
+def set_rate(rule: dict[str, Any], rate: int) -> dict[str, Any]:
     """Return the rule with a rate of evictions."""
     return _replace_taint(rule, evictionsPerSecond=rate)
 
@@ -272,7 +272,9 @@ def steps(
     evicted_before = before is not None and before.effect == encoding.NO_EXECUTE
     batches: tuple[Evict, ...] = ()
     if evicts and has_rates and wish.batch is None:
-        rule = rated(rule, wish.rate or (before.evictions_per_second if before is not None else None) or RATE)
+        rule = set_rate(
+            rule, wish.rate or (before.evictions_per_second if before is not None else None) or RATE
+        )
     elif evicts and not evicted_before:
         batches = _batches(wish, rule, seen)
     first = _replace_taint(rule, effect=encoding.NO_SCHEDULE) if batches else rule
@@ -309,7 +311,7 @@ def _changes(existing: taintrules.DeviceTaintRule, wish: Wish, rule: dict[str, A
 def _batches(wish: Wish, rule: dict[str, Any], seen: preview.Preview) -> tuple[Evict, ...]:
     """Return the batches; empty if all pods may go at once."""
     size = wish.batch or wish.rate or RATE
-    divided = preview.batches(seen.with_fate(preview.Fate.EVICTED), size)
+    divided = preview.batches(seen.find_pods(preview.Fate.EVICTED), size)
     if len(divided) < 2:
         return ()
     return tuple(
@@ -345,7 +347,9 @@ def _make_batch_rule(rule: dict[str, Any], device: preview.Device) -> dict[str, 
     }
 
 
-def removed(name: str, rules: Iterable[taintrules.DeviceTaintRule]) -> tuple[taintrules.DeviceTaintRule, ...]:
+def select_rules(
+    name: str, rules: Iterable[taintrules.DeviceTaintRule]
+) -> tuple[taintrules.DeviceTaintRule, ...]:
     """Return the rules to delete for a name: the rule first, which ends a command that still makes batches, then its batches.
 
     Raises:
@@ -369,10 +373,10 @@ def sentence(step: Step, rule: str) -> str:
             what = f"effect {effect}" if effect else "other annotations"
             return f"give DeviceTaintRule {rule} {what}"
         case Evict(number=number, documents=documents, pods=pods):
-            return f"batch {number}: evict {counted(len(pods), 'pod')} of {counted(len(documents), 'device')}, and wait until they are gone"
+            return f"batch {number}: evict {count_noun(len(pods), 'pod')} of {count_noun(len(documents), 'device')}, and wait until they are gone"
         case Await(pods=pods):
             return (
-                f"wait until {counted(len(pods), 'pod')} are gone"
+                f"wait until {count_noun(len(pods), 'pod')} are gone"
                 if len(pods) != 1
                 else "wait until 1 pod is gone"
             )
@@ -380,7 +384,7 @@ def sentence(step: Step, rule: str) -> str:
             return "delete the rules of batches"
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """Return a number and its noun."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 

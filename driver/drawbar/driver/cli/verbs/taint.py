@@ -235,7 +235,7 @@ async def _show(args: argparse.Namespace) -> int:
     async with shell.connecting(args) as session:
         api = session.api
         kind = await execution.rule_kind(api)
-        chosen = rule_steps.removed(args.name, await execution.rules(api, kind, name=args.name))
+        chosen = rule_steps.select_rules(args.name, await execution.rules(api, kind, name=args.name))
         snapshot = await execution.snapshot(api)
     rule, selector = chosen[0], chosen[0].spec.device_selector
     computed = None
@@ -315,7 +315,7 @@ async def _remove(args: argparse.Namespace) -> int:
     async with shell.connecting(args) as session:
         api = session.api
         kind = await execution.rule_kind(api)
-        chosen = rule_steps.removed(args.name, await execution.rules(api, kind, name=args.name))
+        chosen = rule_steps.select_rules(args.name, await execution.rules(api, kind, name=args.name))
         shown = {
             "rule": args.name,
             "steps": [f"delete DeviceTaintRule {rule.metadata.name}" for rule in chosen],
@@ -327,7 +327,7 @@ async def _remove(args: argparse.Namespace) -> int:
             _print(args, "TaintChange", shown, views.show_steps, names=names)
         if is_dry:
             return 0
-        question = f"Delete {rule_steps.counted(len(chosen), 'DeviceTaintRule')} of {args.name}? Evicted pods do not come back."
+        question = f"Delete {rule_steps.count_noun(len(chosen), 'DeviceTaintRule')} of {args.name}? Evicted pods do not come back."
         await consent.ask(question, assumed=args.yes)
         await execution.delete(api, kind, chosen)
     if is_document:

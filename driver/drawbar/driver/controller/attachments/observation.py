@@ -33,7 +33,7 @@ class _Demands:
 
         A claim with a failure in its status waits no longer; it counts only while there is no other.
         """
-        given = self.context.cluster.allocated.with_device(self.realisation.offer)
+        given = self.context.cluster.allocated.find_claims(self.realisation.offer)
         spec = self.attachment.spec if self.attachment else None
         mine = [claim for claim in given if spec and spec.claim and claim.metadata.uid == spec.claim.uid]
         demands = (demand for claim in (*mine, *given) if (demand := self._demand_of(claim)) is not None)
@@ -45,12 +45,14 @@ class _Demands:
         if self.context.other_demand is None:
             return None
         host_of = self.session.nodes.host_of if self.session is not None else {}
-        seen_at = self.context.cluster.placed.held_since(self.key.attachment) or self.context.cluster.clock()
+        seen_at = (
+            self.context.cluster.placed.find_hold_start(self.key.attachment) or self.context.cluster.clock()
+        )
         return self.context.other_demand(self.key, self.attachment, host_of, seen_at)
 
     def find_competing(self, demand: claim_index.Demand | None) -> tuple[claim_index.Demand, ...]:
         """Return the demands of other claims for the device; an intentionally shared device has share ids and no rivals."""
-        given = self.context.cluster.allocated.with_device(self.realisation.offer)
+        given = self.context.cluster.allocated.find_claims(self.realisation.offer)
         if demand is None or len(given) < 2:
             return ()
         driver = self.context.cluster.driver
@@ -249,7 +251,7 @@ class _Observation:
             misfit=self._misfit(),
             ahead=ahead_of(context, attachment) if attachment is not None else "",
             is_acknowledged=attachment is None or identities.is_acknowledged(attachment),
-            listed_since=self._cluster.placed.held_since(self._key.attachment),
+            listed_since=self._cluster.placed.find_hold_start(self._key.attachment),
             contradiction=self._contradiction(owner),
         )
 
@@ -341,7 +343,7 @@ class _Observation:
         A failed claim gets no attachment any more.
         """
         share, driver = self._share_of_slice, self._cluster.driver
-        given = self._cluster.allocated.with_device(share) if share is not None else ()
+        given = self._cluster.allocated.find_claims(share) if share is not None else ()
         return not all(claim_index.has_failed(claim, driver) for claim in given)
 
     def _find_orphan_time(self) -> datetime.datetime | None:

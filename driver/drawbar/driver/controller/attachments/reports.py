@@ -47,7 +47,7 @@ class Reports:
         """Record why the part waits."""
         match action:
             case actions.RecordQueued(ahead=ahead):
-                message = attach.queued_message(self._part.existing, ahead)
+                message = attach.describe_queue(self._part.existing, ahead)
                 await self._part.record(statements.build_queued(self._part.existing, message, now))
             case actions.RecordRefusal():
                 await self._record_refusal(action, now)
@@ -143,7 +143,7 @@ class Reports:
         if own is None or (self._part.attachment is None and await self._part.is_outdated(failure)):
             return
         refused: list[kube_errors.KubeError] = []
-        for claim in self._part.cluster.allocated.failed_with(own):
+        for claim in self._part.cluster.allocated.find_affected_claims(own):
             occupants = self._part.occupants(claim)
             body = statements.build_claim_failed(
                 claim, self._part.cluster.driver, failure, now, occupants=occupants

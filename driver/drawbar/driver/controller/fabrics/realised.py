@@ -48,7 +48,7 @@ class Parts:
         """Return a memory chunk without an attachment, as the device that its attachment makes of it, or None if impossible."""
         if self.adapter is None or not self.are_carved:
             return None
-        made = memory_chunk.made_for(name, self.adapter.listed_devices)
+        made = memory_chunk.find_chunk(name, self.adapter.listed_devices)
         if made is not None:
             return memory_chunk.as_share(made, name)
         return memory_chunk.unmade(name, memory_bytes, origin) if origin is not None else None

@@ -263,7 +263,7 @@ class LocalDevices:
         )
 
     def _demands(self, claim: claims.ResourceClaim | None) -> tuple[demands.Demand, ...]:
-        return demands.of_claim(claim, self._around.driver, self._around.node_name)
+        return demands.list_demands(claim, self._around.driver, self._around.node_name)
 
     def _ask(self, demand: demands.Demand) -> None:
         before = self._works.get(demand.device)

@@ -39,7 +39,7 @@ _SIXTEEN_DIGITS = re.compile(r"[0-9a-f]{16}")
 _BEYOND = 1 << 64
 
 
-def dashed_serial(number: int) -> str:
+def format_serial(number: int) -> str:
     """Return a 64-bit number as eight pairs of hexadecimal digits, most significant first."""
     return number.to_bytes(8, "big").hex("-")
 
@@ -379,10 +379,10 @@ class Card:
             text = function.serial
             if text and function.device_class is DeviceClass.CXL_MEMORY:
                 numbers = serial_numbers(text)
-                return dashed_serial(min(numbers)) if len(numbers) == 1 else text
+                return format_serial(min(numbers)) if len(numbers) == 1 else text
             if text:
                 return text
-        return next((dashed_serial(each.serial) for each in self.memdevs if each.serial), None)
+        return next((format_serial(each.serial) for each in self.memdevs if each.serial), None)
 
     @property
     def identifiers(self) -> tuple[witnesses.Identifier, ...]:

@@ -315,7 +315,7 @@ _SLOTS = "bus/pci/slots"
 def read_slots(root: str, functions: Collection[str] | None = None) -> tuple[model.Slot, ...]:
     """Return every slot, in order of name. Arguments as for `read_slot`."""
     listed = (read_slot(root, name, functions) for name in slot_names(root))
-    return ordered_slots(slot for slot in listed if slot is not None)
+    return sort_slots(slot for slot in listed if slot is not None)
 
 
 def slot_names(root: str) -> list[str]:
@@ -473,14 +473,14 @@ def find_port(space: bytes) -> PortCapability:
     return PortCapability()
 
 
-def ordered_slots(slots: Iterable[model.Slot]) -> tuple[model.Slot, ...]:
+def sort_slots(slots: Iterable[model.Slot]) -> tuple[model.Slot, ...]:
     """Return the slots by name: slot 10 comes after slot 9, and names that are not numbers (`2-1`) come last."""
     return tuple(sorted(slots, key=_name_order))
 
 
 def slot_locations(slots: Iterable[model.Slot]) -> dict[str, str]:
     """Return slot names by `model.Slot.location`; of two slots at one location the first counts."""
-    return {slot.location: slot.name for slot in reversed(ordered_slots(slots)) if slot.location is not None}
+    return {slot.location: slot.name for slot in reversed(sort_slots(slots)) if slot.location is not None}
 
 
 def nearest_slot(path: str, by_location: Mapping[str, str], *, ari: bool = False) -> str | None:
@@ -556,7 +556,7 @@ def fpga_manager_paths(root: str) -> dict[str, tuple[str, ...]]:
     """Return the directories of all FPGA managers below the root, by the nearest function above each."""
     managers: dict[str, tuple[str, ...]] = {}
     for name in files.names(f"{root}/class/fpga_manager"):
-        relative = files.below_root(files.link_target(f"{root}/class/fpga_manager/{name}") or "")
+        relative = files.resolve_below_root(files.link_target(f"{root}/class/fpga_manager/{name}") or "")
         above = [part for part in relative.split("/") if ADDRESS.fullmatch(part)]
         if above:
             managers[above[-1]] = (*managers.get(above[-1], ()), relative)

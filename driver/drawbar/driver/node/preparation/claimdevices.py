@@ -287,9 +287,9 @@ def _count_interfaces(devices: Sequence[Given]) -> _NamedInterfaces:
 def _set_first_interface(device: Given, first: int) -> Given:
     if not first:
         return device
-    return with_record(device, msgspec.structs.replace(device.record, first_interface=first))
+    return replace_record(device, msgspec.structs.replace(device.record, first_interface=first))
 
 
-def with_record(device: Given, record: records.PreparedDevice) -> Given:
+def replace_record(device: Given, record: records.PreparedDevice) -> Given:
     """Return the same device with another record."""
     return dataclasses.replace(device, record=record)

@@ -93,7 +93,7 @@ def _keep_over_reboot(claim: records.PreparedClaim) -> records.PreparedClaim:
 def _explain(uid: str, names: tuple[str, ...], finder: lookup.Finder) -> records.PreparedClaim:
     """Return the record of a claim with these devices in its CDI file, as far as attachments explain them."""
     devices = {name.removeprefix(f"{uid}-"): name for name in names}
-    attached = {attachment.spec.device: attachment for attachment in finder.attached_for(uid)}
+    attached = {attachment.spec.device: attachment for attachment in finder.find_attachments(uid)}
     claim = next(
         (attachment.spec.claim for attachment in attached.values() if attachment.spec.claim is not None), None
     )

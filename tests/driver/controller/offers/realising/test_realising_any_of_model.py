@@ -402,7 +402,7 @@ async def test_an_attachment_that_is_gone_arranges_the_places_anew():
     manager.devices_now = (manager.disk(1, "h9"), manager.disk(2), manager.disk(3))
     async with sessions.running(manager, held=holding) as opened:
         assert shown(opened) == ["m-1", "m-3"]
-        opened.update_holdings(holding.without_part("m-3"))
+        opened.update_holdings(holding.remove_part("m-3"))
         assert shown(opened) == ["m-1", "m-2"]
 
 

@@ -171,7 +171,7 @@ async def test_what_is_in_flight_on_a_slice_is_in_flight_on_its_share_and_what_m
         assert [(operation.request_id, operation.device.id) for operation in in_flight] == [
             (request.request_id, NAME)
         ]
-        assert memory_chunk.deleted_share(request.request_id) == NAME
+        assert memory_chunk.parse_deleted_share(request.request_id) == NAME
 
 
 async def test_a_detach_of_a_share_that_was_never_made_is_a_success(bench):

@@ -53,7 +53,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     problems = [
         finding
         for attachment in all_attachments
-        for finding in judged(world, attachment, cluster.where.driver)
+        for finding in judge_attachment(world, attachment, cluster.where.driver)
     ]
     yield from problems[:NAMED_MAX]
     if len(problems) > NAMED_MAX:
@@ -68,7 +68,9 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
         yield findings.ok(Check.ATTACHMENTS_ATTACH, f"{len(ours)} DeviceAttachments", "none hangs")
 
 
-def judged(world: World, attachment: attachments.DeviceAttachment, driver: str) -> Iterator[Finding]:
+def judge_attachment(
+    world: World, attachment: attachments.DeviceAttachment, driver: str
+) -> Iterator[Finding]:
     """Yield the findings on one attachment."""
     fabric = world.fabrics.get(attachment.spec.fabric) if world.fabrics is not None else None
     if world.fabrics is not None and fabric is None:

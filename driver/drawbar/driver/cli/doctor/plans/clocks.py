@@ -131,7 +131,7 @@ def _nodes(cluster: observed.Cluster) -> Iterator[Finding]:
             check=Check.CLOCKS_NODE,
             severity=_severity(off[findings.NAMED_MAX].seconds),
             subject=f"the clocks of {len(rest)} more nodes",
-            message=f"are more than {SKEW_SECONDS:g} s off: {findings.listed(rest)}",
+            message=f"are more than {SKEW_SECONDS:g} s off: {findings.join_names(rest)}",
             remedy=_SYNCHRONISE,
         )
     if measured and not off:

@@ -106,7 +106,7 @@ def _fields(name: str, version: observed.DefinitionVersion) -> Iterator[Finding]
     if lost:
         yield _error(
             name,
-            f"is older than this program: the API server drops {findings.listed(lost)} without a word",
+            f"is older than this program: the API server drops {findings.join_names(lost)} without a word",
             _APPLY,
         )
     # Drawbar knows only the fields below the two halves.
@@ -115,7 +115,7 @@ def _fields(name: str, version: observed.DefinitionVersion) -> Iterator[Finding]
         yield findings.warning(
             Check.SERVER_DEFINITION,
             f"CRD {name}",
-            f"is newer than this program, which does not know {findings.listed(newer)}",
+            f"is newer than this program, which does not know {findings.join_names(newer)}",
             "run the doctor, and the daemons, of the version that the CRDs are of",
         )
 
@@ -186,7 +186,7 @@ def plan_features(cluster: observed.Cluster) -> Iterator[Finding]:
 
 def _hearsay(cluster: observed.Cluster, lost: Unread) -> Finding:
     """Return the finding by the Fabrics' conditions, in which the controller reports the same test."""
-    for fabric in observed.seen(cluster.fabrics):
+    for fabric in observed.get_objects(cluster.fabrics):
         said = meta.find(fabric.status.conditions, fabrics.FEATURES_DROPPED)
         if said is not None and said.is_true:
             return findings.error(

@@ -144,7 +144,7 @@ class MemoryChunks(adapter.RealisingAdapter):
 
     def _translate(self, operation: contract.Operation) -> contract.Operation:
         """Return an operation on a chunk as one on its part, even if another owner began it."""
-        carved_for = memory_chunk.requested_share(operation.request_id) or ""
+        carved_for = memory_chunk.parse_requested_share(operation.request_id) or ""
         part, device = self.held.chunks.get(carved_for) or self._find(operation.request_id), operation.device
         if part is not None and operation.kind is contract.OperationKind.CREATE_SLICE:
             return self._as_attach(operation, part)
