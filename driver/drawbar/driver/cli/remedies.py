@@ -42,5 +42,5 @@ def plain(text: str) -> str:
 def sentence(error: errors.KubeError) -> str:
     """Return the error with its remedy."""
     remedy = find_remedy(error)
-    said = plain(str(error))
-    return f"{said}: {remedy}" if remedy else said
+    message = plain(str(error))
+    return f"{message}: {remedy}" if remedy else message

@@ -268,19 +268,19 @@ def demand(
     if allocation is None or result is None or allocation.node is None:
         return None
     where = bindings.Key.from_result(result)
-    asked, unfit = configurations.try_by_device(allocation, driver)
-    said = asked.get(where, parameters.NOTHING)
-    seconds = said.attach_timeout_seconds
+    asked, failure = configurations.try_by_device(allocation, driver)
+    device_parameters = asked.get(where, parameters.NOTHING)
+    seconds = device_parameters.attach_timeout_seconds
     share = None
     if result.share_id is not None:
         try:
             share = memory_chunk.read_share(result, result.share_id, origin(result.device))
         except memory_chunk.CannotCarve as error:
-            unfit = attachments.Failure(reason=reasons.INVALID_PARAMETERS, message=str(error))
+            failure = attachments.Failure(reason=reasons.INVALID_PARAMETERS, message=str(error))
     if allocation.allocation_timestamp is None:
-        unfit = NO_TIMESTAMP
+        failure = NO_TIMESTAMP
     return Demand(
-        claim=references.make_reference(claim, driver, where, said),
+        claim=references.make_reference(claim, driver, where, device_parameters),
         node=allocation.node,
         host_id=host_id,
         pool=result.pool,
@@ -290,7 +290,7 @@ def demand(
         failure_reported=bindings.is_true(claim, driver, where, bindings.ATTACH_FAILED),
         visible_reported=bindings.is_true(claim, driver, where, bindings.VISIBLE),
         failed_at=seen.failed,
-        failure=unfit,
+        failure=failure,
         patience=None if seconds is None else datetime.timedelta(seconds=seconds),
         share=share,
     )

@@ -86,7 +86,7 @@ def attach(model: pool.Model, port: sights.Port, host: sights.Host, note: Note) 
     Raises:
         Aborted: the port is occupied, so read the machine again.
     """
-    if port.occupants:
+    if port.port_devices:
         raise errors.Aborted(f"port {port.id} of host {host.id} was taken by something else; read it again")
     backends, arguments = _backends(model, host)
     device = AddDevice(

@@ -70,7 +70,7 @@ class Session:
                 raise self._wire.malformed("to begin a session", "sent no X-Auth-Token")
             named = documents.text(answer.body, "Id")
             former_uri, self._uri = self._uri, answer.place or (f"{uri}/{named}" if named else "")
-            # It may last: some services answer 401 for a lack of privileges, and each reading would leave one behind.
+            # It may last: some services answer 401 for missing privileges, and each reading would leave one behind.
             with contextlib.suppress(errors.FabricError):
                 await self._delete(former_uri)
 

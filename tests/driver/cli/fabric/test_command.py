@@ -21,7 +21,7 @@ def test_the_installed_adapters_are_listed_with_the_parameters_of_their_schemas(
 def test_a_check_shows_hosts_devices_and_what_is_odd(drawbar_command, grpc_file):
     status, out, err = drawbar_command("check", "--config", grpc_file)
     assert (status, err) == (0, "")
-    assert "as no credentials" in out
+    assert "with the adapter grpc, without credentials" in out
     assert "gpu-1" in out
     assert "host-1" in out
     document = documents.content(drawbar_command("check", "--config", grpc_file, "-o", "json")[1])

@@ -20,7 +20,7 @@ SELECTOR = taintrules.DeviceSelector(driver="a.dev", pool="p")
 
 
 def wish(**fields):
-    return rule_steps.Wish(**({"name": "swap", "selector": SELECTOR} | fields))
+    return rule_steps.RuleRequest(**({"name": "swap", "selector": SELECTOR} | fields))
 
 
 def existing(effect="None", *, owner="swap", name="swap", rate=None):

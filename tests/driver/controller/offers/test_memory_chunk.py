@@ -48,7 +48,7 @@ def test_a_share_is_free_memory_of_its_pool_until_its_slice_is_made():
     (share,) = arranged.shown.values()
     assert (share.id, share.memory_bytes, share.connection) == (f"share-{ONE}", GIB, None)
     assert (share.device_class, share.model, share.serial) == (POOL.device_class, "M", None)
-    assert (share.carving, arranged.occupants) == (None, {})
+    assert (share.carving, arranged.contents) == (None, {})
 
 
 def test_a_share_is_where_its_slice_is_and_is_known_by_that_serial():
@@ -56,7 +56,7 @@ def test_a_share_is_where_its_slice_is_and_is_known_by_that_serial():
     assert arranged.shown[f"share-{ONE}"].connection.host_id == "h"
     assert arranged.shown[f"share-{ONE}"].serial == "0x1001"
     assert arranged.shown[f"share-{TWO}"].connection is None
-    assert {name: device.id for name, device in arranged.occupants.items()} == {f"share-{ONE}": "slice-1"}
+    assert {name: device.id for name, device in arranged.contents.items()} == {f"share-{ONE}": "slice-1"}
 
 
 def test_a_share_whose_slice_is_not_listed_any_more_is_lost_and_never_carved_again():
@@ -68,8 +68,8 @@ def test_a_share_whose_slice_is_not_listed_any_more_is_lost_and_never_carved_aga
 
 def test_where_a_fabric_keeps_no_requests_the_record_names_the_slice():
     bare = replace(made(host="h"), slice_of=contract.Slice(origin_id="pool-0"))
-    assert arrange([hold()], [bare]).occupants == {}
-    assert arrange([hold(slice_id="slice-1")], [bare]).occupants.keys() == {f"share-{ONE}"}
+    assert arrange([hold()], [bare]).contents == {}
+    assert arrange([hold(slice_id="slice-1")], [bare]).contents.keys() == {f"share-{ONE}"}
 
 
 def test_a_pool_that_is_not_listed_has_no_share_that_could_be_made():

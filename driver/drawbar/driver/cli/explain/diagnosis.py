@@ -332,7 +332,7 @@ def _judge(choice: observed.Choice, driver: str, subject: str) -> Finding:
     )
 
 
-def lack(choices: Sequence[observed.Choice], driver: str) -> str:
+def describe_missing(choices: Sequence[observed.Choice], driver: str) -> str:
     """Return the reason why a claim's requests cannot be met; empty if enough devices are free."""
     for choice in choices:
         finding = _judge(choice, driver, "")

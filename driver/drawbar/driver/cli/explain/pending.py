@@ -51,8 +51,8 @@ async def find_reasons(
         if claim is None or isinstance(claim, Unread):
             continue
         chosen = await chooser.choose(claim, cluster, devices)
-        if lack := diagnosis.lack(chosen, cluster.driver):
-            reasons[claim.metadata.namespace, claim.metadata.name] = lack
+        if missing := diagnosis.describe_missing(chosen, cluster.driver):
+            reasons[claim.metadata.namespace, claim.metadata.name] = missing
     return reasons
 
 

@@ -13,6 +13,7 @@ from drawbar.fabric import attributes, contract, recognition
 from drawbar.fabric.conformance import reports
 
 _USER_INFO = re.compile(r"//[^/@]*@")
+_NO_CREDENTIALS = "no credentials"
 
 
 def endpoint(content: str) -> str:
@@ -25,7 +26,7 @@ def identity(credentials: contract.Credentials) -> str:
     parts = [f"user {credentials.username}"] if credentials.username else []
     parts += ["a token"] if credentials.token else []
     parts += ["a client certificate"] if credentials.certificate else []
-    return " and ".join(parts) or "no credentials"
+    return " and ".join(parts) or _NO_CREDENTIALS
 
 
 def capabilities(can: contract.Capabilities) -> dict[str, Any]:
@@ -320,10 +321,10 @@ def check(
 def show_check(out: console.Console, document: Mapping[str, Any]) -> None:
     """Print the readings of a fabric."""
     can = document["capabilities"]
+    account = "without credentials" if document["as"] == _NO_CREDENTIALS else f"as {document['as']}"
     tables.sentence(
         out,
-        f"Fabric {document['fabric']}: reached at {document['endpoint']} with the adapter {document['adapter']}, "
-        f"as {document['as']}",
+        f"Fabric {document['fabric']}: reached at {document['endpoint']} with the adapter {document['adapter']}, {account}",
     )
     limit = can["maxConcurrentOperations"]
     able = [name for name, value in can.items() if value is True]

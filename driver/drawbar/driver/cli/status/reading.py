@@ -87,8 +87,8 @@ class _Readings:
     def _is_unread(self, result: object, kind: kinds.Kind) -> bool:
         if not isinstance(result, Unread):
             return False
-        if (said := sentence(result)) not in self.unread:
-            self.unread.append(said)
+        if (text := sentence(result)) not in self.unread:
+            self.unread.append(text)
         remedy = ask_for(result.permission) if result.permission else result.remedy
         self.first = self.first or remedies.plain(result.why) + (f": {remedy}" if remedy else "")
         self.failed.add(kind.plural)
@@ -103,7 +103,7 @@ def describe_unreadable(unreadable: Collection[exclusions.Unreadable]) -> list[s
 
 
 def ask_for(permission: str) -> str:
-    """Return the remedy for a right that the reader lacks."""
+    """Return the remedy for a missing right."""
     return f"ask an administrator for the right to {permission}; the ClusterRole drawbar-viewer has it"
 
 

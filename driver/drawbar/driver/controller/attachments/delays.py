@@ -208,12 +208,12 @@ def cause(
 
 def _read_recorded_cause(attachment: attachments.DeviceAttachment) -> tuple[Cause, str] | None:
     """Return the cause in the attachment's condition `Attached`, or None."""
-    said = meta.find(attachment.status.conditions, attachments.ATTACHED)
-    if said is None or said.is_true or attachment.status.error is not None:
+    condition = meta.find(attachment.status.conditions, attachments.ATTACHED)
+    if condition is None or condition.is_true or attachment.status.error is not None:
         return None
-    if said.reason == reasons.ATTACH_QUEUED:
-        return Cause.QUEUED, f"it {said.message}"
-    return Cause.REFUSED, f"it is not attached yet ({said.reason}): {said.message}"
+    if condition.reason == reasons.ATTACH_QUEUED:
+        return Cause.QUEUED, f"it {condition.message}"
+    return Cause.REFUSED, f"it is not attached yet ({condition.reason}): {condition.message}"
 
 
 def _allocation(key: names.DeviceKey, claim: claims.ResourceClaim) -> _Allocation:

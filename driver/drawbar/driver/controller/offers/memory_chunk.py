@@ -40,16 +40,16 @@ class Arrangement:
 
     Attributes:
         shown: the share as a device, by its name.
-        occupants: the share's memory chunk, by its name.
+        contents: the share's memory chunk, by its name.
         carved: the names of shares with an attachment whose chunk was listed at least once.
     """
 
     shown: Mapping[str, contract.Device]
-    occupants: Mapping[str, contract.Device]
+    contents: Mapping[str, contract.Device]
     carved: frozenset[str] = frozenset()
 
 
-NOTHING = Arrangement(shown={}, occupants={})
+NOTHING = Arrangement(shown={}, contents={})
 
 
 def arrange(
@@ -72,7 +72,7 @@ def arrange(
         name = name_of(made)
         if name is not None:
             by_share[name] = made
-    shown, occupants, seen = {}, {}, set()
+    shown, contents, seen = {}, {}, set()
     for hold in held:
         if hold.share is None:
             continue
@@ -80,13 +80,13 @@ def arrange(
         slice_ = by_share.get(hold.name) or by_id.get(hold.device_id)
         origin = origins.get(hold.share.device_id)
         if slice_ is not None:
-            occupants[hold.name] = slice_
+            contents[hold.name] = slice_
             shown[hold.name] = as_share(slice_, hold.name)
         elif hold.name not in carved and not hold.device_id and origin is not None:
             shown[hold.name] = unmade(hold.name, hold.share.memory_bytes, origin)
         if slice_ is not None or hold.name in carved:
             seen.add(hold.name)
-    return Arrangement(shown=shown, occupants=occupants, carved=frozenset(seen))
+    return Arrangement(shown=shown, contents=contents, carved=frozenset(seen))
 
 
 def as_share(made: contract.Device, name: str) -> contract.Device:

@@ -447,9 +447,9 @@ class _Search:
             return Unrecognised(cards=(card, *self.narrowed), why=f"{card.address} shows none of its numbers")
         if witnesses.likeness(card) in {witnesses.likeness(gone) for gone in arrivals.vanished}:
             return Unrecognised(cards=new, why="a card like it had vanished shortly before, and may be back")
-        rival = self.neighbours.find_competitor(card)
-        if rival is not None:
-            return Unrecognised(cards=new, why=f"DeviceAttachment {rival} waits for such a card too")
+        competitor = self.neighbours.find_competitor(card)
+        if competitor is not None:
+            return Unrecognised(cards=new, why=f"DeviceAttachment {competitor} waits for such a card too")
         fact = Witness(kind=SOLE_ARRIVAL, fabric="attach", host=card.address, verdict=Verdict.AGREES)
         return Found(card=card, by=SOLE_ARRIVAL, witnesses=(*witnesses.compare(self.identity, card), fact))
 

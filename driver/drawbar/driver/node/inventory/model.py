@@ -145,7 +145,7 @@ class Silence(enum.StrEnum):
     NOT_INITIALISED = "not-initialised"
     """The driver is bound and has not yet initialised the device."""
     NO_PRIVILEGE = "no-privilege"
-    """This process lacks the privilege to read it."""
+    """This process has no privilege to read it."""
     VPD_SLOW = "vpd-slow"
     """The device has not yet answered the read of its Vital Product Data."""
 
@@ -162,7 +162,7 @@ class PciFunction:
         serial: the NVMe controller's or CXL memory device's serial, else the Device Serial Number.
         dsn: the PCIe Device Serial Number as eight dashed pairs; shared by all functions of a card. None for bridges and
             virtual functions, because they are no cards.
-        dsn_hidden: it may have a `dsn`, but this process lacks the privilege to read it.
+        dsn_hidden: it may have a `dsn`, but this process has no privilege to read it.
         slot: the name of the hot-plug slot at or above it.
         link: its link; empty for a virtual function, which has the link of its physical function.
         sriov: the virtual functions of a physical function; None if it cannot have any.

@@ -192,7 +192,7 @@ def read_serial_number(directory: int) -> int | None:
     """Return the Device Serial Number of the function with this open directory, or None if it has none.
 
     Raises:
-        ConfigSpaceHidden: the process lacks the privilege (CAP_SYS_ADMIN) to read it.
+        ConfigSpaceHidden: the process has no privilege (CAP_SYS_ADMIN) to read it.
     """
     try:
         descriptor = os.open("config", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
@@ -537,8 +537,8 @@ def read_nvme(path: str) -> tuple[model.NvmeController, ...]:
 
 
 def _read_text(path: str) -> str | None:
-    said = files.text(path)
-    return said if said and said not in _NOWHERE and len(said) <= _TEXT_MAX else None
+    text = files.text(path)
+    return text if text and text not in _NOWHERE and len(text) <= _TEXT_MAX else None
 
 
 def functions_of_subsystem(root: str, subsystem: str) -> frozenset[str]:

@@ -127,7 +127,7 @@ def list_demands(claim: claims.ResourceClaim | None, driver: str, node_name: str
     }
     if not results:
         return ()
-    said, unfit = configurations.try_by_device(allocation, driver)
+    device_parameters, failure = configurations.try_by_device(allocation, driver)
     loads_own = configurations.has_own_bitstream(allocation, driver)
     visible = bindings.condition_type(driver, bindings.VISIBLE)
     demands = (
@@ -136,10 +136,12 @@ def list_demands(claim: claims.ResourceClaim | None, driver: str, node_name: str
             device=key.device,
             node_name=node_name,
             driver=driver,
-            claim=references.make_reference(claim, driver, key, said.get(key, parameters.NOTHING)),
+            claim=references.make_reference(
+                claim, driver, key, device_parameters.get(key, parameters.NOTHING)
+            ),
             allocation_timestamp=allocation.allocation_timestamp or "",
-            failure=unfit,
-            needs_work=asks(said.get(key, parameters.NOTHING)),
+            failure=failure,
+            needs_work=asks(device_parameters.get(key, parameters.NOTHING)),
             is_awaited=visible in result.binding_conditions,
             loads_own=loads_own,
         )

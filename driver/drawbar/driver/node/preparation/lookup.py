@@ -131,7 +131,7 @@ class Finder:
             errors.PrepareError: the parameters are invalid.
         """
         try:
-            said = configurations.by_device(claim.status.allocation, self.driver)
+            device_parameters = configurations.by_device(claim.status.allocation, self.driver)
         except parameters.Invalid as invalid:
             raise errors.PrepareError(str(invalid), reason=reasons.INVALID_PARAMETERS) from invalid
         allocation = claim.status.allocation
@@ -149,7 +149,9 @@ class Finder:
                 share_id=share_id,
                 admin=admin,
                 device_parameters=parameters.document(
-                    said.get(bindings.Key(pool=pool, device=given, share_id=share_id), parameters.NOTHING)
+                    device_parameters.get(
+                        bindings.Key(pool=pool, device=given, share_id=share_id), parameters.NOTHING
+                    )
                 ),
                 composite=composite,
                 allocation_timestamp=allocation.allocation_timestamp if allocation is not None else None,
@@ -326,12 +328,17 @@ class Finder:
         self, allocated: claimdevices.AllocatedDevice, uid: str, card: model.Card, *, prepared: bool
     ) -> None:
         """Check that the device was made ready for its claim, if the claim's parameters demand it."""
-        said = (
+        device_parameters = (
             parameters.from_record(allocated.device_parameters)
             if allocated.device_parameters
             else parameters.NOTHING
         )
-        if self._standing is None or allocated.admin or allocated.is_shared or not demands.asks(said):
+        if (
+            self._standing is None
+            or allocated.admin
+            or allocated.is_shared
+            or not demands.asks(device_parameters)
+        ):
             return
         use = readiness.Use(
             claim_uid=uid, allocation_timestamp=allocated.allocation_timestamp, prepared=prepared

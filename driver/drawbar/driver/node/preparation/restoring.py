@@ -97,7 +97,7 @@ def _explain(uid: str, names: tuple[str, ...], finder: lookup.Finder) -> records
     claim = next(
         (attachment.spec.claim for attachment in attached.values() if attachment.spec.claim is not None), None
     )
-    # The attachments lack the parameters of a claim that has to be read, for example.
+    # The parameters of a claim that has to be read are not in the attachments, for example.
     complete = claim is not None and claim.devices > 0 and devices.keys() <= attached.keys()
     if not complete:
         log.warning("only its CDI file names a claim; refusing its devices", extra={"uid": uid})

@@ -108,7 +108,7 @@ async def test_an_attach_makes_the_slice_and_connects_it_and_a_detach_leaves_the
         assert shown[NAME].memory_bytes == STEP
         (slice_,) = await at.made()
         assert slice_.slice_of.mark == MARK
-        assert at.adapter.occupants[NAME].id == slice_.id
+        assert at.adapter.contents[NAME].id == slice_.id
 
         operation = await at.done(await at.adapter.detach(DETACH))
         assert (operation.kind, operation.error) == (contract.OperationKind.DETACH, None)

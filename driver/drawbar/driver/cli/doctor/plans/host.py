@@ -127,9 +127,11 @@ def _table(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 def _judge(configured: _Configured, cdi_dir: str, node_version: str) -> Finding:
     where = ", ".join(configured.files)
     if not _is_enabled(configured, node_version):
-        said = "says enable_cdi = false" if configured.enabled is False else "does not say enable_cdi = true"
+        setting = (
+            "says enable_cdi = false" if configured.enabled is False else "does not say enable_cdi = true"
+        )
         return _error(
-            f"{where} {said}, which containerd before 2.0 needs: containers do not get their devices",
+            f"{where} {setting}, which containerd before 2.0 needs: containers do not get their devices",
             f'set enable_cdi = true in [plugins."{_CONTAINERD[0]}"], and restart containerd',
         )
     dirs = configured.spec_dirs if configured.spec_dirs is not None else DEFAULT_DIRS

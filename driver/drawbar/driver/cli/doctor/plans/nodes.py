@@ -236,13 +236,13 @@ def _find_fabric_nodes(cluster: observed.Cluster, nodes: Sequence[core.Node]) ->
 def _silent(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> set[str]:
     """Return the nodes without a live daemon, as named in the Fabrics' condition Degraded."""
     degraded = (meta.find(fabric.status.conditions, fabrics.DEGRADED) for fabric in _ours(cluster))
-    said = {
+    labelled = {
         name
         for condition in degraded
         if condition is not None and condition.is_true
         for name in daemons.find_named_nodes(condition.message)
     }
-    return said & {node.metadata.name for node in nodes}
+    return labelled & {node.metadata.name for node in nodes}
 
 
 def _ours(cluster: observed.Cluster) -> list[fabrics.Fabric]:

@@ -102,9 +102,11 @@ def _await_arrival(observed: PartState, now: datetime.datetime) -> Steps:
     if attachment is None:
         return ()
     if observed.ahead:
-        said = meta.find(attachment.status.conditions, attachments.ATTACHED)
-        is_said = said is not None and said.message == describe_queue(attachment, observed.ahead)
-        recorded = () if is_said else (actions.RecordQueued(ahead=observed.ahead),)
+        condition = meta.find(attachment.status.conditions, attachments.ATTACHED)
+        is_reported = condition is not None and condition.message == describe_queue(
+            attachment, observed.ahead
+        )
+        recorded = () if is_reported else (actions.RecordQueued(ahead=observed.ahead),)
         return (*recorded, actions.RequeueAfter(seconds=QUEUE_LOOK_SECONDS))
     if observed.is_acknowledged:
         return ()
