@@ -177,7 +177,7 @@ async def test_the_roles_allow_what_the_doctor_looks_for_and_nothing_else(render
         "controller": {"config": {"immediateAllocation": permissions.Part.IMMEDIATE in parts}},
     }
     documents = await render(**values)
-    needed = permissions.needed(
+    needed = permissions.list_permissions(
         driver="drawbar.dev",
         namespace="drawbar",
         lease="drawbar-controller",

@@ -1,6 +1,8 @@
 """The worked example of docs/adapters.md keeps the contract, also where answers are lost."""
 
 import importlib.util
+import re
+import tomllib
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -8,43 +10,19 @@ from aiohttp import web
 
 from drawbar.fabric import conformance, contract
 
-EXAMPLE = Path(__file__).parents[2] / "docs/examples/shelf_adapter.py"
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 
 
-def load():
-    spec = importlib.util.spec_from_file_location("shelf_adapter", EXAMPLE)
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-class Manager:
-    """The manager of the example; it loses the answers of so many changes."""
-
-    def __init__(self):
-        self.rows = {
-            name: {"id": name, "model": "M", "serial": f"S{name}", "host": None, "note": ""}
-            for name in ("d1", "d2")
-        }
-        self.lost_answers = 0
-
-    async def handle(self, request):
-        if request.method == "GET":
-            return web.json_response(list(self.rows.values()))
-        row = self.rows[request.path.split("/")[2]]
-        body = await request.json() if request.method == "PUT" else {"host": None, "note": ""}
-        if row["host"] not in {None, body["host"]} and request.method == "PUT":
-            return web.Response(status=409)
-        row.update(body)
-        if self.lost_answers > 0:
-            self.lost_answers -= 1
-            request.transport.abort()
-        return web.Response(status=204)
-
-
 @asynccontextmanager
 async def connected():
-    manager = Manager()
+    manager = load("shelf_manager").Manager()
     runner = web.ServerRunner(web.Server(manager.handle), shutdown_timeout=0)
     await runner.setup()
     try:
@@ -56,7 +34,7 @@ async def connected():
             parameters={"hosts": "h1,h2"},
             timeout_seconds=20,
         )
-        async with await load().ShelfAdapter.connect(config) as adapter:
+        async with await load("shelf_adapter").ShelfAdapter.connect(config) as adapter:
             yield manager, adapter
     finally:
         await runner.cleanup()
@@ -81,3 +59,18 @@ async def test_an_attach_whose_answer_is_lost_is_made_once():
         assert operation.succeeded
         assert manager.rows["d1"]["host"] == "h1"
         assert (await adapter.attach(request)).id == operation.id
+
+
+def test_the_page_has_the_address_of_the_manager_and_a_whole_package(monkeypatch):
+    page = (EXAMPLES.parent / "adapters.md").read_text()
+    served = []
+    monkeypatch.setattr(web, "run_app", lambda app, **where: served.append(where))
+    load("shelf_manager").main()
+    assert served == [{"host": "127.0.0.1", "port": 8080}]
+    assert "endpoint: http://127.0.0.1:8080\n" in page
+    project = tomllib.loads(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])
+    assert project["build-system"]["build-backend"] == "hatchling.build"
+    assert project["project"]["entry-points"]["drawbar.fabric_adapters"] == {
+        "shelf": "acme_shelf.adapter:ShelfAdapter"
+    }
+    assert "`acme_shelf/__init__.py`" in page

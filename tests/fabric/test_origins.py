@@ -47,7 +47,7 @@ from drawbar.fabric import origins
     ],
 )
 def test_an_endpoint_has_one_origin_or_none(endpoint, origin):
-    assert origins.of_endpoint(endpoint) == origin
+    assert origins.find_origin(endpoint) == origin
 
 
 def test_an_origin_is_no_more_than_an_origin():
@@ -96,11 +96,11 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=10).map("".join))
 def test_the_libraries_that_connect_read_no_other_host_or_port(endpoint):
-    origin = origins.of_endpoint(endpoint)
+    origin = origins.find_origin(endpoint)
     if origin is None or not origin.startswith(("http://", "https://")):
         return
     read = yarl.URL(endpoint)
     assert (read.host, read.port, read.user) == (origins.host(origin), int(origin.rpartition(":")[2]), None)
     parts = urlsplit(endpoint)
     assert (parts.hostname, parts.username) == (origins.host(origin), None)
-    assert origins.of_endpoint(origin) == origin == origins.parse(origin)
+    assert origins.find_origin(origin) == origin == origins.parse(origin)

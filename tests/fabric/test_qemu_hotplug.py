@@ -69,14 +69,14 @@ def judged(request, devices, hosts, reserved=frozenset(), *, cxl=frozenset(), bu
 
 @st.composite
 def some_ports(draw):
-    occupants = st.sampled_from([None, "nvme-1", "edu-1", "mem-1"])
+    port_devices = st.sampled_from([None, "nvme-1", "edu-1", "mem-1"])
     return tuple(
         sights.Port(
             id=f"p{number}",
             cxl=draw(st.booleans()),
-            occupants=()
+            port_devices=()
             if draw(st.booleans())
-            else (sights.Occupant(path=f"/x/{number}", device_id=draw(occupants)),),
+            else (sights.PortDevice(path=f"/x/{number}", device_id=draw(port_devices)),),
         )
         for number in range(draw(st.integers(0, 4)))
     )
@@ -110,7 +110,7 @@ def test_nothing_begins_on_a_port_in_use_or_for_a_device_that_is_anywhere(
         return
     port = hosts["vm1"].port(verdict.port_id)
     assert device_id not in places
-    assert not port.occupants
+    assert not port.port_devices
     assert verdict.port_id not in taken
     assert port.cxl == (device_id == "mem-1")
     model = MEMORY if device_id == "mem-1" else NVME
@@ -125,7 +125,7 @@ def test_a_port_that_an_attach_in_flight_has_is_passed_over():
 
 
 def test_a_port_that_filled_up_since_the_judgement_gets_nothing():
-    used = replace(EMPTY, occupants=(sights.Occupant(path="/x"),))
+    used = replace(EMPTY, port_devices=(sights.PortDevice(path="/x"),))
     with pytest.raises(errors.Aborted):
         hotplug.attach(NVME, used, HOST, Note())
 

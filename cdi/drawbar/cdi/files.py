@@ -119,8 +119,8 @@ def find(
     by_files = None
     for directory in reversed(directories):
         for file in _files(directory):
-            for said, name, device in _devices(file):
-                if said != kind:
+            for file_kind, name, device in _devices(file):
+                if file_kind != kind:
                     continue
                 if name.lower() in names:
                     return f"{kind}={name}"
@@ -134,8 +134,8 @@ def _paths(device: dict[str, object]) -> frozenset[str]:
     edits = device.get("containerEdits")
     nodes = edits.get("deviceNodes") if isinstance(edits, dict) else None
     nodes = nodes if isinstance(nodes, list) else []
-    said = [node.get("hostPath") or node.get("path") for node in nodes if isinstance(node, dict)]
-    return frozenset(path for path in said if isinstance(path, str))
+    paths = [node.get("hostPath") or node.get("path") for node in nodes if isinstance(node, dict)]
+    return frozenset(path for path in paths if isinstance(path, str))
 
 
 def _names(file: Path) -> Iterator[str]:

@@ -64,7 +64,7 @@ def guard_output() -> Iterator[None]:
     """Make stdout and stderr print only printable characters, in any encoding, while the context lasts."""
     before = sys.stdout, sys.stderr
     for stream in before:
-        # A character that the encoding lacks is written as its number.
+        # A character outside the encoding is written as its number.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     sys.stdout, sys.stderr = Stream(before[0]), Stream(before[1])

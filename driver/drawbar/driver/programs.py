@@ -102,11 +102,11 @@ async def output(path: Path, bounds: Bounds, variables: Mapping[str, str] | None
                 async with asyncio.timeout(_DRAIN_SECONDS):
                     await stdout.ended.wait()
                     await stderr.ended.wait()
-    written, said = stdout.written, stderr.written
-    words = _words(said or written)
+    written, reported = stdout.written, stderr.written
+    words = _words(reported or written)
     if late:
         raise Failed(f"{path} was killed after {bounds.timeout_seconds:g} s{words}")
-    if max(len(written), len(said)) > bounds.output_bytes:
+    if max(len(written), len(reported)) > bounds.output_bytes:
         raise Failed(f"{path} wrote more than {bounds.output_bytes} bytes, and was killed{words}")
     if status < 0:
         raise Failed(f"{path} was ended by signal {-status}{words}")

@@ -18,7 +18,7 @@ _NETWORK = re.compile(
 _PATH = re.compile(r"[a-z][a-z0-9+.-]*:/(?!/)", re.ASCII)
 
 
-def of_endpoint(endpoint: str) -> str | None:
+def find_origin(endpoint: str) -> str | None:
     """Return the origin of an endpoint, or None if it has none."""
     return _read(endpoint, is_origin=False)
 

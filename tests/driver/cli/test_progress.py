@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 async def test_a_terminal_shows_the_activity_after_a_second(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    async with progress.shown("reading the cluster"):
+    async with progress.show_activity("reading the cluster"):
         await waiting.eventually(terminal.getvalue)
     assert terminal.getvalue().startswith("reading the cluster ... 1 s\n")
 
@@ -27,6 +27,6 @@ async def test_a_terminal_shows_the_activity_after_a_second(monkeypatch):
 async def test_nothing_is_shown_for(monkeypatch, stderr):
     errors = stderr()
     monkeypatch.setattr(sys, "stderr", errors)
-    async with progress.shown("reading the cluster"):
+    async with progress.show_activity("reading the cluster"):
         await asyncio.sleep(0 if stderr is Terminal else progress.PROGRESS_AFTER_SECONDS + 0.1)
     assert errors.getvalue() == ""

@@ -87,7 +87,7 @@ def test_another_attachment_of_the_name_counts_anew():
     index.change(None, deleting("a"), NOW)
     index.change(deleting("a"), deleting("a", uid="v"), after(60))
     assert index.overdue("f", after(60)) == frozenset()
-    assert index.held_since("a") == after(60)
+    assert index.find_hold_start("a") == after(60)
 
 
 def test_a_device_awaits_its_node_while_it_is_attached_and_neither_visible_nor_going():

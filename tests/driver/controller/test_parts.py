@@ -93,8 +93,8 @@ def test_the_index_follows_claims_and_gives_the_devices_concerned():
     had, has = index.change(first, second)
     assert (set(had), set(has)) == ({key("a"), key("b")}, {key("b"), key("c")})
     assert (index.pools("f"), index.pools("g")) == ({"b": "f/e", "c": "f/e"}, {})
-    assert index.with_device(key("a")) == ()
-    assert index.with_device(key("c")) == (second,)
+    assert index.find_claims(key("a")) == ()
+    assert index.find_claims(key("c")) == (second,)
     had, has = index.change(second, None)
     assert (set(had), has) == ({key("b"), key("c")}, {})
     assert (list(index.devices()), index.pools("f")) == ([], {})
@@ -126,7 +126,7 @@ def test_a_failure_reaches_all_claims_of_the_pod_that_are_not_ready_with_its_own
     sibling = with_conditions(claim("b", name="s"), *conditions)
     for listed in (own, sibling, stranger):
         index.change(None, listed)
-    assert index.failed_with(own) == ((sibling, own) if reached else (own,))
+    assert index.find_affected_claims(own) == ((sibling, own) if reached else (own,))
 
 
 def test_a_wish_names_node_time_and_what_was_said():

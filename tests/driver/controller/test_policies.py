@@ -52,8 +52,8 @@ def test_the_least_number_of_a_model_stays():
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_a_pool_carries_the_label_of_the_nodes_that_are_closed_to_its_model(enclosure, model):
     pool = names.pool("f", enclosure, model)
-    expected = names.closed_label("f", model) if model else None
-    assert names.closed_labels_of(pool) == ((expected,) if expected else ())
+    expected = names.make_closed_label("f", model) if model else None
+    assert names.list_closed_labels(pool) == ((expected,) if expected else ())
     if expected:
         assert len(expected.partition("/")[2]) <= 63
 
@@ -105,7 +105,7 @@ async def test_a_claim_that_breaks_a_rule_fails_before_anything_is_attached_and_
         cluster.start()
         await cluster.make_fabric(policy={"models": [{"model": "M1", "maxPerNode": 1}]})
         (spec,) = await cluster.published()
-        pool, label = spec["pool"]["name"], names.closed_label("fab", "M1")
+        pool, label = spec["pool"]["name"], names.make_closed_label("fab", "M1")
         (term,) = spec["nodeSelector"]["nodeSelectorTerms"]
         assert {"key": label, "operator": "DoesNotExist"} in term["matchExpressions"]
 

@@ -264,7 +264,7 @@ def test_names_are_valid_whatever_the_ids_are(enclosure, model, fabric_text, ids
     assert names.fabric_of(pool) == fabric
     assert names.reach_of(pool) == names.reach_key(ids)
     assert names.enclosure_of(pool) == names.label(enclosure)
-    closed = names.closed_labels_of(pool)
+    closed = names.list_closed_labels(pool)
     assert closed[len(closed) - bool(hosts) :] == ((names.refusal_label(fabric, hosts),) if hosts else ())
     label = names.reach_label(fabric, names.reach_key(ids) or "x")
     for text in (*closed, label):

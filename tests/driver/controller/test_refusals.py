@@ -89,8 +89,8 @@ def test_what_is_no_longer_to_be_written_is_dropped():
     ("label", "fabrics"),
     [
         (names.node_label("a"), ("a",)),
-        (names.closed_label("b", "M1"), ("b",)),
-        (names.closed_label("b", "M2"), ("a", "b")),
+        (names.make_closed_label("b", "M1"), ("b",)),
+        (names.make_closed_label("b", "M2"), ("a", "b")),
         (names.node_label("gone"), ("a", "b")),
     ],
     ids=["reached", "closed", "of a rule that is gone", "of a Fabric that is gone"],

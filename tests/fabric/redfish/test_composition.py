@@ -198,14 +198,14 @@ async def test_an_action_is_used_where_it_is_offered(etag):
     )
     free = await _read(DRIVE, system("s1", Actions=actions) | {"@odata.etag": etag})
     call = free.attach(_attach(), "DriveBlock3", "")
-    assert (call.method, call.uri, call.with_etag(etag)) == (
+    assert (call.method, call.uri, call.prepare_change(etag)) == (
         "POST",
         "/oem/AddResourceBlock",
         (expected, None),
     )
     used = await _read(DRIVE, system("s1", "DriveBlock3", Actions=actions) | {"@odata.etag": etag})
     call = used.detach(_detach(), "DriveBlock3")
-    assert (call.method, call.uri, call.with_etag(etag)) == (
+    assert (call.method, call.uri, call.prepare_change(etag)) == (
         "POST",
         "/oem/RemoveResourceBlock",
         (expected, None),

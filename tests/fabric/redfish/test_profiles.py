@@ -23,7 +23,7 @@ LINK = {"@odata.id": "/redfish/v1/X"}
     ],
 )
 def test_the_service_root_shows_the_profile(root, name):
-    assert profiles.by_root(Document(uri="/redfish/v1", body=root)) == name
+    assert profiles.choose_by_root(Document(uri="/redfish/v1", body=root)) == name
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_the_service_root_shows_the_profile(root, name):
 )
 def test_fabrics_with_connections_and_no_zones_show_the_profile(fabrics, name):
     documents = [Document(uri="/redfish/v1/Fabrics/F", body=body) for body in fabrics]
-    assert profiles.by_fabrics(documents) == name
+    assert profiles.choose_by_fabrics(documents) == name
 
 
 def test_no_product_belongs_to_two_profiles():

@@ -294,7 +294,7 @@ async def test_an_action_is_used_where_it_is_offered(etag):
     expected = {"ZoneETag": etag} if etag else {}
     call = method.attach(_attach(), "F.d1", "")
     assert (call.method, call.uri) == ("POST", "/oem/AddEndpoint")
-    assert call.with_etag(call.etag) == ({"Endpoint": link(f"{FABRIC}/Endpoints/d1"), **expected}, None)
+    assert call.prepare_change(call.etag) == ({"Endpoint": link(f"{FABRIC}/Endpoints/d1"), **expected}, None)
     assert method.detach(_detach("F.d2"), "F.d2").uri == "/oem/RemoveEndpoint"
 
 

@@ -83,7 +83,11 @@ def by_device(
     by_key = {
         key: merge([layer for layer in layers if layer.concerns(names)]) for key, names in requests.items()
     }
-    return {key: said for key, said in by_key.items() if said != parameters.NOTHING}
+    return {
+        key: device_parameters
+        for key, device_parameters in by_key.items()
+        if device_parameters != parameters.NOTHING
+    }
 
 
 def merge(layers: Sequence[Layer]) -> parameters.DeviceParameters:
@@ -161,14 +165,14 @@ def _layers(allocation: claims.Allocation | None, driver: str) -> tuple[list[Lay
         if entry.source == parameters.Source.CLASS:
             source = parameters.Source.CLASS
         try:
-            said = parameters.decode(opaque.parameters, source)
+            decoded = parameters.decode(opaque.parameters, source)
         except parameters.Invalid as invalid:
             of = f" of request {', '.join(entry.requests)}" if source is parameters.Source.CLASS else ""
             problems += [
                 f"opaque parameters of {source.owner}{of}: {problem}" for problem in invalid.problems
             ]
         else:
-            layers.append(Layer(source=source, requests=entry.requests, device_parameters=said))
+            layers.append(Layer(source=source, requests=entry.requests, device_parameters=decoded))
     return layers, tuple(problems)
 
 
@@ -202,5 +206,5 @@ def _merge(layers: Sequence[parameters.DeviceParameters]) -> parameters.DevicePa
 
 
 def _overlay(lower: Topic, upper: Topic) -> Topic:
-    said = {**msgspec.to_builtins(lower), **msgspec.to_builtins(upper)}
-    return msgspec.convert(said, type(lower))
+    merged = {**msgspec.to_builtins(lower), **msgspec.to_builtins(upper)}
+    return msgspec.convert(merged, type(lower))

@@ -71,6 +71,6 @@ def unite(listed: Iterable[Maintenance]) -> Scope:
     )
 
 
-def of_fabric(listed: Iterable[Maintenance], fabric: str, driver: str) -> tuple[Maintenance, ...]:
+def select_by_fabric(listed: Iterable[Maintenance], fabric: str, driver: str) -> tuple[Maintenance, ...]:
     """Return the Maintenances of one Fabric of a driver."""
     return tuple(item for item in listed if (item.spec.fabric, item.spec.driver) == (fabric, driver))

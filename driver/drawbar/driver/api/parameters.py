@@ -179,8 +179,8 @@ class FunctionGroup(meta.Struct, frozen=True):
     @property
     def sets_link(self) -> bool:
         """Return whether a setting of the group goes through the network interface of the physical function."""
-        said = (self.vlan, self.trust, self.spoof_check, self.stable_address or None)
-        return any(value is not None for value in said)
+        fields = (self.vlan, self.trust, self.spoof_check, self.stable_address or None)
+        return any(value is not None for value in fields)
 
 
 class VirtualFunctions(meta.Struct, frozen=True):
@@ -313,11 +313,11 @@ def _problems(document: object, source: Source) -> Iterator[tuple[str, str]]:
     if not isinstance(document, dict):
         yield "", f" is {_quote(document)}, not an object: write apiVersion: {API_VERSION} and kind: {KIND}"
         return
-    said = document.get("apiVersion"), document.get("kind")
-    if said != (API_VERSION, KIND):
+    stated = document.get("apiVersion"), document.get("kind")
+    if stated != (API_VERSION, KIND):
         for name, value, wanted in (
-            ("apiVersion", said[0], API_VERSION),
-            ("kind", said[1], KIND),
+            ("apiVersion", stated[0], API_VERSION),
+            ("kind", stated[1], KIND),
         ):
             if value != wanted:
                 was = f" is {_quote(value)}" if name in document else " is missing"

@@ -3,7 +3,7 @@
 from drawbar.driver.api import attachments, bindings, claims, configurations, parameters
 
 
-def of_device(
+def make_reference(
     claim: claims.ResourceClaim,
     driver: str,
     where: bindings.Key,

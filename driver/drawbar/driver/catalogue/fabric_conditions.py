@@ -34,7 +34,7 @@ DEGRADED = Table("Whether a part of a fabric is at fault", "`Degraded`", "True",
     Row(r.HEALTHY, "Nothing is at fault.", severity=Severity.OK, status="False"),
     Row(r.LIMIT_EXCEEDED, "The manager lists or streams more than `policy.limits` allows, or its devices need more ResourceSlices.", "kubectl edit fabric NAME, and raise the field of `policy.limits` that the message names; or correct the manager", "fabrics.md#limits-of-a-manager", Severity.WARNING),
     Row(r.TROUBLES, "The message has one sentence for each host, node, device or object that is at fault or avoided.", "look at those hosts and devices at the fabric manager, and at the nodes' daemons with drawbar doctor", severity=Severity.WARNING),
-    Row(r.DEVICES_MISSING, "The last listing lacks attached devices, or more than a quarter of all devices or hosts; they count as they were.", "is the fabric manager starting, or its listing partial?", severity=Severity.WARNING),
+    Row(r.DEVICES_MISSING, "Attached devices, or more than a quarter of all devices or hosts, are missing from the last listing; they count as they were.", "is the fabric manager starting, or its listing partial?", severity=Severity.WARNING),
     Row(r.CONNECTIONS_NOT_SHOWN, "The fabric manager no longer shows the connections of attached devices; the message names them.", "ask the fabric manager's operator whether it lost its state", "fabrics.md#lost-connections", Severity.WARNING),
 ))
 

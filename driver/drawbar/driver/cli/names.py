@@ -78,7 +78,7 @@ def find(wanted: completion.Wanted, typed: Sequence[str]) -> tuple[str, ...]:
 
 
 def _read_flags(typed: Sequence[str]) -> argparse.Namespace | None:
-    """Return the flags for the cluster, or None if one lacks its value."""
+    """Return the flags for the cluster, or None if one has no value."""
     shared = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     flags.add_cluster(shared)
     flags.add_driver(shared)

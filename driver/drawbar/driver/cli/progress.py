@@ -10,7 +10,7 @@ PROGRESS_EVERY_SECONDS = 5.0
 
 
 @contextlib.asynccontextmanager
-async def shown(activity: str) -> AsyncIterator[None]:
+async def show_activity(activity: str) -> AsyncIterator[None]:
     """Report `activity` on stderr after a second and then every five seconds, if stderr is a terminal.
 
     A file or a pipe gets errors only. So a script that reads stderr does not depend on the cluster's speed.

@@ -10,7 +10,7 @@ _UNANSWERED = re.compile(r"^(?:GET|WATCH|POST|PATCH|PUT|DELETE) \S+ got no answe
 _VIEW = "kubectl config view --minify shows the address and the authority in use"
 
 
-def of(error: BaseException) -> str:
+def find_remedy(error: BaseException) -> str:
     """Return the remedy for an error, or an empty text if the error already has it."""
     if isinstance(error, errors.Unauthenticated):
         return "the credentials are unknown or expired: log in again; kubectl auth whoami shows who you are"
@@ -19,11 +19,11 @@ def of(error: BaseException) -> str:
     if isinstance(error, errors.Throttled):
         return "the API server is overloaded: try again in a minute"
     if isinstance(error, errors.Unreachable):
-        return of_cause(error.__cause__)
+        return find_cause_remedy(error.__cause__)
     return ""
 
 
-def of_cause(cause: BaseException | None) -> str:
+def find_cause_remedy(cause: BaseException | None) -> str:
     """Return the remedy if this error is why the API server does not answer."""
     if isinstance(cause, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
         return f"check certificate-authority and tls-server-name of the cluster: {_VIEW}"
@@ -41,6 +41,6 @@ def plain(text: str) -> str:
 
 def sentence(error: errors.KubeError) -> str:
     """Return the error with its remedy."""
-    remedy = of(error)
-    said = plain(str(error))
-    return f"{said}: {remedy}" if remedy else said
+    remedy = find_remedy(error)
+    message = plain(str(error))
+    return f"{message}: {remedy}" if remedy else message

@@ -387,7 +387,7 @@ def _escape(character: str) -> str:
 def add_flags(parser: argparse.ArgumentParser, settings: type) -> None:
     """Add `--config` and a flag for every setting that has one, grouped by topic.
 
-    Values stay text until `loader.load` reads them, so that all that is wrong is said at once.
+    Values stay text until `loader.load` reads them, so that all errors are listed at once.
     """
     parser.add_argument(
         "--config",
@@ -417,7 +417,7 @@ def _add_flag(target: Any, option: schema.Option) -> None:
 
 
 def _describe_default(option: schema.Option) -> str:
-    # The variable of the rule is the flag in capitals; only others need to be said.
+    # The variable of the rule is the flag in capitals; only others are listed.
     variables = [f"${name}" for name in option.variables[1:]]
     shown = _format_value(option.default)
     return (

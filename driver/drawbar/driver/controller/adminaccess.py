@@ -31,10 +31,10 @@ def build_apply(
         now: the time of changed statuses, RFC 3339.
     """
     node = claim.status.allocation.node if claim.status.allocation else None
-    wanted = claim_index.observed_devices(claim, driver)
+    wanted = claim_index.list_observed_devices(claim, driver)
     elsewhere = [key for key in wanted if not _may_come(observed.get(key), node)]
-    _, unfit = configurations.try_by_device(claim.status.allocation, driver)
-    refusal = unfit or _absent(elsewhere, observed)
+    _, failure = configurations.try_by_device(claim.status.allocation, driver)
+    refusal = failure or _absent(elsewhere, observed)
     entries = []
     changed = False
     for key, result in wanted.items():
@@ -77,17 +77,17 @@ def _conditions(
     now: str,
 ) -> tuple[meta.Condition, ...]:
     if refusal is not None:
-        said = [(bindings.ATTACH_FAILED, refusal.reason, refusal.message)]
+        reported = [(bindings.ATTACH_FAILED, refusal.reason, refusal.message)]
     elif attachment is not None and all(
         attachment.holds(kind) for kind in (attachments.ATTACHED, attachments.VISIBLE)
     ):
         message = f"in use on node {attachment.spec.node_name}"
-        said = [
+        reported = [
             (bindings.ATTACHED, reasons.ATTACHED, message),
             (bindings.VISIBLE, reasons.DEVICE_READY, message),
         ]
     else:
-        said = []
+        reported = []
     return tuple(
         meta.transition(
             before,
@@ -97,5 +97,5 @@ def _conditions(
             message=message,
             now=now,
         )
-        for condition, reason, message in said
+        for condition, reason, message in reported
     )

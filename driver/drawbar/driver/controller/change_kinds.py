@@ -109,7 +109,9 @@ class AttachmentChange:
         """Return whether the change shows in the device's pool."""
         was_claimed, is_claimed = (it is not None and not it.held_by_hand for it in (self.old, self.new))
         changes_owner = was_claimed != is_claimed and self.shows_owner
-        return changes_owner or causes.of_attachment(self.old) != causes.of_attachment(self.new)
+        return changes_owner or causes.find_attachment_causes(self.old) != causes.find_attachment_causes(
+            self.new
+        )
 
 
 def _is_used(attachment: attachments.DeviceAttachment | None) -> bool:

@@ -83,7 +83,7 @@ def devices(
     return _devices(claim, driver, lambda result: attached in result.binding_conditions)
 
 
-def observed_devices(
+def list_observed_devices(
     claim: claims.ResourceClaim | None, driver: str
 ) -> dict[names.DeviceKey, claims.AllocationResult]:
     """Return the fabric devices that the claim has admin access to."""
@@ -97,7 +97,7 @@ def observed_devices(
     }
 
 
-def without_conditions(
+def remove_conditions(
     claim: claims.ResourceClaim | None, driver: str
 ) -> dict[names.DeviceKey, claims.AllocationResult]:
     """Return the claim's devices without binding conditions, except those of its node's own pool."""
@@ -176,7 +176,7 @@ class Index:
         return before, after
 
     def _note_pool(self, key: names.DeviceKey) -> None:
-        given, pools = self.with_device(key), self._pools.setdefault(key.fabric, {})
+        given, pools = self.find_claims(key), self._pools.setdefault(key.fabric, {})
         if given:
             pools[key.device] = self._devices(given[0], self._driver)[key].pool
         else:
@@ -223,11 +223,11 @@ class Index:
         """Return, by name of the fabric's devices with a claim, the pool in the oldest allocation."""
         return self._pools.get(fabric, {})
 
-    def with_device(self, key: names.DeviceKey) -> tuple[claims.ResourceClaim, ...]:
+    def find_claims(self, key: names.DeviceKey) -> tuple[claims.ResourceClaim, ...]:
         """Return the claims with this device, the oldest allocation first."""
         return tuple(sorted(self._claims.get(key, {}).values(), key=_age))
 
-    def failed_with(self, claim: claims.ResourceClaim) -> tuple[claims.ResourceClaim, ...]:
+    def find_affected_claims(self, claim: claims.ResourceClaim) -> tuple[claims.ResourceClaim, ...]:
         """Return the claims that must show a failure of this one, this one last.
 
         The scheduler stops at the first claim of a pod that is not ready. So all claims that some pod uses together
@@ -268,19 +268,19 @@ def demand(
     if allocation is None or result is None or allocation.node is None:
         return None
     where = bindings.Key.from_result(result)
-    asked, unfit = configurations.try_by_device(allocation, driver)
-    said = asked.get(where, parameters.NOTHING)
-    seconds = said.attach_timeout_seconds
+    asked, failure = configurations.try_by_device(allocation, driver)
+    device_parameters = asked.get(where, parameters.NOTHING)
+    seconds = device_parameters.attach_timeout_seconds
     share = None
     if result.share_id is not None:
         try:
-            share = memory_chunk.of_result(result, result.share_id, origin(result.device))
+            share = memory_chunk.read_share(result, result.share_id, origin(result.device))
         except memory_chunk.CannotCarve as error:
-            unfit = attachments.Failure(reason=reasons.INVALID_PARAMETERS, message=str(error))
+            failure = attachments.Failure(reason=reasons.INVALID_PARAMETERS, message=str(error))
     if allocation.allocation_timestamp is None:
-        unfit = NO_TIMESTAMP
+        failure = NO_TIMESTAMP
     return Demand(
-        claim=references.of_device(claim, driver, where, said),
+        claim=references.make_reference(claim, driver, where, device_parameters),
         node=allocation.node,
         host_id=host_id,
         pool=result.pool,
@@ -290,7 +290,7 @@ def demand(
         failure_reported=bindings.is_true(claim, driver, where, bindings.ATTACH_FAILED),
         visible_reported=bindings.is_true(claim, driver, where, bindings.VISIBLE),
         failed_at=seen.failed,
-        failure=unfit,
+        failure=failure,
         patience=None if seconds is None else datetime.timedelta(seconds=seconds),
         share=share,
     )

@@ -82,7 +82,7 @@ class ClusterObserver:
             )
         self._changes.tell(
             change_kinds.TermChange(
-                devices=facts.known_devices(self._cluster),
+                devices=facts.list_known_devices(self._cluster),
                 maintenances=tuple(item.metadata.name for item in self._cluster.maintenances),
                 observers=tuple(dict.fromkeys(map(change_kinds.claim_name, self._cluster.observers))),
             )
@@ -149,18 +149,18 @@ class ClusterObserver:
         if opened is not None:
             held, node = opened.inventory.held, attachment.spec.node_name
             opened.update_holdings(
-                held.with_part(
+                held.add_part(
                     holdings.Holding.from_attachment(new), cluster.absences.gone_at(node, (key.fabric,))
                 )
                 if new is not None
-                else held.without_part(key.device)
+                else held.remove_part(key.device)
             )
         change = change_kinds.AttachmentChange(
             old=old,
             new=new,
             key=key,
             release_seconds=release_seconds,
-            observers=tuple(change_kinds.claim_name(claim) for claim in cluster.observers.with_device(key)),
+            observers=tuple(change_kinds.claim_name(claim) for claim in cluster.observers.find_claims(key)),
             limits_models=fabric is not None and bool(fabric.spec.policy.models),
             served=opened is not None,
             shows_owner=facts.shows_owner(cluster, key),
@@ -248,7 +248,7 @@ class ClusterObserver:
             self._changes.tell(
                 change_kinds.ReadableChange(
                     fabric=old.metadata.name if old.kind == kinds.FABRIC else None,
-                    devices=facts.known_devices(self._cluster),
+                    devices=facts.list_known_devices(self._cluster),
                 )
             )
             if old.kind == kinds.NODE:
@@ -278,7 +278,7 @@ class ClusterObserver:
             opened = self._cluster.sessions.get(fabric)
             if opened is not None:
                 gone_at = self._cluster.absences.gone_at(node, (fabric,))
-                opened.update_holdings(opened.inventory.held.with_absence(node, gone_at))
+                opened.update_holdings(opened.inventory.held.replace_absence(node, gone_at))
 
     def _daemon_changed(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """Take in a change of a node daemon's pod."""
@@ -292,7 +292,7 @@ class ClusterObserver:
             fabric = fabric_state.fabric_of(each)
             opened = self._cluster.sessions.get(fabric) if fabric is not None else None
             if opened is not None and each is not None and each.spec.driver == self._cluster.driver:
-                opened.update_holdings(opened.inventory.held.with_slice(each.metadata.name, stored))
+                opened.update_holdings(opened.inventory.held.replace_slice(each.metadata.name, stored))
         self._changes.tell(change_kinds.SliceChange(old=old, new=new))
 
 

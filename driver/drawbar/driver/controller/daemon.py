@@ -291,8 +291,8 @@ def _cluster(
         maintenance=sources.maintenance,
         placed=placed,
         allocated=sources.allocated,
-        observers=claim_index.Index(driver, clock, devices=claim_index.observed_devices),
-        unattached=claim_index.Index(driver, clock, devices=claim_index.without_conditions),
+        observers=claim_index.Index(driver, clock, devices=claim_index.list_observed_devices),
+        unattached=claim_index.Index(driver, clock, devices=claim_index.remove_conditions),
         sessions=opened,
         pools=publisher.Publisher(
             basis.api,
@@ -315,7 +315,7 @@ def _cluster(
 def _context(basis: Basis, observed: cluster.Cluster, allocating: allocators.Allocators) -> context.Context:
     options, measured = basis.options, basis.measured
 
-    def settled(uid: str, side: outcomes.Side, reason: str | None) -> None:
+    def note_settled(uid: str, side: outcomes.Side, reason: str | None) -> None:
         key = observed.placed.device(uid)
         if key is not None:
             measured.latency.note_result(key, side, reason)
@@ -324,7 +324,7 @@ def _context(basis: Basis, observed: cluster.Cluster, allocating: allocators.All
         cluster=observed,
         patience=datetime.timedelta(seconds=options.patience_seconds),
         binding_timeout=datetime.timedelta(seconds=options.binding_timeout_seconds),
-        calls=calls.Calls(settled),
+        calls=calls.Calls(note_settled),
         latency=measured.latency,
         other_demand=allocating.demand,
         claim_mirrors=(observed.claims, *allocating.claim_mirrors),

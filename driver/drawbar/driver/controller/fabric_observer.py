@@ -71,6 +71,6 @@ class FabricObserver:
 
     def connection_changed(self, fabric: str) -> None:
         """Take in a change of the manager's connection."""
-        devices = tuple(key for key in facts.known_devices(self.cluster) if key.fabric == fabric)
+        devices = tuple(key for key in facts.list_known_devices(self.cluster) if key.fabric == fabric)
         after = self.jobs.grace_seconds(fabric)
         self.changes.tell(change_kinds.ConnectionChange(fabric=fabric, publish_after=after, devices=devices))

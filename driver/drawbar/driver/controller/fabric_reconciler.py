@@ -248,7 +248,7 @@ class FabricReconciler:
             return
         observed = {
             key: self._cluster.attachments.get(key.attachment)
-            for key in claim_index.observed_devices(claim, self._cluster.driver)
+            for key in claim_index.list_observed_devices(claim, self._cluster.driver)
         }
         body = adminaccess.build_apply(
             claim, self._cluster.driver, observed, meta.timestamp(self._cluster.time_of_day())

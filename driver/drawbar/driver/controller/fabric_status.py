@@ -128,7 +128,7 @@ class FabricStatus:
         return view.pairs.build_report(probation, now)
 
     def _find_stranded(self, view: session.Session) -> tuple[str, ...]:
-        def recorded(device: contract.Device) -> bool:
+        def is_recorded(device: contract.Device) -> bool:
             key = names.DeviceKey(fabric=view.name, device=names.label(device.id))
             return self._cluster.attachments.get(key.attachment) is not None
 
@@ -136,4 +136,4 @@ class FabricStatus:
         if not view.nodes.host_of:
             return ()
         mapped = set(view.nodes.host_of.values())
-        return marks.describe_stranded(view.devices, view.mark, recorded=recorded, mapped=mapped)
+        return marks.describe_stranded(view.devices, view.mark, recorded=is_recorded, mapped=mapped)

@@ -8,7 +8,7 @@ from drawbar.driver.controller.offers import table
 from drawbar.fabric import contract
 
 
-def known_devices(cluster: Cluster) -> tuple[names.DeviceKey, ...]:
+def list_known_devices(cluster: Cluster) -> tuple[names.DeviceKey, ...]:
     """Return the devices that are attached or have a claim, each once."""
     attached = map(attachment_index.device_key, cluster.attachments)
     return tuple(dict.fromkeys((*attached, *parts(cluster, cluster.allocated.devices()))))

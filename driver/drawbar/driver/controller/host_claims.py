@@ -66,7 +66,7 @@ class Claims:
             for entry in self._spec.hosts
         ]
 
-    def labelled_by_id(self) -> list[Group]:
+    def group_by_id_label(self) -> list[Group]:
         """Return the groups of restricted labels with the id of a host, or with a trusted name."""
         return [
             Group(means=Means.LABEL, hosts=hosts, nodes=tuple(nodes))
@@ -74,7 +74,7 @@ class Claims:
             if (hosts := self._find_by_id(value))
         ]
 
-    def trusted_names(self) -> list[Group]:
+    def group_by_trusted_name(self) -> list[Group]:
         """Return the hosts with the name of a node, if no machine can write the names."""
         return self._group_by_name() if self._spec.trust_host_names else []
 
@@ -98,7 +98,7 @@ class Claims:
             and bool(_identity(_label_kind(value), host))
         )
 
-    def labelled_by_machine(self) -> list[Group]:
+    def group_by_machine_label(self) -> list[Group]:
         """Return the groups of restricted labels with a serial number or a system UUID."""
         return [
             Group(means=Means.LABEL, hosts=self._find_by_machine(value), nodes=tuple(nodes))

@@ -80,11 +80,11 @@ def node_map(
     """
     view, pairs = host_claims.Claims(spec, hosts, nodes), host_pairs.Pairs()
     problems = [*view.mistakes()]
-    for groups in (view.find_configured(), view.labelled_by_id(), view.trusted_names()):
+    for groups in (view.find_configured(), view.group_by_id_label(), view.group_by_trusted_name()):
         problems += pairs.match(groups)
     settled = pairs.taken
     pairs.keep(view.find_unmoved(held or {}))
-    by_label, before = view.labelled_by_machine(), pairs.taken
+    by_label, before = view.group_by_machine_label(), pairs.taken
     problems += pairs.match(by_label)
     settled |= pairs.taken - before
     problems += pairs.match(view.ids())

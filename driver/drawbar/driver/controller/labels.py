@@ -26,7 +26,8 @@ def select_fabrics(change: Change, fabrics: Mapping[str, Iterable[str]]) -> tupl
     concerned = tuple(
         fabric
         for fabric, models in fabrics.items()
-        if change.labels.keys() & {names.node_label(fabric), *(names.closed_label(fabric, m) for m in models)}
+        if change.labels.keys()
+        & {names.node_label(fabric), *(names.make_closed_label(fabric, m) for m in models)}
         or any(names.is_reach_label(label, fabric) for label in change.labels)
     )
     return concerned or tuple(fabrics)
@@ -86,7 +87,7 @@ def foreign(
         value: the value of this driver's labels.
     """
     effects = {names.node_label(fabric): "it gets no device"}
-    effects |= {names.closed_label(fabric, model): f"it gets no {model}" for model in models}
+    effects |= {names.make_closed_label(fabric, model): f"it gets no {model}" for model in models}
     return tuple(
         f"node {node.metadata.name} has the label {label}={held}, which is not this driver's ({value}), so {effect}; "
         f"take it off: kubectl label node {node.metadata.name} {label}-"
@@ -96,7 +97,7 @@ def foreign(
     )
 
 
-def held_back(nodes: Sequence[str]) -> str:
+def describe_unstable_nodes(nodes: Sequence[str]) -> str:
     """Return a sentence on the fabric's nodes with an unstable label; empty without any."""
     if not nodes:
         return ""

@@ -167,7 +167,7 @@ def _part(pool_name: str, prefix: str) -> str:
     return next((part.removeprefix(prefix) for part in parts if part.startswith(prefix)), "")
 
 
-def closed_label(fabric: str, model: str) -> str:
+def make_closed_label(fabric: str, model: str) -> str:
     """Return the label of nodes that may have no more of a model."""
     return _make_closed_label(fabric, label(model))
 
@@ -182,7 +182,7 @@ def refusal_of(pool_name: str) -> str:
     return _part(pool_name, _REFUSED)
 
 
-def closed_labels_of(pool_name: str) -> tuple[str, ...]:
+def list_closed_labels(pool_name: str) -> tuple[str, ...]:
     """Return the labels of nodes that get nothing from the pool."""
     fabric, model, refusal = fabric_of(pool_name), _part(pool_name, _MODEL), refusal_of(pool_name)
     labels = (

@@ -185,7 +185,7 @@ class NodeLabels:
         }
         if held:
             self._jobs.add(Job.LABELS, after=min(held.values()) + damping.LOOK_AGAIN_SECONDS)
-        view.report("unsteady nodes", labels.held_back(sorted(held)))
+        view.report("unsteady nodes", labels.describe_unstable_nodes(sorted(held)))
         return frozenset(steady)
 
     def map(self, fabric_name: str) -> None:
@@ -214,7 +214,9 @@ class NodeLabels:
             if rules:
                 attached = policies.models_by_node(self._cluster.placed.in_fabric(name))
                 for node, models in policies.find_closed_models(rules, attached).items():
-                    closed.setdefault(node, set()).update(names.closed_label(name, model) for model in models)
+                    closed.setdefault(node, set()).update(
+                        names.make_closed_label(name, model) for model in models
+                    )
         return closed
 
     def _find_room(self, view: session.Session) -> frozenset[str]:

@@ -47,11 +47,11 @@ def forbids(
                 f"{rule.max_per_node}",
             )
         for excluded in rule.not_with:
-            rival = excluded if rule.model == model else rule.model if excluded == model else None
-            if rival is not None and on_node.get(rival, 0):
+            conflicting = excluded if rule.model == model else rule.model if excluded == model else None
+            if conflicting is not None and on_node.get(conflicting, 0):
                 return attachments.Failure(
                     reason=reasons.MODELS_CONFLICT,
-                    message=f"node {node} has a device of model {rival}, which may not share a node with {model}",
+                    message=f"node {node} has a device of model {conflicting}, which may not share a node with {model}",
                 )
     return None
 

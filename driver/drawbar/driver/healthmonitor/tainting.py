@@ -238,7 +238,7 @@ def decide(
     dry = {name for name, policy in policies.items() if dry_run or policy.spec.dry_run}
     lifts: list[Lift] = []
     renewals: list[Renew] = []
-    wishes: list[Taint | Change] = []
+    intended: list[Taint | Change] = []
     for key, rule in sorted(mine.items()):
         lift = _lift(state, policies, key, rule, devices)
         if lift is not None:
@@ -253,13 +253,13 @@ def decide(
         if written == rule.spec.taint.effect != policy.spec.taint.effect and devices.in_fabric(
             policy, key.device
         ):
-            wishes.append(Change(key=key, rule=rule, effect=policy.spec.taint.effect))
-    wishes += _fresh(state, policies, devices, mine, now)
+            intended.append(Change(key=key, rule=rule, effect=policy.spec.taint.effect))
+    intended += _fresh(state, policies, devices, mine, now)
     real = {lift.rule.metadata.name for lift in lifts if lift.key.policy not in dry}
     staying = [rule for rule in rules if rule.metadata.name not in real]
     # What is only reported comes last, so that it takes no share from what is done.
-    wishes.sort(key=lambda wish: wish.key.policy in dry)
-    admitted = _admit(state, policies, devices, staying, wishes) if wishes else []
+    intended.sort(key=lambda decision: decision.key.policy in dry)
+    admitted = _admit(state, policies, devices, staying, intended) if intended else []
     decisions = [
         _report_only(decision) if decision.key.policy in dry else decision
         for decision in (*lifts, *renewals, *admitted)
@@ -348,28 +348,28 @@ def _admit(
     policies: Policies,
     devices: Inventory,
     staying: Sequence[taintrules.DeviceTaintRule],
-    wishes: Iterable[Taint | Change],
+    intended: Iterable[Taint | Change],
 ) -> list[Decision]:
-    """Return each wish, or that it is withheld because of the share, the rate or the number of rules."""
+    """Return each decision, or that it is withheld because of the share, the rate or the number of rules."""
     tainted = Shares(devices, staying)
     left = {
         name: policy.spec.rate.devices - len(state.acted.get(name, ())) for name, policy in policies.items()
     }
     count, admitted = len(own(staying, devices.driver)), list[Decision]()
-    for wish in wishes:
-        policy = policies[wish.key.policy]
-        if isinstance(wish, Change) and not wish.is_harder:
-            admitted.append(wish)
+    for decision in intended:
+        policy = policies[decision.key.policy]
+        if isinstance(decision, Change) and not decision.is_harder:
+            admitted.append(decision)
             continue
-        if not tainted.leaves(wish.key.device, policy.spec.minimum_healthy_percent):
-            admitted.append(Withhold(key=wish.key, intended=wish, reason=Reason.SHARE))
-        elif left[wish.key.policy] <= 0:
-            admitted.append(Withhold(key=wish.key, intended=wish, reason=Reason.RATE))
-        elif isinstance(wish, Taint) and count >= RULES_MAX:
-            admitted.append(Withhold(key=wish.key, intended=wish, reason=Reason.LIMIT))
+        if not tainted.leaves(decision.key.device, policy.spec.minimum_healthy_percent):
+            admitted.append(Withhold(key=decision.key, intended=decision, reason=Reason.SHARE))
+        elif left[decision.key.policy] <= 0:
+            admitted.append(Withhold(key=decision.key, intended=decision, reason=Reason.RATE))
+        elif isinstance(decision, Taint) and count >= RULES_MAX:
+            admitted.append(Withhold(key=decision.key, intended=decision, reason=Reason.LIMIT))
         else:
-            left[wish.key.policy] -= 1
-            count += isinstance(wish, Taint)
-            tainted.add(wish.key.device)
-            admitted.append(wish)
+            left[decision.key.policy] -= 1
+            count += isinstance(decision, Taint)
+            tainted.add(decision.key.device)
+            admitted.append(decision)
     return admitted

@@ -1,7 +1,7 @@
 """The login by a kubeconfig.
 
 The `kubernetes` package picks the context, reads certificates and passwords, refreshes OIDC tokens and finds the proxy of the
-environment. Ours is what it lacks, in version 37:
+environment. This module adds what version 37 does not have:
 
 - kubectl's rules: a user's paths are relative to the user's file, `tokenFile` is read again and may stand beside `token`,
   a server may have no scheme, a context's user must exist; impersonation.

@@ -180,7 +180,7 @@ class LocalCopy(Generic[T]):
         )
 
     def keep_only(self, fresh: dict[Key, T], version: str, left_out: set[str]) -> None:
-        """Take over a list: drop the objects that it lacks, and store those that it has.
+        """Take over a list: drop the objects that are not in it, and store those that are.
 
         Args:
             fresh: the listed objects.

@@ -111,7 +111,7 @@ class _Node:
             made.verdicts, made.recorder, self._context.card, lambda: measured.acting.reached
         )
         self._exclusiveness = parts.exclusive(made, self._context, self._neighbours)
-        self._claims = parts.followed_claims(made, self._demanded)
+        self._claims = parts.follow_claims(made, self._demanded)
         self._connect()
         self._show()
 

@@ -1,7 +1,7 @@
 """The errors of a node, split by the caller's remedy.
 
     NodeError
-    ├── Unprivileged    the process lacks privileges or mounts: change its pod, start again
+    ├── Unprivileged    the process has too few privileges or mounts: change its pod, start again
     ├── SysfsError      the sysfs tree is absent or unreadable: nothing can be discovered here
     ├── UeventError     the daemon cannot receive hot-plug events (no netlink, no socket): fix the host, start again
     ├── NetlinkError    the kernel does not list network interfaces: their uses are unknown
@@ -30,7 +30,7 @@ class NodeError(errors.DrawbarError):
 
 
 class Unprivileged(NodeError):
-    """The process lacks necessary privileges or mounts; the message lists all of them."""
+    """The process has too few privileges or mounts; the message lists the missing ones."""
 
 
 class SysfsError(NodeError):

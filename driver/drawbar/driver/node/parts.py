@@ -290,7 +290,7 @@ def preparation(
     """Return the implementation of the kubelet's calls."""
     options = basis.options
 
-    def released(pool_name: str, device: str) -> None:
+    def tell_release(pool_name: str, device: str) -> None:
         names = basis.own.names_for(pool_name, device)
         basis.changes.tell(watches.HolderChange(pool=pool_name, device=device, attachments=names))
 
@@ -299,7 +299,7 @@ def preparation(
         finder=found,
         held_by=basis.holders,
         boot_id=basis.boot_id,
-        released=released,
+        released=tell_release,
         prepared=reported.report,
         leave=cleans.mark_for_cleaning,
         seen=demands.take_claim,
@@ -322,7 +322,7 @@ def exclusive(
     )
 
 
-def followed_claims(basis: Basis, demands: local.LocalDevices) -> mirror.Mirror[claims.ResourceClaim]:
+def follow_claims(basis: Basis, demands: local.LocalDevices) -> mirror.Mirror[claims.ResourceClaim]:
     """Return the mirror of the claims for the node's own devices."""
     return mirror.Mirror(
         basis.api,

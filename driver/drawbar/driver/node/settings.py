@@ -148,7 +148,7 @@ def problems(settings: Settings) -> list[str]:
         "health": policy.problems(settings.health),
     }
     wrong = _problems(settings)
-    return wrong + [f"{topic}: {sentence}" for topic, said in topics.items() for sentence in said]
+    return wrong + [f"{topic}: {sentence}" for topic, sentences in topics.items() for sentence in sentences]
 
 
 def validate(settings: Settings) -> None:

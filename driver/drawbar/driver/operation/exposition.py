@@ -133,10 +133,10 @@ class Exposition:
             counter: it only grows.
         """
 
-        def by_values() -> Mapping[Values, float]:
+        def read_values() -> Mapping[Values, float]:
             return {(value,) if label else (): number for value, number in read().items()}
 
-        self._add(name, text, by_values, (label,) if label else (), counter=counter)
+        self._add(name, text, read_values, (label,) if label else (), counter=counter)
 
     def watch_by(
         self, name: str, text: str, read: Callable[[], Mapping[Values, float]], *labels: str

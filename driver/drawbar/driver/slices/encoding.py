@@ -144,7 +144,7 @@ def encode(
             assert_never(encoding)
 
 
-def kept_details(sent: slices.Taint, stored: slices.Taint) -> frozenset[str]:
+def find_kept_details(sent: slices.Taint, stored: slices.Taint) -> frozenset[str]:
     """Return which details of a taint came back as they were sent."""
     return frozenset(
         name for name, (field, _) in _DETAILS.items() if getattr(sent, field) == getattr(stored, field)
@@ -184,7 +184,7 @@ def find_lost_fields(sent: slices.SliceSpec, stored: slices.SliceSpec) -> frozen
     pairs += [
         (entry.taint, kept_entry.taint) for entry, kept_entry in zip(sent.taints, stored.taints, strict=False)
     ]
-    return frozenset(names).union(*(DETAILS - kept_details(*pair) for pair in pairs))
+    return frozenset(names).union(*(DETAILS - find_kept_details(*pair) for pair in pairs))
 
 
 def date_taints(

@@ -211,7 +211,7 @@ async def _kept(api: client.Client, driver: str, *, informs: bool) -> encoding.K
         if kept:
             form = encoding.Encoding.TAINT_SLICE
             dropped = tuple(field for field in dropped if field != "taints")
-    details = encoding.kept_details(taint, kept[0]) if kept else frozenset[str]()
+    details = encoding.find_kept_details(taint, kept[0]) if kept else frozenset[str]()
     return encoding.Kept(dropped=dropped, form=form, details=details, informs=informs, shares=keeps_shares)
 
 

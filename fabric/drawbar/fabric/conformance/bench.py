@@ -206,7 +206,7 @@ class Bench:
         device = (await self.adapter.devices()).device(self.device_id)
         return device if device is not None else fail(f"the listing has lost the device {self.device_id}")
 
-    async def attached_host(self) -> str | None:
+    async def find_attached_host(self) -> str | None:
         """Return the device's current host, or None."""
         connection = (await self.device()).connection
         return None if connection is None else connection.host_id
@@ -234,7 +234,7 @@ class Bench:
                     self._used.add(device.id)
         for device_id in sorted(self._used):
             self.device_id = device_id
-            if (host_id := await self.attached_host()) is not None:
+            if (host_id := await self.find_attached_host()) is not None:
                 if self.device_ids is not None and host_id not in self.host_ids:
                     fail(f"the device {device_id} came to host {host_id}, which is not to be touched")
                 await self.detach(self.detach_request(host_id))

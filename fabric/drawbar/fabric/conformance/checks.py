@@ -132,14 +132,14 @@ async def _refuse_unreachable_host(bench: Bench) -> None:
         failure = (await bench.await_end(await bench.adapter.attach(request))).failure()
         if failure is not None:
             raise failure
-    expect(await bench.attached_host() is None, "the refused attach attached the device")
+    expect(await bench.find_attached_host() is None, "the refused attach attached the device")
 
 
 @check("an attached device is listed as attached, on a port of the host")
 async def _list_attached_device(bench: Bench) -> None:
     operation = await bench.attach()
     expect(operation.device is not None, "the finished operation names no device")
-    expect(await bench.attached_host() == bench.host_id, "the device is not listed as attached")
+    expect(await bench.find_attached_host() == bench.host_id, "the device is not listed as attached")
     port = await _find_port(bench)
     if port is None:
         fail("no port of the host shows the device")
@@ -151,7 +151,7 @@ async def _repeat_attach(bench: Bench) -> None:
     bench.require_exact_device()
     await bench.attach()
     await bench.attach()
-    expect(await bench.attached_host() == bench.host_id, "the device is no longer attached")
+    expect(await bench.find_attached_host() == bench.host_id, "the device is no longer attached")
 
 
 @check("attaching a device that another host has is refused and names that host")
@@ -161,7 +161,7 @@ async def _refuse_device_of_another_host(bench: Bench) -> None:
     await bench.attach()
     with expect_refusal(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
         await bench.adapter.attach(bench.attach_request(other))
-    expect(await bench.attached_host() == bench.host_id, "the device has moved all the same")
+    expect(await bench.find_attached_host() == bench.host_id, "the device has moved all the same")
 
 
 @check("two hosts that ask at once do not both get the device")
@@ -184,14 +184,14 @@ async def _give_device_to_one_host(bench: Bench) -> None:
 async def _free_port_on_detach(bench: Bench) -> None:
     await bench.attach()
     await bench.detach()
-    expect(await bench.attached_host() is None, "the device is still listed as attached")
+    expect(await bench.find_attached_host() is None, "the device is still listed as attached")
     expect(await _find_port(bench) is None, "a port still shows the device")
 
 
 @check("detaching an absent device succeeds")
 async def _detach_absent_device(bench: Bench) -> None:
     await bench.detach()
-    expect(await bench.attached_host() is None, "the device is attached")
+    expect(await bench.find_attached_host() is None, "the device is attached")
 
 
 @check("detaching from a host that does not have the device leaves it where it is")
@@ -199,7 +199,7 @@ async def _keep_device_of_another_host(bench: Bench) -> None:
     other = bench.other_host_id
     await bench.attach()
     await bench.detach(bench.detach_request(other))
-    expect(await bench.attached_host() == bench.host_id, "the device was taken from its host")
+    expect(await bench.find_attached_host() == bench.host_id, "the device was taken from its host")
 
 
 @check("a detach that the host is not prepared for is refused")
@@ -207,7 +207,7 @@ async def _refuse_unprepared_detach(bench: Bench) -> None:
     await bench.attach()
     with expect_refusal(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.NOT_PREPARED):
         await bench.adapter.detach(bench.detach_request(host_prepared=False))
-    expect(await bench.attached_host() == bench.host_id, "the device was taken all the same")
+    expect(await bench.find_attached_host() == bench.host_id, "the device was taken all the same")
 
 
 @check("a forced detach works where it is announced, and nowhere else")
@@ -219,7 +219,7 @@ async def _force_detach_where_announced(bench: Bench) -> None:
             await bench.adapter.detach(request)
         return
     await bench.detach(request)
-    expect(await bench.attached_host() is None, "the device is still attached")
+    expect(await bench.find_attached_host() is None, "the device is still attached")
 
 
 @check("the same request twice is one operation")
@@ -241,7 +241,7 @@ async def _ignore_outdated_request(bench: Bench) -> None:
     await bench.detach()
     again = await bench.await_end(await bench.adapter.attach(request))
     expect(again.device is None or again.device.id == bench.device_id, "it names another device now")
-    expect(await bench.attached_host() is None, "the old request attached the device again")
+    expect(await bench.find_attached_host() is None, "the old request attached the device again")
 
 
 @check("a request id is good for one request only")
@@ -314,7 +314,7 @@ async def _attach_by_model(bench: Bench) -> None:
     if chosen is None:
         fail("the operation does not name the device")
     expect(chosen.model == bench.model, f"a device of the model {chosen.model} was chosen")
-    expect(await bench.attached_host() == bench.host_id, "the device is not listed as attached")
+    expect(await bench.find_attached_host() == bench.host_id, "the device is not listed as attached")
     by_request = (await bench.adapter.operation(request_id=request.request_id)).device
     expect(by_request is not None and by_request.id == chosen.id, "asked again, it names another device")
 
@@ -432,7 +432,7 @@ async def _keep_finished_operation(bench: Bench) -> None:
     operation = await bench.attach()
     cancelled = await bench.adapter.cancel(operation.id)
     expect(cancelled.succeeded, "the finished operation is no longer a success")
-    expect(await bench.attached_host() == bench.host_id, "the device was detached")
+    expect(await bench.find_attached_host() == bench.host_id, "the device was detached")
     with expect_refusal(errors.Code.NOT_FOUND):
         await bench.adapter.cancel(bench.request_id())
 

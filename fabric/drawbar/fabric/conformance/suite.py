@@ -136,20 +136,20 @@ def _has_free_port(host: contract.Host) -> bool:
 
 
 async def _outcome(single: Check, bench: Bench, check_seconds: float) -> Outcome:
-    def ended(verdict: Verdict, detail: str = "") -> Outcome:
+    def make_outcome(verdict: Verdict, detail: str = "") -> Outcome:
         return Outcome(name=single.name, verdict=verdict, detail=detail)
 
     try:
         async with asyncio.timeout(check_seconds):
             await single.body(bench)
     except CheckSkipped as reason:
-        return ended(Verdict.SKIPPED, str(reason))
+        return make_outcome(Verdict.SKIPPED, str(reason))
     except CheckWarned as reason:
-        return ended(Verdict.WARNED, str(reason))
+        return make_outcome(Verdict.WARNED, str(reason))
     except CheckFailed as reason:
-        return ended(Verdict.FAILED, str(reason))
+        return make_outcome(Verdict.FAILED, str(reason))
     except errors.FabricError as error:
-        return ended(Verdict.FAILED, f"unexpected {error.code}: {error.message}")
+        return make_outcome(Verdict.FAILED, f"unexpected {error.code}: {error.message}")
     except TimeoutError:
-        return ended(Verdict.FAILED, f"not finished within {check_seconds:g} s")
-    return ended(Verdict.PASSED)
+        return make_outcome(Verdict.FAILED, f"not finished within {check_seconds:g} s")
+    return make_outcome(Verdict.PASSED)

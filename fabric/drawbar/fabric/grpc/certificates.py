@@ -54,7 +54,7 @@ class ServerFiles:
             InvalidConfiguration: a file cannot be read.
         """
 
-        def renewed() -> grpc.ServerCertificateConfiguration | None:
+        def read_renewed() -> grpc.ServerCertificateConfiguration | None:
             try:
                 return self._read()
             except OSError:
@@ -69,7 +69,7 @@ class ServerFiles:
             ) from error
         return grpc.dynamic_ssl_server_credentials(
             first,
-            renewed,  # type: ignore[arg-type] # None is "as before", says its documentation and not its type
+            read_renewed,  # type: ignore[arg-type] # None is "as before", says its documentation and not its type
             require_client_authentication=True,
         )
 

@@ -80,36 +80,36 @@ def from_rpc(
         is_tls: the connection uses TLS.
     """
     detail = _detail(failure)
-    said = failure.details() or ""
+    text = failure.details() or ""
     code = errors.Code.__members__.get(failure.code().name)
     if detail is not None and code is not None:
-        detail.message = detail.message or said
+        detail.message = detail.message or text
         return from_message(detail, code=code)
     if code is None:
         return errors.Unavailable(
-            f"{peer} answered {failure.code().name}: {said or 'no message'}",
+            f"{peer} answered {failure.code().name}: {text or 'no message'}",
             reason=f"GRPC_{failure.code().name}",
             side_effects_unknown=changes_fabric,
         )
-    if code is errors.Code.RESOURCE_EXHAUSTED and "larger than max" in said:
+    if code is errors.Code.RESOURCE_EXHAUSTED and "larger than max" in text:
         # Of the library itself, before the message is read.
         return errors.Unavailable(
             f"{peer} sent a message of more than 16 MiB; let it send its lists in pages, or tell its vendor",
             reason=errors.Reason.LIMIT_EXCEEDED,
             side_effects_unknown=changes_fabric,
         )
-    if code is errors.Code.UNAVAILABLE and os.strerror(errno.EACCES) in said:
+    if code is errors.Code.UNAVAILABLE and os.strerror(errno.EACCES) in text:
         return errors.Unavailable(
             f"{peer} cannot be reached: permission denied for its socket; run the sidecar as this process's user "
             f"(uid {os.getuid()}), or open the socket to a common group (mode 0660)",
             reason=errors.Reason.SOCKET_FORBIDDEN,
         )
-    if code is errors.Code.UNAVAILABLE and is_tls and (trouble := _tls_trouble(said)):
+    if code is errors.Code.UNAVAILABLE and is_tls and (trouble := _tls_trouble(text)):
         reason, sentence = trouble
         return errors.Unavailable(f"{peer} {sentence}", reason=reason)
     if code is errors.Code.UNAVAILABLE:
         return errors.Unavailable(
-            f"{peer} cannot be reached ({errors.cut(said, 200)}); is the sidecar running?",
+            f"{peer} cannot be reached ({errors.cut(text, 200)}); is the sidecar running?",
             side_effects_unknown=changes_fabric,
         )
     if code is errors.Code.DEADLINE_EXCEEDED:
@@ -117,7 +117,7 @@ def from_rpc(
             f"{peer} did not answer in time; its fabric manager may be overloaded",
             side_effects_unknown=changes_fabric,
         )
-    return errors.BY_CODE[code](said or f"{peer} answered {code} without a message")
+    return errors.BY_CODE[code](text or f"{peer} answered {code} without a message")
 
 
 def _tls_trouble(text: str) -> tuple[str, str] | None:

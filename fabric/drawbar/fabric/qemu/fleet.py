@@ -175,7 +175,7 @@ class Fleet:
         deadline = clock() + CLOSING_SECONDS
         for host in [host for host in self._hosts.values() if host.running]:
             virtual_machine = self.machines[host.id]
-            for action in hotplug.left_of(device_id, host):
+            for action in hotplug.list_remains(device_id, host):
                 while await virtual_machine.act(action) is qmp.Meaning.HELD and isinstance(
                     action, hotplug.RemoveNode
                 ):
@@ -223,7 +223,7 @@ class Fleet:
         return replace(
             host,
             uuid=None if former is None else former.uuid,
-            ports=tuple(replace(port, occupants=()) for port in shown),
+            ports=tuple(replace(port, port_devices=()) for port in shown),
         )
 
     def _host(self, host: sights.Host) -> contract.Host:
@@ -251,9 +251,9 @@ def _reaches(host: sights.Host, device: contract.Device) -> bool:
 def _port(
     port: sights.Port, reserved_for: str | None, *, running: bool, models: Mapping[str, pool.Model]
 ) -> contract.Port:
-    seen = (occupant.device_id for occupant in port.occupants)
+    seen = (port_device.device_id for port_device in port.port_devices)
     device_id = next((name for name in seen if name in models), reserved_for)
-    used = bool(port.occupants) or reserved_for is not None
+    used = bool(port.port_devices) or reserved_for is not None
     state = contract.PortState.USED if used else contract.PortState.FREE
     return contract.Port(
         id=port.id,
@@ -273,7 +273,7 @@ def _device(model: pool.Model, place: sights.Place | None) -> contract.Device:
             host_id=place.host.id,
             port_id=place.port.id,
             slot_hint=None if place.port.slot is None else str(place.port.slot),
-            request_id=place.occupant.note.request_id,
-            mark=place.occupant.note.mark,
+            request_id=place.port_device.note.request_id,
+            mark=place.port_device.note.mark,
         ),
     )

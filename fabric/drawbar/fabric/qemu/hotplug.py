@@ -86,7 +86,7 @@ def attach(model: pool.Model, port: sights.Port, host: sights.Host, note: Note) 
     Raises:
         Aborted: the port is occupied, so read the machine again.
     """
-    if port.occupants:
+    if port.port_devices:
         raise errors.Aborted(f"port {port.id} of host {host.id} was taken by something else; read it again")
     backends, arguments = _backends(model, host)
     device = AddDevice(
@@ -100,10 +100,10 @@ def attach(model: pool.Model, port: sights.Port, host: sights.Host, note: Note) 
         },
     )
     beside = AddNote(id=sights.note_id(model.id), text=note.text())
-    return (*left_of(model.id, host), beside, *backends, device)
+    return (*list_remains(model.id, host), beside, *backends, device)
 
 
-def left_of(device_id: str, host: sights.Host) -> tuple[Action, ...]:
+def list_remains(device_id: str, host: sights.Host) -> tuple[Action, ...]:
     """Return the actions that remove an absent device's remains.
 
     The note comes last, since it marks that there are remains.
@@ -127,7 +127,7 @@ def tidy(
         action
         for device_id in device_ids
         if device_id not in attached and device_id not in busy and sights.note_id(device_id) in host.objects
-        for action in left_of(device_id, host)
+        for action in list_remains(device_id, host)
     )
 
 

@@ -52,26 +52,26 @@ async def _ports(spec: configuration.HostSpec, client: qmp.Client) -> Sequence[t
 async def _port(client: qmp.Client, name: str, model: str) -> sights.Port:
     slot = await _get(client, f"{PERIPHERAL}/{name}", "slot")
     bus = f"{PERIPHERAL}/{name}/{name}"
-    occupants = []
+    port_devices = []
     for entry in await client.execute("qom-list", {"path": bus}):
         if entry["name"].startswith(_CHILD):
             path = await _get(client, bus, entry["name"])
             if path is not None:
-                occupants.append(await _occupant(client, str(path)))
+                port_devices.append(await _read_device(client, str(path)))
     return sights.Port(
         id=name,
         cxl=model in sights.CXL_PORTS,
         slot=slot if isinstance(slot, int) else None,
-        occupants=tuple(occupants),
+        port_devices=tuple(port_devices),
     )
 
 
-async def _occupant(client: qmp.Client, path: str) -> sights.Occupant:
+async def _read_device(client: qmp.Client, path: str) -> sights.PortDevice:
     device_id = sights.device_id(path)
     if device_id is None:
-        return sights.Occupant(path=path)
+        return sights.PortDevice(path=path)
     note = await _get(client, f"/objects/{sights.note_id(device_id)}", "identity")
-    return sights.Occupant(path=path, device_id=device_id, note=Note.from_text(note))
+    return sights.PortDevice(path=path, device_id=device_id, note=Note.from_text(note))
 
 
 async def _get(client: qmp.Client, path: str, name: str) -> qmp.Answer:

@@ -24,7 +24,7 @@ def choose(host: sights.Host, reserved: Set[tuple[str, str]], *, cxl: bool) -> s
     if not host.running:
         raise errors.Unavailable(f"the virtual machine of host {host.id} does not run; start it")
     for port in host.ports:
-        if not port.occupants and (host.id, port.id) not in reserved and port.cxl == cxl:
+        if not port.port_devices and (host.id, port.id) not in reserved and port.cxl == cxl:
             return port.id
     raise errors.ResourceExhausted(
         f"host {host.id} has no free {'CXL' if cxl else 'PCIe'} root port; start its QEMU with more of them",

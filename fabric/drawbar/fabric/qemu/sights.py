@@ -22,7 +22,7 @@ PORTS = CXL_PORTS | {"pcie-root-port", "xio3130-downstream"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Occupant:
+class PortDevice:
     """A device in a port.
 
     Attributes:
@@ -44,13 +44,13 @@ class Port:
         id: QEMU's id of the port and of the bus behind it.
         cxl: whether the port takes CXL devices, and only these.
         slot: the number of the physical slot, as in the guest's kernel.
-        occupants: all devices on the bus behind it.
+        port_devices: all devices on the bus behind it.
     """
 
     id: str
     cxl: bool = False
     slot: int | None = None
-    occupants: tuple[Occupant, ...] = ()
+    port_devices: tuple[PortDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Place:
 
     host: Host
     port: Port
-    occupant: Occupant
+    port_device: PortDevice
 
 
 def places(hosts: Iterable[Host]) -> Mapping[str, Place]:
@@ -92,9 +92,11 @@ def places(hosts: Iterable[Host]) -> Mapping[str, Place]:
     by_device: dict[str, Place] = {}
     for host in hosts:
         for port in host.ports:
-            for occupant in port.occupants:
-                if occupant.device_id is not None:
-                    by_device.setdefault(occupant.device_id, Place(host=host, port=port, occupant=occupant))
+            for port_device in port.port_devices:
+                if port_device.device_id is not None:
+                    by_device.setdefault(
+                        port_device.device_id, Place(host=host, port=port, port_device=port_device)
+                    )
     return by_device
 
 

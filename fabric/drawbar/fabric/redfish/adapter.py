@@ -224,7 +224,7 @@ class RedfishAdapter(contract.FabricAdapter):
     async def _limit_time(self, *, changes: bool = False) -> AsyncIterator[None]:
         """Apply the contract's deadline to one call; each answer of the service extends it."""
         self._check_open()
-        async with deadlines.extended(self._config, self._client, changes=changes):
+        async with deadlines.extend_deadline(self._config, self._client, changes=changes):
             yield
 
     def _check_open(self) -> None:

@@ -44,7 +44,7 @@ class Call:
     change: restoring.Change | None = None
     action: Action | None = None
 
-    def with_etag(self, etag: str | None) -> tuple[documents.Json | None, str | None]:
+    def prepare_change(self, etag: str | None) -> tuple[documents.Json | None, str | None]:
         """Return the body and the header If-Match of the request that carries this ETag."""
         if self.action is None or self.body is None:
             return self.body, etag

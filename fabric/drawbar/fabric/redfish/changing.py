@@ -245,7 +245,7 @@ class Changer:
         def on_progress(progress: monitors.Progress) -> None:
             report(progress.percent, progress.retry_after_seconds)
 
-        body, if_match = call.with_etag(etag)
+        body, if_match = call.prepare_change(etag)
         try:
             return await self._client.change(
                 call.method, call.uri, body, etag=if_match, on_progress=on_progress

@@ -1,7 +1,7 @@
 """The client of a Redfish service (DSP0266): resources, changes with their tasks, and events.
 
 The service is not trusted: an answer is bounded both by itself and as a part of a listing (`reading`). A change is sent
-once. It is sent again only after a redirect or a refusal for lack of a session.
+once. It is sent again only after a redirect or a refusal because of a missing session.
 """
 
 import asyncio
@@ -295,7 +295,7 @@ class Client:
     ) -> transport.Answer:
         """Send a request and return the answer.
 
-        If it is refused for lack of a session, and so had no effect, it is sent again with a new session.
+        If it is refused because the session is missing, and so had no effect, it is sent again with a new session.
         """
         if self._closed:
             raise errors.Unavailable("the connection to the Redfish service is closed")

@@ -9,7 +9,7 @@ from drawbar.fabric.redfish import client
 
 
 @contextlib.asynccontextmanager
-async def extended(
+async def extend_deadline(
     config: contract.AdapterConfig, connection: client.Client, *, changes: bool = False
 ) -> AsyncIterator[None]:
     """Apply the contract's deadline to a block; each answer of the service extends it.

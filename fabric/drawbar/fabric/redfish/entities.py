@@ -181,7 +181,7 @@ def device(device_id: str, origin: Document, parts: Iterable[Document]) -> contr
         vendor=_first(parts, "Manufacturer") or origin.text("Manufacturer"),
         pci_vendor_id=pci_ids.vendor,
         pci_device_id=pci_ids.device,
-        serial=identities.printed_serial(parts) or number,
+        serial=identities.find_printed_serial(parts) or number,
         identifiers=shown,
         enclosure=next((name for part in parts if (name := chassis(part.uri))), ""),
         switch=switch(origin),

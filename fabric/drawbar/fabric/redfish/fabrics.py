@@ -192,7 +192,7 @@ async def read_zones(reader: Reader, fabric: ends.Fabric) -> tuple[str, tuple[Do
     for uri in fabric.zones_uris:
         try:
             listed = await reader.current_members(uri, needs="Links")
-            return uri, await reading.in_parallel(listed, lambda zone: _complete(reader, zone))
+            return uri, await reading.read_in_parallel(listed, lambda zone: _complete(reader, zone))
         except errors.NotFound:
             continue
     return fabric.zones_uris[-1], ()

@@ -73,7 +73,7 @@ def from_documents(
     return tuple(unique.values())[: witnesses.IDENTIFIERS_MAX]
 
 
-def printed_serial(parts: Iterable[Document]) -> str | None:
+def find_printed_serial(parts: Iterable[Document]) -> str | None:
     """Return the serial number for people; None for placeholders.
 
     A Drive's comes before that of its PCIe device, in any order of the links. Memory has its own if it is the first

@@ -199,7 +199,7 @@ def wants_basic(error: errors.FabricError) -> bool:
     return _BASIC.search(_QUOTED.sub('""', error.vendor.get(CHALLENGE, ""))) is not None
 
 
-def about_login(error: errors.FabricError) -> errors.FabricError:
+def explain_login(error: errors.FabricError) -> errors.FabricError:
     """Return the refusal of a login as an error of credentials, for any status."""
     if isinstance(error, errors.Unauthenticated) or error.reason == SESSION_LIMIT:
         return error

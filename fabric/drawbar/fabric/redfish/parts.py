@@ -26,7 +26,7 @@ async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
     for uri in uris:
         wanted.setdefault(uri.rpartition("/")[0], set()).add(uri)
     shared = [uri for uri, members in sorted(wanted.items()) if len(members) > READ_SINGLY and reader.expands]
-    listed = await reading.in_parallel(shared, lambda uri: _expand(reader, uri))
+    listed = await reading.read_in_parallel(shared, lambda uri: _expand(reader, uri))
     parts = {document.uri: document for documents in listed for document in documents}
     rest = set[str]().union(*wanted.values()) - parts.keys()
     return parts | {document.uri: document for document in await reader.details(rest)}
@@ -72,7 +72,7 @@ async def read_identifying(
         }
         read_now = await _read_if_shown(reader, {uri for more in wanted.values() for uri in more.resources})
         collections = tuple(dict.fromkeys(more.collection for more in wanted.values() if more.collection))
-        listed = await reading.in_parallel(collections, lambda uri: _members(reader, uri))
+        listed = await reading.read_in_parallel(collections, lambda uri: _members(reader, uri))
         members = dict(zip(collections, listed, strict=True))
         for uri, more in wanted.items():
             resources = tuple(read_now[each] for each in more.resources if each in read_now)

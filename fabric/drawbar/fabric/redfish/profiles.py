@@ -107,7 +107,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 )
 
 
-def by_root(root: Document) -> str:
+def choose_by_root(root: Document) -> str:
     """Return the name of the service root's profile, or that of the generic one."""
     shown = (root.text("Product").lower(), root.text("Vendor").lower())
     for name, profile in PROFILES.items():
@@ -117,7 +117,7 @@ def by_root(root: Document) -> str:
     return GENERIC if has_fabrics or root.link("CompositionService") is None else "composition"
 
 
-def by_fabrics(fabrics: Iterable[Document]) -> str:
+def choose_by_fabrics(fabrics: Iterable[Document]) -> str:
     """Return the name of the profile of a service's fabrics, if its root names none."""
     linked = {name for fabric in fabrics for name in ("Zones", "Connections") if fabric.link(name)}
     return "connections" if linked == {"Connections"} else GENERIC

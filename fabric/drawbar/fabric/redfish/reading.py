@@ -297,7 +297,7 @@ class Reader:
             is_whole = not document.is_stub and (not needs or needs in document.body)
             return document if is_whole else await self._resource(document, read)
 
-        resources = await in_parallel((document for document in listed if document.uri), resource)
+        resources = await read_in_parallel((document for document in listed if document.uri), resource)
         return tuple(resource for resource in resources if resource is not None)
 
     async def _resource(
@@ -379,7 +379,9 @@ def _build_contradiction(uri: str, did: str, *, what: str = "collection") -> err
     )
 
 
-async def in_parallel(items: Iterable[Item], read: Callable[[Item], Awaitable[Result]]) -> tuple[Result, ...]:
+async def read_in_parallel(
+    items: Iterable[Item], read: Callable[[Item], Awaitable[Result]]
+) -> tuple[Result, ...]:
     """Return the results of all items in their order, reading a few at a time.
 
     Raises:

@@ -32,7 +32,7 @@ async def choose_profile(connection: client.Client, fabrics: frozenset[str]) -> 
     Raises:
         FabricError: the service cannot be read.
     """
-    name = profiles.by_root(connection.root)
+    name = profiles.choose_by_root(connection.root)
     if name != profiles.GENERIC or connection.root.link("Fabrics") is None:
         return name
     reader = reading.Reader(connection)
@@ -41,7 +41,7 @@ async def choose_profile(connection: client.Client, fabrics: frozenset[str]) -> 
     except errors.Unimplemented:
         # The first reading reports it, with a profile that lists something.
         return name
-    return profiles.by_fabrics(
+    return profiles.choose_by_fabrics(
         fabric for fabric in listed if (fabric.id in fabrics if fabrics else entities.has_devices(fabric))
     )
 

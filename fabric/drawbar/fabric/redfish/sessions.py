@@ -76,7 +76,7 @@ class Session:
                 raise self._wire.malformed("to begin a session", "sent no X-Auth-Token")
             named = documents.text(answer.body, "Id")
             former_uris, self._uris = self._uris, (*answer.places, *((f"{uri}/{named}",) if named else ()))
-            # It may last: some services answer 401 for a lack of privileges, and each reading would leave one behind.
+            # It may last: some services answer 401 for missing privileges, and each reading would leave one behind.
             with contextlib.suppress(errors.FabricError):
                 await self._delete(former_uris)
 
@@ -106,7 +106,7 @@ class Session:
                 return None
             raise
         except (errors.Refused, errors.Misconfigured) as error:
-            raise messages.about_login(error) from error
+            raise messages.explain_login(error) from error
 
     async def end(self) -> None:
         """End the session on the service, if there is one.

@@ -179,9 +179,9 @@ class Zones:
     def _groups(self, read: ends.Read) -> wiring.Groups:
         """Return the reachability groups of each endpoint, by its URI."""
         return {
-            uri: of_endpoint
+            uri: find_origin
             for fabric in read.fabrics.values()
-            for uri, of_endpoint in wiring.divide(fabric.id, fabric.endpoints, fabric.ports).items()
+            for uri, find_origin in wiring.divide(fabric.id, fabric.endpoints, fabric.ports).items()
         }
 
     def _endpoint(self, target: str) -> str:

@@ -328,7 +328,7 @@ def device(name="gpu", memory="80Gi", **spec):
     ids=["the largest counts", "unknown size", "no quantity", "a pool of memory", "of a node itself"],
 )
 def test_what_fabrics_offer_is_read_from_slices(published, expected):
-    assert machine_observation.wanted(published) == expected
+    assert machine_observation.measure_classes(published) == expected
 
 
 async def test_the_recorder_keeps_what_the_doctor_reads(drawbar_sysfs, tmp_path):

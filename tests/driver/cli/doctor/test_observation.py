@@ -171,7 +171,7 @@ async def apply(api, role):
 
 
 async def test_each_rule_of_the_deployed_roles_that_is_taken_away_is_missed(serving):
-    needed = permissions.needed(
+    needed = permissions.list_permissions(
         driver=WHERE.driver, namespace="drawbar", lease=WHERE.lease, secrets=("fabric-credentials",)
     )
     async with serving() as cluster:

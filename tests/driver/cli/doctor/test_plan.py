@@ -120,7 +120,7 @@ WHERE = observed.Where(
     controller="drawbar-controller",
     node="drawbar-node",
 )
-NEEDED = permissions.needed(
+NEEDED = permissions.list_permissions(
     driver="drawbar.dev", namespace="drawbar", lease="drawbar-controller", secrets=("s",)
 )
 FEATURES = observed.Features(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)

@@ -20,7 +20,7 @@ SELECTOR = taintrules.DeviceSelector(driver="a.dev", pool="p")
 
 
 def wish(**fields):
-    return rule_steps.Wish(**({"name": "swap", "selector": SELECTOR} | fields))
+    return rule_steps.RuleRequest(**({"name": "swap", "selector": SELECTOR} | fields))
 
 
 def existing(effect="None", *, owner="swap", name="swap", rate=None):
@@ -321,7 +321,7 @@ def test_an_end_that_is_none_is_refused(content):
 
 def test_a_rule_goes_before_its_batches():
     rules = [existing(name="a-batch"), existing(), existing(owner=None, name="other")]
-    assert [rule.metadata.name for rule in rule_steps.removed("swap", rules)] == ["swap", "a-batch"]
-    assert [rule.metadata.name for rule in rule_steps.removed("other", rules)] == ["other"]
+    assert [rule.metadata.name for rule in rule_steps.select_rules("swap", rules)] == ["swap", "a-batch"]
+    assert [rule.metadata.name for rule in rule_steps.select_rules("other", rules)] == ["other"]
     with pytest.raises(objects.Missing, match="taint list"):
-        rule_steps.removed("none", rules)
+        rule_steps.select_rules("none", rules)

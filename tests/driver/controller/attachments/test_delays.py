@@ -111,7 +111,7 @@ def test_another_cause_and_another_allocation_are_reported_and_a_cause_that_come
 
 def test_each_of_two_claims_with_one_device_is_reported_once():
     context = Context()
-    given = claim_index.Index(DRIVER, lambda: NOW, devices=claim_index.without_conditions)
+    given = claim_index.Index(DRIVER, lambda: NOW, devices=claim_index.remove_conditions)
     for name in ("a", "b"):
         given.change(None, scenes.allocated("d0", name=name, pool="fab/e", binding=False))
     context.cluster.unattached = given
@@ -125,6 +125,6 @@ def test_each_of_two_claims_with_one_device_is_reported_once():
 def test_a_device_of_the_claims_own_node_is_none_to_be_attached():
     own = scenes.allocated("gpu-1", "d0", name="a", pool="n1/1", node="n1", binding=False)
     far = scenes.allocated("d0", name="b", pool="fab/e", node="n1", binding=False)
-    assert claim_index.without_conditions(own, DRIVER) == {}
-    assert [key.fabric for key in claim_index.without_conditions(far, DRIVER)] == ["fab"]
-    assert claim_index.without_conditions(None, DRIVER) == {}
+    assert claim_index.remove_conditions(own, DRIVER) == {}
+    assert [key.fabric for key in claim_index.remove_conditions(far, DRIVER)] == ["fab"]
+    assert claim_index.remove_conditions(None, DRIVER) == {}

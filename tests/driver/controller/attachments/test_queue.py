@@ -19,7 +19,7 @@ from drawbar.fabric.witnesses import Kind
 SOLE = attachments.Identity(device_class="gpu", pci_id="10de:2330", sole_arrival=True)
 OWN = attachment(identity=SOLE)
 QUEUED = meta.Condition(
-    type="Attached", status="False", reason="AttachQueued", message=attach.queued_message(OWN, "f.x")
+    type="Attached", status="False", reason="AttachQueued", message=attach.describe_queue(OWN, "f.x")
 )
 
 

@@ -56,7 +56,7 @@ def test_the_devices_that_share_a_number_are_named(case):
 def test_what_is_removed_shares_nothing():
     first, second = device("a", DSN, serial="S1"), device("b", DSN, serial="S1")
     listed = numbers.Numbers.from_devices([first, second])
-    assert numbers.without(first, listed.find_shared(first)) == device("a")
+    assert numbers.remove_identifiers(first, listed.find_shared(first)) == device("a")
     listed.remove(second)
     assert listed.holders() == {}
-    assert numbers.without(first, listed.find_shared(first)) == first
+    assert numbers.remove_identifiers(first, listed.find_shared(first)) == first

@@ -133,11 +133,11 @@ TABLE = {
 @pytest.mark.parametrize(("devices", "holds", "claimed", "expected"), TABLE.values(), ids=TABLE)
 def test_the_places_of_a_fabric(devices, holds, claimed, expected):
     arranged = arrange(devices, *holds, claimed=claimed)
-    assert {name: arranged.occupants.get(name) for name in arranged.places} == expected
+    assert {name: arranged.contents.get(name) for name in arranged.places} == expected
     by_id = {each.id: each for each in devices}
     for name, place in arranged.places.items():
-        occupant = by_id.get(arranged.occupants.get(name, ""))
-        assert place.connection == (occupant.connection if occupant else None)
+        placed_device = by_id.get(arranged.contents.get(name, ""))
+        assert place.connection == (placed_device.connection if placed_device else None)
         assert (place.id, place.serial, place.identifiers, place.etag) == (name, None, (), None)
 
 
@@ -162,21 +162,21 @@ def test_names_of_places_are_dns_labels_that_tell_models_apart(model):
 def test_the_device_that_an_answer_named_goes_before_the_recorded_one():
     devices = [device("a"), device("b")]
     memory = any_of_model.remember_device(any_of_model.Memory(), hold("m-1"), "a")
-    assert arrange(devices, hold("m-1"), memory=memory).occupants == {"m-1": "a"}
+    assert arrange(devices, hold("m-1"), memory=memory).contents == {"m-1": "a"}
     memory = any_of_model.remember_device(memory, hold("m-2", uid="u2"), "a")
     arranged = arrange(devices, hold("m-1"), hold("m-2", uid="u2"), memory=memory)
-    assert arranged.occupants == {"m-2": "a"}
+    assert arranged.contents == {"m-2": "a"}
     memory = any_of_model.forget_device(memory, hold("m-2", uid="u2"))
-    assert arrange(devices, hold("m-2", uid="u2"), memory=memory).occupants == {}
+    assert arrange(devices, hold("m-2", uid="u2"), memory=memory).contents == {}
     assert arrange(devices, memory=arranged.memory).memory.named == {}
 
 
 def test_an_orphan_keeps_its_place_for_the_attachment_that_restores_it():
     devices = [device("a"), device("z", "h1", request="gone-a1")]
     first = arrange(devices, hold("m-1", uid="u9"))
-    assert first.occupants == {"m-2": "z"}
+    assert first.contents == {"m-2": "z"}
     restored = arrange(devices, hold("m-2", uid="u2"), memory=first.memory)
-    assert restored.occupants == {"m-2": "z"}
+    assert restored.contents == {"m-2": "z"}
     assert restored.memory.named == {"u2": "z"}
 
 
@@ -241,8 +241,8 @@ def test_no_device_is_in_two_places_and_no_place_is_more_than_a_device(shown, he
     ]
     mark = MARK if marks_kept else None
     arranged = arrange(devices, *holds, claimed=claimed, mark=mark)
-    assert len(set(arranged.occupants.values())) == len(arranged.occupants)
-    empty = [name for name in arranged.places if name not in arranged.occupants]
+    assert len(set(arranged.contents.values())) == len(arranged.contents)
+    empty = [name for name in arranged.places if name not in arranged.contents]
     free = sum(each.connection is None for each in devices)
     assert len(empty) <= free + len(holds)
     again = arrange(devices, *holds, claimed=claimed, mark=mark, memory=arranged.memory)

@@ -28,38 +28,38 @@ SHOWS, LOST, SILENT = holdings.NodeReport
 )
 def test_what_the_node_of_a_device_reports(conditions, node_gone, report):
     held = holdings.Holdings.of([holdings.Holding.from_attachment(attachment(*conditions))])
-    held = held.with_absence("n1", NOW if node_gone else None)
+    held = held.replace_absence("n1", NOW if node_gone else None)
     assert held.reports(NOW) == {"d": report}
 
 
 def test_a_node_counts_as_gone_from_its_moment_on():
     held = holdings.Holdings.of([holdings.Holding.from_attachment(attachment(ATTACHED, VISIBLE))])
     later = NOW + datetime.timedelta(seconds=30)
-    held = held.with_absence("n1", later)
+    held = held.replace_absence("n1", later)
     assert held.reports(NOW) == {"d": SHOWS}
     assert held.reports(later) == {"d": SILENT}
-    assert held.with_absence("n1", None).reports(later) == {"d": SHOWS}
+    assert held.replace_absence("n1", None).reports(later) == {"d": SHOWS}
 
 
 def test_a_change_makes_another_value_and_what_is_the_same_makes_none():
     part = holdings.Holding(name="d", uid="u", host_id="h1")
     empty = holdings.Holdings()
-    held = empty.with_part(part)
+    held = empty.add_part(part)
     assert (dict(empty.parts), held.parts["d"], held.by_uid["u"]) == ({}, part, part)
-    assert held.with_part(part) is held
-    assert held.with_absence("n9", None) is held
-    assert held.with_slice("s", None) is held
-    assert held.without_part("d") == empty
-    assert empty.without_part("d") is empty
+    assert held.add_part(part) is held
+    assert held.replace_absence("n9", None) is held
+    assert held.replace_slice("s", None) is held
+    assert held.remove_part("d") == empty
+    assert empty.remove_part("d") is empty
 
 
 def test_the_absence_of_a_node_goes_with_its_last_part():
     first, second = (holdings.Holding(name=name, uid=name, host_id="h1", node="n1") for name in ("d", "e"))
-    held = holdings.Holdings().with_part(first, NOW).with_part(second, NOW)
-    assert held.without_part("d").gone_at == {"n1": NOW}
-    assert held.without_part("d").without_part("e") == holdings.Holdings()
+    held = holdings.Holdings().add_part(first, NOW).add_part(second, NOW)
+    assert held.remove_part("d").gone_at == {"n1": NOW}
+    assert held.remove_part("d").remove_part("e") == holdings.Holdings()
     moved = dataclasses.replace(second, node="n2")
-    assert held.without_part("d").with_part(moved).gone_at == {}
+    assert held.remove_part("d").add_part(moved).gone_at == {}
 
 
 async def test_a_session_is_given_what_the_cluster_holds_whenever_that_changes(controller_world, until):

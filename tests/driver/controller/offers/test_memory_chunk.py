@@ -48,7 +48,7 @@ def test_a_share_is_free_memory_of_its_pool_until_its_slice_is_made():
     (share,) = arranged.shown.values()
     assert (share.id, share.memory_bytes, share.connection) == (f"share-{ONE}", GIB, None)
     assert (share.device_class, share.model, share.serial) == (POOL.device_class, "M", None)
-    assert (share.carving, arranged.occupants) == (None, {})
+    assert (share.carving, arranged.contents) == (None, {})
 
 
 def test_a_share_is_where_its_slice_is_and_is_known_by_that_serial():
@@ -56,7 +56,7 @@ def test_a_share_is_where_its_slice_is_and_is_known_by_that_serial():
     assert arranged.shown[f"share-{ONE}"].connection.host_id == "h"
     assert arranged.shown[f"share-{ONE}"].serial == "0x1001"
     assert arranged.shown[f"share-{TWO}"].connection is None
-    assert {name: device.id for name, device in arranged.occupants.items()} == {f"share-{ONE}": "slice-1"}
+    assert {name: device.id for name, device in arranged.contents.items()} == {f"share-{ONE}": "slice-1"}
 
 
 def test_a_share_whose_slice_is_not_listed_any_more_is_lost_and_never_carved_again():
@@ -68,8 +68,8 @@ def test_a_share_whose_slice_is_not_listed_any_more_is_lost_and_never_carved_aga
 
 def test_where_a_fabric_keeps_no_requests_the_record_names_the_slice():
     bare = replace(made(host="h"), slice_of=contract.Slice(origin_id="pool-0"))
-    assert arrange([hold()], [bare]).occupants == {}
-    assert arrange([hold(slice_id="slice-1")], [bare]).occupants.keys() == {f"share-{ONE}"}
+    assert arrange([hold()], [bare]).contents == {}
+    assert arrange([hold(slice_id="slice-1")], [bare]).contents.keys() == {f"share-{ONE}"}
 
 
 def test_a_pool_that_is_not_listed_has_no_share_that_could_be_made():
@@ -96,12 +96,12 @@ def test_a_slice_is_ours_by_its_mark_and_the_share_that_it_was_asked_for(slice_,
 def test_the_slice_of_each_attempt_has_a_request_of_its_own_that_names_the_share():
     requests = [memory_chunk.slice_request(f"share-{ONE}", f"uid-a{attempt}") for attempt in (1, 2)]
     assert requests == [f"{ONE}-s1", f"{ONE}-s2"]
-    assert {memory_chunk.requested_share(request) for request in requests} == {f"share-{ONE}"}
-    assert memory_chunk.requested_share("uid-a1") is None
-    assert memory_chunk.requested_share("gpu-0-s1") is None
-    assert memory_chunk.requested_share(f"{requests[0]}-x1") is None
-    assert memory_chunk.deleted_share(f"{requests[0]}-x1") == f"share-{ONE}"
-    assert {memory_chunk.deleted_share(request) for request in (*requests, "uid-x1")} == {None}
+    assert {memory_chunk.parse_requested_share(request) for request in requests} == {f"share-{ONE}"}
+    assert memory_chunk.parse_requested_share("uid-a1") is None
+    assert memory_chunk.parse_requested_share("gpu-0-s1") is None
+    assert memory_chunk.parse_requested_share(f"{requests[0]}-x1") is None
+    assert memory_chunk.parse_deleted_share(f"{requests[0]}-x1") == f"share-{ONE}"
+    assert {memory_chunk.parse_deleted_share(request) for request in (*requests, "uid-x1")} == {None}
 
 
 def test_any_share_id_makes_a_name_that_no_other_has():
@@ -118,9 +118,9 @@ def result(**changes):
 
 
 def test_the_share_of_a_claim_is_what_the_scheduler_took_of_the_pool():
-    share = memory_chunk.of_result(result(), ONE, POOL)
+    share = memory_chunk.read_share(result(), ONE, POOL)
     assert (share.device, share.device_id, share.memory_bytes) == ("pool-0", "pool-0", 2 * GIB)
-    assert memory_chunk.of_result(result(), ONE, None).device_id == "", "the pool may be listed later"
+    assert memory_chunk.read_share(result(), ONE, None).device_id == "", "the pool may be listed later"
 
 
 @pytest.mark.parametrize(
@@ -136,4 +136,4 @@ def test_the_share_of_a_claim_is_what_the_scheduler_took_of_the_pool():
 )
 def test_what_cannot_be_carved_is_refused_with_a_sentence(consumed, words):
     with pytest.raises(memory_chunk.CannotCarve, match=words):
-        memory_chunk.of_result(result(consumed_capacity=consumed), ONE, POOL)
+        memory_chunk.read_share(result(consumed_capacity=consumed), ONE, POOL)

@@ -23,7 +23,7 @@ def attachment(health, message=""):
     [("Unhealthy", True), ("Healthy", False), ("Unknown", False), ("", False), (None, False)],
 )
 def test_only_a_device_that_its_node_calls_unhealthy_is_that(health, unhealthy):
-    assert bool(causes.of_attachment(attachment(health))) is unhealthy
+    assert bool(causes.find_attachment_causes(attachment(health))) is unhealthy
 
 
 def test_the_node_and_the_controller_mean_the_same_word():
@@ -32,12 +32,14 @@ def test_the_node_and_the_controller_mean_the_same_word():
 
 def test_an_attach_that_goes_well_changes_nothing_that_its_pool_shows():
     # A pool has up to thousands of devices, and would be decided again at each step of each attach.
-    assert {causes.of_attachment(None)} == {
-        causes.of_attachment(attachment(health)) for health in (None, "", "Unknown", "Healthy")
+    assert {causes.find_attachment_causes(None)} == {
+        causes.find_attachment_causes(attachment(health)) for health in (None, "", "Unknown", "Healthy")
     }
     ill, more = attachment("Unhealthy"), attachment("Unhealthy", message="hotter")
-    assert causes.of_attachment(ill) != causes.of_attachment(None)
-    assert causes.of_attachment(ill) != causes.of_attachment(more), "what the taint says is another thing"
+    assert causes.find_attachment_causes(ill) != causes.find_attachment_causes(None)
+    assert causes.find_attachment_causes(ill) != causes.find_attachment_causes(more), (
+        "what the taint says is another thing"
+    )
 
 
 def published(*before, unhealthy=frozenset()):

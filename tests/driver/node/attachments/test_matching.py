@@ -343,7 +343,7 @@ def test_a_card_in_the_place_of_a_lost_one_is_the_device_whose_number_it_shows(k
     card, record = shows("2", f"gpu-uuid={UUID}"), recorded(function("2"), kind=kind)
     lost = identity(f"gpu-uuid={OTHER_UUID}", sole_arrival=True)
     seen = inventory(card)
-    held = matching.held_card(seen, lost, record)
+    held = matching.find_held_card(seen, lost, record)
     beside = matching.Neighbours(identities=(lost,), cards=frozenset({held} - {""}))
     assert brief(matching.match(seen, THIS_UUID, slot="2", neighbours=beside)) == SECOND
     after = matching.match(
@@ -586,7 +586,7 @@ def attachment(*, slot="", connected="", seen="", boot_id="boot-1"):
     ],
 )
 def test_what_was_seen_in_this_boot_counts_before_what_is_expected(attached, place):
-    assert matching.expected_slot(attached, "boot-1") == place
+    assert matching.find_expected_slot(attached, "boot-1") == place
 
 
 serial_numbers = st.sampled_from([None, DSN, "48-b0-2d-00-00-00-00-02"])

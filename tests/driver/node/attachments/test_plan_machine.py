@@ -338,7 +338,7 @@ class Node(stateful.RuleBasedStateMachine):
         return matching.match(
             self.kernel.inventory(),
             self.attachment.spec.identity,
-            slot=matching.expected_slot(self.attachment, f"boot-{self.boot}"),
+            slot=matching.find_expected_slot(self.attachment, f"boot-{self.boot}"),
             record=node if node is not None and node.boot_id == f"boot-{self.boot}" else None,
         )
 

@@ -119,7 +119,7 @@ def test_a_process_that_goes_while_it_is_looked_at_does_not_count(gpu):
 def test_the_search_ends_when_enough_was_found(gpu):
     for pid in range(1, users.FOUND_MAX + 5):
         gpu.process(pid, opened=("/dev/null",))
-    openers = users.find_openers(gpu.proc, users.of_nodes((NULL,)))
+    openers = users.find_openers(gpu.proc, users.index_nodes((NULL,)))
     assert len(openers) == users.FOUND_MAX
     assert plan.message(openers).endswith("; and 12 more")
 

@@ -265,7 +265,7 @@ def test_every_taint_has_a_finding_that_was_seen_and_fits_the_verdict(course):
         assert len(verdict.message) <= judgement.MESSAGE_CHARS
         ranks = [effects[taint.effect] for taint in verdict.taints]
         assert ranks == sorted(ranks, reverse=True)
-        ill = any(POLICY.rules.for_finding(taint.key).unhealthy for taint in verdict.taints)
+        ill = any(POLICY.rules.find_rule(taint.key).unhealthy for taint in verdict.taints)
         assert (verdict.status is Status.UNHEALTHY) == ill
         assert (verdict.status is Status.UNKNOWN) <= (not history.memory.seen)
         assert len(history.tracks) <= len(policy.NAMES)

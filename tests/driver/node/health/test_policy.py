@@ -25,7 +25,7 @@ def test_each_finding_has_its_rule_and_there_is_no_other():
     names = {finding: finding.replace("-", "_") for finding in policy.NAMES}
     assert {field.name for field in dataclasses.fields(Rules)} == set(names.values())
     rule = Rule(hold_down_seconds=1.5)
-    assert all(Rules(**{name: rule}).for_finding(finding) is rule for finding, name in names.items())
+    assert all(Rules(**{name: rule}).find_rule(finding) is rule for finding, name in names.items())
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_a_serial_number_that_needs_privilege_is_noted_as_hidden():
 
 
 def test_a_number_is_written_as_eight_pairs():
-    assert model.dashed_serial(0x48B02D0000000001) == "48-b0-2d-00-00-00-00-01"
+    assert model.format_serial(0x48B02D0000000001) == "48-b0-2d-00-00-00-00-01"
 
 
 @pytest.mark.parametrize(

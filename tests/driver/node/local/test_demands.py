@@ -35,7 +35,7 @@ def claim(*configs, uid="u1", at="T1", **result):
 
 
 def asked(*configs, **fields):
-    return demands.of_claim(claim(*configs, **fields), DRIVER, NODE)
+    return demands.list_demands(claim(*configs, **fields), DRIVER, NODE)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_parameters_that_ask_for_work_make_a_demand_with_and_without_binding_con
     ],
 )
 def test_the_node_has_nothing_to_do_for_others(given):
-    assert demands.of_claim(given, DRIVER, NODE) == ()
+    assert demands.list_demands(given, DRIVER, NODE) == ()
 
 
 def test_a_claim_that_asks_nothing_of_a_device_with_binding_conditions_waits_for_the_condition_alone():

@@ -40,7 +40,7 @@ def host(tmp_path):
 
 
 def busy(host, *cards, interfaces=lambda names: {}):
-    return pool.used_by_host(host, cards, interfaces)
+    return pool.find_host_uses(host, cards, interfaces)
 
 
 def test_a_disk_that_nothing_uses_is_free(host):

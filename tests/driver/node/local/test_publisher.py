@@ -320,19 +320,19 @@ async def test_binding_conditions_that_are_dropped_are_left_out_and_asked_for_ag
 def test_two_writers_who_disagree_do_not_chase_each_other():
     pace = publisher.Pace(jitter=random.Random(1))
     pace.note_disturbance(0.0)
-    assert pace.disturbed_pause(0.0) == 0.0
+    assert pace.compute_pause(0.0) == 0.0
     pauses = []
     now = 0.0
     for _ in range(8):
         now += 1.0 + (pauses[-1] if pauses else 0.0)
         pace.note_disturbance(now)
-        pauses.append(pace.disturbed_pause(now))
+        pauses.append(pace.compute_pause(now))
     assert pauses[0] > 0
     assert pauses[-1] > 10
     assert max(pauses) <= publisher.DISTURBED_MAX_SECONDS
-    assert pace.disturbed_pause(now + publisher.CALM_SECONDS + 1) == 0.0
+    assert pace.compute_pause(now + publisher.CALM_SECONDS + 1) == 0.0
     pace.note_disturbance(now + publisher.CALM_SECONDS + 1)
-    assert pace.disturbed_pause(now + publisher.CALM_SECONDS + 1) == 0.0
+    assert pace.compute_pause(now + publisher.CALM_SECONDS + 1) == 0.0
 
 
 def test_a_writer_that_disagrees_ten_times_a_second_is_answered_after_growing_pauses():
@@ -341,7 +341,7 @@ def test_a_writer_that_disagrees_ten_times_a_second_is_answered_after_growing_pa
     answers = 0
     while now < 60:
         pace.note_disturbance(now)
-        if now - last >= pace.disturbed_pause(now):
+        if now - last >= pace.compute_pause(now):
             answers, last = answers + 1, now
         now += 0.1
     assert answers < 15
@@ -351,7 +351,7 @@ def test_the_slices_of_one_wipe_count_once():
     pace = publisher.Pace(jitter=random.Random(1))
     for moment in (0.0, 0.1, 0.2):
         pace.note_disturbance(moment)
-    assert pace.disturbed_pause(0.2) == 0.0
+    assert pace.compute_pause(0.2) == 0.0
 
 
 def test_the_pause_after_failures_grows_to_a_bound_and_begins_anew_after_a_success():

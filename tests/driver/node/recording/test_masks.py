@@ -96,7 +96,7 @@ def test_a_memory_device_and_its_function_keep_one_number_in_all_notations(tmp_p
     theirs, _ = recorded(build("cxl-node", tmp_path / "sys").root, tmp_path)
     for memdev in theirs.memdevs:
         (function,) = [each for each in theirs.functions if each.address == memdev.pci_address]
-        assert function.dsn == model.dashed_serial(memdev.serial)
+        assert function.dsn == model.format_serial(memdev.serial)
         card = theirs.card_of(function.address)
         identity = attachments.Identity(device_class="cxl-memory", serial=function.dsn)
         outcome = matching.match(theirs, identity)

@@ -157,13 +157,13 @@ def note(check: Check, subject: str, message: str, remedy: str) -> Finding:
     return Finding(check=check, severity=Severity.NOTE, subject=subject, message=message, remedy=remedy)
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return the first `NAMED_MAX` names as text, and the number of the others."""
     shown = ", ".join(names[:NAMED_MAX])
     return shown if len(names) <= NAMED_MAX else f"{shown} and {len(names) - NAMED_MAX} more"
 
 
-def ordered(unsorted: Iterable[Finding]) -> tuple[Finding, ...]:
+def sort_findings(unsorted: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings by check, the worst of each check first."""
     checks, severities = list(Check), list(Severity)
     return tuple(

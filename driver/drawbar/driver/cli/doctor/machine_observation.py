@@ -74,7 +74,7 @@ def read(sysfs: Path, root: Path | None, command_line: Path = _COMMAND_LINE) -> 
     )
 
 
-def wanted(published: Iterable[slices.ResourceSlice]) -> dict[DeviceClass, int]:
+def measure_classes(published: Iterable[slices.ResourceSlice]) -> dict[DeviceClass, int]:
     """Return the offered classes of device, each with the largest memory in bytes; 0 if unknown."""
     largest: dict[DeviceClass, int] = {}
     for device in (each for listed in published if not listed.spec.node_name for each in listed.spec.devices):
@@ -129,7 +129,7 @@ def _read_served_ports(tree: str) -> frozenset[str] | None:
 def _slot_driver(tree: str, slot: model.Slot, *, capable: bool) -> str:
     """Return the driver of a hot-plug slot; empty for a slot without power and presence, which is only a name on the board.
 
-    Recordings of Linux 6.12 lack the link to the module. Then pciehp drives the slot if its port is `capable`.
+    Recordings of Linux 6.12 have no link to the module. Then pciehp drives the slot if its port is `capable`.
     """
     if slot.powered is None and slot.present is None:
         return ""

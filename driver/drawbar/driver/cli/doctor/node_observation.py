@@ -195,7 +195,7 @@ async def _cluster(options: settings.Settings, kubeconfig: str | None) -> _Clust
         published = await asked.list_all(
             kinds.SLICE, into=slices.ResourceSlice, fields=f"spec.driver={options.driver}"
         )
-        wanted = None if isinstance(published, Unread) else machine_observation.wanted(published)
+        wanted = None if isinstance(published, Unread) else machine_observation.measure_classes(published)
         node: observed.Reading[core.Node | None] = Unread(
             what="this node's object", why="its name is not known", remedy="set NODE_NAME"
         )

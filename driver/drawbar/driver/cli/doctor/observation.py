@@ -43,13 +43,13 @@ async def observe(
     """
     moment = await reading.read_clock(connection)
     async with client.connecting(connection) as api:
-        version = await greeted(api)
+        version = await read_version(api)
         return await _Look(reading.Reader(api, deadline_seconds=deadline_seconds), where).read(
             moment, version
         )
 
 
-async def greeted(api: client.Client) -> str:
+async def read_version(api: client.Client) -> str:
     """Return the API server's version.
 
     Raises:
@@ -104,7 +104,7 @@ class _Look:
             managers = await reader.list_all(kinds.FABRIC, into=fabrics.Fabric)
             served = await resources
             versions = _find_versions_with(served, "")
-            contexts = observed.seen(_find_versions_with(served, _CONTEXTS))
+            contexts = observed.get_objects(_find_versions_with(served, _CONTEXTS))
             access = start(self._access(managers, classic=bool(contexts)))
             features = start(self._features(versions))
             tried = start(self._trials(managers, await nodes, await attached, versions, moment.now))
@@ -160,16 +160,16 @@ class _Look:
         now: datetime.datetime,
     ) -> tuple[observed.Reading[permissions.Trial], ...]:
         driver = self._where.driver
-        writes = reviews.planned_writes(
+        writes = reviews.plan_writes(
             self._where,
             [
                 fabric
-                for fabric in observed.seen(managers)
+                for fabric in observed.get_objects(managers)
                 if fabric.spec.driver == driver and not fabric.deleting
             ],
-            observed.seen(nodes),
-            [attachment for attachment in observed.seen(attached) if attachment.spec.driver == driver],
-            modern="v1" in observed.seen(served),
+            observed.get_objects(nodes),
+            [attachment for attachment in observed.get_objects(attached) if attachment.spec.driver == driver],
+            modern="v1" in observed.get_objects(served),
             now=now,
         )
         return await reviews.try_writes(self._reader, self._where, writes)
@@ -177,7 +177,7 @@ class _Look:
     async def _features(
         self, served: observed.Reading[tuple[str, ...]]
     ) -> observed.Reading[observed.Features | None]:
-        if "v1" not in observed.seen(served):
+        if "v1" not in observed.get_objects(served):
             return None
 
         async def ask() -> observed.Features:
@@ -198,13 +198,15 @@ class _Look:
         self, managers: observed.Reading[tuple[fabrics.Fabric, ...]], *, classic: bool
     ) -> tuple[observed.Reading[permissions.Answer], ...]:
         where = self._where
-        ours = [fabric.spec for fabric in observed.seen(managers) if fabric.spec.driver == where.driver]
+        ours = [
+            fabric.spec for fabric in observed.get_objects(managers) if fabric.spec.driver == where.driver
+        ]
         secrets = {
             spec.credentials_secret_ref.name for spec in ours if spec.credentials_secret_ref is not None
         }
         reserving = any(spec.policy.immediate != fabrics.Reservation() for spec in ours)
         parts = {permissions.Part.CLASSIC: classic, permissions.Part.IMMEDIATE: reserving}
-        wanted = permissions.needed(
+        wanted = permissions.list_permissions(
             driver=where.driver,
             namespace=where.namespace,
             lease=where.lease,

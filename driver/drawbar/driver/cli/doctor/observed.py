@@ -277,8 +277,8 @@ class Cluster:
     @property
     def classic(self) -> str:
         """Return the version in which our controller allocates; empty if the scheduler allocates, or no component does."""
-        versions = seen(self.contexts)
-        return versions[0] if versions and "v1" not in seen(self.resource_versions) else ""
+        versions = get_objects(self.contexts)
+        return versions[0] if versions and "v1" not in get_objects(self.resource_versions) else ""
 
     @property
     def minor(self) -> int | None:
@@ -297,6 +297,6 @@ def minor(version: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def seen(reading: Reading[tuple[T, ...]]) -> tuple[T, ...]:
+def get_objects(reading: Reading[tuple[T, ...]]) -> tuple[T, ...]:
     """Return the objects read; empty if they could not be read, which is a finding elsewhere."""
     return () if isinstance(reading, Unread) else reading

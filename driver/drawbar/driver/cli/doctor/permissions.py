@@ -77,7 +77,7 @@ class Trial:
     tried: bool = True
 
 
-def needed(
+def list_permissions(
     *, driver: str, namespace: str, lease: str, secrets: Collection[str] = (), parts: Collection[Part] = ()
 ) -> tuple[Permission, ...]:
     """Return all permissions of both daemons.

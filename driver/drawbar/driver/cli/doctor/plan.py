@@ -21,4 +21,4 @@ _TOPICS = (
 
 def plan(cluster: observed.Cluster) -> tuple[findings.Finding, ...]:
     """Return all findings on a cluster by check, the worst of each check first."""
-    return findings.ordered(finding for topic in _TOPICS for finding in topic(cluster))
+    return findings.sort_findings(finding for topic in _TOPICS for finding in topic(cluster))

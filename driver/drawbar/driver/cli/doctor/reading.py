@@ -49,7 +49,7 @@ async def read_clock(connection: sessions.Connection) -> observed.Clock:
     except (aiohttp.ClientError, TimeoutError) as error:
         raise CannotCheck(
             f"nothing can be looked at: {connection.server} (from {connection.origin}) does not answer: {sessions.words(error)}: "
-            f"{remedies.of_cause(error)}"
+            f"{remedies.find_cause_remedy(error)}"
         ) from error
 
 
@@ -108,10 +108,10 @@ class Reader:
                     what=what,
                     why=str(error),
                     permission=permission if is_known else "",
-                    remedy=remedies.of(error),
+                    remedy=remedies.find_remedy(error),
                 )
             except kube_errors.KubeError as error:
-                return Unread(what=what, why=str(error), remedy=remedies.of(error))
+                return Unread(what=what, why=str(error), remedy=remedies.find_remedy(error))
             except TimeoutError:
                 return Unread(what=what, why=f"no answer within {self._deadline:g} s")
 

@@ -139,7 +139,7 @@ class Write:
     node: str = ""
 
 
-def planned_writes(
+def plan_writes(
     where: observed.Where,
     ours: Sequence[fabrics.Fabric],
     nodes: Sequence[core.Node],

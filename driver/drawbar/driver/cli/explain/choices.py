@@ -56,7 +56,7 @@ class Chooser:
         cluster: status.Cluster,
         shown: Iterable[tree.Device],
     ) -> observed.Choice:
-        published = observed.shown(cluster)
+        published = observed.index_devices(cluster)
         left = [device for device in shown if (device.pool, device.name) in published][:DEVICES_MOST]
         common = device_class.spec.selectors if device_class is not None else ()
         fault, is_class_at_fault = "", False

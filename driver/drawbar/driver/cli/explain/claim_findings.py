@@ -49,7 +49,7 @@ def _describe_deletion(whole: claims.ResourceClaim | None, claim: observed.Claim
         return findings.note(
             Check.CLAIMS_ALLOCATED, subject, "is being deleted", f"{finalizers} shows what it waits for"
         )
-    named = findings.listed([f"{consumer.resource}/{consumer.name}" for consumer in users])
+    named = findings.join_names([f"{consumer.resource}/{consumer.name}" for consumer in users])
     return findings.warning(
         Check.CLAIMS_ALLOCATED,
         subject,
@@ -151,7 +151,7 @@ def judge_requests(choices: Sequence[observed.Choice], driver: str, subject: str
     )
 
 
-def lack(choices: Sequence[observed.Choice], driver: str) -> str:
+def describe_missing(choices: Sequence[observed.Choice], driver: str) -> str:
     """Return the reason why a claim's requests cannot be met; empty if enough devices are free."""
     return next(
         (
@@ -240,7 +240,7 @@ def describe_taints(blocked: Sequence[tree.Device]) -> str:
             if taint.effect != "None"
         }
     )
-    return f"; taints: {findings.listed(taints)}" if taints else ""
+    return f"; taints: {findings.join_names(taints)}" if taints else ""
 
 
 def lift(blocked: Sequence[tree.Device]) -> str:

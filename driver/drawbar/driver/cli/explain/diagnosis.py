@@ -265,7 +265,7 @@ def _surroundings(world: observed.World) -> Iterator[Finding]:
         nodes=None,
     )
     for attachment in held:
-        yield from attachment_plan.judged(around, attachment, world.cluster.driver)
+        yield from attachment_plan.judge_attachment(around, attachment, world.cluster.driver)
         yield from _recognition(attachment)
     for fabric in _fabrics(world, held):
         if world.kind != "fabric":
@@ -349,7 +349,7 @@ def _judge_host(world: observed.World, node: core.Node) -> Iterator[Finding]:
         yield findings.note(
             Check.HOSTS_NODE,
             subject,
-            f"is closed to some devices, by policy.models or since the fabric manager refused them there: {findings.listed(closed)}",
+            f"is closed to some devices, by policy.models or since the fabric manager refused them there: {findings.join_names(closed)}",
             "it opens when a device of the model is detached, or policy.probationSeconds are over (drawbar status shows refused pairs)",
         )
 
@@ -358,10 +358,12 @@ def _judge_access(world: observed.World, fabric: fabrics.Fabric, node: core.Node
     """Return whether devices of the Fabric can go to the node, with the reason if they cannot."""
     name, subject = node.metadata.name, f"node {node.metadata.name}"
     label = names.node_label(fabric.metadata.name)
-    listed = maintenances.of_fabric(world.cluster.maintenances, fabric.metadata.name, fabric.spec.driver)
+    listed = maintenances.select_by_fabric(
+        world.cluster.maintenances, fabric.metadata.name, fabric.spec.driver
+    )
     closing = [item for item in listed if name in item.spec.nodes]
     if closing:
-        reasons = findings.listed([item.spec.reason or item.metadata.name for item in closing])
+        reasons = findings.join_names([item.spec.reason or item.metadata.name for item in closing])
         return findings.warning(
             Check.HOSTS_NODE,
             subject,

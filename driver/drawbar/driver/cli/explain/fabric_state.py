@@ -54,7 +54,7 @@ def _with_step(world: observed.World, fabric: fabrics.Fabric | None, trouble: ju
             names = [host.node for host in fabric.status.mapped_hosts]
             return dataclasses.replace(
                 found,
-                message=f"{found.message}: {findings.listed(names)}",
+                message=f"{found.message}: {findings.join_names(names)}",
                 remedy=f"drawbar explain node/{names[0]} shows why it is not used",
             )
         case reasons.NO_USABLE_NODE:

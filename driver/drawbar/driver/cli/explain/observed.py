@@ -248,7 +248,7 @@ class World:
     unread: tuple[Unread, ...] = ()
 
 
-def shown(cluster: status.Cluster) -> dict[tuple[str, str], Device]:
+def index_devices(cluster: status.Cluster) -> dict[tuple[str, str], Device]:
     """Return the published devices by pool and name."""
     return {
         (entry.spec.pool.name, device.name): device

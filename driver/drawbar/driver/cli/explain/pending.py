@@ -51,8 +51,8 @@ async def find_reasons(
         if claim is None or isinstance(claim, Unread):
             continue
         chosen = await chooser.choose(claim, cluster, devices)
-        if lack := claim_findings.lack(chosen, cluster.driver):
-            reasons[claim.metadata.namespace, claim.metadata.name] = lack
+        if missing := claim_findings.describe_missing(chosen, cluster.driver):
+            reasons[claim.metadata.namespace, claim.metadata.name] = missing
     return reasons
 
 
@@ -68,7 +68,7 @@ def give_reasons(
     )
 
 
-async def with_reasons(
+async def add_reasons(
     api: client.Client, shown: tree.Tree, whole: tree.Tree, cluster: status.Cluster
 ) -> tree.Tree:
     """Return the tree in which the first waiting claims show the reason.

@@ -21,7 +21,7 @@ class Failed(errors.DrawbarError):
 
 
 @contextlib.contextmanager
-def translated(subject: str) -> Iterator[None]:
+def translate_errors(subject: str) -> Iterator[None]:
     """Raise the errors of a fabric manager as errors for users."""
     try:
         yield
@@ -51,7 +51,7 @@ def configuration(source: observed.Source) -> contract.AdapterConfig:
 
 
 @contextlib.asynccontextmanager
-async def connected(
+async def open_adapter(
     source: observed.Source, connect: Connect | None = None
 ) -> AsyncIterator[contract.FabricAdapter]:
     """Yield the connected adapter, reached by `connect` if given.
@@ -61,11 +61,11 @@ async def connected(
     """
     spec, given = source.spec, source.credentials
     config = configuration(source)
-    with translated(f"fabric {source.name}"):
+    with translate_errors(f"fabric {source.name}"):
         try:
             adapter_class = registry.adapter_class(spec.adapter)
             adapter_class.validate(config)
-            async with progress.shown("connecting to the fabric manager"):
+            async with progress.show_activity("connecting to the fabric manager"):
                 inner = await (connect or adapter_class.connect)(config)
         except fabric_errors.InvalidConfiguration as error:
             raise fabric_errors.InvalidConfiguration(

@@ -59,7 +59,7 @@ async def attach_model(
     Raises:
         DrawbarError: none can be attached, or the operator declines.
     """
-    async with progress.shown("reading the fabric"):
+    async with progress.show_activity("reading the fabric"):
         can = await adapter.capabilities()
         devices = (await adapter.devices()).devices
     if not can.select_by_model:
@@ -140,7 +140,7 @@ async def _read(
     adapter: contract.FabricAdapter, device_id: str
 ) -> tuple[contract.Capabilities, contract.Device]:
     """Return the fabric's capabilities and a device that may be changed."""
-    async with progress.shown("reading the fabric"):
+    async with progress.show_activity("reading the fabric"):
         can = await adapter.capabilities()
         device = (await adapter.devices()).device(device_id)
         operations = await adapter.operations()
@@ -169,7 +169,7 @@ async def _wait_for_end(
     adapter: contract.FabricAdapter, operation: contract.Operation, activity: str
 ) -> contract.Operation:
     """Wait for the end of an operation, report its progress and return it; raise an error if it failed."""
-    async with progress.shown(activity):
+    async with progress.show_activity(activity):
         percent = None
         while not operation.done:
             if operation.percent not in (None, percent):

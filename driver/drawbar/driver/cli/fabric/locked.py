@@ -53,7 +53,7 @@ async def attach(
         DrawbarError: it cannot be attached, or the operator declines.
     """
     assert source.cluster is not None
-    async with progress.shown("reading the fabric"):
+    async with progress.show_activity("reading the fabric"):
         can = await adapter.capabilities()
         listed, hosts = await adapter.devices(), await adapter.hosts()
         device = listed.device(device_id)
@@ -105,7 +105,7 @@ async def attach_model(
     Args and errors are those of `attach`; the model is the place's.
     """
     assert source.cluster is not None
-    async with progress.shown("reading the fabric"):
+    async with progress.show_activity("reading the fabric"):
         can = await adapter.capabilities()
         devices, hosts = (await adapter.devices()).devices, await adapter.hosts()
         mapped = oddities.node_map(source, hosts)
@@ -281,7 +281,7 @@ async def _wait_until_attached(
     """Return the attachment once the controller has attached the device; raise an error if the attach fails."""
     name, shown, last = made.metadata.name, set[str](), made
     activity = f"waiting for the controller to attach it with DeviceAttachment {name}"
-    async with progress.shown(activity), aclosing(_states(api, name)) as states:
+    async with progress.show_activity(activity), aclosing(_states(api, name)) as states:
         async for state in states:
             if state is None or state.metadata.uid != made.metadata.uid or state.deleting:
                 raise errors.DrawbarError(f"DeviceAttachment {name} was deleted meanwhile; see its Events")
@@ -305,7 +305,7 @@ async def _await_deletion(api: client.Client, attachment: attachments.DeviceAtta
     """Return once the attachment is gone."""
     name, shown = attachment.metadata.name, set[str]()
     activity = f"waiting for the detach by DeviceAttachment {name}"
-    async with progress.shown(activity), aclosing(_states(api, name)) as states:
+    async with progress.show_activity(activity), aclosing(_states(api, name)) as states:
         async for state in states:
             if state is None or state.metadata.uid != attachment.metadata.uid:
                 return

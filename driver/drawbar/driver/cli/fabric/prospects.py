@@ -40,7 +40,7 @@ def forecasts(
     has_slot = any(port.slot_hint is not None for host in hosts for port in host.ports)
     return {
         device.id: recognition.forecast(
-            numbers.without(device, listed.find_shared(device)), has_slot=has_slot
+            numbers.remove_identifiers(device, listed.find_shared(device)), has_slot=has_slot
         )
         for device in devices
     }

@@ -39,8 +39,8 @@ async def record(
     with _create_file(path) as file:
         try:
             connect = functools.partial(redfish_adapter.RedfishAdapter.connect, recorder=recorder)
-            async with connections.connected(source, connect) as adapter:
-                async with progress.shown("reading the fabric"):
+            async with connections.open_adapter(source, connect) as adapter:
+                async with progress.show_activity("reading the fabric"):
                     await adapter.devices()
                     await adapter.hosts()
                 if change is not None:

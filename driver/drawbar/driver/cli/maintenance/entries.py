@@ -95,7 +95,7 @@ def plan(
     """
     scopes = {
         fabric.metadata.name: maintenances.unite(
-            maintenances.of_fabric(cluster.maintenances, fabric.metadata.name, cluster.driver)
+            maintenances.select_by_fabric(cluster.maintenances, fabric.metadata.name, cluster.driver)
         )
         for fabric in cluster.fabrics
     }
@@ -124,7 +124,7 @@ def plan(
         if not on and change.devices and maintenances.ALL in scopes[change.fabric].devices:
             (first, *_) = (
                 item.metadata.name
-                for item in maintenances.of_fabric(cluster.maintenances, change.fabric, cluster.driver)
+                for item in maintenances.select_by_fabric(cluster.maintenances, change.fabric, cluster.driver)
                 if maintenances.ALL in item.spec.devices
             )
             raise Nothing(
@@ -166,7 +166,7 @@ def _find_devices(shown: tree.Tree, target: objects.Target) -> list[tuple[str, t
                 }
             )
             raise Nothing(
-                f"there is no {target.kind} {target.name} with a device; there is {findings.listed(others) or 'none'}"
+                f"there is no {target.kind} {target.name} with a device; there is {findings.join_names(others) or 'none'}"
             )
         return chosen
     if target.kind in ("claim", "pod"):
@@ -186,7 +186,7 @@ def _find_devices(shown: tree.Tree, target: objects.Target) -> list[tuple[str, t
         if target.name in (device.name, f"{device.pool}/{device.name}", device.id, device.attachment)
     ]
     if len(chosen) > 1:
-        names_of = findings.listed([f"{device.pool}/{device.name}" for _, device in chosen])
+        names_of = findings.join_names([f"{device.pool}/{device.name}" for _, device in chosen])
         raise Nothing(f"there are several devices {target.name}: give one of {names_of}")
     if not chosen:
         for local in shown.local:
@@ -252,7 +252,7 @@ def writes(planned: Plan, change: Change, listed: Iterable[maintenances.Maintena
         Nothing: the Maintenance for the new entries belongs to another Fabric.
     """
     by_name = {item.metadata.name: item for item in listed}
-    of_fabric = maintenances.of_fabric(by_name.values(), change.fabric, planned.driver)
+    of_fabric = maintenances.select_by_fabric(by_name.values(), change.fabric, planned.driver)
     of_change = [device for device in planned.devices if device.name in change.devices]
     if planned.on:
         return _additions(planned, change, of_change, of_fabric, by_name)
@@ -331,7 +331,7 @@ def consequences(planned: Plan, target: objects.Target) -> tuple[str, ...]:
     count = len(planned.devices)
     if target.kind == "node":
         lines = [
-            f"{label}: no further device of {findings.listed([c.fabric for c in planned.changes])} goes there"
+            f"{label}: no further device of {findings.join_names([c.fabric for c in planned.changes])} goes there"
         ]
         kept = "it" if count == 1 else "them"
         if count:
@@ -341,7 +341,7 @@ def consequences(planned: Plan, target: objects.Target) -> tuple[str, ...]:
         lines = [f"{label}: no further claim is given {what}"]
     if users:
         lines.append(
-            f"in use by {findings.listed(users)} (pods: {len(pods)}), which keep what they have; drawbar taint evicts their pods"
+            f"in use by {findings.join_names(users)} (pods: {len(pods)}), which keep what they have; drawbar taint evicts their pods"
         )
     return tuple(lines)
 

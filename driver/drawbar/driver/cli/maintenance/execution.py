@@ -26,7 +26,7 @@ async def read(
     Raises:
         Nothing: there is no such node.
     """
-    async with progress.shown("reading the cluster"):
+    async with progress.show_activity("reading the cluster"):
         cluster = await reading.read_devices(api, driver=driver)
         if target.kind != "node":
             return cluster, frozenset()
@@ -103,7 +103,7 @@ async def settle(api: client.Client, planned: entries.Plan, target: objects.Targ
     wake = asyncio.Event()
     if target.kind != "node":
         async with (
-            progress.shown("waiting until the controller has published it"),
+            progress.show_activity("waiting until the controller has published it"),
             live.following(api, driver=driver, changed=lambda _old, _new: wake.set()) as cluster,
         ):
             while not entries.holds(planned, cluster.cluster(), f"{driver}/{taints.MAINTENANCE.key}"):
@@ -122,7 +122,7 @@ async def settle(api: client.Client, planned: entries.Plan, target: objects.Targ
         changed=lambda _old, _new: wake.set(),
     )
     async with (
-        progress.shown("waiting until the controller has taken the node's labels off"),
+        progress.show_activity("waiting until the controller has taken the node's labels off"),
         asyncio.TaskGroup() as tasks,
     ):
         following = tasks.create_task(node.run(), name="node")

@@ -149,7 +149,7 @@ def _kind(device: tree.Device) -> tuple[str, str, str]:
 
 def consequences(planned: Move) -> tuple[str, ...]:
     """Return the consequences of the move, in sentences."""
-    names = findings.listed([f"{device.pool}/{device.name}" for device in planned.devices])
+    names = findings.join_names([f"{device.pool}/{device.name}" for device in planned.devices])
     lines = [f"claim {', '.join(planned.claims)} leaves {names}, which no claim is given meanwhile"]
     for pod in planned.pods:
         owner = pod.controller
@@ -167,7 +167,7 @@ def consequences(planned: Move) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def awaited(planned: Move) -> Mapping[str, int]:
+def count_awaited(planned: Move) -> Mapping[str, int]:
     """Return the number of pods that each controller, by UID, has to replace."""
     return Counter(pod.controller.uid for pod in planned.pods if pod.controller is not None)
 
@@ -181,12 +181,12 @@ def missing(planned: Move, before: frozenset[str], pods: Iterable[Pod]) -> int:
         pods: the present pods of the namespace.
     """
     made = Counter(pod.controller.uid for pod in _find_new_pods(before, pods) if pod.controller is not None)
-    return sum(max(0, wanted - made[uid]) for uid, wanted in awaited(planned).items())
+    return sum(max(0, wanted - made[uid]) for uid, wanted in count_awaited(planned).items())
 
 
 def successors(planned: Move, before: frozenset[str], pods: Iterable[Pod]) -> tuple[str, ...]:
     """Return the names of the running successors of evicted pods."""
-    owners = awaited(planned)
+    owners = count_awaited(planned)
     return tuple(
         pod.metadata.name
         for pod in _find_new_pods(before, pods)
@@ -210,22 +210,22 @@ def check(planned: Move, *, force: bool) -> None:
     """
     if planned.bare and not force:
         raise Unreplaced(
-            f"no controller makes another pod in place of {findings.listed(planned.bare)}, so it would be lost; nothing was changed: "
+            f"no controller makes another pod in place of {findings.join_names(planned.bare)}, so it would be lost; nothing was changed: "
             "add --force to evict it all the same"
         )
 
 
 def outcome(planned: Move, successors: Sequence[str]) -> Outcome:
     """Return the result: the evicted pods and their running successors."""
-    evicted = findings.listed([pod.metadata.name for pod in planned.pods])
+    evicted = findings.join_names([pod.metadata.name for pod in planned.pods])
     devices = ", ".join(device.name for device in planned.devices)
     if planned.bare and not successors:
         return Outcome(
             is_moved=False,
             sentence=f"evicted: {evicted}; no pod runs in its place, and {devices} can be given to claims again.",
         )
-    lost = f"; lost: {findings.listed(planned.bare)}" if planned.bare else ""
+    lost = f"; lost: {findings.join_names(planned.bare)}" if planned.bare else ""
     return Outcome(
         is_moved=not planned.bare,
-        sentence=f"moved: {findings.listed(successors)} runs in place of {evicted}{lost}; {devices} can be given to claims again.",
+        sentence=f"moved: {findings.join_names(successors)} runs in place of {evicted}{lost}; {devices} can be given to claims again.",
     )

@@ -34,7 +34,7 @@ async def read(
         errors.DrawbarError: there is no such object, or something cannot be read.
     """
     namespace = target.namespace
-    async with progress.shown("reading the cluster"):
+    async with progress.show_activity("reading the cluster"):
         names: tuple[str, ...] = (target.name,)
         try:
             if target.kind == "pod":
@@ -119,7 +119,7 @@ class Mover:
     async def _evict(self, pod: claim_moves.Pod) -> None:
         """Request the eviction until the pod's disruption budget allows it."""
         name, path, body = pod.metadata.name, self._path(pod), self._eviction(pod)
-        async with progress.shown(f"evicting pod {name}"):
+        async with progress.show_activity(f"evicting pod {name}"):
             # Another pod may have the name by now, or none.
             with contextlib.suppress(kube_errors.NotFound, kube_errors.Conflict):
                 loop = backoff.repeating(kube_errors.Throttled, noted=self._note_refusal)
@@ -152,7 +152,7 @@ class Mover:
         )
         gone = {pod.metadata.uid for pod in self._planned.pods}
         async with (
-            progress.shown("waiting until the pods that take their place run"),
+            progress.show_activity("waiting until the pods that take their place run"),
             asyncio.TaskGroup() as tasks,
         ):
             following = tasks.create_task(pods.run(), name="pods")

@@ -110,7 +110,7 @@ class Live:
             if followed.problem is not None
         )
         objects = [left for followed in self._mirrors.values() for left in followed.unreadable.values()]
-        return (*collections, *reading.left_out(objects))
+        return (*collections, *reading.describe_unreadable(objects))
 
     def unlisted(self) -> frozenset[str]:
         """Return the plural names of the collections without a working watch."""
@@ -136,7 +136,7 @@ async def following(api: client.Client, *, driver: str, changed: Changed) -> Asy
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(cluster.run(), name="cluster")
-            async with progress.shown("reading the cluster"):
+            async with progress.show_activity("reading the cluster"):
                 await cluster.ready()
             yield cluster
             running.cancel()

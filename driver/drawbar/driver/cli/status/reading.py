@@ -59,7 +59,7 @@ class _Readings:
             listing = await self.reader.api.list_all(
                 kind, into=into, labels=labels, fields=fields, namespace=namespace
             )
-            self.unread += left_out(listing.unreadable)
+            self.unread += describe_unreadable(listing.unreadable)
             return listing.items
 
         result = await self.reader.attempt(kind.plural, f"list {kind.plural}", ask)
@@ -87,15 +87,15 @@ class _Readings:
     def _is_unread(self, result: object, kind: kinds.Kind) -> bool:
         if not isinstance(result, Unread):
             return False
-        if (said := sentence(result)) not in self.unread:
-            self.unread.append(said)
+        if (text := sentence(result)) not in self.unread:
+            self.unread.append(text)
         remedy = ask_for(result.permission) if result.permission else result.remedy
         self.first = self.first or remedies.plain(result.why) + (f": {remedy}" if remedy else "")
         self.failed.add(kind.plural)
         return True
 
 
-def left_out(unreadable: Collection[exclusions.Unreadable]) -> list[str]:
+def describe_unreadable(unreadable: Collection[exclusions.Unreadable]) -> list[str]:
     """Return a sentence for each of the first `NAMED_MAX` unreadable objects, and one for the others."""
     sentences = [str(left) for left in itertools.islice(unreadable, NAMED_MAX)]
     more = len(unreadable) - len(sentences)
@@ -103,7 +103,7 @@ def left_out(unreadable: Collection[exclusions.Unreadable]) -> list[str]:
 
 
 def ask_for(permission: str) -> str:
-    """Return the remedy for a right that the reader lacks."""
+    """Return the remedy for a missing right."""
     return f"ask an administrator for the right to {permission}; the ClusterRole drawbar-viewer has it"
 
 

@@ -183,27 +183,29 @@ def list_troubles(shown: tree.Tree, now: datetime.datetime) -> list[tuple[str, s
         ]
     for device in shown.devices:
         if device.state == "Failed":
-            said = f"device {device.pool}/{device.name} failed: {device.waits_for or 'no reason is reported'}"
-            entries.append((MARKS["error"], said, f"drawbar explain device/{device.pool}/{device.name}"))
+            message = (
+                f"device {device.pool}/{device.name} failed: {device.waits_for or 'no reason is reported'}"
+            )
+            entries.append((MARKS["error"], message, f"drawbar explain device/{device.pool}/{device.name}"))
         elif device.health == "Unhealthy":
-            said = f"device {device.pool}/{device.name} is unhealthy: {device.health_message or 'no reason is reported'}"
-            entries.append((MARKS["error"], said, f"drawbar explain device/{device.pool}/{device.name}"))
+            message = f"device {device.pool}/{device.name} is unhealthy: {device.health_message or 'no reason is reported'}"
+            entries.append((MARKS["error"], message, f"drawbar explain device/{device.pool}/{device.name}"))
     for claim in shown.claims:
         if claim.state != "Pending":
             continue
         mark = MARKS[claim.severity]
         since = f" {age(claim.since, now)}" if claim.since else ""
-        said = f"claim {claim.namespace}/{claim.name} waits{since}: {claim.waits_for}"
-        entries.append((mark, said, f"drawbar explain claim/{claim.name} -n {claim.namespace}"))
+        message = f"claim {claim.namespace}/{claim.name} waits{since}: {claim.waits_for}"
+        entries.append((mark, message, f"drawbar explain claim/{claim.name} -n {claim.namespace}"))
     return sorted(entries, key=lambda entry: list(MARKS.values()).index(entry[0]))
 
 
 def _troubles(out: console.Console, shown: tree.Tree, now: datetime.datetime, *, every: bool) -> None:
     """Print the troubles, the worst first, each with the next step."""
     entries = list_troubles(shown, now)
-    for mark, said, remedy in entries if every else entries[:TROUBLES]:
+    for mark, message, remedy in entries if every else entries[:TROUBLES]:
         line = text.Text(f"{mark} ", style=STYLES[mark])
-        tables.paragraph(out, line.append(tables.clean(said), style="not bold default"))
+        tables.paragraph(out, line.append(tables.clean(message), style="not bold default"))
         if remedy:
             tables.paragraph(out, text.Text(f"  -> {tables.clean(remedy)}", style="dim"))
     if (more := len(entries) - TROUBLES) > 0 and not every:

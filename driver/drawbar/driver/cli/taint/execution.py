@@ -60,7 +60,7 @@ async def snapshot(api: client.Client) -> observed.Snapshot:
     Raises:
         errors.DrawbarError: they are not served in the version that is read here, or cannot be read.
     """
-    async with progress.shown("reading slices and claims"):
+    async with progress.show_activity("reading slices and claims"):
         try:
             listed = await api.list_all(kinds.SLICE, into=slices.ResourceSlice)
             claims = await api.list_all(kinds.CLAIM, into=observed.Claim)
@@ -73,7 +73,7 @@ async def snapshot(api: client.Client) -> observed.Snapshot:
             consumer.resource == podgroups.RESOURCE for item in items for consumer in item.status.reserved_for
         ):
             pods = await api.list_all(kinds.POD, into=observed.Pod)
-            items = tuple(observed.with_pods(item, pods.items) for item in items)
+            items = tuple(observed.resolve_pods(item, pods.items) for item in items)
     return observed.Snapshot(
         slices=listed.items, claims=items, unread=len(listed.unreadable) + len(claims.unreadable)
     )
@@ -96,7 +96,7 @@ async def has_rates(api: client.Client, kind: kinds.Kind, rule: dict[str, Any]) 
     Raises:
         errors.DrawbarError: the API server refuses the rule.
     """
-    probe = rule_steps.rated(rule, rule_steps.RATE)
+    probe = rule_steps.set_rate(rule, rule_steps.RATE)
     metadata = rule["metadata"]
     probe |= {"metadata": metadata | {"name": f"{metadata['name']}-probe"}}
     try:
@@ -263,7 +263,7 @@ class Steps:
                 await self._create(document)
             self.batch_rules += 1
         sys.stderr.write(
-            f"batch {batch.number} of {self._batches}: {rule_steps.counted(len(batch.pods), 'pod')}\n"
+            f"batch {batch.number} of {self._batches}: {rule_steps.count_noun(len(batch.pods), 'pod')}\n"
         )
         await self._await_release(batch.pods)
         self.batch_rules = 0
@@ -277,14 +277,14 @@ class Steps:
                 raise self._removal_error()
             if len(left) != shown:
                 shown = len(left)
-                sys.stderr.write(f"{len(pods) - shown} of {rule_steps.counted(len(pods), 'pod')} gone\n")
+                sys.stderr.write(f"{len(pods) - shown} of {rule_steps.count_noun(len(pods), 'pod')} gone\n")
                 sys.stderr.flush()
             self._changed.clear()
-            async with progress.shown(
-                f"waiting until {rule_steps.counted(shown, 'pod')} have released their devices"
+            async with progress.show_activity(
+                f"waiting until {rule_steps.count_noun(shown, 'pod')} have released their devices"
             ):
                 await self._changed.wait()
-        sys.stderr.write(f"{len(pods)} of {rule_steps.counted(len(pods), 'pod')} gone\n")
+        sys.stderr.write(f"{len(pods)} of {rule_steps.count_noun(len(pods), 'pod')} gone\n")
         sys.stderr.flush()
 
     def _remaining_pods(self, pods: frozenset[str]) -> set[str]:
@@ -308,7 +308,7 @@ class Steps:
             if number == self._done:
                 state = "begun, perhaps with an effect"
                 if isinstance(step, rule_steps.Evict):
-                    state = f"begun, {self.batch_rules} of {rule_steps.counted(len(step.documents), 'rule')} created"
+                    state = f"begun, {self.batch_rules} of {rule_steps.count_noun(len(step.documents), 'rule')} created"
             lines.append(f"- {state}: {rule_steps.sentence(step, self.name)}")
         lines.append(
             f"look: `drawbar taint show {self.name}`; go on: give the command again; undo: `drawbar taint remove {self.name}`"

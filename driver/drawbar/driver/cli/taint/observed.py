@@ -84,7 +84,7 @@ class Pod(meta.Struct, frozen=True):
     spec: podgroups.Grouped = podgroups.Grouped()
 
 
-def with_pods(claim: Claim, pods: Iterable[Pod]) -> Claim:
+def resolve_pods(claim: Claim, pods: Iterable[Pod]) -> Claim:
     """Return the claim with the pods of its PodGroups in place of the groups."""
     reserved = claim.status.reserved_for
     groups = [consumer for consumer in reserved if consumer.resource == podgroups.RESOURCE]

@@ -89,14 +89,14 @@ class Preview:
         """Return whether every published device is selected, of at least two."""
         return len(self.published) == self.cluster_devices > 1
 
-    def with_fate(self, *fates: Fate) -> tuple[Pod, ...]:
+    def find_pods(self, *fates: Fate) -> tuple[Pod, ...]:
         """Return the pods with one of these fates."""
         return tuple(pod for pod in self.pods if pod.fate in fates)
 
     @property
     def evicted(self) -> tuple[Pod, ...]:
         """Return the pods that have to go, now or later."""
-        return self.with_fate(Fate.EVICTED, Fate.LATER)
+        return self.find_pods(Fate.EVICTED, Fate.LATER)
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def preview(
     def is_selected(device: Device) -> bool:
         return selector is not None and selector.selects(*device)
 
-    every = published(snapshot.slices)
+    every = list_published(snapshot.slices)
     uses: list[tuple[observed.Claim, observed.Result]] = [
         (claim, result)
         for claim in snapshot.claims
@@ -149,7 +149,7 @@ def preview(
     )
 
 
-def published(listed: Iterable[slices.ResourceSlice]) -> frozenset[Device]:
+def list_published(listed: Iterable[slices.ResourceSlice]) -> frozenset[Device]:
     """Return the devices of each pool's newest generation."""
     return frozenset(
         Device(item.spec.driver, item.spec.pool.name, device.name)

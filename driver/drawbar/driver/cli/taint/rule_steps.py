@@ -39,7 +39,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RuleRequest:
     """The administrator's request; an option is None if it was not given.
 
     Attributes:
@@ -141,35 +141,35 @@ def taint(content: str) -> tuple[str, str]:
     return key, value
 
 
-def check(wish: Wish, existing: taintrules.DeviceTaintRule | None) -> None:
+def check(request: RuleRequest, existing: taintrules.DeviceTaintRule | None) -> None:
     """Refuse an invalid request.
 
     Raises:
         errors.UsageError: the name or reason is invalid, options contradict each other, nothing is selected, or the
             existing rule is another.
     """
-    if not _NAME.fullmatch(wish.name) or len(wish.name) > NAME_CHARS_MAX:
+    if not _NAME.fullmatch(request.name) or len(request.name) > NAME_CHARS_MAX:
         raise errors.UsageError(
-            f"{wish.name!r} is not the name of a rule; use at most {NAME_CHARS_MAX} lower-case letters, digits and hyphens"
+            f"{request.name!r} is not the name of a rule; use at most {NAME_CHARS_MAX} lower-case letters, digits and hyphens"
         )
-    if wish.reason is not None and len(wish.reason) > REASON_CHARS_MAX:
+    if request.reason is not None and len(request.reason) > REASON_CHARS_MAX:
         raise errors.UsageError(f"the reason has more than {REASON_CHARS_MAX} characters; shorten it")
-    if wish.rate is not None and wish.batch is not None:
+    if request.rate is not None and request.batch is not None:
         raise errors.UsageError("--rate and --batch do not go together; leave one out")
-    if wish.every and not wish.selector.is_empty:
+    if request.every and not request.selector.is_empty:
         raise errors.UsageError(
             "--all selects every device of the cluster; leave out KIND/NAME, --driver-name, --pool and --device"
         )
     if existing is None:
-        if wish.selector.is_empty and not wish.every:
+        if request.selector.is_empty and not request.every:
             raise errors.UsageError(
                 "nothing is selected; give device/POOL/NAME or enclosure/FABRIC/NAME, or --all for every device of the cluster"
             )
         return
-    _check_existing(wish, existing)
+    _check_existing(request, existing)
 
 
-def _check_existing(wish: Wish, existing: taintrules.DeviceTaintRule) -> None:
+def _check_existing(request: RuleRequest, existing: taintrules.DeviceTaintRule) -> None:
     name, spec = existing.metadata.name, existing.spec
     if existing.owner is None:
         raise errors.UsageError(
@@ -177,54 +177,59 @@ def _check_existing(wish: Wish, existing: taintrules.DeviceTaintRule) -> None:
         )
     if existing.is_batch:
         raise errors.UsageError(f"DeviceTaintRule {name} is a batch of {existing.owner}; use that name")
-    another = (not wish.selector.is_empty or wish.every) and wish.selector != spec.device_selector
-    if another or (wish.taint is not None and wish.taint != (spec.taint.key, spec.taint.value)):
+    another = (not request.selector.is_empty or request.every) and request.selector != spec.device_selector
+    if another or (request.taint is not None and request.taint != (spec.taint.key, spec.taint.value)):
         raise errors.UsageError(
             f"DeviceTaintRule {name} exists with another selector or taint; leave these options out to change its effect, "
             f"or remove it first: `drawbar taint remove {name}`"
         )
 
 
-def check_breadth(wish: Wish, seen: preview.Preview, *, allow_empty: bool) -> None:
+def check_breadth(request: RuleRequest, seen: preview.Preview, *, allow_empty: bool) -> None:
     """Refuse a selector that selects every published device, or none, unless the options allow that.
 
     Raises:
         errors.UsageError: the selector is refused.
     """
-    if not seen.published and not seen.allocated and not wish.selector.is_empty and not allow_empty:
+    if not seen.published and not seen.allocated and not request.selector.is_empty and not allow_empty:
         raise objects.Missing(
             "the selector selects no device of the cluster: drawbar status --all lists devices with their pools; "
             "--allow-empty creates the rule for devices that come later"
         )
-    if seen.selects_all and not wish.every and wish.selector.device is None and not wish.selector.is_empty:
+    if (
+        seen.selects_all
+        and not request.every
+        and request.selector.device is None
+        and not request.selector.is_empty
+    ):
         raise errors.UsageError(
             f"the selector selects all {seen.cluster_devices} devices of the cluster; narrow it, or give --all in its place"
         )
 
 
 def document(
-    kind: kinds.Kind, wish: Wish, existing: taintrules.DeviceTaintRule | None, *, user: str
+    kind: kinds.Kind, request: RuleRequest, existing: taintrules.DeviceTaintRule | None, *, user: str
 ) -> dict[str, Any]:
     """Return the final rule, without a rate.
 
     Args:
         kind: the kind DeviceTaintRule in its version.
-        wish: the request, after `check`.
+        request: a request that passed `check`.
         existing: the rule of this name, or None; a new rule gets the effect None unless one was requested.
         user: the author of the request.
     """
     if existing is None:
-        key, value = wish.taint or (KEY, wish.name)
-        selector, effect, before = wish.selector, wish.effect or encoding.NO_EFFECT, {}
+        key, value = request.taint or (KEY, request.name)
+        selector, effect, before = request.selector, request.effect or encoding.NO_EFFECT, {}
     else:
         taint = existing.spec.taint
-        key, value, effect = taint.key, taint.value, wish.effect or taint.effect
+        key, value, effect = taint.key, taint.value, request.effect or taint.effect
         selector = existing.spec.device_selector or taintrules.DeviceSelector()
         before = existing.metadata.annotations
-    annotations = {taintrules.CREATED_BY_ANNOTATION: user, **before, **_annotations(wish)}
+    annotations = {taintrules.CREATED_BY_ANNOTATION: user, **before, **_annotations(request)}
     return taintrules.document(
         kind.api_version,
-        wish.name,
+        request.name,
         selector,
         slices.Taint(key=key, value=value, effect=effect),
         labels={},
@@ -232,24 +237,24 @@ def document(
     )
 
 
-def rated(rule: dict[str, Any], rate: int) -> dict[str, Any]:
+def set_rate(rule: dict[str, Any], rate: int) -> dict[str, Any]:
     """Return the rule with a rate of evictions."""
     return _replace_taint(rule, evictionsPerSecond=rate)
 
 
-def _annotations(wish: Wish) -> dict[str, str | None]:
+def _annotations(request: RuleRequest) -> dict[str, str | None]:
     changed: dict[str, str | None] = {}
-    if wish.reason is not None:
-        changed[taintrules.REASON_ANNOTATION] = wish.reason
-    if wish.until is not None:
-        changed[taintrules.EXPIRES_ANNOTATION] = meta.timestamp(wish.until)
-    elif wish.forever:
+    if request.reason is not None:
+        changed[taintrules.REASON_ANNOTATION] = request.reason
+    if request.until is not None:
+        changed[taintrules.EXPIRES_ANNOTATION] = meta.timestamp(request.until)
+    elif request.forever:
         changed[taintrules.EXPIRES_ANNOTATION] = None
     return changed
 
 
 def steps(
-    wish: Wish,
+    request: RuleRequest,
     existing: taintrules.DeviceTaintRule | None,
     rule: dict[str, Any],
     seen: preview.Preview,
@@ -260,7 +265,7 @@ def steps(
     """Return the steps to the requested rule.
 
     Args:
-        wish: the request, after `check`.
+        request: a request that passed `check`.
         existing: the rule of this name, or None.
         rule: the result of `document`.
         seen: the effects of the rule.
@@ -271,15 +276,17 @@ def steps(
     before = existing.spec.taint if existing is not None else None
     evicted_before = before is not None and before.effect == encoding.NO_EXECUTE
     batches: tuple[Evict, ...] = ()
-    if evicts and has_rates and wish.batch is None:
-        rule = rated(rule, wish.rate or (before.evictions_per_second if before is not None else None) or RATE)
+    if evicts and has_rates and request.batch is None:
+        rule = set_rate(
+            rule, request.rate or (before.evictions_per_second if before is not None else None) or RATE
+        )
     elif evicts and not evicted_before:
-        batches = _batches(wish, rule, seen)
+        batches = _batches(request, rule, seen)
     first = _replace_taint(rule, effect=encoding.NO_SCHEDULE) if batches else rule
     planned: list[Step] = []
     if existing is None:
         planned.append(Create(document=first))
-    elif content := _changes(existing, wish, first):
+    elif content := _changes(existing, request, first):
         planned.append(Change(content=content))
     planned += batches
     if batches:
@@ -291,7 +298,9 @@ def steps(
     return tuple(planned)
 
 
-def _changes(existing: taintrules.DeviceTaintRule, wish: Wish, rule: dict[str, Any]) -> dict[str, Any]:
+def _changes(
+    existing: taintrules.DeviceTaintRule, request: RuleRequest, rule: dict[str, Any]
+) -> dict[str, Any]:
     """Return the content to merge into a rule; empty if nothing changes."""
     before = existing.spec.taint
     was = {"effect": before.effect, "evictionsPerSecond": before.evictions_per_second}
@@ -299,17 +308,17 @@ def _changes(existing: taintrules.DeviceTaintRule, wish: Wish, rule: dict[str, A
     taint = {name: value for name, value in taint.items() if value is not None and value != was[name]}
     annotations = {
         name: value
-        for name, value in _annotations(wish).items()
+        for name, value in _annotations(request).items()
         if existing.metadata.annotations.get(name) != value
     }
     content: dict[str, Any] = {"metadata": {"annotations": annotations}} if annotations else {}
     return content | ({"spec": {"taint": taint}} if taint else {})
 
 
-def _batches(wish: Wish, rule: dict[str, Any], seen: preview.Preview) -> tuple[Evict, ...]:
+def _batches(request: RuleRequest, rule: dict[str, Any], seen: preview.Preview) -> tuple[Evict, ...]:
     """Return the batches; empty if all pods may go at once."""
-    size = wish.batch or wish.rate or RATE
-    divided = preview.batches(seen.with_fate(preview.Fate.EVICTED), size)
+    size = request.batch or request.rate or RATE
+    divided = preview.batches(seen.find_pods(preview.Fate.EVICTED), size)
     if len(divided) < 2:
         return ()
     return tuple(
@@ -317,7 +326,7 @@ def _batches(wish: Wish, rule: dict[str, Any], seen: preview.Preview) -> tuple[E
             number=number,
             documents=tuple(_make_batch_rule(rule, device) for device in batch.devices),
             pods=batch.pods,
-            seconds=0.0 if wish.batch is not None else 1.0,
+            seconds=0.0 if request.batch is not None else 1.0,
         )
         for number, batch in enumerate(divided, start=1)
     )
@@ -345,7 +354,9 @@ def _make_batch_rule(rule: dict[str, Any], device: preview.Device) -> dict[str, 
     }
 
 
-def removed(name: str, rules: Iterable[taintrules.DeviceTaintRule]) -> tuple[taintrules.DeviceTaintRule, ...]:
+def select_rules(
+    name: str, rules: Iterable[taintrules.DeviceTaintRule]
+) -> tuple[taintrules.DeviceTaintRule, ...]:
     """Return the rules to delete for a name: the rule first, which ends a command that still makes batches, then its batches.
 
     Raises:
@@ -369,10 +380,10 @@ def sentence(step: Step, rule: str) -> str:
             what = f"effect {effect}" if effect else "other annotations"
             return f"give DeviceTaintRule {rule} {what}"
         case Evict(number=number, documents=documents, pods=pods):
-            return f"batch {number}: evict {counted(len(pods), 'pod')} of {counted(len(documents), 'device')}, and wait until they are gone"
+            return f"batch {number}: evict {count_noun(len(pods), 'pod')} of {count_noun(len(documents), 'device')}, and wait until they are gone"
         case Await(pods=pods):
             return (
-                f"wait until {counted(len(pods), 'pod')} are gone"
+                f"wait until {count_noun(len(pods), 'pod')} are gone"
                 if len(pods) != 1
                 else "wait until 1 pod is gone"
             )
@@ -380,7 +391,7 @@ def sentence(step: Step, rule: str) -> str:
             return "delete the rules of batches"
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """Return a number and its noun."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 

@@ -86,7 +86,7 @@ def show_rules(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None
         [
             item["name"] if item["batchOf"] is None else f"{item['name']} (batch of {item['batchOf']})",
             item["effect"]
-            + (f", {rule_steps.counted(item['batches'], 'batch rule')}" if item["batches"] else ""),
+            + (f", {rule_steps.count_noun(item['batches'], 'batch rule')}" if item["batches"] else ""),
             item["taint"],
             item["selects"],
             item["eviction"]["reason"] if item["eviction"] is not None else None,
@@ -189,15 +189,15 @@ def summary(document: Mapping[str, Any]) -> str:
     """Return the consequences of the taint, as a sentence."""
     would = sum(item["wouldEvict"] for item in document["namespaces"])
     spaces = sum(bool(item["wouldEvict"]) for item in document["namespaces"])
-    pods = rule_steps.counted(len(document["pods"]), "pod")
+    pods = rule_steps.count_noun(len(document["pods"]), "pod")
     selected = (
-        f"{rule_steps.counted(len(document['devices']), 'published device')} and "
-        f"{rule_steps.counted(len(document['allocated']), 'allocated device')} selected"
+        f"{rule_steps.count_noun(len(document['devices']), 'published device')} and "
+        f"{rule_steps.count_noun(len(document['allocated']), 'allocated device')} selected"
     )
     then = f"NoExecute would evict {would} of {pods}"
     match document["effect"]:
         case encoding.NO_EXECUTE:
-            return f"{selected}; effect NoExecute evicts {would} of {pods}, in {rule_steps.counted(spaces, 'namespace')}"
+            return f"{selected}; effect NoExecute evicts {would} of {pods}, in {rule_steps.count_noun(spaces, 'namespace')}"
         case encoding.NO_SCHEDULE:
             return f"{selected}; effect NoSchedule evicts no pod and keeps further claims away ({then})"
     return f"{selected}; effect None changes nothing ({then})"

@@ -40,7 +40,7 @@ async def _explain(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.explain import diagnosis, reading, report
 
     where = doctor.located(args)
-    async with shell.connecting(args) as session, progress.shown("reading the cluster"):
+    async with shell.connecting(args) as session, progress.show_activity("reading the cluster"):
         target = session.target(args.target)
         world = await reading.read(session.api, target, driver=where.driver, namespace=where.namespace)
         explained = diagnosis.explain(world)

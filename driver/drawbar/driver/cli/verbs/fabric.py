@@ -208,7 +208,7 @@ async def _source(args: argparse.Namespace) -> AsyncIterator[Any]:
         yield sources.from_file(args.config), None
         return
     async with shell.connecting(args) as session:
-        async with progress.shown("reading the cluster"):
+        async with progress.show_activity("reading the cluster"):
             source = await sources.from_cluster(session.api, args.fabric, args.daemons or NAMESPACE)
         yield source, session.api
 
@@ -251,8 +251,8 @@ async def _adapters(args: argparse.Namespace) -> int:
 async def _check(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, views
 
-    async with _source(args) as (source, _), connections.connected(source) as adapter:
-        async with progress.shown("reading the fabric"):
+    async with _source(args) as (source, _), connections.open_adapter(source) as adapter:
+        async with progress.show_activity("reading the fabric"):
             can = await adapter.capabilities()
             inventory = await adapter.devices()
             hosts = await adapter.hosts()
@@ -269,8 +269,8 @@ async def _check(args: argparse.Namespace) -> int:
 async def _devices(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, views
 
-    async with _source(args) as (source, _), connections.connected(source) as adapter:
-        async with progress.shown("reading the devices"):
+    async with _source(args) as (source, _), connections.open_adapter(source) as adapter:
+        async with progress.show_activity("reading the devices"):
             inventory = await adapter.devices()
             hosts = await adapter.hosts()
         _print(
@@ -286,8 +286,8 @@ async def _devices(args: argparse.Namespace) -> int:
 async def _hosts(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, oddities, views
 
-    async with _source(args) as (source, _), connections.connected(source) as adapter:
-        async with progress.shown("reading the hosts"):
+    async with _source(args) as (source, _), connections.open_adapter(source) as adapter:
+        async with progress.show_activity("reading the hosts"):
             hosts = await adapter.hosts()
         mapped = oddities.node_map(source, hosts)
         _print(
@@ -303,8 +303,8 @@ async def _hosts(args: argparse.Namespace) -> int:
 async def _operations(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, views
 
-    async with _source(args) as (source, _), connections.connected(source) as adapter:
-        async with progress.shown("reading the operations"):
+    async with _source(args) as (source, _), connections.open_adapter(source) as adapter:
+        async with progress.show_activity("reading the operations"):
             operations = await adapter.operations()
         _print(
             args,
@@ -322,7 +322,7 @@ async def _watch(args: argparse.Namespace) -> int:
 
     try:
         async with asyncio.timeout(args.limit) as deadline:
-            async with _source(args) as (source, _), connections.connected(source) as adapter:
+            async with _source(args) as (source, _), connections.open_adapter(source) as adapter:
                 if not (await adapter.capabilities()).watch:
                     raise errors.DrawbarError(
                         "the fabric serves no watch; use `drawbar fabric devices` now and then"
@@ -370,7 +370,7 @@ async def _conformance(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, views
     from drawbar.fabric import conformance
 
-    async with _source(args) as (source, _), connections.connected(source) as adapter:
+    async with _source(args) as (source, _), connections.open_adapter(source) as adapter:
         await consent.ask(
             f"Attach and detach the devices {', '.join(args.devices)} on the hosts {', '.join(args.hosts)}? What the devices "
             "carry may be lost.",
@@ -418,7 +418,7 @@ async def _attach(args: argparse.Namespace) -> int:
     if (None in named or any(by_model)) and (None in by_model or any(named)):
         raise errors.UsageError("name either DEVICE and HOST, or --model MODEL and --host HOST")
     is_dry = _is_dry(args)
-    async with _source(args) as (source, api), connections.connected(source) as adapter:
+    async with _source(args) as (source, api), connections.open_adapter(source) as adapter:
         if args.model is not None:
             if api is None:
                 outcome = await direct.attach_model(adapter, *by_model, assumed=args.yes, dry_run=is_dry)
@@ -450,7 +450,7 @@ async def _detach(args: argparse.Namespace) -> int:
                 "--force is for --fabric, where a node has to let go first; without a cluster nothing is waited for"
             )
         else:
-            async with connections.connected(source) as adapter:
+            async with connections.open_adapter(source) as adapter:
                 outcome = await direct.detach(adapter, args.device, assumed=args.yes, dry_run=is_dry)
     _print_outcome(args, outcome)
     return 0

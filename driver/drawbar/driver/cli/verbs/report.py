@@ -46,7 +46,7 @@ async def _run(args: argparse.Namespace) -> int:
     path = args.to or Path(f"drawbar-report-{now:%Y%m%dT%H%M%SZ}.tar.gz")
     recordings = bundle.recordings(args.recording)
     connection = shell.connection(args)
-    async with progress.shown("collecting"):
+    async with progress.show_activity("collecting"):
         files = await bundle.collect(connection, doctor.located(args))
     bundle.write(path, {**files, **recordings}, now=now)
     document = {"path": str(path), "files": sorted({*files, *recordings})}

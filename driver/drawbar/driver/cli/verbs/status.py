@@ -74,14 +74,14 @@ async def _run(args: argparse.Namespace) -> int:
             await view.show(session.api, driver=shell.driver(args), words=target.name)
             return errors.ExitStatus.FINE
         while True:
-            async with progress.shown("reading the cluster"):
+            async with progress.show_activity("reading the cluster"):
                 try:
                     async with asyncio.timeout(args.limit):
                         cluster = await reading.read(session.api, target, driver=shell.driver(args))
                         whole = building.build(cluster)
                         shown = narrowing.narrow(whole, target, _select_claims(args, target, cluster))
                         if target.kind not in reading.OF_ONE_OBJECT:
-                            shown = await pending.with_reasons(session.api, shown, whole, cluster)
+                            shown = await pending.add_reasons(session.api, shown, whole, cluster)
                 except TimeoutError as error:
                     raise shell.Late(
                         f"the API server has not answered within {args.limit:g} s: {LATE}"

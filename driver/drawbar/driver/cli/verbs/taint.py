@@ -164,7 +164,7 @@ def _selector(args: argparse.Namespace) -> Any:
     return taintrules.DeviceSelector(driver=args.driver_name, pool=pool or None, device=device or None)
 
 
-def _wish(args: argparse.Namespace, name: str) -> Any:
+def _read_request(args: argparse.Namespace, name: str) -> Any:
     from drawbar.driver.cli.taint import rule_steps
 
     given = vars(args)
@@ -179,7 +179,7 @@ def _wish(args: argparse.Namespace, name: str) -> Any:
         )
     except ValueError as error:
         raise errors.UsageError(f"--until: {error}") from error
-    return rule_steps.Wish(
+    return rule_steps.RuleRequest(
         name=name,
         selector=_selector(args),
         every=args.all,
@@ -197,15 +197,15 @@ async def _preview(args: argparse.Namespace) -> int:
     from drawbar.driver.api import slices
     from drawbar.driver.cli.taint import execution, preview, rule_steps, views
 
-    wish = _wish(args, "preview")
-    rule_steps.check(wish, None)
-    key, value = wish.taint or (rule_steps.KEY, "")
+    request = _read_request(args, "preview")
+    rule_steps.check(request, None)
+    key, value = request.taint or (rule_steps.KEY, "")
     async with shell.connecting(args) as session:
         api = session.api
         snapshot = await execution.snapshot(api)
     taint = slices.Taint(key=key, value=value, effect="NoExecute")
-    seen = preview.preview(wish.selector, taint, snapshot)
-    document = views.effects(seen, wish.selector, snapshot, args.effect)
+    seen = preview.preview(request.selector, taint, snapshot)
+    document = views.effects(seen, request.selector, snapshot, args.effect)
     _print(args, "TaintPreview", document, views.show_effects, names=views.names(document))
     return 0
 
@@ -235,7 +235,7 @@ async def _show(args: argparse.Namespace) -> int:
     async with shell.connecting(args) as session:
         api = session.api
         kind = await execution.rule_kind(api)
-        chosen = rule_steps.removed(args.name, await execution.rules(api, kind, name=args.name))
+        chosen = rule_steps.select_rules(args.name, await execution.rules(api, kind, name=args.name))
         snapshot = await execution.snapshot(api)
     rule, selector = chosen[0], chosen[0].spec.device_selector
     computed = None
@@ -252,22 +252,22 @@ async def _add(args: argparse.Namespace) -> int:
     from drawbar.driver.cli import consent, identity
     from drawbar.driver.cli.taint import execution, preview, rule_steps, views
 
-    wish = _wish(args, args.name)
+    request = _read_request(args, args.name)
     async with shell.connecting(args) as session:
         api = session.api
         kind = await execution.rule_kind(api)
-        rules = await execution.rules(api, kind, name=wish.name)
-        existing = next((rule for rule in rules if rule.metadata.name == wish.name), None)
-        rule_steps.check(wish, existing)
-        document = rule_steps.document(kind, wish, existing, user=await identity.user(api))
+        rules = await execution.rules(api, kind, name=request.name)
+        existing = next((rule for rule in rules if rule.metadata.name == request.name), None)
+        rule_steps.check(request, existing)
+        document = rule_steps.document(kind, request, existing, user=await identity.user(api))
         snapshot = await execution.snapshot(api)
-        selector = existing.spec.device_selector if existing is not None else wish.selector
+        selector = existing.spec.device_selector if existing is not None else request.selector
         taint = document["spec"]["taint"]
         effect = slices.Taint(key=taint["key"], value=taint.get("value", ""), effect="NoExecute")
         seen = preview.preview(selector, effect, snapshot)
-        rule_steps.check_breadth(wish, seen, allow_empty=args.allow_empty)
+        rule_steps.check_breadth(request, seen, allow_empty=args.allow_empty)
         planned = rule_steps.steps(
-            wish,
+            request,
             existing,
             document,
             seen,
@@ -277,14 +277,14 @@ async def _add(args: argparse.Namespace) -> int:
         for warning in await execution.warnings(api, kind):
             sys.stderr.write(f"warning: {warning}\n")
         shown = {
-            "rule": wish.name,
+            "rule": request.name,
             "effect": taint["effect"],
             "preview": views.effects(seen, selector, snapshot, taint["effect"]),
-            "steps": [rule_steps.sentence(step, wish.name) for step in planned],
+            "steps": [rule_steps.sentence(step, request.name) for step in planned],
             "done": False,
         }
         is_dry, is_document = args.dry_run != "none", documents.is_document(args.output)
-        names = [f"devicetaintrule/{wish.name}"]
+        names = [f"devicetaintrule/{request.name}"]
         if args.dry_run == "server":
             await execution.try_out(api, kind, document, is_new=existing is None)
         if not is_document or is_dry:
@@ -294,17 +294,17 @@ async def _add(args: argparse.Namespace) -> int:
                 _print(args, "TaintChange", shown | {"done": True}, views.show_steps, names=names)
             return 0
         await consent.ask(
-            f"Rule {wish.name}: {views.summary(shown['preview'])}. Go on?",
+            f"Rule {request.name}: {views.summary(shown['preview'])}. Go on?",
             assumed=args.yes,
         )
-        steps = execution.Steps(api=api, kind=kind, name=wish.name)
+        steps = execution.Steps(api=api, kind=kind, name=request.name)
         if existing is not None:
             steps.uid = existing.metadata.uid
         await steps.carry_out(planned)
     if is_document:
         _print(args, "TaintChange", shown | {"done": True}, views.show_steps, names=names)
     else:
-        sys.stdout.write(f"DeviceTaintRule {wish.name} has effect {taint['effect']}.\n")
+        sys.stdout.write(f"DeviceTaintRule {request.name} has effect {taint['effect']}.\n")
     return 0
 
 
@@ -315,7 +315,7 @@ async def _remove(args: argparse.Namespace) -> int:
     async with shell.connecting(args) as session:
         api = session.api
         kind = await execution.rule_kind(api)
-        chosen = rule_steps.removed(args.name, await execution.rules(api, kind, name=args.name))
+        chosen = rule_steps.select_rules(args.name, await execution.rules(api, kind, name=args.name))
         shown = {
             "rule": args.name,
             "steps": [f"delete DeviceTaintRule {rule.metadata.name}" for rule in chosen],
@@ -327,7 +327,7 @@ async def _remove(args: argparse.Namespace) -> int:
             _print(args, "TaintChange", shown, views.show_steps, names=names)
         if is_dry:
             return 0
-        question = f"Delete {rule_steps.counted(len(chosen), 'DeviceTaintRule')} of {args.name}? Evicted pods do not come back."
+        question = f"Delete {rule_steps.count_noun(len(chosen), 'DeviceTaintRule')} of {args.name}? Evicted pods do not come back."
         await consent.ask(question, assumed=args.yes)
         await execution.delete(api, kind, chosen)
     if is_document:

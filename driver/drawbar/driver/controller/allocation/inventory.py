@@ -166,5 +166,5 @@ def _is_free(cluster: Cluster, fabric: fabrics.Fabric, device: contract.Device, 
         and device.health is not contract.Health.CRITICAL
         and not cluster.maintenance.scope(fabric.metadata.name).has_device(device.id, key.device)
         and cluster.attachments.get(key.attachment) is None
-        and not cluster.allocated.with_device(key)
+        and not cluster.allocated.find_claims(key)
     )

@@ -68,7 +68,7 @@ def ahead_of(context: Context, attachment: attachments.DeviceAttachment) -> str:
     """
     if not identities.is_awaiting_arrival(attachment):
         return ""
-    rivals = (
+    others = (
         other.metadata.name
         for other in context.cluster.placed.on(attachment.spec.node_name)
         if other.metadata.uid != attachment.metadata.uid
@@ -77,7 +77,7 @@ def ahead_of(context: Context, attachment: attachments.DeviceAttachment) -> str:
             other, begun=context.calls.is_begun(other.metadata.uid, outcomes.Side.ATTACH)
         )
     )
-    return min(rivals, default="")
+    return min(others, default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,7 @@ class ObservedPart:
             self.existing, body, manager=self.cluster.manager, subresource="status"
         )
 
-    def occupants(self, claim: claims.ResourceClaim) -> statements.Occupants:
+    def contents(self, claim: claims.ResourceClaim) -> statements.Contents:
         """Return the devices in the claim's places, for fabrics that choose the device."""
         devices = {}
         for key in claim_index.devices(claim, self.cluster.driver):
@@ -194,10 +194,10 @@ class ObservedPart:
         """Return the place of the device's connection, for a message."""
         connection = self.device.connection if self.device else None
         port = f", port {connection.port_id}" if connection and connection.port_id else ""
-        occupant = (
+        placed_device = (
             self.session.inventory.parts.find_device(self.key.device) if self.session is not None else None
         )
-        device = f" as device {occupant.id}" if occupant is not None else ""
+        device = f" as device {placed_device.id}" if placed_device is not None else ""
         return f"connected to host {self.existing.spec.host_id} of fabric {self.key.fabric}{port}{device}"
 
     def extras(self) -> dict[str, str]:

@@ -106,13 +106,13 @@ class Delays:
         cluster, waiting = self.context.cluster, []
         for attachment in cluster.placed.awaiting_nodes():
             key = names.DeviceKey(fabric=attachment.spec.fabric, device=attachment.spec.device)
-            for claim in cluster.allocated.with_device(key):
+            for claim in cluster.allocated.find_claims(key):
                 demand = self._demand(key, claim)
                 if demand is None or not demand.attach_reported or demand.failure_reported:
                     continue
                 waiting.append(_allocation(key, claim))
                 now = cluster.clock()
-                waited = now - (cluster.placed.attached_since(key.attachment) or now)
+                waited = now - (cluster.placed.find_attach_time(key.attachment) or now)
                 if waited.total_seconds() >= patience_seconds and self._at_node.is_new(key, claim):
                     message = f"attached, waiting for its node {demand.node} to report it ready"
                     self._emit(claim, key, message)
@@ -127,7 +127,7 @@ class Delays:
                 if served.device(device) is None:
                     continue
                 key = names.DeviceKey(fabric=served.name, device=device)
-                for claim in cluster.unattached.with_device(key):
+                for claim in cluster.unattached.find_claims(key):
                     given.append(_allocation(key, claim))
                     if self._never.is_new(key, claim):
                         self._emit(
@@ -158,7 +158,7 @@ class Delays:
 
     def _claim(self, key: names.DeviceKey) -> claims.ResourceClaim | None:
         """Return the oldest claim for the device that is neither attached nor failed."""
-        for claim in self.context.cluster.allocated.with_device(key):
+        for claim in self.context.cluster.allocated.find_claims(key):
             demand = self._demand(key, claim)
             if demand is not None and not demand.failure_reported and not demand.attach_reported:
                 return claim
@@ -208,12 +208,12 @@ def cause(
 
 def _read_recorded_cause(attachment: attachments.DeviceAttachment) -> tuple[Cause, str] | None:
     """Return the cause in the attachment's condition `Attached`, or None."""
-    said = meta.find(attachment.status.conditions, attachments.ATTACHED)
-    if said is None or said.is_true or attachment.status.error is not None:
+    condition = meta.find(attachment.status.conditions, attachments.ATTACHED)
+    if condition is None or condition.is_true or attachment.status.error is not None:
         return None
-    if said.reason == reasons.ATTACH_QUEUED:
-        return Cause.QUEUED, f"it {said.message}"
-    return Cause.REFUSED, f"it is not attached yet ({said.reason}): {said.message}"
+    if condition.reason == reasons.ATTACH_QUEUED:
+        return Cause.QUEUED, f"it {condition.message}"
+    return Cause.REFUSED, f"it is not attached yet ({condition.reason}): {condition.message}"
 
 
 def _allocation(key: names.DeviceKey, claim: claims.ResourceClaim) -> _Allocation:

@@ -72,7 +72,7 @@ def _report_unexpected(observed: cluster.Cluster, key: names.DeviceKey, failure:
     attachment = observed.attachments.get(key.attachment)
     if attachment is not None:
         observed.recorder.record_unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
-    for claim in observed.allocated.with_device(key):
+    for claim in observed.allocated.find_claims(key):
         observed.recorder.record_unexpected(kinds.CLAIM, claim.metadata, failure)
 
 

@@ -218,7 +218,7 @@ class FabricActions:
                 raise
             # Every device has at most one earlier deletion; if it never ended, it would keep the memory.
             pending = await self._overdue_operation({seen.id: self._part.key.attachment})
-            if pending is not None and memory_chunk.deleted_share(pending.request_id) == share:
+            if pending is not None and memory_chunk.parse_deleted_share(pending.request_id) == share:
                 await self._end(pending)
 
     async def _delete(self, seen: contract.Device) -> None:
@@ -248,7 +248,7 @@ class FabricActions:
             self._part.context.calls.blockers.is_unrecorded(blocker.request_id)
             or marks.began(blocker, opened.mark)
             # An operation of the earlier record.
-            or memory_chunk.deleted_share(blocker.request_id) == spec.device
+            or memory_chunk.parse_deleted_share(blocker.request_id) == spec.device
         )
         if ours:
             blocker = await self._end(blocker)

@@ -27,7 +27,7 @@ def identify(
         shared: its identifiers that other devices of the fabric also have.
         host: the device's future host; None if not known.
     """
-    described = numbers.without(device, shared)
+    described = numbers.remove_identifiers(device, shared)
     listed, serial = device.identifiers, described.serial
     if device.serial and serial is None:
         undeclared = witnesses.identifier(Kind.SERIAL, device.serial)

@@ -33,7 +33,7 @@ class _Demands:
 
         A claim with a failure in its status waits no longer; it counts only while there is no other.
         """
-        given = self.context.cluster.allocated.with_device(self.realisation.offer)
+        given = self.context.cluster.allocated.find_claims(self.realisation.offer)
         spec = self.attachment.spec if self.attachment else None
         mine = [claim for claim in given if spec and spec.claim and claim.metadata.uid == spec.claim.uid]
         demands = (demand for claim in (*mine, *given) if (demand := self._demand_of(claim)) is not None)
@@ -45,22 +45,24 @@ class _Demands:
         if self.context.other_demand is None:
             return None
         host_of = self.session.nodes.host_of if self.session is not None else {}
-        seen_at = self.context.cluster.placed.held_since(self.key.attachment) or self.context.cluster.clock()
+        seen_at = (
+            self.context.cluster.placed.find_hold_start(self.key.attachment) or self.context.cluster.clock()
+        )
         return self.context.other_demand(self.key, self.attachment, host_of, seen_at)
 
     def find_competing(self, demand: claim_index.Demand | None) -> tuple[claim_index.Demand, ...]:
-        """Return the demands of other claims for the device; an intentionally shared device has share ids and no rivals."""
-        given = self.context.cluster.allocated.with_device(self.realisation.offer)
+        """Return the demands of other claims for the device; an intentionally shared device has share ids and no competitors."""
+        given = self.context.cluster.allocated.find_claims(self.realisation.offer)
         if demand is None or len(given) < 2:
             return ()
         driver = self.context.cluster.driver
-        rivals = (
+        competing = (
             self._demand_of(claim)
             for claim in given
             if claim.metadata.uid != demand.claim.uid
             and claim_index.devices(claim, driver)[self.realisation.offer].share_id is None
         )
-        return tuple(rival for rival in rivals if rival is not None and not rival.failure_reported)
+        return tuple(demand for demand in competing if demand is not None and not demand.failure_reported)
 
     def _demand_of(self, claim: claims.ResourceClaim) -> claim_index.Demand | None:
         node = claim.status.allocation.node if claim.status.allocation else None
@@ -89,10 +91,10 @@ class _Demands:
         problem = group.find_problem(given, devices)
         if demand.failure is not None or problem is None:
             return demand
-        unfit = attachments.Failure(
+        failure = attachments.Failure(
             reason=reasons.INVALID_PARAMETERS, message=f"opaque parameters: {problem}"
         )
-        return replace(demand, failure=unfit)
+        return replace(demand, failure=failure)
 
     def _find_listed(self, name: str) -> contract.Device | None:
         return self.session.device(name) if self.session is not None else None
@@ -249,14 +251,14 @@ class _Observation:
             misfit=self._misfit(),
             ahead=ahead_of(context, attachment) if attachment is not None else "",
             is_acknowledged=attachment is None or identities.is_acknowledged(attachment),
-            listed_since=self._cluster.placed.held_since(self._key.attachment),
+            listed_since=self._cluster.placed.find_hold_start(self._key.attachment),
             contradiction=self._contradiction(owner),
         )
 
     def _contradiction(self, owner: marks.Owner) -> contradictions.Contradiction | None:
         """Return how the fabric manager contradicts the record that the device is attached, or None if it does not."""
         attachment, known = self.attachment, self._context.contradicted
-        said = outcomes.contradiction(attachment) if attachment is not None else None
+        contradiction = outcomes.contradiction(attachment) if attachment is not None else None
         if attachment is None or attachment.deleting:
             known.forget(self._key)
             return None
@@ -264,7 +266,7 @@ class _Observation:
         state = self._context.calls.view(uid, side, moment).state
         is_attached = attachment.holds(attachments.ATTACHED)
         # A connection can be lost in the moment in which the attach succeeds, before it is recorded.
-        if not (is_attached or said is not None or state is part_state.CallState.SUCCEEDED):
+        if not (is_attached or contradiction is not None or state is part_state.CallState.SUCCEEDED):
             known.forget(self._key)
             return None
         is_told = self.session is not None and self.session.connection.connected and bool(self._present())
@@ -341,7 +343,7 @@ class _Observation:
         A failed claim gets no attachment any more.
         """
         share, driver = self._share_of_slice, self._cluster.driver
-        given = self._cluster.allocated.with_device(share) if share is not None else ()
+        given = self._cluster.allocated.find_claims(share) if share is not None else ()
         return not all(claim_index.has_failed(claim, driver) for claim in given)
 
     def _find_orphan_time(self) -> datetime.datetime | None:

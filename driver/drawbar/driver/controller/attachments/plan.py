@@ -47,7 +47,7 @@ def plan(observed: PartState, now: datetime.datetime) -> Steps:
         return failed_claims.await_pause(observed, now) or (
             actions.ReportFailed(demand=demand, failure=demand.failure),
         )
-    refusals, seconds = failed_claims.refuse_rivals(demand, observed.competing_demands, now)
+    refusals, seconds = failed_claims.refuse_competitors(demand, observed.competing_demands, now)
     return steps.look_within((*refusals, *_next_steps(observed, now)), seconds)
 
 
@@ -212,14 +212,14 @@ def _report_attached(
     """Return the steps to record that the device is attached: the claim first, since the scheduler waits for it."""
     demand, shown = observed.demand, observed.contradiction
     is_due = demand is not None and not demand.attach_reported and observed.is_whole
-    said = (actions.ReportAttached(demand=demand),) if demand is not None and is_due else ()
+    reports = (actions.ReportAttached(demand=demand),) if demand is not None and is_due else ()
     rest = failed_claims.await_node(observed, attachment, now)
     if attachment.holds(attachments.ATTACHED):
         if shown is not None and shown.is_over:
-            return steps.look_within((*said, *rest), shown.look_seconds)
+            return steps.look_within((*reports, *rest), shown.look_seconds)
         if outcomes.contradiction(attachment) is None:
-            return (*said, *rest)
-    return (*said, actions.RecordAttached(), *rest)
+            return (*reports, *rest)
+    return (*reports, actions.RecordAttached(), *rest)
 
 
 # A detach that takes longer is cancelled and tried again.

@@ -47,7 +47,7 @@ class Reports:
         """Record why the part waits."""
         match action:
             case actions.RecordQueued(ahead=ahead):
-                message = attach.queued_message(self._part.existing, ahead)
+                message = attach.describe_queue(self._part.existing, ahead)
                 await self._part.record(statements.build_queued(self._part.existing, message, now))
             case actions.RecordRefusal():
                 await self._record_refusal(action, now)
@@ -65,11 +65,11 @@ class Reports:
         self, action: actions.RecordContradiction, now: datetime.datetime
     ) -> None:
         existing = self._part.existing
-        said = outcomes.contradiction(existing)
+        contradiction = outcomes.contradiction(existing)
         await self._part.record(statements.build_contradicted(existing, action, now))
         if action.renews:
             self._part.context.calls.note_reattach(existing.metadata.uid)
-        if action.renews or said is None or said.reason != action.reason:
+        if action.renews or contradiction is None or contradiction.reason != action.reason:
             log.warning("%s", action.message, extra=self._part.extras())
             self._part.cluster.recorder.attachment_warning(
                 existing, reason=action.reason, message=action.message
@@ -128,7 +128,7 @@ class Reports:
             self._part.realisation.offer,
             self._part.where(),
             now,
-            occupants=self._part.occupants(claim),
+            contents=self._part.contents(claim),
         )
         if body is not None:
             await self._part.cluster.apply_to_claim(claim, body)
@@ -143,10 +143,10 @@ class Reports:
         if own is None or (self._part.attachment is None and await self._part.is_outdated(failure)):
             return
         refused: list[kube_errors.KubeError] = []
-        for claim in self._part.cluster.allocated.failed_with(own):
-            occupants = self._part.occupants(claim)
+        for claim in self._part.cluster.allocated.find_affected_claims(own):
+            contents = self._part.contents(claim)
             body = statements.build_claim_failed(
-                claim, self._part.cluster.driver, failure, now, occupants=occupants
+                claim, self._part.cluster.driver, failure, now, contents=contents
             )
             if body is None:
                 continue
@@ -187,9 +187,9 @@ class Reports:
             )
             return
         connection = self._part.device.connection if self._part.device else None
-        occupant = self._part.opened.inventory.parts.find_device(self._part.key.device)
+        placed_device = self._part.opened.inventory.parts.find_device(self._part.key.device)
         body = statements.build_attached(
-            self._part.existing, operation, connection, self._part.where(), now, occupant=occupant
+            self._part.existing, operation, connection, self._part.where(), now, placed_device=placed_device
         )
         await self._part.record(body)
         log.info("device attached", extra=self._part.extras())

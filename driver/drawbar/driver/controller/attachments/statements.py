@@ -131,7 +131,7 @@ def build_attached(
     message: str,
     now: datetime.datetime,
     *,
-    occupant: contract.Device | None = None,
+    placed_device: contract.Device | None = None,
 ) -> dict[str, Any]:
     """Return the attachment's status once the fabric has connected the device."""
     phase = "Ready" if attachment.holds(attachments.VISIBLE) else "Attached"
@@ -143,7 +143,7 @@ def build_attached(
     }
     if connection is not None:
         status["connection"] = {"port": connection.port_id or "", "slot": connection.slot_hint or ""}
-    device = attachment.status.device or device_record(occupant)
+    device = attachment.status.device or device_record(placed_device)
     if device is not None:
         status["device"] = msgspec.to_builtins(device)
     # A stale view would turn back the phase that the node has already advanced.
@@ -254,17 +254,17 @@ def build_failed(
     return _status(attachment, status)
 
 
-def device_record(occupant: contract.Device | None) -> attachments.DeviceRecord | None:
+def device_record(placed_device: contract.Device | None) -> attachments.DeviceRecord | None:
     """Return the attachment's record of the device in its place, or None if there is none."""
-    if occupant is None:
+    if placed_device is None:
         return None
-    identity = identities.identify(occupant)
+    identity = identities.identify(placed_device)
     return attachments.DeviceRecord(
-        id=occupant.id, serial=identity.serial, identifiers=identity.identifiers, pci_id=identity.pci_id
+        id=placed_device.id, serial=identity.serial, identifiers=identity.identifiers, pci_id=identity.pci_id
     )
 
 
-Occupants = Mapping[names.DeviceKey, attachments.DeviceRecord]
+Contents = Mapping[names.DeviceKey, attachments.DeviceRecord]
 
 
 def build_claim_attached(
@@ -274,7 +274,7 @@ def build_claim_attached(
     message: str,
     now: datetime.datetime,
     *,
-    occupants: Occupants | None = None,
+    contents: Contents | None = None,
 ) -> dict[str, Any] | None:
     """Return the claim's status with the device attached, or None if it is so already.
 
@@ -284,7 +284,7 @@ def build_claim_attached(
         key: the device, or its place.
         message: the place of the connection, in words.
         now: the time for the condition.
-        occupants: the devices in the claim's places.
+        contents: the devices in the claim's places.
     """
     return _claim(
         claim,
@@ -295,7 +295,7 @@ def build_claim_attached(
             )
         },
         now,
-        occupants,
+        contents,
     )
 
 
@@ -305,7 +305,7 @@ def build_claim_failed(
     failure: attachments.Failure,
     now: datetime.datetime,
     *,
-    occupants: Occupants | None = None,
+    contents: Contents | None = None,
 ) -> dict[str, Any] | None:
     """Return the claim's status with all our devices failed, or None if it is so already.
 
@@ -317,7 +317,7 @@ def build_claim_failed(
         reason=failure.reason,
         message=failure.message,
     )
-    return _claim(claim, driver, dict.fromkeys(claim_index.devices(claim, driver), statement), now, occupants)
+    return _claim(claim, driver, dict.fromkeys(claim_index.devices(claim, driver), statement), now, contents)
 
 
 def _claim(
@@ -325,7 +325,7 @@ def _claim(
     driver: str,
     statements: Mapping[names.DeviceKey, bindings.Statement],
     now: datetime.datetime,
-    occupants: Occupants | None,
+    contents: Contents | None,
 ) -> dict[str, Any] | None:
     given = {
         key: bindings.Key.from_result(result) for key, result in claim_index.devices(claim, driver).items()
@@ -340,7 +340,7 @@ def _claim(
                 "deviceID": device.id,
                 **({"serialNumber": device.serial} if device.serial else {}),
             }
-            for key, device in (occupants or {}).items()
+            for key, device in (contents or {}).items()
             if key in given
         },
         now=meta.timestamp(now),

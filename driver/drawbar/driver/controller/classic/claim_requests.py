@@ -207,7 +207,7 @@ def _read_reference(reference: classic.ParametersReference, sources: Sources) ->
     data = sources.data.get(name)
     if data is None:
         raise InvalidParameters(
-            f"{CONFIG_MAP} {name} with its parameters does not exist, or lacks the label {PARAMETERS_LABEL}"
+            f"{CONFIG_MAP} {name} with its parameters does not exist, or has no label {PARAMETERS_LABEL}"
         )
     try:
         return _parse(data)
@@ -356,9 +356,9 @@ def _node_config(
         for request in claim.requests
     )
     allocation = claims.Allocation(devices=claims.DeviceAllocation(results=results, config=config))
-    _, unfit = configurations.try_by_device(allocation, driver)
-    if unfit is not None:
-        raise InvalidParameters(unfit.message)
+    _, failure = configurations.try_by_device(allocation, driver)
+    if failure is not None:
+        raise InvalidParameters(failure.message)
     return config
 
 

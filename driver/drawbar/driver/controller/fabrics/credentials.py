@@ -193,7 +193,7 @@ def choose(name: str, namespace: str, secret: core.Secret | None, recipient: Rec
 def refuse(name: str, namespace: str, grant: Grant, recipient: Recipient) -> Unusable | None:
     """Return the reason why a recipient gets no credentials, or None if the Secret names it."""
     where = f"Secret {namespace}/{name}"
-    origin = origins.of_endpoint(recipient.endpoint)
+    origin = origins.find_origin(recipient.endpoint)
     if origin is None:
         # This is not quoted: it may have a password in it.
         message = (

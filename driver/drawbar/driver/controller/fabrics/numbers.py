@@ -72,7 +72,7 @@ class Numbers:
         )
 
 
-def without(device: contract.Device, keys: Collection[Key]) -> contract.Device:
+def remove_identifiers(device: contract.Device, keys: Collection[Key]) -> contract.Device:
     """Return the device without these identifiers."""
     kept = tuple(each for each in device.identifiers if (each.kind, each.value) not in keys)
     serial = None if (witnesses.Kind.SERIAL, _serial(device)) in keys else device.serial

@@ -42,13 +42,13 @@ class Parts:
 
     def find_device(self, name: str) -> contract.Device | None:
         """Return the device behind a part, which the fabric chose or carved, or None if there is none."""
-        return self.adapter.occupants.get(name) if self.adapter is not None else None
+        return self.adapter.contents.get(name) if self.adapter is not None else None
 
     def chunk(self, name: str, memory_bytes: int, origin: contract.Device | None) -> contract.Device | None:
         """Return a memory chunk without an attachment, as the device that its attachment makes of it, or None if impossible."""
         if self.adapter is None or not self.are_carved:
             return None
-        made = memory_chunk.made_for(name, self.adapter.listed_devices)
+        made = memory_chunk.find_chunk(name, self.adapter.listed_devices)
         if made is not None:
             return memory_chunk.as_share(made, name)
         return memory_chunk.unmade(name, memory_bytes, origin) if origin is not None else None

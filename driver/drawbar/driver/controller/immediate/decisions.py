@@ -195,9 +195,9 @@ def _allocate(
         node_selector=claims.one_node(node),
         allocation_timestamp=meta.timestamp(now),
     )
-    _, unfit = configurations.try_by_device(allocation, observed.driver)
-    if unfit is not None:
-        return Wait(reason=unfit.reason, message=f"the claim is not allocated at once: {unfit.message}")
+    _, failure = configurations.try_by_device(allocation, observed.driver)
+    if failure is not None:
+        return Wait(reason=failure.reason, message=f"the claim is not allocated at once: {failure.message}")
     return Allocate(allocation=allocation, node=node, devices=tuple(key for keys in given for key in keys))
 
 

@@ -51,12 +51,12 @@ class Arrangement:
 
     Attributes:
         places: by name, each place as a device of that id.
-        occupants: by place, the id of the device in it.
+        contents: by place, the id of the device in it.
         memory: the memory for the next arrangement.
     """
 
     places: Mapping[str, contract.Device] = field(default_factory=dict)
-    occupants: Mapping[str, str] = field(default_factory=dict)
+    contents: Mapping[str, str] = field(default_factory=dict)
     memory: Memory = Memory()
 
 
@@ -72,7 +72,7 @@ def arrange(
         mark: our mark; None if the fabric keeps no marks.
     """
     memory = _refresh_memory(devices, held, memory)
-    occupants = _occupants(devices, held, memory)
+    contents = _find_contents(devices, held, memory)
     carved = contract.find_carved(devices.values())
     whole = [device for device in devices.values() if device.slice_of is None and device.id not in carved]
     alike: dict[str, list[contract.Device]] = {}
@@ -80,9 +80,9 @@ def arrange(
         if device.model:
             alike.setdefault(_stem(device), []).append(device)
     common = {stem: _common_device(group) for stem, group in alike.items()}
-    waiting = [hold for hold in held.parts.values() if _awaits(hold, occupants, memory)]
+    waiting = [hold for hold in held.parts.values() if _awaits(hold, contents, memory)]
     waited_for = {(hold.host_id, hold.model) for hold in waiting}
-    inside = set(occupants.values())
+    inside = set(contents.values())
     orphans: dict[str, str] = {}
     foreign: set[str] = set()
     used = {hold.name for hold in held.parts.values()}
@@ -101,13 +101,13 @@ def arrange(
             used.add(place)
         elif device.id in memory.foreign or not may_be_waited_for:
             foreign.add(device.id)
-    occupants |= orphans
-    places = _find_held_places(devices, held, occupants, orphans, common)
-    for stem, count in _count_free(whole, set(occupants.values()), waiting).items():
+    contents |= orphans
+    places = _find_held_places(devices, held, contents, orphans, common)
+    for stem, count in _count_free(whole, set(contents.values()), waiting).items():
         for name in _free_names(stem, count, used, held.claimed) if stem in common else ():
             places[name] = replace(common[stem], id=name)
     memory = replace(memory, orphans=orphans, foreign=frozenset(foreign))
-    return Arrangement(places=places, occupants=occupants, memory=memory)
+    return Arrangement(places=places, contents=contents, memory=memory)
 
 
 def is_needed(can: contract.Capabilities, mark: str | None = None) -> bool:
@@ -144,9 +144,9 @@ def adoptable(
         mark: our mark; None if the fabric keeps no marks.
         spoken_for: devices that operations of other requests name.
     """
-    if not _awaits(hold, arrangement.occupants, arrangement.memory):
+    if not _awaits(hold, arrangement.contents, arrangement.memory):
         return None
-    kept = {*arrangement.occupants.values(), *spoken_for}
+    kept = {*arrangement.contents.values(), *spoken_for}
     candidates = (
         device.id
         for device in devices.values()
@@ -179,7 +179,7 @@ def withdrawn(
         name
         for name in expected
         if name not in arrangement.places
-        and name not in arrangement.occupants
+        and name not in arrangement.contents
         and wanted[_stem_of(name)] <= listed.get(_stem_of(name), 0)
     )
 
@@ -207,7 +207,7 @@ def _refresh_memory(devices: Mapping[str, contract.Device], held: Holdings, memo
     )
 
 
-def _occupants(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> dict[str, str]:
+def _find_contents(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> dict[str, str]:
     """Return, by place, the device in it."""
     by_uid = {hold.uid: hold for hold in held.parts.values()}
     shown = (
@@ -217,24 +217,24 @@ def _occupants(devices: Mapping[str, contract.Device], held: Holdings, memory: M
     )
     answered = ((hold, memory.named.get(hold.uid, "")) for hold in held.parts.values())
     recorded = ((hold, hold.device_id) for hold in held.parts.values())
-    occupants: dict[str, str] = {}
+    contents: dict[str, str] = {}
     inside: set[str] = set()
     for hold, device_id in (*shown, *answered, *recorded):
-        if hold is not None and device_id and device_id not in inside and hold.name not in occupants:
-            occupants[hold.name] = device_id
+        if hold is not None and device_id and device_id not in inside and hold.name not in contents:
+            contents[hold.name] = device_id
             inside.add(device_id)
-    return occupants
+    return contents
 
 
-def _awaits(hold: Holding, occupants: Mapping[str, str], memory: Memory) -> bool:
+def _awaits(hold: Holding, contents: Mapping[str, str], memory: Memory) -> bool:
     """Return whether no device has come yet."""
-    return hold.name not in occupants and not hold.device_id and hold.uid not in memory.named
+    return hold.name not in contents and not hold.device_id and hold.uid not in memory.named
 
 
 def _find_held_places(
     devices: Mapping[str, contract.Device],
     held: Holdings,
-    occupants: Mapping[str, str],
+    contents: Mapping[str, str],
     orphans: Mapping[str, str],
     common: Mapping[str, contract.Device],
 ) -> dict[str, contract.Device]:
@@ -244,13 +244,15 @@ def _find_held_places(
     of_model = {shared.model: shared for shared in common.values()}
     places = {}
     for name, model in models.items():
-        occupant = devices.get(occupants.get(name, ""))
+        placed_device = devices.get(contents.get(name, ""))
         # The groups of a model's devices may have changed since the place was given.
         shared = common.get(_stem_of(name)) or of_model.get(model)
-        if occupant is not None:
-            shared = shared or common.get(_stem(occupant), occupant)
-            places[name] = replace(shared, id=name, health=occupant.health, connection=occupant.connection)
-        elif name not in occupants and shared is not None:
+        if placed_device is not None:
+            shared = shared or common.get(_stem(placed_device), placed_device)
+            places[name] = replace(
+                shared, id=name, health=placed_device.health, connection=placed_device.connection
+            )
+        elif name not in contents and shared is not None:
             places[name] = replace(shared, id=name)
     return places
 

@@ -248,7 +248,7 @@ class _Room:
     def _groups(self, rule: fabrics.CompositeRule, rest: Mapping[str, int]) -> Iterable[_Members]:
         """Yield the complete groups of devices outside of composites, first those that can be attached now."""
         by_place: dict[_Place, dict[tuple[int, str], list[str]]] = defaultdict(lambda: defaultdict(list))
-        for device in sorted(rest, key=lambda name: (self._is_unfit(name), naturalorder.sort_key(name))):
+        for device in sorted(rest, key=lambda name: (self._is_unusable(name), naturalorder.sort_key(name))):
             place = self._place(rule, device)
             if place is not None:
                 by_place[place][rest[device], self.listed[device].model].append(device)
@@ -260,11 +260,11 @@ class _Room:
                     devices[first : first + count] for first in range(0, len(devices) - count + 1, count)
                 ]
             for of_part in runs:
-                of_part.sort(key=lambda run: sum(self._is_unfit(device) for device in run))
+                of_part.sort(key=lambda run: sum(self._is_unusable(device) for device in run))
             for parts in zip(*runs, strict=False):
                 yield tuple(device for run in parts for device in sorted(run, key=naturalorder.sort_key))
 
-    def _is_unfit(self, name: str) -> bool:
+    def _is_unusable(self, name: str) -> bool:
         device = self.listed[name]
         return (
             device.health is contract.Health.CRITICAL

@@ -122,16 +122,16 @@ class Holdings:
         """Return the names of all published devices."""
         return frozenset().union(*self.published.values())
 
-    def with_part(self, part: Holding, gone_at: datetime.datetime | None = None) -> Self:
+    def add_part(self, part: Holding, gone_at: datetime.datetime | None = None) -> Self:
         """Return the holdings with that part under its name, and with its node's absence; None for a present node."""
         before, held = self.parts.get(part.name), self
         if before is not None and before.node != part.node:
-            held = self.without_part(part.name)
+            held = self.remove_part(part.name)
         if before != part:
             held = replace(held, parts=_replace_value(held.parts, part.name, part))
-        return held.with_absence(part.node, gone_at)
+        return held.replace_absence(part.node, gone_at)
 
-    def without_part(self, name: str) -> Self:
+    def remove_part(self, name: str) -> Self:
         """Return the holdings without that part, and without the absences of nodes that have no part left."""
         if name not in self.parts:
             return self
@@ -140,13 +140,13 @@ class Holdings:
         gone_at = {node: moment for node, moment in self.gone_at.items() if node in nodes}
         return replace(self, parts=parts, gone_at=gone_at)
 
-    def with_absence(self, node: str, gone_at: datetime.datetime | None) -> Self:
+    def replace_absence(self, node: str, gone_at: datetime.datetime | None) -> Self:
         """Return the holdings with the absence of a node; None for a present node."""
         if self.gone_at.get(node) == gone_at:
             return self
         return replace(self, gone_at=_replace_value(self.gone_at, node, gone_at))
 
-    def with_slice(self, name: str, published: slices.ResourceSlice | None) -> Self:
+    def replace_slice(self, name: str, published: slices.ResourceSlice | None) -> Self:
         """Return the holdings with that ResourceSlice; None for a deleted one."""
         names = names_in(published) if published is not None else None
         if self.published.get(name) == names:

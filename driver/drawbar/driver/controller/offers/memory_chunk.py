@@ -40,16 +40,16 @@ class Arrangement:
 
     Attributes:
         shown: the share as a device, by its name.
-        occupants: the share's memory chunk, by its name.
+        contents: the share's memory chunk, by its name.
         carved: the names of shares with an attachment whose chunk was listed at least once.
     """
 
     shown: Mapping[str, contract.Device]
-    occupants: Mapping[str, contract.Device]
+    contents: Mapping[str, contract.Device]
     carved: frozenset[str] = frozenset()
 
 
-NOTHING = Arrangement(shown={}, occupants={})
+NOTHING = Arrangement(shown={}, contents={})
 
 
 def arrange(
@@ -72,7 +72,7 @@ def arrange(
         name = name_of(made)
         if name is not None:
             by_share[name] = made
-    shown, occupants, seen = {}, {}, set()
+    shown, contents, seen = {}, {}, set()
     for hold in held:
         if hold.share is None:
             continue
@@ -80,13 +80,13 @@ def arrange(
         slice_ = by_share.get(hold.name) or by_id.get(hold.device_id)
         origin = origins.get(hold.share.device_id)
         if slice_ is not None:
-            occupants[hold.name] = slice_
+            contents[hold.name] = slice_
             shown[hold.name] = as_share(slice_, hold.name)
         elif hold.name not in carved and not hold.device_id and origin is not None:
             shown[hold.name] = unmade(hold.name, hold.share.memory_bytes, origin)
         if slice_ is not None or hold.name in carved:
             seen.add(hold.name)
-    return Arrangement(shown=shown, occupants=occupants, carved=frozenset(seen))
+    return Arrangement(shown=shown, contents=contents, carved=frozenset(seen))
 
 
 def as_share(made: contract.Device, name: str) -> contract.Device:
@@ -111,10 +111,10 @@ def unmade(name: str, memory_bytes: int, origin: contract.Device) -> contract.De
 
 def name_of(made: contract.Device) -> str | None:
     """Return the name of the share that a memory chunk was made for, or None if its request names none."""
-    return requested_share(made.slice_of.request_id or "") if made.slice_of is not None else None
+    return parse_requested_share(made.slice_of.request_id or "") if made.slice_of is not None else None
 
 
-def made_for(name: str, devices: Iterable[contract.Device]) -> contract.Device | None:
+def find_chunk(name: str, devices: Iterable[contract.Device]) -> contract.Device | None:
     """Return the memory chunk of a share, or None if there is none."""
     return next((device for device in devices if name_of(device) == name), None)
 
@@ -130,7 +130,7 @@ def made_bytes(origin_id: str, mark: str | None, devices: Iterable[contract.Devi
     )
 
 
-def requested_share(request_id: str) -> str | None:
+def parse_requested_share(request_id: str) -> str | None:
     """Return the name of the share in a request for a memory chunk, or None for any other request."""
     match = _REQUEST.fullmatch(request_id)
     name = f"{names.SHARE_PREFIX}{match[1]}" if match is not None else ""
@@ -154,10 +154,10 @@ def deletion_request(made: contract.Slice, attempt: int) -> str:
     return f"{made.request_id}-x{attempt}"
 
 
-def deleted_share(request_id: str) -> str | None:
+def parse_deleted_share(request_id: str) -> str | None:
     """Return the name of the share in a request for a deletion, or None for any other request."""
     match = _DELETION.fullmatch(request_id)
-    return requested_share(match[1]) if match is not None else None
+    return parse_requested_share(match[1]) if match is not None else None
 
 
 def is_needed(can: contract.Capabilities, mark: str | None) -> bool:
@@ -209,7 +209,7 @@ def step_bytes(carving: contract.Carving) -> int:
 _STEP_MIN = 1024**2
 
 
-def of_result(
+def read_share(
     result: claims.AllocationResult, share_id: str, origin: contract.Device | None
 ) -> attachments.Share:
     """Return the share in a claim's allocation of a device.

@@ -167,7 +167,7 @@ class Arrangement:
             None,
         )
 
-    def with_more(self, more: Self) -> Self:
+    def merge_arrangement(self, more: Self) -> Self:
         """Return both arrangements as one; this one wins for common names."""
         return type(self)(
             offers={**more.offers, **self.offers},

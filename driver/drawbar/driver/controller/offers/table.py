@@ -42,5 +42,5 @@ def arrange(stock: Stock) -> Arrangement:
     arranged = Arrangement()
     for kind in KINDS:
         taken = arranged.offers.keys() | arranged.withheld
-        arranged = arranged.with_more(kind.arrange(stock, taken))
+        arranged = arranged.merge_arrangement(kind.arrange(stock, taken))
     return arranged

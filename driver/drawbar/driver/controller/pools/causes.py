@@ -187,7 +187,7 @@ def refusal(attachment: attachments.DeviceAttachment | None) -> attachments.Fail
     return problem if problem is not None and problem.reason == reasons.DEVICE_INCOMPATIBLE else None
 
 
-def of_attachment(
+def find_attachment_causes(
     attachment: attachments.DeviceAttachment | None, *, overdue: bool = False
 ) -> tuple[Cause, ...]:
     """Return the causes in an attachment's report of its device; empty during an attach without trouble.

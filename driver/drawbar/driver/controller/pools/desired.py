@@ -170,7 +170,8 @@ def _selector(observed: FabricState, pool: str) -> claims.NodeSelector:
         label = names.reach_label(observed.fabric, key)
         requirements.append(claims.FieldRequirement(key=label, operator="In", values=reached))
     requirements += [
-        claims.FieldRequirement(key=label, operator="DoesNotExist") for label in names.closed_labels_of(pool)
+        claims.FieldRequirement(key=label, operator="DoesNotExist")
+        for label in names.list_closed_labels(pool)
     ]
     return claims.NodeSelector(
         node_selector_terms=(claims.NodeSelectorTerm(match_expressions=tuple(requirements)),)

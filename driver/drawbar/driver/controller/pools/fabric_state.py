@@ -153,7 +153,7 @@ def observe(
     by_device = {attachment.spec.device: attachment for attachment in attached}
     reported = {
         name: _count_failures(
-            causes.of_attachment(attachment, overdue=name in overdue), facts.failures.get(name, 0)
+            causes.find_attachment_causes(attachment, overdue=name in overdue), facts.failures.get(name, 0)
         )
         for name, attachment in by_device.items()
         if not Part.from_attachment(attachment).is_carved

@@ -20,14 +20,14 @@ class Health:
         # By a device's id, and its level of health.
         self._damper: damping.Damper[tuple[str, str]] = damping.Damper()
 
-    def of_devices(self, devices: Iterable[contract.Device], now: float) -> tuple[contract.Device, ...]:
+    def damp_devices(self, devices: Iterable[contract.Device], now: float) -> tuple[contract.Device, ...]:
         """Return the devices with their damped health."""
         listed = tuple(devices)
         ids = {device.id for device in listed}
         self._damper.retain(lambda key: key[1] == _SILENT or key[0] in ids)
         return tuple(self._damp_device(device, now) for device in listed)
 
-    def of_manager(self, silent_seconds: float, grace_seconds: float, now: float) -> float:
+    def measure_silence(self, silent_seconds: float, grace_seconds: float, now: float) -> float:
         """Return the seconds of the manager's silence; at least the grace while it is back too recently."""
         is_silent = 0 < silent_seconds >= grace_seconds
         if self._damper.look(("", _SILENT), good=not is_silent, now=now):

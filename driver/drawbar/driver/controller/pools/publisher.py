@@ -196,9 +196,9 @@ class Publisher:
             steady, seconds = self._health.setdefault(name, health.Health()), _monotonic()
             report = fabric_state.Facts(
                 fabric=fabric,
-                devices=steady.of_devices(self.find_offered(name), seconds) if view.has_listing else None,
+                devices=steady.damp_devices(self.find_offered(name), seconds) if view.has_listing else None,
                 not_offered=self.find_not_offered(name),
-                silent_seconds=steady.of_manager(
+                silent_seconds=steady.measure_silence(
                     view.silent_seconds, fabric.spec.policy.unreachable_grace_seconds, seconds
                 ),
                 probations=view.faults.probations(probation, now),

@@ -218,7 +218,7 @@ class Context:
         return matching.match(
             self.arrivals.inventory,
             identity,
-            slot=matching.expected_slot(attachment, self.boot_id),
+            slot=matching.find_expected_slot(attachment, self.boot_id),
             record=self.record(attachment),
             arrivals=self._list_arrivals(attachment) if identity.sole_arrival else None,
             neighbours=self._neighbours(attachment),
@@ -305,13 +305,15 @@ class Context:
         identity, is_recognised = attachment.identity, bool(self._find_fingerprint(attachment))
         # The controller attaches a device without identifiers only after the recognition of the previous one.
         waits = attachment.holds(attachments.ATTACHED) or not identity.sole_arrival
-        slot = matching.expected_slot(attachment, self.boot_id)
+        slot = matching.find_expected_slot(attachment, self.boot_id)
         held = self.held[name] = _Held(
             attachment=attachment,
             identity=identity,
             inventory=inventory,
             place=self._find_recorded_card(inventory, attachment),
-            card=matching.held_card(inventory, identity, attachment.status.node if is_recognised else None),
+            card=matching.find_held_card(
+                inventory, identity, attachment.status.node if is_recognised else None
+            ),
             waiting=matching.Waiting(name=name, identity=identity, slot=slot)
             if waits and not is_recognised
             else None,

@@ -235,7 +235,7 @@ def _find_refresh(
         is_doubtful = not attachment.deleting and match.by == "record"
         is_late = is_doubtful and matching.can_tell_more(attachment.identity, match.card)
         return arrivals.refresh_lagging if is_late else None
-    slot = matching.expected_slot(attachment, context.boot_id)
+    slot = matching.find_expected_slot(attachment, context.boot_id)
     waited_for = attachment.holds(attachments.ATTACHED) and not attachment.deleting
     if waited_for and attachment.status.error is None:
         return functools.partial(_look_again, arrivals, slot)

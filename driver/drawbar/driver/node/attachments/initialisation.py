@@ -55,8 +55,8 @@ class Initialisation:
                 waits = bool(missing)
                 operations = self._operations
                 if not waits:
-                    said = parameters.DeviceParameters(memory=self._attachment.spec.memory)
-                    missing = await operations.initialise(self._context.kernel, card, said) or ""
+                    device_parameters = parameters.DeviceParameters(memory=self._attachment.spec.memory)
+                    missing = await operations.initialise(self._context.kernel, card, device_parameters) or ""
                 old = await self._find_too_old(card) if not missing else None
                 if old is not None:
                     missing, reason, final = old, reasons.VERSION_TOO_OLD, True

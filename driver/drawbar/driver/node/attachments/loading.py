@@ -132,14 +132,16 @@ async def bitstream(settings: hooks.Settings, request: attachments.Initialisatio
     """
     if not request.bitstream:
         return None
-    path = await asyncio.to_thread(hooks.trusted_file, settings.bitstreams, request.bitstream, "bitstream")
+    path = await asyncio.to_thread(
+        hooks.find_trusted_file, settings.bitstreams, request.bitstream, "bitstream"
+    )
     _check(path, await asyncio.to_thread(_digest, path), request)
     return path
 
 
 def _read_bitstream(settings: hooks.Settings, request: attachments.Initialisation) -> bytearray:
     """Check the demanded bitstream as `bitstream` does; return its content. It blocks."""
-    path = hooks.trusted_file(settings.bitstreams, request.bitstream, "bitstream")
+    path = hooks.find_trusted_file(settings.bitstreams, request.bitstream, "bitstream")
     try:
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size

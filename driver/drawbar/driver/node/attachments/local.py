@@ -118,10 +118,10 @@ class Reporter(reporting.Reporter):
             self.recorder.tell_pods(claim, warning=True, reason=reason, message=message)
 
     async def _apply(self, attachment: attachments.DeviceAttachment, body: dict[str, Any]) -> None:
-        said = msgspec.convert(body["status"], attachments.AttachmentStatus)
+        written = msgspec.convert(body["status"], attachments.AttachmentStatus)
         kept = (held for held in attachment.status.conditions if held.type not in reporting.OWN)
         status = msgspec.structs.replace(
-            attachment.status, phase=said.phase, node=said.node, conditions=(*kept, *said.conditions)
+            attachment.status, phase=written.phase, node=written.node, conditions=(*kept, *written.conditions)
         )
         await self.keep(msgspec.structs.replace(attachment, status=status))
 
@@ -263,7 +263,7 @@ class LocalDevices:
         )
 
     def _demands(self, claim: claims.ResourceClaim | None) -> tuple[demands.Demand, ...]:
-        return demands.of_claim(claim, self._around.driver, self._around.node_name)
+        return demands.list_demands(claim, self._around.driver, self._around.node_name)
 
     def _ask(self, demand: demands.Demand) -> None:
         before = self._works.get(demand.device)

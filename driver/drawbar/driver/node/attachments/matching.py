@@ -228,11 +228,11 @@ def match(
     if back is not None and search.may_tell_more(back):
         return Absent(settles=True)
     is_exact = record is not None and record.slot == slot
-    placed = search.in_slot(slot, is_exact=is_exact)
+    placed = search.match_slot(slot, is_exact=is_exact)
     if not isinstance(placed, Absent) or placed.settles or placed.slot is not None:
         return placed
     if identity.sole_arrival:
-        return search.arrived(arrivals)
+        return search.match_arrival(arrivals)
     match len(search.narrowed):
         case 0:
             return placed
@@ -242,7 +242,7 @@ def match(
             return Ambiguous(cards=search.narrowed)
 
 
-def expected_slot(attachment: attachments.DeviceAttachment, boot_id: str) -> str:
+def find_expected_slot(attachment: attachments.DeviceAttachment, boot_id: str) -> str:
     """Return the slot of the device in this boot, or else the fabric's slot for it; empty if unknown."""
     status = attachment.status
     if status.node is not None and status.node.boot_id == boot_id and status.node.slot:
@@ -279,7 +279,7 @@ def can_tell_more(identity: attachments.Identity, card: model.Card) -> bool:
     return any(not wanted.isdisjoint(silences.pending(function)) for function in card.functions)
 
 
-def held_card(
+def find_held_card(
     inventory: index.Inventory, identity: attachments.Identity, record: attachments.NodeReport | None
 ) -> str:
     """Return the fingerprint of the recognised card; empty if it left its place, or contradicts the device's identity.
@@ -292,7 +292,7 @@ def held_card(
     return witnesses.fingerprint(card)
 
 
-def compared_kinds(identity: attachments.Identity) -> str:
+def list_compared_kinds(identity: attachments.Identity) -> str:
     """Return the kinds of the device's identifiers, for messages."""
     kinds = {each.kind for each in witnesses.evidence(identity) if not isinstance(each, recognition.Derived)}
     names = ["serial number" if kind == "serial" else kind.value for kind in kinds]
@@ -412,7 +412,7 @@ class _Search:
     neighbours: Neighbours
     fresh: Container[str]
 
-    def in_slot(self, name: str, *, is_exact: bool) -> Match:
+    def match_slot(self, name: str, *, is_exact: bool) -> Match:
         """Return the match by the slot. `is_exact` means that this node saw the device in it."""
         slots = self.inventory.slots
         if not name or (not is_exact and any(_is_repeated(name, slot.name) for slot in slots)):
@@ -436,7 +436,7 @@ class _Search:
         in_place = Witness(kind=SLOT, fabric=name, host=name, verdict=Verdict.AGREES)
         return Found(card=card, by=SLOT, witnesses=(*compared, in_place))
 
-    def arrived(self, arrivals: Arrivals | None) -> Found | Absent | Unrecognised:
+    def match_arrival(self, arrivals: Arrivals | None) -> Found | Absent | Unrecognised:
         """Return the match by sole arrival."""
         if arrivals is None or arrivals.doubt:
             why = arrivals.doubt if arrivals is not None else "it was not seen to arrive"
@@ -453,9 +453,9 @@ class _Search:
             return Unrecognised(cards=(card, *self.narrowed), why=f"{card.address} shows none of its numbers")
         if witnesses.likeness(card) in {witnesses.likeness(gone) for gone in arrivals.vanished}:
             return Unrecognised(cards=new, why="a card like it had vanished shortly before, and may be back")
-        rival = self.neighbours.find_competitor(card)
-        if rival is not None:
-            return Unrecognised(cards=new, why=f"DeviceAttachment {rival} waits for such a card too")
+        competitor = self.neighbours.find_competitor(card)
+        if competitor is not None:
+            return Unrecognised(cards=new, why=f"DeviceAttachment {competitor} waits for such a card too")
         fact = Witness(kind=SOLE_ARRIVAL, fabric="attach", host=card.address, verdict=Verdict.AGREES)
         return Found(card=card, by=SOLE_ARRIVAL, witnesses=(*witnesses.compare(self.identity, card), fact))
 

@@ -95,7 +95,7 @@ def _report_unrecognised(observed: actions.Observed, match: matching.Unrecognise
     where = f" ({_addresses(match.cards)})" if match.cards else ""
     text = (
         f"{_describe(attachment)} was not recognised among the node's cards: {match.why}{where}; compared: "
-        f"{matching.compared_kinds(attachment.identity)}. Have the fabric manager show a number that the node can read, such as a "
+        f"{matching.list_compared_kinds(attachment.identity)}. Have the fabric manager show a number that the node can read, such as a "
         "MAC address, a GPU UUID or a PCIe Device Serial Number. Otherwise attach one device at a time, and plug in no card by "
         "hand; see docs/recognition.md"
     )

@@ -10,7 +10,7 @@ from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.local import demands
 
 SETUP_PROBATION_SECONDS = 60.0
-"""The probation if the node lacks a file or a program fails on it. Meanwhile pods go to other nodes."""
+"""The probation if a file is missing on the node, or a program fails there. Meanwhile pods go to other nodes."""
 PROBATION_FIRST_SECONDS = 300.0
 PROBATION_MAX_SECONDS = 86_400.0
 _SET_UP = frozenset({reasons.HOOK_FAILED, reasons.BITSTREAM_NOT_LOADED, reasons.FUNCTIONS_NOT_SET_UP})

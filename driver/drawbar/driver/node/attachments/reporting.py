@@ -3,7 +3,7 @@
 A visible device costs three requests: one to read the claim, and two to write the claim and the attachment. On clusters whose
 claims have no conditions it costs one. Every other report costs one request.
 
-Server-side apply removes a manager's former fields that the new object lacks. So each object contains all fields of the node:
+Server-side apply removes a manager's former fields that are missing in the new object. So each object contains all fields of the node:
 its conditions, its list of cards, and the device's place and health.
 """
 
@@ -385,21 +385,21 @@ def build_apply(
     conditions = {condition.type: condition for condition in status.conditions if condition.type in OWN}
     if fresh is not None:
         conditions[fresh.type] = fresh
-    said: dict[str, Any] = {
+    content: dict[str, Any] = {
         "conditions": [msgspec.to_builtins(conditions[name]) for name in sorted(conditions)]
     }
     phase = status.phase if phase is None else phase
     if phase in OWN_PHASES:
-        said["phase"] = phase
+        content["phase"] = phase
     listed = baseline or status.baseline
     if listed is not None:
-        said["baseline"] = msgspec.to_builtins(listed)
+        content["baseline"] = msgspec.to_builtins(listed)
     place = node or status.node
     if place is not None:
-        said["node"] = msgspec.to_builtins(place)
+        content["node"] = msgspec.to_builtins(place)
     return {
         "apiVersion": attachments.API_VERSION,
         "kind": attachments.KIND,
         "metadata": {"name": attachment.metadata.name, "uid": attachment.metadata.uid},
-        "status": said,
+        "status": content,
     }

@@ -139,7 +139,7 @@ class Generic:
         Here: processes with open device files, and all users of a disk.
         """
         nodes = card.device_nodes
-        openers = users.find_openers(host.proc, users.of_nodes(nodes), self.release_hints(card))
+        openers = users.find_openers(host.proc, users.index_nodes(nodes), self.release_hints(card))
         return (*openers, *users.find_storage_users(host, nodes))
 
     def release_hints(self, card: model.Card) -> Mapping[str, str]:

@@ -65,7 +65,7 @@ class Numbers:
     minor: int
 
 
-def of_nodes(nodes: Iterable[model.DeviceNode]) -> dict[Numbers, str]:
+def index_nodes(nodes: Iterable[model.DeviceNode]) -> dict[Numbers, str]:
     """Return the paths of device files by their numbers."""
     return {Numbers(block=node.block, major=node.major, minor=node.minor): node.path for node in nodes}
 

@@ -158,9 +158,7 @@ class Live:
         for name, device in observed.dax_devices.items():
             self._take_dax(name, device, notes)
         if notes.moved:
-            self._entries.slots = {
-                slot.name: slot for slot in pci.ordered_slots(self._entries.slots.values())
-            }
+            self._entries.slots = {slot.name: slot for slot in pci.sort_slots(self._entries.slots.values())}
             self._slot_names = pci.slot_locations(self._entries.slots.values())
         if notes.memdevs:
             self._regroup_memdevs(notes.memdevs)

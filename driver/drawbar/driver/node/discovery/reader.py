@@ -189,7 +189,7 @@ def _read_at(root: str, address: str, around: Surroundings) -> model.PciFunction
     link = files.link_target(f"{root}/bus/pci/devices/{address}")
     if link is None:
         return None
-    relative = files.below_root(link)
+    relative = files.resolve_below_root(link)
     descriptor = files.open_directory(f"{root}/{relative}")
     if descriptor is None:
         return None
@@ -225,7 +225,7 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
     owner = files.link_name("physfn", descriptor) if "physfn" in names else None
     physical = owner is None
     number, hidden = _device_serial_number(descriptor) if physical and "config" in names else (None, False)
-    dsn = model.dashed_serial(number) if number is not None else None
+    dsn = model.format_serial(number) if number is not None else None
     below = pci.read_children(place.root, place.path, place.directories) if place.directories else _CHILDLESS
     group = files.parse_number(files.link_name("iommu_group", descriptor)) if "iommu_group" in names else None
     nodes, defect = below.device_nodes, None

@@ -187,7 +187,7 @@ def judge(history: History, sample: Sample, now: float, policy: Policy) -> tuple
 def look_again_seconds(history: History, policy: Policy) -> float:
     """Return the seconds until the next sample: an interval, or less if a finding's hold-down time ends sooner."""
     waits = [
-        policy.rules.for_finding(finding).hold_down_seconds - track.present_seconds
+        policy.rules.find_rule(finding).hold_down_seconds - track.present_seconds
         for finding, track in history.tracks.items()
         if not track.raised and track.clean_seconds == 0.0
     ]
@@ -200,7 +200,7 @@ def _advance(
     """Return the finding's course after a sample, or None if there is nothing to remember."""
     evidence = observed.present.get(finding)
     if evidence is not None:
-        return _track_present(track, evidence, step, policy.rules.for_finding(finding))
+        return _track_present(track, evidence, step, policy.rules.find_rule(finding))
     if track is None:
         return None
     return _track_unknown(track) if finding in observed.unknown else _track_absent(track, step, policy)
@@ -254,7 +254,7 @@ def _recovery_seconds(track: Track, policy: Policy) -> float:
 
 def _verdict(history: History, policy: Policy) -> verdicts.Verdict:
     raised = [
-        (policy.rules.for_finding(finding).effect, finding, track)
+        (policy.rules.find_rule(finding).effect, finding, track)
         for finding, track in history.tracks.items()
         if track.raised
     ]
@@ -263,7 +263,7 @@ def _verdict(history: History, policy: Policy) -> verdicts.Verdict:
     )
     if not raised and not history.memory.seen:
         return verdicts.UNKNOWN
-    unhealthy = any(policy.rules.for_finding(finding).unhealthy for _, finding, _ in raised)
+    unhealthy = any(policy.rules.find_rule(finding).unhealthy for _, finding, _ in raised)
     return verdicts.Verdict(
         status=verdicts.Status.UNHEALTHY if unhealthy else verdicts.Status.HEALTHY,
         message="; ".join(track.evidence.message for *_, track in raised)[:MESSAGE_CHARS],

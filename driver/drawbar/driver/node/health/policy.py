@@ -44,7 +44,7 @@ class _Rules:
 
     __slots__ = ()
 
-    def for_finding(self, finding: str) -> Rule:
+    def find_rule(self, finding: str) -> Rule:
         """Return the consequences of a finding."""
         return _RULE_OF[finding](self)
 
@@ -113,7 +113,7 @@ def problems(policy: Policy) -> list[str]:
         *(
             problem
             for finding in NAMES
-            for problem in _rule_problems(finding, policy.rules.for_finding(finding))
+            for problem in _rule_problems(finding, policy.rules.find_rule(finding))
         ),
     ]
 

@@ -58,7 +58,7 @@ def read_one(root: str, name: str) -> Object | None:
     link = files.link_target(f"{root}/bus/cxl/devices/{name}")
     if match is None or link is None:
         return None
-    relative = files.below_root(link)
+    relative = files.resolve_below_root(link)
     match match[1] or match[3]:
         case "mem":
             return _memdev(root, name, relative)
@@ -242,7 +242,7 @@ def read_dax(root: str, name: str) -> model.DaxDevice | None:
     link = files.link_target(f"{root}/{_DAX_FOLDER}/{name}")
     if link is None or not _DAX_NAME.fullmatch(name):
         return None
-    relative = files.below_root(link)
+    relative = files.resolve_below_root(link)
     path = f"{root}/{relative}"
     regions = [part for part in relative.split("/") if _REGION.fullmatch(part)]
     return model.DaxDevice(

@@ -134,7 +134,7 @@ def entries(path: str | int) -> list[os.DirEntry[str]]:
         return []
 
 
-def below_root(link: str) -> str:
+def resolve_below_root(link: str) -> str:
     """Return a link such as `../../../devices/x` as a path below the root of sysfs: `devices/x`."""
     return link.lstrip("./")
 

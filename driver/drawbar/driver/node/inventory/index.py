@@ -263,7 +263,7 @@ class Inventory:
         cards = {card.address: card for card in self._index.cards_with(kind, value)}
         for memdev in self.memdevs if kind is witnesses.Kind.PCIE_DSN else ():
             card = self.card_of(memdev.pci_address or "")
-            if memdev.serial and card is not None and model.dashed_serial(memdev.serial) == value:
+            if memdev.serial and card is not None and model.format_serial(memdev.serial) == value:
                 cards[card.address] = card
         return tuple(cards.values())
 

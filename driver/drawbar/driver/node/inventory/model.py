@@ -44,7 +44,7 @@ _SIXTEEN_DIGITS = re.compile(r"[0-9a-f]{16}")
 _BEYOND = 1 << 64
 
 
-def dashed_serial(number: int) -> str:
+def format_serial(number: int) -> str:
     """Return a 64-bit number as eight pairs of hexadecimal digits, most significant first."""
     return number.to_bytes(8, "big").hex("-")
 
@@ -150,7 +150,7 @@ class Silence(enum.StrEnum):
     NOT_INITIALISED = "not-initialised"
     """The driver is bound and has not yet initialised the device."""
     NO_PRIVILEGE = "no-privilege"
-    """This process lacks the privilege to read it."""
+    """This process has no privilege to read it."""
     VPD_SLOW = "vpd-slow"
     """The device has not yet answered the read of its Vital Product Data."""
 
@@ -167,7 +167,7 @@ class PciFunction:
         serial: the NVMe controller's or CXL memory device's serial, else the Device Serial Number.
         dsn: the PCIe Device Serial Number as eight dashed pairs; shared by all functions of a card. None for bridges and
             virtual functions, because they are no cards.
-        dsn_hidden: it may have a `dsn`, but this process lacks the privilege to read it.
+        dsn_hidden: it may have a `dsn`, but this process has no privilege to read it.
         slot: the name of the hot-plug slot at or above it.
         link: its link; empty for a virtual function, which has the link of its physical function.
         sriov: the virtual functions of a physical function; None if it cannot have any.
@@ -395,10 +395,10 @@ class Card:
             text = function.serial
             if text and function.device_class is DeviceClass.CXL_MEMORY:
                 numbers = serial_numbers(text)
-                return dashed_serial(min(numbers)) if len(numbers) == 1 else text
+                return format_serial(min(numbers)) if len(numbers) == 1 else text
             if text:
                 return text
-        return next((dashed_serial(each.serial) for each in self.memdevs if each.serial), None)
+        return next((format_serial(each.serial) for each in self.memdevs if each.serial), None)
 
     @property
     def identifiers(self) -> tuple[witnesses.Identifier, ...]:

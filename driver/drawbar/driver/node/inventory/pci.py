@@ -192,7 +192,7 @@ def read_serial_number(directory: int) -> int | None:
     """Return the Device Serial Number of the function with this open directory, or None if it has none.
 
     Raises:
-        ConfigSpaceHidden: the process lacks the privilege (CAP_SYS_ADMIN) to read it.
+        ConfigSpaceHidden: the process has no privilege (CAP_SYS_ADMIN) to read it.
     """
     try:
         descriptor = os.open("config", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
@@ -315,7 +315,7 @@ _SLOTS = "bus/pci/slots"
 def read_slots(root: str, functions: Collection[str] | None = None) -> tuple[model.Slot, ...]:
     """Return every slot, in order of name. Arguments as for `read_slot`."""
     listed = (read_slot(root, name, functions) for name in slot_names(root))
-    return ordered_slots(slot for slot in listed if slot is not None)
+    return sort_slots(slot for slot in listed if slot is not None)
 
 
 def slot_names(root: str) -> list[str]:
@@ -473,14 +473,14 @@ def find_port(space: bytes) -> PortCapability:
     return PortCapability()
 
 
-def ordered_slots(slots: Iterable[model.Slot]) -> tuple[model.Slot, ...]:
+def sort_slots(slots: Iterable[model.Slot]) -> tuple[model.Slot, ...]:
     """Return the slots by name: slot 10 comes after slot 9, and names that are not numbers (`2-1`) come last."""
     return tuple(sorted(slots, key=_name_order))
 
 
 def slot_locations(slots: Iterable[model.Slot]) -> dict[str, str]:
     """Return slot names by `model.Slot.location`; of two slots at one location the first counts."""
-    return {slot.location: slot.name for slot in reversed(ordered_slots(slots)) if slot.location is not None}
+    return {slot.location: slot.name for slot in reversed(sort_slots(slots)) if slot.location is not None}
 
 
 def nearest_slot(path: str, by_location: Mapping[str, str], *, ari: bool = False) -> str | None:
@@ -537,8 +537,8 @@ def read_nvme(path: str) -> tuple[model.NvmeController, ...]:
 
 
 def _read_text(path: str) -> str | None:
-    said = files.text(path)
-    return said if said and said not in _NOWHERE and len(said) <= _TEXT_MAX else None
+    text = files.text(path)
+    return text if text and text not in _NOWHERE and len(text) <= _TEXT_MAX else None
 
 
 def functions_of_subsystem(root: str, subsystem: str) -> frozenset[str]:
@@ -556,7 +556,7 @@ def fpga_manager_paths(root: str) -> dict[str, tuple[str, ...]]:
     """Return the directories of all FPGA managers below the root, by the nearest function above each."""
     managers: dict[str, tuple[str, ...]] = {}
     for name in files.names(f"{root}/class/fpga_manager"):
-        relative = files.below_root(files.link_target(f"{root}/class/fpga_manager/{name}") or "")
+        relative = files.resolve_below_root(files.link_target(f"{root}/class/fpga_manager/{name}") or "")
         above = [part for part in relative.split("/") if ADDRESS.fullmatch(part)]
         if above:
             managers[above[-1]] = (*managers.get(above[-1], ()), relative)

@@ -115,7 +115,7 @@ def asks(device_parameters: parameters.DeviceParameters) -> bool:
     )
 
 
-def of_claim(claim: claims.ResourceClaim | None, driver: str, node_name: str) -> tuple[Demand, ...]:
+def list_demands(claim: claims.ResourceClaim | None, driver: str, node_name: str) -> tuple[Demand, ...]:
     """Return a claim's demands for this node's own devices. Shares, admin access and the null device need no work."""
     allocation = claim.status.allocation if claim is not None else None
     if claim is None or allocation is None:
@@ -129,7 +129,7 @@ def of_claim(claim: claims.ResourceClaim | None, driver: str, node_name: str) ->
     }
     if not results:
         return ()
-    said, unfit = configurations.try_by_device(allocation, driver)
+    device_parameters, failure = configurations.try_by_device(allocation, driver)
     loads_own = configurations.has_own_bitstream(allocation, driver)
     visible = bindings.condition_type(driver, bindings.VISIBLE)
     demands = (
@@ -138,10 +138,12 @@ def of_claim(claim: claims.ResourceClaim | None, driver: str, node_name: str) ->
             device=key.device,
             node_name=node_name,
             driver=driver,
-            claim=references.of_device(claim, driver, key, said.get(key, parameters.NOTHING)),
+            claim=references.make_reference(
+                claim, driver, key, device_parameters.get(key, parameters.NOTHING)
+            ),
             allocation_timestamp=allocation.allocation_timestamp or "",
-            failure=unfit,
-            needs_work=asks(said.get(key, parameters.NOTHING)),
+            failure=failure,
+            needs_work=asks(device_parameters.get(key, parameters.NOTHING)),
             is_awaited=visible in result.binding_conditions,
             loads_own=loads_own,
         )

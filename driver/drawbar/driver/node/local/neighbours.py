@@ -122,7 +122,7 @@ class Neighbours:
             while True:
                 await self._overflows.wait()
                 await self._room.wait()
-                # Some slices were skipped for lack of room.
+                # Some slices were skipped, since there was no room.
                 self._overflows.clear()
                 await self._slices.renew()
                 self._changed()

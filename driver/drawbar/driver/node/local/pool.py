@@ -41,7 +41,7 @@ def is_needed(cards: Iterable[model.Card]) -> bool:
     )
 
 
-def used_by_host(host: users.Host, cards: Iterable[model.Card], interfaces: Interfaces) -> dict[str, str]:
+def find_host_uses(host: users.Host, cards: Iterable[model.Card], interfaces: Interfaces) -> dict[str, str]:
     """Return the host's use of each card, or why that is unknown, by the card's address; unused cards are absent."""
     uses: dict[str, str] = {}
     listed = tuple(cards)
@@ -254,7 +254,7 @@ class LocalPool:
             return None
         if self._lender(resident) is not None:
             return resident.card
-        problem = residents.of_fabric(resident.whole, self._around.attached(), self._around.boot_id)
+        problem = residents.find_fabric_reason(resident.whole, self._around.attached(), self._around.boot_id)
         return None if problem is not None else resident.card
 
     def lender(self, pool: str, device: str) -> attachments.DeviceAttachment | None:
@@ -368,7 +368,7 @@ class LocalPool:
     async def _find_busy(self, cards: tuple[model.Card, ...]) -> Mapping[str, str]:
         if not is_needed(cards):
             return {}
-        return await asyncio.to_thread(used_by_host, self._around.host, cards, self._around.interfaces)
+        return await asyncio.to_thread(find_host_uses, self._around.host, cards, self._around.interfaces)
 
     def _find_lost_offers(
         self, published_slices: tuple[slices.ResourceSlice, ...], held: frozenset[tuple[str, str]]

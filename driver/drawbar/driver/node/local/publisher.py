@@ -74,7 +74,7 @@ class Pace:
             self._pause, self._counted_at = self._disturbances.count_failure(), now
         self._disturbed_at = now
 
-    def disturbed_pause(self, now: float) -> float:
+    def compute_pause(self, now: float) -> float:
         """Return the seconds to wait before the next write; 0 after the first disturbance in a long while."""
         return self._pause if now - self._disturbed_at <= CALM_SECONDS else 0.0
 
@@ -208,9 +208,7 @@ class Publisher:
                 await self._wake.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(
-            max(SETTLE_SECONDS, self._pace.disturbed_pause(asyncio.get_running_loop().time()))
-        )
+        await asyncio.sleep(max(SETTLE_SECONDS, self._pace.compute_pause(asyncio.get_running_loop().time())))
 
     async def _round(self) -> None:
         """Compare the desired with the published slices, and write the difference."""

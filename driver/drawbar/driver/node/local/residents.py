@@ -184,9 +184,9 @@ def serial(card: model.Card) -> str | None:
         if text:
             # A CXL device has the same number with and without its driver, in the notation of the Device Serial Number.
             numbers = model.serial_numbers(text) if device_class is DeviceClass.CXL_MEMORY else ()
-            return model.dashed_serial(min(numbers)) if len(numbers) == 1 else text
+            return model.format_serial(min(numbers)) if len(numbers) == 1 else text
     return next(
-        (model.dashed_serial(memdev.serial) for memdev in card.memdevs if memdev.serial is not None), None
+        (model.format_serial(memdev.serial) for memdev in card.memdevs if memdev.serial is not None), None
     )
 
 
@@ -350,7 +350,7 @@ def _ownership_problem(resident: Resident, selection: Selection, situation: Situ
     attachment = lender(resident, situation.attached, situation.driver, situation.boot_id)
     if attachment is None:
         return (
-            of_fabric(resident.whole, situation.attached, situation.boot_id)
+            find_fabric_reason(resident.whole, situation.attached, situation.boot_id)
             or _possible_attachment(resident, situation)
             or _foreign_slot(resident.whole, selection)
         )
@@ -381,7 +381,9 @@ def marks(attachment: attachments.DeviceAttachment | None) -> tuple[object, ...]
     return attachment.identity, _slots(attachment), place, lends
 
 
-def of_fabric(card: model.Card, attached: Iterable[attachments.DeviceAttachment], boot_id: str) -> str | None:
+def find_fabric_reason(
+    card: model.Card, attached: Iterable[attachments.DeviceAttachment], boot_id: str
+) -> str | None:
     """Return why the card belongs to a fabric, or None."""
     for attachment in attached:
         if _means(attachment, card, boot_id):

@@ -98,10 +98,10 @@ class PresentDevice:
     @property
     def container_view(self) -> model.Card:
         """Return the card, including its virtual functions only if the DeviceClass passes them to the claim."""
-        return self.card if self._said.virtual_functions.given else self.card.bare
+        return self.card if self._parameters.virtual_functions.given else self.card.bare
 
     @property
-    def _said(self) -> parameters.DeviceParameters:
+    def _parameters(self) -> parameters.DeviceParameters:
         return (
             parameters.from_record(self.record.parameters) if self.record.parameters else parameters.NOTHING
         )
@@ -115,7 +115,7 @@ class PresentDevice:
     @property
     def vendor_kind(self) -> str | None:
         """Return the kind of the vendor's CDI files that must list the device, or None."""
-        return self._said.vendor_kind
+        return self._parameters.vendor_kind
 
     def vendor_id(self, directories: Sequence[Path]) -> str | None:
         """Return the device's ID in its vendor's CDI files, or None without a `vendor_kind`. Call it in a thread.
@@ -172,7 +172,7 @@ class PresentDevice:
             card=self.container_view,
             claim_uid=self.claim_uid,
             host=self.host,
-            device_parameters=self._said,
+            device_parameters=self._parameters,
             first_interface=self.record.first_interface,
             mounts=_mounts(self.record),
             companions=self.companions,
@@ -183,12 +183,12 @@ class PresentDevice:
         if self.occupied is None or not names:
             return
         uses = self.occupied(names)
-        said = "whether the host uses its network interfaces is unknown" if uses is None else ""
+        problem = "whether the host uses its network interfaces is unknown" if uses is None else ""
         for name, use in sorted((uses or {}).items()):
-            said = said or f"network interface {name} {use}"
-        if said:
+            problem = problem or f"network interface {name} {use}"
+        if problem:
             raise errors.PrepareError(
-                f"device {self.record.pool}/{self.record.device} is in use by this node: {said}; take that away, or delete the pod",
+                f"device {self.record.pool}/{self.record.device} is in use by this node: {problem}; take that away, or delete the pod",
                 reason=reasons.HOST_USES_DEVICE,
             )
 
@@ -275,10 +275,10 @@ def are_all_here(devices: Sequence[Given]) -> bool:
 def _count_interfaces(devices: Sequence[Given]) -> _NamedInterfaces:
     by_prefix: _NamedInterfaces = {}
     for device in sorted(devices, key=lambda device: (device.record.pool, device.record.device)):
-        said = interface_prefix(device.record.parameters)
-        if said is not None and device.interfaces is not None:
+        prefix = interface_prefix(device.record.parameters)
+        if prefix is not None and device.interfaces is not None:
             # Two shares of one device are one device to the container.
-            by_prefix.setdefault(said, {}).setdefault(
+            by_prefix.setdefault(prefix, {}).setdefault(
                 (device.record.pool, device.record.device), device.interfaces
             )
     return by_prefix
@@ -287,9 +287,9 @@ def _count_interfaces(devices: Sequence[Given]) -> _NamedInterfaces:
 def _set_first_interface(device: Given, first: int) -> Given:
     if not first:
         return device
-    return with_record(device, msgspec.structs.replace(device.record, first_interface=first))
+    return replace_record(device, msgspec.structs.replace(device.record, first_interface=first))
 
 
-def with_record(device: Given, record: records.PreparedDevice) -> Given:
+def replace_record(device: Given, record: records.PreparedDevice) -> Given:
     """Return the same device with another record."""
     return dataclasses.replace(device, record=record)

@@ -219,15 +219,15 @@ class Cleaner:
         for device in devices:
             before = self._marks.get(device.device)
             if before is None or before.over or before.uid != claim.uid:
-                said = parameters.from_record(device.parameters)
+                device_parameters = parameters.from_record(device.parameters)
                 mark = demands.Mark(
                     pool=device.pool,
                     device=device.device,
                     namespace=claim.namespace,
                     name=claim.name,
                     uid=claim.uid,
-                    drain=references.hook(said.drain),
-                    clean_up=references.hook(said.clean_up),
+                    drain=references.hook(device_parameters.drain),
+                    clean_up=references.hook(device_parameters.clean_up),
                 )
                 marks.append(mark)
         if marks:

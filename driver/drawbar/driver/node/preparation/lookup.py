@@ -103,7 +103,7 @@ class Finder:
 
     def find_by_attachments(self, uid: str) -> tuple[claimdevices.AllocatedDevice, ...] | None:
         """Return the devices of a claim, or None if the attachments do not show all of them."""
-        mine = self.attached_for(uid)
+        mine = self.find_attachments(uid)
         if not mine or mine[0].spec.allocation_timestamp is None:
             return None
         wanted = []
@@ -131,7 +131,7 @@ class Finder:
             errors.PrepareError: the parameters are invalid.
         """
         try:
-            said = configurations.by_device(claim.status.allocation, self.driver)
+            device_parameters = configurations.by_device(claim.status.allocation, self.driver)
         except parameters.Invalid as invalid:
             raise errors.PrepareError(str(invalid), reason=reasons.INVALID_PARAMETERS) from invalid
         allocation = claim.status.allocation
@@ -149,7 +149,9 @@ class Finder:
                 share_id=share_id,
                 admin=admin,
                 device_parameters=parameters.document(
-                    said.get(bindings.Key(pool=pool, device=given, share_id=share_id), parameters.NOTHING)
+                    device_parameters.get(
+                        bindings.Key(pool=pool, device=given, share_id=share_id), parameters.NOTHING
+                    )
                 ),
                 composite=composite,
                 allocation_timestamp=allocation.allocation_timestamp if allocation is not None else None,
@@ -160,7 +162,7 @@ class Finder:
 
     def _members(self, pool: str, given: str, share_id: str | None, uid: str) -> tuple[tuple[str, str], ...]:
         """Return the devices behind an allocated device, each with the allocated device's name if the two differ."""
-        for attachment in self.attached_for(uid):
+        for attachment in self.find_attachments(uid):
             spec_ = attachment.spec
             if spec_.share is not None and (spec_.pool, spec_.share_id) == (pool, share_id):
                 return ((spec_.device, given),)
@@ -210,7 +212,7 @@ class Finder:
             composite=held.composite,
         )
         given = self.find(wanted, uid, prepared=True)
-        given = claimdevices.with_record(given, msgspec.structs.replace(given.record, mounts=held.mounts))
+        given = claimdevices.replace_record(given, msgspec.structs.replace(given.record, mounts=held.mounts))
         if held.serial and given.record.serial != held.serial:
             raise errors.PrepareError(
                 f"{wanted.name} had the serial {held.serial} and is now one with {given.record.serial or 'none'}",
@@ -218,7 +220,7 @@ class Finder:
             )
         return given.content()
 
-    def attached_for(self, uid: str) -> list[attachments.DeviceAttachment]:
+    def find_attachments(self, uid: str) -> list[attachments.DeviceAttachment]:
         """Return this driver's attachments for the claim on this node."""
         return [
             attachment
@@ -325,12 +327,17 @@ class Finder:
         self, allocated: claimdevices.AllocatedDevice, uid: str, card: model.Card, *, prepared: bool
     ) -> None:
         """Check that the device was made ready for its claim, if the claim's parameters demand it."""
-        said = (
+        device_parameters = (
             parameters.from_record(allocated.device_parameters)
             if allocated.device_parameters
             else parameters.NOTHING
         )
-        if self._standing is None or allocated.admin or allocated.is_shared or not demands.asks(said):
+        if (
+            self._standing is None
+            or allocated.admin
+            or allocated.is_shared
+            or not demands.asks(device_parameters)
+        ):
             return
         use = readiness.Use(
             claim_uid=uid, allocation_timestamp=allocated.allocation_timestamp, prepared=prepared
@@ -429,7 +436,7 @@ class Lookup:
 
     def _check_name(self, claim: servicers.ClaimName) -> None:
         """Refuse a call with the UID of one claim and the name of another, whose record would look abandoned."""
-        for attachment in self._finder.attached_for(claim.uid):
+        for attachment in self._finder.find_attachments(claim.uid):
             named = attachment.spec.claim
             if named is not None and (named.namespace, named.name) != (claim.namespace, claim.name):
                 raise errors.PrepareError(
@@ -443,7 +450,7 @@ class Lookup:
     ) -> tuple[claimdevices.AllocatedDevice, ...]:
         where, node = f"claim {claim.namespace}/{claim.name}", self._finder.node_name
         handle = claim_versions.for_node(claim_versions.decode(data, where), where, node)
-        if not self._finder.attached_for(claim.uid):
+        if not self._finder.find_attachments(claim.uid):
             await self.read(claim)
         allocated = claim_versions.from_handle(meta.ObjectMeta(), handle, self._finder.driver, node)
         return self._finder.find_devices(allocated)

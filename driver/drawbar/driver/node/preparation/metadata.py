@@ -172,13 +172,13 @@ def documents(
 
 def _device(driver: str, device: DescribedDevice) -> dict[str, Any]:
     record = device.record
-    said = {name: _attribute(value) for name, value in sorted(device.values.items())}
+    attributes = {name: _attribute(value) for name, value in sorted(device.values.items())}
     network = record.network
     return {
         "driver": driver,
         "pool": record.pool,
         "name": record.device,
-        **({"attributes": said} if said else {}),
+        **({"attributes": attributes} if attributes else {}),
         **({"networkData": msgspec.to_builtins(network)} if network is not None else {}),
     }
 

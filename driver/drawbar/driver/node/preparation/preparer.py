@@ -321,7 +321,7 @@ class Preparer:
         if about is not None:
             recorded = metadata.mount([device.record for device in given], about, self._described)
             given = [
-                claimdevices.with_record(device, record)
+                claimdevices.replace_record(device, record)
                 for device, record in zip(given, recorded, strict=True)
             ]
         if any(device.asks_the_driver for device in given):

@@ -93,11 +93,11 @@ def _keep_over_reboot(claim: records.PreparedClaim) -> records.PreparedClaim:
 def _explain(uid: str, names: tuple[str, ...], finder: lookup.Finder) -> records.PreparedClaim:
     """Return the record of a claim with these devices in its CDI file, as far as attachments explain them."""
     devices = {name.removeprefix(f"{uid}-"): name for name in names}
-    attached = {attachment.spec.device: attachment for attachment in finder.attached_for(uid)}
+    attached = {attachment.spec.device: attachment for attachment in finder.find_attachments(uid)}
     claim = next(
         (attachment.spec.claim for attachment in attached.values() if attachment.spec.claim is not None), None
     )
-    # The attachments lack the parameters of a claim that has to be read, for example.
+    # The parameters of a claim that has to be read are not in the attachments, for example.
     complete = claim is not None and claim.devices > 0 and devices.keys() <= attached.keys()
     if not complete:
         log.warning("only its CDI file names a claim; refusing its devices", extra={"uid": uid})

@@ -66,7 +66,7 @@ class Masks:
         text = _UUID.sub(lambda match: self._uuid(match[0]), text)
         text = _OCTETS.sub(lambda match: self._octets(match[0]), text)
         text = _DASHED.sub(
-            lambda match: model.dashed_serial(self._number(int(match[0].replace("-", ""), 16))), text
+            lambda match: model.format_serial(self._number(int(match[0].replace("-", ""), 16))), text
         )
         text = _NAMED_AFTER_MAC.sub(
             lambda match: match[1] + self._octets(_colons(match[2])).replace(":", ""), text
@@ -141,7 +141,7 @@ class Masks:
         if _HEXADECIMAL.fullmatch(serial):
             return f"{self._number(int(serial, 16)):#x}"
         if _DASHED.fullmatch(serial):
-            return model.dashed_serial(self._number(int(serial.replace("-", ""), 16)))
+            return model.format_serial(self._number(int(serial.replace("-", ""), 16)))
         return self._pseudonym("serials", model.canonical_serial(serial), lambda count: f"MASKED{count:06}")
 
     def _opaque(self, value: str) -> str:

@@ -292,7 +292,7 @@ def _boot_id() -> str | None:
 def _count_contents(snapshot: tree.Snapshot) -> dict[str, int]:
     """Return the number of entries of a tree, by kind."""
 
-    def listed(folder: str, matches: Callable[[str], object] = lambda _: True) -> int:
+    def count_entries(folder: str, matches: Callable[[str], object] = lambda _: True) -> int:
         names: Iterable[str] = (path.removeprefix(folder) for path in snapshot if path.startswith(folder))
         return len({name.partition("/")[0] for name in names if matches(name.partition("/")[0])})
 
@@ -304,10 +304,10 @@ def _count_contents(snapshot: tree.Snapshot) -> dict[str, int]:
         "files": sum(isinstance(entry, kinds.Content) for entry in snapshot.values()),
         "filesNotRead": sum(isinstance(entry, kinds.Unread | kinds.Refused) for entry in snapshot.values()),
         "links": sum(isinstance(entry, kinds.Link) for entry in snapshot.values()),
-        "pciFunctions": listed("bus/pci/devices/", pci.ADDRESS.fullmatch),
-        "slots": listed("bus/pci/slots/"),
-        "cxlMemoryDevices": listed("bus/cxl/devices/", model.MEMDEV.fullmatch),
-        "daxDevices": listed("bus/dax/devices/"),
+        "pciFunctions": count_entries("bus/pci/devices/", pci.ADDRESS.fullmatch),
+        "slots": count_entries("bus/pci/slots/"),
+        "cxlMemoryDevices": count_entries("bus/cxl/devices/", model.MEMDEV.fullmatch),
+        "daxDevices": count_entries("bus/dax/devices/"),
         "memoryBlocks": sum(_MEMORY_BLOCK.fullmatch(path) is not None for path in snapshot),
-        "iommuGroups": listed("kernel/iommu_groups/"),
+        "iommuGroups": count_entries("kernel/iommu_groups/"),
     }

@@ -189,7 +189,7 @@ class _Walk:
         """Record a directory of links to devices, and note their targets."""
         for entry in self._scan(folder) or ():
             target = files.link_target(entry.path) if entry.is_symlink() else None
-            below = files.below_root(target) if target is not None else None
+            below = files.resolve_below_root(target) if target is not None else None
             if target is not None and below is not None and kinds.concerns(below):
                 self._keep(f"{folder}/{entry.name}", kinds.Link(target=target))
                 self._targets[below] = None

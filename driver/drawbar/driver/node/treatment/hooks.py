@@ -200,7 +200,7 @@ async def run(
     Raises:
         errors.HookFailed: the hook cannot be run, or did not succeed.
     """
-    path = await asyncio.to_thread(trusted_file, settings.hooks, request.hook, "hook")
+    path = await asyncio.to_thread(find_trusted_file, settings.hooks, request.hook, "hook")
     bounds = programs.Bounds(
         timeout_seconds=request.timeout_seconds,
         memory_bytes=MEMORY_BYTES,
@@ -212,7 +212,7 @@ async def run(
         raise errors.HookFailed(str(failed)) from failed
 
 
-def trusted_file(directory: Path, name: str, what: str) -> Path:
+def find_trusted_file(directory: Path, name: str, what: str) -> Path:
     """Return the path of the file of that name, writable only by root or this user.
 
     Raises:

@@ -218,7 +218,7 @@ def _functions_in_slot(host: classes.Host, slot: str) -> Iterator[model.PciFunct
     for number in range(_FUNCTIONS if place else 0):
         link = files.link_target(f"{host.sysfs}/bus/pci/devices/{place}.{number}")
         if link is not None:
-            port = files.below_root(link).rpartition("/")[0]
+            port = files.resolve_below_root(link).rpartition("/")[0]
             for address in _addresses_below(host, port):
                 function = reader.read_function(host.sysfs, address)
                 if function is not None:

@@ -297,7 +297,7 @@ async def test_a_lost_attach_is_adopted_by_a_new_process_without_request_ids(rac
     operation = await again.attach(wanted(holds[0]))
     assert operation.succeeded
     assert operation.device.id == "m-2"
-    assert again.occupants["m-2"].id == "d3"
+    assert again.contents["m-2"].id == "d3"
     assert connected(fabric) == ["d3"]
     await again.detach(
         contract.DetachRequest(request_id="u1-d1", device_id="m-2", host_id="h1", host_prepared=True)
@@ -323,9 +323,9 @@ async def test_what_another_request_has_connected_is_not_adopted(rack):
         await adapter.attach(wanted(holds[0]))
     await adapter.attach(wanted(holds[1]))
     assert connected(fabric) == ["d2", "d3"]
-    assert adapter.occupants["m-2"].id == "d2"
+    assert adapter.contents["m-2"].id == "d2"
     assert (await adapter.operation(request_id="u1-a1")).device.id == "m-1"
-    assert adapter.occupants["m-1"].id == "d3"
+    assert adapter.contents["m-1"].id == "d3"
 
 
 async def test_a_release_detaches_what_a_lost_attach_has_connected(rack):
@@ -402,7 +402,7 @@ async def test_an_attachment_that_is_gone_arranges_the_places_anew():
     manager.devices_now = (manager.disk(1, "h9"), manager.disk(2), manager.disk(3))
     async with sessions.running(manager, held=holding) as opened:
         assert shown(opened) == ["m-1", "m-3"]
-        opened.update_holdings(holding.without_part("m-3"))
+        opened.update_holdings(holding.remove_part("m-3"))
         assert shown(opened) == ["m-1", "m-2"]
 
 

@@ -108,7 +108,7 @@ async def test_an_attach_makes_the_slice_and_connects_it_and_a_detach_leaves_the
         assert shown[NAME].memory_bytes == STEP
         (slice_,) = await at.made()
         assert slice_.slice_of.mark == MARK
-        assert at.adapter.occupants[NAME].id == slice_.id
+        assert at.adapter.contents[NAME].id == slice_.id
 
         operation = await at.done(await at.adapter.detach(DETACH))
         assert (operation.kind, operation.error) == (contract.OperationKind.DETACH, None)
@@ -171,7 +171,7 @@ async def test_what_is_in_flight_on_a_slice_is_in_flight_on_its_share_and_what_m
         assert [(operation.request_id, operation.device.id) for operation in in_flight] == [
             (request.request_id, NAME)
         ]
-        assert memory_chunk.deleted_share(request.request_id) == NAME
+        assert memory_chunk.parse_deleted_share(request.request_id) == NAME
 
 
 async def test_a_detach_of_a_share_that_was_never_made_is_a_success(bench):

@@ -75,7 +75,7 @@ def _writes(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator
         yield findings.note(
             Check.ACCESS_WRITES,
             subject,
-            f"could not be tried by a dry run: {findings.listed(untried)}",
+            f"could not be tried by a dry run: {findings.join_names(untried)}",
             (
                 "run this as a user who may impersonate the service account, such as an administrator; a webhook that "
                 "allows no dry runs keeps it from being tried too"
@@ -93,13 +93,13 @@ def _policies(cluster: observed.Cluster, account: str, subject: str) -> Finding:
             return findings.unread(Check.ACCESS_POLICIES, lost)
     in_force = {
         binding.spec.policy_name
-        for binding in observed.seen(cluster.bindings)
+        for binding in observed.get_objects(cluster.bindings)
         if "Deny" in binding.spec.validation_actions
     }
     user = f"'{cluster.where.user(account)}'"
     about = {
         policy.metadata.name
-        for policy in observed.seen(cluster.policies)
+        for policy in observed.get_objects(cluster.policies)
         if any(user in condition.expression for condition in policy.spec.match_conditions)
     }
     idle = sorted(about - in_force)
@@ -108,7 +108,7 @@ def _policies(cluster: observed.Cluster, account: str, subject: str) -> Finding:
             Check.ACCESS_POLICIES, subject, f"is pinned to its own objects by {len(about)} policies"
         )
     what = (
-        f"the policies {findings.listed(idle)} are not in force"
+        f"the policies {findings.join_names(idle)} are not in force"
         if idle
         else "no admission policy is about it"
     )

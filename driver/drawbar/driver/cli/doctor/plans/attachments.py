@@ -53,7 +53,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     problems = [
         finding
         for attachment in all_attachments
-        for finding in judged(world, attachment, cluster.where.driver)
+        for finding in judge_attachment(world, attachment, cluster.where.driver)
     ]
     yield from problems[:NAMED_MAX]
     if len(problems) > NAMED_MAX:
@@ -68,7 +68,9 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
         yield findings.ok(Check.ATTACHMENTS_ATTACH, f"{len(ours)} DeviceAttachments", "none hangs")
 
 
-def judged(world: World, attachment: attachments.DeviceAttachment, driver: str) -> Iterator[Finding]:
+def judge_attachment(
+    world: World, attachment: attachments.DeviceAttachment, driver: str
+) -> Iterator[Finding]:
     """Yield the findings on one attachment."""
     fabric = world.fabrics.get(attachment.spec.fabric) if world.fabrics is not None else None
     if world.fabrics is not None and fabric is None:
@@ -156,13 +158,13 @@ def _check_arrival(
 def _check_attach(
     world: World, attachment: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
 ) -> Iterator[Finding]:
-    said = meta.find(attachment.status.conditions, attachments.ATTACHED)
-    if said is not None and not said.is_true:
+    condition = meta.find(attachment.status.conditions, attachments.ATTACHED)
+    if condition is not None and not condition.is_true:
         yield findings.warning(
             Check.ATTACHMENTS_ATTACH,
             _subject(attachment),
-            f"is not attached yet ({said.reason}): {said.message}",
-            attachment_conditions.find_attached(said.reason).advice,
+            f"is not attached yet ({condition.reason}): {condition.message}",
+            attachment_conditions.find_attached(condition.reason).advice,
         )
     policy = fabric.spec.policy if fabric is not None else fabrics.Policy()
     seconds = _age(world, attachment.metadata.creation_timestamp)
@@ -177,18 +179,18 @@ def _check_attach(
 
 def _invisible(attachment: attachments.DeviceAttachment, seconds: float) -> Finding:
     visible, node = meta.find(attachment.status.conditions, attachments.VISIBLE), attachment.spec.node_name
-    said = f"is attached since {seconds:.0f} s and not ready on node {node}"
+    state = f"is attached since {seconds:.0f} s and not ready on node {node}"
     if visible is None:
         return findings.error(
             Check.ATTACHMENTS_VISIBLE,
             _subject(attachment),
-            f"{said}, whose node daemon is silent",
+            f"{state}, whose node daemon is silent",
             "does the node daemon run there? on the node, drawbar doctor --node",
         )
     return findings.error(
         Check.ATTACHMENTS_VISIBLE,
         _subject(attachment),
-        f"{said} ({visible.reason}): {visible.message}",
+        f"{state} ({visible.reason}): {visible.message}",
         attachment_conditions.NODE_FAILURES.find(visible.reason).advice,
     )
 

@@ -58,9 +58,9 @@ def _leader(cluster: observed.Cluster) -> Finding:
     holder, lasts = lease.spec.holder_identity, lease.spec.lease_duration_seconds or 15
     age = (cluster.now - renewed).total_seconds() if renewed is not None else float("inf")
     if age > lasts + LATE_SECONDS:
-        said = f"{age:.0f} s ago" if renewed is not None else "never"
+        renewal = f"{age:.0f} s ago" if renewed is not None else "never"
         message = (
-            f"was last renewed {said} by {holder}: no controller leads, so nothing is attached or detached"
+            f"was last renewed {renewal} by {holder}: no controller leads, so nothing is attached or detached"
         )
         return findings.error(Check.CONTROLLER_LEADER, subject, message, remedy)
     return findings.ok(Check.CONTROLLER_LEADER, subject, f"{holder} leads")
@@ -131,7 +131,7 @@ def _nodes(cluster: observed.Cluster) -> Iterator[Finding]:
             check=Check.CLOCKS_NODE,
             severity=_severity(off[findings.NAMED_MAX].seconds),
             subject=f"the clocks of {len(rest)} more nodes",
-            message=f"are more than {SKEW_SECONDS:g} s off: {findings.listed(rest)}",
+            message=f"are more than {SKEW_SECONDS:g} s off: {findings.join_names(rest)}",
             remedy=_SYNCHRONISE,
         )
     if measured and not off:

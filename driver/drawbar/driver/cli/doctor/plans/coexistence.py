@@ -41,7 +41,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     yield from _note_left_out(cluster)
 
 
-def left_out(subject: str, check: Check, devices: tuple[leftout.LeftOut, ...]) -> Finding:
+def describe_left_out(subject: str, check: Check, devices: tuple[leftout.LeftOut, ...]) -> Finding:
     """Return the finding on the devices that a node leaves to other components; there is at least one."""
     more = f" and {len(devices) - 1} more" if len(devices) > 1 else ""
     message = f"{devices[0].device}{more} not offered: {devices[0].reason}"
@@ -57,7 +57,7 @@ def _warn_of_plugins(
     cluster: observed.Cluster, ours: list[attachments.DeviceAttachment]
 ) -> Iterator[Finding]:
     """Yield a warning for each device plugin whose resource covers cards of an attached device's kind."""
-    resources = {node.metadata.name: node.resources for node in observed.seen(cluster.resources)}
+    resources = {node.metadata.name: node.resources for node in observed.get_objects(cluster.resources)}
     counted: dict[tuple[str, str], int] = defaultdict(int)
     for attachment in ours:
         node, kind = attachment.spec.node_name, _kind(attachment)
@@ -90,12 +90,12 @@ def _kind(attachment: attachments.DeviceAttachment) -> tuple[int, DeviceClass] |
 def _note_left_out(cluster: observed.Cluster) -> Iterator[Finding]:
     notes = {
         published.spec.node_name: leftout.decode(published.metadata.annotations.get(leftout.ANNOTATION, ""))
-        for published in observed.seen(cluster.published)
+        for published in observed.get_objects(cluster.published)
         if published.spec.node_name and leftout.ANNOTATION in published.metadata.annotations
     }
     named = [(node, devices) for node, devices in sorted(notes.items()) if devices]
     for node, devices in named[:NAMED_MAX]:
-        yield left_out(f"node {node}", Check.NODES_LEFT_OUT, devices)
+        yield describe_left_out(f"node {node}", Check.NODES_LEFT_OUT, devices)
     if len(named) > NAMED_MAX:
-        subject = findings.listed([node for node, _ in named[NAMED_MAX:]])
+        subject = findings.join_names([node for node, _ in named[NAMED_MAX:]])
         yield findings.note(Check.NODES_LEFT_OUT, subject, "leave devices to other components as well", _LEFT)

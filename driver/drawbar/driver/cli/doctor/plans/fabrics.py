@@ -32,7 +32,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     if foreign:
         yield findings.note(
             Check.FABRICS_SERVED,
-            f"Fabric {findings.listed(foreign)}",
+            f"Fabric {findings.join_names(foreign)}",
             f"is of another driver than {cluster.where.driver}, so it is not checked here",
             "drawbar doctor --driver-name with the name in its spec.driver",
         )
@@ -203,8 +203,12 @@ _MAP = f"name it in a Fabric's spec.hosts, or give it an identifier of its host 
 
 def plan_hosts(cluster: observed.Cluster) -> Iterator[Finding]:
     """Yield the findings on the mapping of this driver's Fabrics, and on nodes without a Fabric."""
-    nodes = observed.seen(cluster.nodes)
-    ours = [fabric for fabric in observed.seen(cluster.fabrics) if fabric.spec.driver == cluster.where.driver]
+    nodes = observed.get_objects(cluster.nodes)
+    ours = [
+        fabric
+        for fabric in observed.get_objects(cluster.fabrics)
+        if fabric.spec.driver == cluster.where.driver
+    ]
     if not nodes or not ours:
         return
     for fabric in ours:
@@ -231,7 +235,7 @@ def _judge_marks(fabric: fabrics.Fabric, nodes: Sequence[core.Node]) -> Iterator
         yield findings.error(
             Check.HOSTS_MAPPED,
             _subject(fabric),
-            f"spec.hosts names nodes that do not exist: {findings.listed(lost)}",
+            f"spec.hosts names nodes that do not exist: {findings.join_names(lost)}",
             "correct the names (kubectl get nodes has them), or take the entries out",
         )
 
@@ -285,7 +289,7 @@ def _find_duplicates(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
         if len(members) > 1:
             yield findings.warning(
                 Check.HOSTS_AMBIGUOUS,
-                f"nodes {findings.listed(sorted(members))}",
+                f"nodes {findings.join_names(sorted(members))}",
                 f"have the same {what}, {value}: a host that is known by it is mapped to only one of them, or to none",
                 "make it unique (cloned machines often have one UUID), or name the hosts in spec.hosts",
             )
@@ -296,9 +300,9 @@ def _strays(
 ) -> Iterator[Finding]:
     """Yield the finding on nodes with a node daemon but, apparently, without a Fabric."""
     named = {entry.node for fabric in ours for entry in fabric.spec.hosts}
-    attached = {attachment.spec.node_name for attachment in observed.seen(cluster.attachments)}
+    attached = {attachment.spec.node_name for attachment in observed.get_objects(cluster.attachments)}
     labels = {names.node_label(fabric.metadata.name) for fabric in ours}
-    unexplained = nodes.with_daemon(cluster) - named - attached
+    unexplained = nodes.list_nodes_with_daemon(cluster) - named - attached
     strays = [
         node
         for node in listed
@@ -313,7 +317,7 @@ def _strays(
         Check.HOSTS_NODE,
         f"node {first.metadata.name}" if len(strays) == 1 else f"{len(strays)} nodes",
         (
-            f"run the node daemon, and no fabric seems to reach them: {findings.listed(members)}. Either no host is mapped "
+            f"run the node daemon, and no fabric seems to reach them: {findings.join_names(members)}. Either no host is mapped "
             f"to them, or their hosts have no free port (the system UUID of {first.metadata.name} is {uuid})"
         ),
         _MAP,

@@ -127,9 +127,11 @@ def _table(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 def _judge(configured: _Configured, cdi_dir: str, node_version: str) -> Finding:
     where = ", ".join(configured.files)
     if not _is_enabled(configured, node_version):
-        said = "says enable_cdi = false" if configured.enabled is False else "does not say enable_cdi = true"
+        setting = (
+            "says enable_cdi = false" if configured.enabled is False else "does not say enable_cdi = true"
+        )
         return _error(
-            f"{where} {said}, which containerd before 2.0 needs: containers do not get their devices",
+            f"{where} {setting}, which containerd before 2.0 needs: containers do not get their devices",
             f'set enable_cdi = true in [plugins."{_CONTAINERD[0]}"], and restart containerd',
         )
     dirs = configured.spec_dirs if configured.spec_dirs is not None else DEFAULT_DIRS
@@ -240,7 +242,7 @@ class Host:
 
 def plan(host: Host) -> tuple[Finding, ...]:
     """Return all findings on a node by check, the worst of each check first."""
-    return findings.ordered(
+    return findings.sort_findings(
         (
             *_settings(host),
             *_pod(host),
@@ -299,7 +301,7 @@ def _sockets(host: Host) -> Iterator[Finding]:
                 "restart the node daemon, which removes it",
             )
     if alive:
-        yield findings.ok(Check.HOST_SOCKETS, registry, f"the kubelet finds {findings.listed(alive)}")
+        yield findings.ok(Check.HOST_SOCKETS, registry, f"the kubelet finds {findings.join_names(alive)}")
     else:
         yield findings.error(
             Check.HOST_SOCKETS,
@@ -361,9 +363,9 @@ def _judge_left_out(host: Host) -> Iterator[Finding]:
         yield findings.unread(Check.HOST_LEFT_OUT, host.left_out)
     elif host.left_out:
         for device in host.left_out[:LEFT_OUT_MAX]:
-            yield coexistence.left_out(subject, Check.HOST_LEFT_OUT, (device,))
+            yield coexistence.describe_left_out(subject, Check.HOST_LEFT_OUT, (device,))
         if rest := host.left_out[LEFT_OUT_MAX:]:
-            yield coexistence.left_out(subject, Check.HOST_LEFT_OUT, rest)
+            yield coexistence.describe_left_out(subject, Check.HOST_LEFT_OUT, rest)
     else:
         yield findings.ok(
             Check.HOST_LEFT_OUT, subject, "none is left to another driver, device plugin or process"

@@ -41,7 +41,7 @@ class Need:
     prefetchable: int = 0
     maps_memory: bool = False
 
-    def with_memory(self, memory_bytes: int) -> "Need":
+    def add_memory(self, memory_bytes: int) -> "Need":
         """Return the need of a device with this memory in bytes; 0 if unknown."""
         if not self.maps_memory or not 0 < memory_bytes <= _LARGEST_MEMORY:
             return self
@@ -187,7 +187,7 @@ class Machine:
         if self.wanted is None:
             return dict(NEEDS)
         return {
-            listed: NEEDS[listed].with_memory(memory)
+            listed: NEEDS[listed].add_memory(memory)
             for listed, memory in self.wanted.items()
             if listed in NEEDS
         }
@@ -380,7 +380,7 @@ def _iommu(machine: Machine) -> Iterator[Finding]:
         yield findings.warning(
             Check.HOST_IOMMU,
             subject,
-            f"is off, and vfio-pci has {findings.listed(iommu.users)}: it works in its unsafe mode or not at all",
+            f"is off, and vfio-pci has {findings.join_names(iommu.users)}: it works in its unsafe mode or not at all",
             remedy,
         )
         return
@@ -474,7 +474,7 @@ def _smallest(ports: Iterable[Port]) -> str:
 
 
 def _name_ports(ports: list[Port]) -> str:
-    return findings.listed([port.name for port in ports])
+    return findings.join_names([port.name for port in ports])
 
 
 def _have(ports: list[Port]) -> str:

@@ -27,7 +27,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     if isinstance(cluster.nodes, Unread):
         yield findings.unread(Check.NODES_KUBELET, cluster.nodes)
         return
-    listed, running = cluster.nodes, with_daemon(cluster)
+    listed, running = cluster.nodes, list_nodes_with_daemon(cluster)
     # Without a daemon, neither kubelet nor runtime matters to Drawbar.
     concerned = [node for node in listed if not running or node.metadata.name in running]
     yield from _kubelets(cluster, concerned)
@@ -36,10 +36,12 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     yield from _daemons(cluster, listed, running)
 
 
-def with_daemon(cluster: observed.Cluster) -> frozenset[str]:
+def list_nodes_with_daemon(cluster: observed.Cluster) -> frozenset[str]:
     """Return the nodes with a node daemon: with its pod, or with a pool that only it publishes."""
     pods = {pod.spec.node_name for pod in _pods(cluster)}
-    published = {published_slice.spec.node_name for published_slice in observed.seen(cluster.published)}
+    published = {
+        published_slice.spec.node_name for published_slice in observed.get_objects(cluster.published)
+    }
     return frozenset((pods | published) - {""})
 
 
@@ -47,7 +49,7 @@ def _pods(cluster: observed.Cluster) -> list[core.Pod]:
     account = cluster.where.node
     return [
         pod
-        for pod in observed.seen(cluster.pods)
+        for pod in observed.get_objects(cluster.pods)
         if pod.spec.service_account_name == account and pod.status.phase not in ("Succeeded", "Failed")
     ]
 
@@ -123,7 +125,7 @@ def _runtime(version: str) -> tuple[Severity, str, str]:
 
 def _ready(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> Iterator[Finding]:
     """Yield the findings on nodes that are not ready; these matter if a device is attached."""
-    holding = {attachment.spec.node_name for attachment in observed.seen(cluster.attachments)}
+    holding = {attachment.spec.node_name for attachment in observed.get_objects(cluster.attachments)}
     ill = [
         node.metadata.name for node in nodes if node.metadata.name in holding and not node.is_reported_ready
     ]
@@ -195,14 +197,18 @@ def _daemons(
 
 def _find_reporting_nodes(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> list[str]:
     """Return the nodes with a daemon outside of a pod: a Fabric labels them, or a device was seen there."""
-    if observed.seen(cluster.pods):
+    if observed.get_objects(cluster.pods):
         return []
-    ours = [fabric for fabric in observed.seen(cluster.fabrics) if fabric.spec.driver == cluster.where.driver]
+    ours = [
+        fabric
+        for fabric in observed.get_objects(cluster.fabrics)
+        if fabric.spec.driver == cluster.where.driver
+    ]
     labels = {names.node_label(fabric.metadata.name) for fabric in ours}
     labelled = {node.metadata.name for node in nodes if labels & node.metadata.labels.keys()}
     seen = {
         attachment.spec.node_name
-        for attachment in observed.seen(cluster.attachments)
+        for attachment in observed.get_objects(cluster.attachments)
         if meta.find(attachment.status.conditions, attachments.VISIBLE) is not None
     }
     return sorted(labelled | seen)
@@ -216,7 +222,7 @@ def _find_fabric_nodes(cluster: observed.Cluster, nodes: Sequence[core.Node]) ->
         fabric.spec.node_label for fabric in ours
     }
     notes = {fabric.spec.node_annotation for fabric in ours}
-    used = {attachment.spec.node_name for attachment in observed.seen(cluster.attachments)}
+    used = {attachment.spec.node_name for attachment in observed.get_objects(cluster.attachments)}
     used |= {entry.node for fabric in ours for entry in fabric.spec.hosts}
     return {
         node.metadata.name
@@ -230,17 +236,21 @@ def _find_fabric_nodes(cluster: observed.Cluster, nodes: Sequence[core.Node]) ->
 def _silent(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> set[str]:
     """Return the nodes without a live daemon, as named in the Fabrics' condition Degraded."""
     degraded = (meta.find(fabric.status.conditions, fabrics.DEGRADED) for fabric in _ours(cluster))
-    said = {
+    labelled = {
         name
         for condition in degraded
         if condition is not None and condition.is_true
         for name in daemons.find_named_nodes(condition.message)
     }
-    return said & {node.metadata.name for node in nodes}
+    return labelled & {node.metadata.name for node in nodes}
 
 
 def _ours(cluster: observed.Cluster) -> list[fabrics.Fabric]:
-    return [fabric for fabric in observed.seen(cluster.fabrics) if fabric.spec.driver == cluster.where.driver]
+    return [
+        fabric
+        for fabric in observed.get_objects(cluster.fabrics)
+        if fabric.spec.driver == cluster.where.driver
+    ]
 
 
 def _unready(cluster: observed.Cluster, pod: core.Pod) -> Finding:
@@ -256,4 +266,6 @@ def _unready(cluster: observed.Cluster, pod: core.Pod) -> Finding:
 
 
 def _nodes(members: Sequence[str]) -> str:
-    return f"node {members[0]}" if len(members) == 1 else f"{len(members)} nodes: {findings.listed(members)}"
+    return (
+        f"node {members[0]}" if len(members) == 1 else f"{len(members)} nodes: {findings.join_names(members)}"
+    )

@@ -1,7 +1,7 @@
 """The API server's fitness for Drawbar: its version, its served kinds, and the fields that it drops; pure.
 
-The program's own types are the reference for the custom kinds. A field that the schema lacks is dropped by the API
-server without an error. Further fields in the schema come from a newer program.
+The program's own types are the reference for the custom kinds. The API server drops a field that is
+not in the schema, without an error. Further fields in the schema come from a newer program.
 
 Source of the releases' defaults: Kubernetes feature gates, 1.34 to 1.37.
 """
@@ -106,7 +106,7 @@ def _fields(name: str, version: observed.DefinitionVersion) -> Iterator[Finding]
     if lost:
         yield _error(
             name,
-            f"is older than this program: the API server drops {findings.listed(lost)} without a word",
+            f"is older than this program: the API server drops {findings.join_names(lost)} without a word",
             _APPLY,
         )
     # Drawbar knows only the fields below the two halves.
@@ -115,7 +115,7 @@ def _fields(name: str, version: observed.DefinitionVersion) -> Iterator[Finding]
         yield findings.warning(
             Check.SERVER_DEFINITION,
             f"CRD {name}",
-            f"is newer than this program, which does not know {findings.listed(newer)}",
+            f"is newer than this program, which does not know {findings.join_names(newer)}",
             "run the doctor, and the daemons, of the version that the CRDs are of",
         )
 
@@ -186,16 +186,16 @@ def plan_features(cluster: observed.Cluster) -> Iterator[Finding]:
 
 def _hearsay(cluster: observed.Cluster, lost: Unread) -> Finding:
     """Return the finding by the Fabrics' conditions, in which the controller reports the same test."""
-    for fabric in observed.seen(cluster.fabrics):
-        said = meta.find(fabric.status.conditions, fabrics.FEATURES_DROPPED)
-        if said is not None and said.is_true:
+    for fabric in observed.get_objects(cluster.fabrics):
+        condition = meta.find(fabric.status.conditions, fabrics.FEATURES_DROPPED)
+        if condition is not None and condition.is_true:
             return findings.error(
                 Check.FEATURES_BINDING_CONDITIONS,
                 f"Fabric {fabric.metadata.name}",
-                f"its controller says: {said.message}",
+                f"its controller says: {condition.message}",
                 _remedy(cluster.minor, BINDING, "kube-apiserver and kube-scheduler"),
             )
-        if said is not None:
+        if condition is not None:
             text = f"the controller of Fabric {fabric.metadata.name} reports that all are kept"
             return findings.ok(Check.FEATURES_BINDING_CONDITIONS, "fields of devices", text)
     return findings.unread(Check.FEATURES_BINDING_CONDITIONS, lost)

@@ -51,7 +51,7 @@ def find_obstacle(
         return None
     seconds, refused = observed.patience.total_seconds(), observed.attach.failure
     if observed.ahead and observed.attachment is not None and observed.attach.state is CallState.UNKNOWN:
-        message = f"not attached within {seconds:.0f} s of the allocation: it {queued_message(observed.attachment, observed.ahead)}"
+        message = f"not attached within {seconds:.0f} s of the allocation: it {describe_queue(observed.attachment, observed.ahead)}"
         return attachments.Failure(reason=reasons.DEVICE_NOT_RECOGNISED, message=message)
     words = _describe_refusal(observed)
     if refused is not None and refused.reason in (
@@ -102,9 +102,11 @@ def _await_arrival(observed: PartState, now: datetime.datetime) -> Steps:
     if attachment is None:
         return ()
     if observed.ahead:
-        said = meta.find(attachment.status.conditions, attachments.ATTACHED)
-        is_said = said is not None and said.message == queued_message(attachment, observed.ahead)
-        recorded = () if is_said else (actions.RecordQueued(ahead=observed.ahead),)
+        condition = meta.find(attachment.status.conditions, attachments.ATTACHED)
+        is_reported = condition is not None and condition.message == describe_queue(
+            attachment, observed.ahead
+        )
+        recorded = () if is_reported else (actions.RecordQueued(ahead=observed.ahead),)
         return (*recorded, actions.RequeueAfter(seconds=QUEUE_LOOK_SECONDS))
     if observed.is_acknowledged:
         return ()
@@ -121,7 +123,7 @@ def _await_arrival(observed: PartState, now: datetime.datetime) -> Steps:
     return (actions.RecordFailure(failure=failure),)
 
 
-def queued_message(attachment: attachments.DeviceAttachment, ahead: str) -> str:
+def describe_queue(attachment: attachments.DeviceAttachment, ahead: str) -> str:
     """Return the message of an attachment that waits for another."""
     return (
         f"waits until node {attachment.spec.node_name} has recognised the device of DeviceAttachment {ahead}: both are recognised "

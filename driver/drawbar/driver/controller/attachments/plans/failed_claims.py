@@ -21,19 +21,23 @@ def fail_claim(demand: claim_index.Demand, reason: str, message: str) -> Steps:
     return (actions.ReportFailed(demand=demand, failure=attachments.Failure(reason=reason, message=message)),)
 
 
-def refuse_rivals(
+def refuse_competitors(
     demand: claim_index.Demand | None, competing: Iterable[claim_index.Demand], now: datetime.datetime
 ) -> tuple[Steps, float | None]:
     """Return the failures of other claims for a device that was given to several by mistake; it stays with the first.
 
     Returns:
-        the steps, and the seconds until a rival fails that may only overlap for a moment.
+        the steps, and the seconds until a competitor fails that may only overlap for a moment.
     """
     if demand is None:
         return (), None
     message = f"the device was given to claim {demand.claim.namespace}/{demand.claim.name} already"
-    left = [(rival, OVERLAP_SECONDS - (now - rival.seen_at).total_seconds()) for rival in competing]
-    refused = (fail_claim(rival, reasons.DEVICE_IN_USE, message) for rival, seconds in left if seconds <= 0)
+    left = [
+        (competitor, OVERLAP_SECONDS - (now - competitor.seen_at).total_seconds()) for competitor in competing
+    ]
+    refused = (
+        fail_claim(competitor, reasons.DEVICE_IN_USE, message) for competitor, seconds in left if seconds <= 0
+    )
     return tuple(itertools.chain(*refused)), min((sec for _, sec in left if sec > 0), default=None)
 
 
@@ -89,8 +93,8 @@ def give_up(
     if observed.present and not observed.tainted and outcomes.taints_device(attachment, failure.reason):
         return (actions.Taint(),)
     recorded = () if attachment.status.error is not None else (actions.RecordFailure(failure=failure),)
-    said = () if demand.failure_reported else (actions.ReportFailed(demand=demand, failure=failure),)
-    return (*recorded, *said) or roll_back(observed, demand, now)
+    reports = () if demand.failure_reported else (actions.ReportFailed(demand=demand, failure=failure),)
+    return (*recorded, *reports) or roll_back(observed, demand, now)
 
 
 def roll_back(observed: PartState, demand: claim_index.Demand, now: datetime.datetime) -> Steps:

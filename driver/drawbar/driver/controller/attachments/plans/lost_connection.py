@@ -87,8 +87,8 @@ def respond(
 
 def _is_seen(observed: PartState, attachment: attachments.DeviceAttachment) -> bool:
     """Return whether the node has seen the device, so that a pod may be using it."""
-    said = observed.demand is not None and observed.demand.visible_reported
-    return attachment.holds(attachments.VISIBLE) or attachment.status.node is not None or said
+    is_reported = observed.demand is not None and observed.demand.visible_reported
+    return attachment.holds(attachments.VISIBLE) or attachment.status.node is not None or is_reported
 
 
 def _not_shown(
@@ -149,9 +149,13 @@ def _report_contradiction(
     record: attachments.ContradictionRecord | None = None,
 ) -> Steps:
     """Return the report, or no step if it is already written. With a record the device stays attached."""
-    said = meta.find(attachment.status.conditions, attachments.ATTACHED)
+    condition = meta.find(attachment.status.conditions, attachments.ATTACHED)
     wanted, is_attached = meta.cut(message), record is not None
-    if said is not None and (said.is_true, said.reason, said.message) == (is_attached, reason, wanted):
+    if condition is not None and (condition.is_true, condition.reason, condition.message) == (
+        is_attached,
+        reason,
+        wanted,
+    ):
         return ()
     return (
         actions.RecordContradiction(reason=reason, message=message, is_attached=is_attached, record=record),

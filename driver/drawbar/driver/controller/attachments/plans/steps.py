@@ -72,10 +72,10 @@ def record_refusal(attachment: attachments.DeviceAttachment | None, side: outcom
     if attachment is None or refused is None:
         return ()
     kind = attachments.ATTACHED if side is outcomes.Side.ATTACH else attachments.DETACHED
-    said = meta.find(attachment.status.conditions, kind)
+    condition = meta.find(attachment.status.conditions, kind)
     message = f"{refused.message[: meta.MESSAGE_CHARS - len(AGAIN)]}{AGAIN}"
-    if said is not None and said.status == "False" and said.reason == refused.reason:
-        is_same = refused.reason == reasons.FABRIC_UNREACHABLE or said.message == message
+    if condition is not None and condition.status == "False" and condition.reason == refused.reason:
+        is_same = refused.reason == reasons.FABRIC_UNREACHABLE or condition.message == message
         if is_same or not call.is_report_due:
             return ()
     return (actions.RecordRefusal(side=side, reason=refused.reason, words=refused.message, message=message),)

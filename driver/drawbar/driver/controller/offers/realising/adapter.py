@@ -24,7 +24,7 @@ class RealisingAdapter(wrapping.KeepingAdapter):
         chooses: whether the fabric chooses the device itself, so that its parts stand for any device of a model.
         held: the cluster's holdings.
         parts: the shown parts, by name.
-        occupants: the device behind each part, by the part's name; none for a part that is free, or is not made yet.
+        contents: the device behind each part, by the part's name; none for a part that is free, or is not made yet.
         hidden: the ids of devices that are shown as parts.
         reserved: the ids of the manager's devices that look like names of parts; they are not shown.
     """
@@ -52,7 +52,7 @@ class RealisingAdapter(wrapping.KeepingAdapter):
         super().__init__(adapter)
         self.held = held
         self.parts: Mapping[str, contract.Device] = {}
-        self.occupants: Mapping[str, contract.Device] = {}
+        self.contents: Mapping[str, contract.Device] = {}
         self.hidden: Collection[str] = frozenset()
         self.reserved: tuple[str, ...] = ()
         self._mark, self._report, self._withdraw = mark, report, withdraw

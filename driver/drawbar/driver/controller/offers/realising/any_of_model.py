@@ -77,9 +77,9 @@ class AnyOfModel(adapter.RealisingAdapter):
     def _choose(self) -> None:
         self._arranged = any_of_model.arrange(self._devices, self.held, self._arranged.memory, self._mark)
         self.parts = self._arranged.places
-        self.occupants = {
+        self.contents = {
             place: self._devices[device_id]
-            for place, device_id in self._arranged.occupants.items()
+            for place, device_id in self._arranged.contents.items()
             if device_id in self._devices
         }
 
@@ -104,8 +104,8 @@ class AnyOfModel(adapter.RealisingAdapter):
         """
         await self._read_and_arrange()
         await self._adopt(part, request.request_id)
-        occupant = self.occupants.get(part.name)
-        connection = occupant.connection if occupant is not None else None
+        placed_device = self.contents.get(part.name)
+        connection = placed_device.connection if placed_device is not None else None
         if connection is not None and connection.host_id == part.host_id:
             mark = request.mark if self._mark is not None else None
             return self._done(request.request_id, contract.OperationKind.ATTACH, part, mark)
@@ -114,10 +114,10 @@ class AnyOfModel(adapter.RealisingAdapter):
         return self._take_answer(operation, before)
 
     async def _find_device(self, part: holdings.Holding, request_id: str) -> str | None:
-        if part.name not in self._arranged.occupants:
+        if part.name not in self._arranged.contents:
             await self._read_and_arrange()
             await self._adopt(part, request_id)
-        return self._arranged.occupants.get(part.name)
+        return self._arranged.contents.get(part.name)
 
     async def _adopt(self, part: holdings.Holding, request_id: str) -> None:
         """Put the device of an earlier attach with a lost answer into its place."""
@@ -195,5 +195,6 @@ class AnyOfModel(adapter.RealisingAdapter):
 
     def _place_of(self, device_id: str) -> str | None:
         return next(
-            (place for place, occupant in self._arranged.occupants.items() if occupant == device_id), None
+            (place for place, placed_device in self._arranged.contents.items() if placed_device == device_id),
+            None,
         )

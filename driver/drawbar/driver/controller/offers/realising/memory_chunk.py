@@ -100,8 +100,8 @@ class MemoryChunks(adapter.RealisingAdapter):
         self._arranged = memory_chunk.arrange(
             self.held.chunks.values(), slices, self._devices, self._arranged.carved
         )
-        self.parts, self.occupants = self._arranged.shown, self._arranged.occupants
-        self.hidden = frozenset(made.id for made in self.occupants.values())
+        self.parts, self.contents = self._arranged.shown, self._arranged.contents
+        self.hidden = frozenset(made.id for made in self.contents.values())
 
     def _find(self, request_id: str) -> holdings.Holding | None:
         return self.held.chunks_by_uid.get(request_id.rpartition("-")[0])
@@ -137,20 +137,20 @@ class MemoryChunks(adapter.RealisingAdapter):
 
     async def _find_device(self, part: holdings.Holding, request_id: str) -> str | None:
         del request_id
-        if part.name not in self.occupants:
+        if part.name not in self.contents:
             await self._read_and_arrange()
-        made = self.occupants.get(part.name)
+        made = self.contents.get(part.name)
         return made.id if made is not None else None
 
     def _translate(self, operation: contract.Operation) -> contract.Operation:
         """Return an operation on a chunk as one on its part, even if another owner began it."""
-        carved_for = memory_chunk.requested_share(operation.request_id) or ""
+        carved_for = memory_chunk.parse_requested_share(operation.request_id) or ""
         part, device = self.held.chunks.get(carved_for) or self._find(operation.request_id), operation.device
         if part is not None and operation.kind is contract.OperationKind.CREATE_SLICE:
             return self._as_attach(operation, part)
         if device is None or device.slice_of is None:
             return operation
-        shown = (name for name, made in self.occupants.items() if made.id == device.id)
+        shown = (name for name, made in self.contents.items() if made.id == device.id)
         name = part.name if part is not None else next(shown, None)
         return (
             replace(operation, device=memory_chunk.as_share(device, name)) if name is not None else operation

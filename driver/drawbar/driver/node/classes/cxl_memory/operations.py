@@ -137,7 +137,7 @@ class CxlMemory(generic.Generic):
     def current_users(self, host: Host, card: model.Card) -> tuple[str, ...]:
         """Return the processes with the device or its dax devices open, and the regions that Drawbar must not remove."""
         kept = region_steps.obstacles(reading.read_layout(host, card, self.companions))
-        mapped = users.find_openers(host.proc, users.of_nodes(dax_nodes(host, card)))
+        mapped = users.find_openers(host.proc, users.index_nodes(dax_nodes(host, card)))
         return (*kept, *mapped, *generic.Generic.current_users(self, host, card))
 
     def pending_quiesce_step(self, host: Host, card: model.Card) -> str | None:
