@@ -212,6 +212,12 @@ def hints(where: stages.Whereabouts) -> list[str]:
         "  drawbar maintenance on device/gpu-2 --yes",
         "  drawbar maintenance off device/gpu-2 --yes",
         "",
+        "Taint a device, and lift the taint (Kubernetes 1.37: --profile 1.37):",
+        "",
+        "  drawbar taint add psu device/gpu-2 --effect NoSchedule --yes",
+        "  drawbar explain device/gpu-2",
+        "  drawbar taint remove psu --yes",
+        "",
         f"Logs: {where.logs}/*.log",
         *where.notes,
     ]

@@ -35,6 +35,7 @@ COMPONENTS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             "networkPolicy": {"healthMonitorFrom": _ANYWHERE},
         },
     ),
+    "ui": (("ui.yaml",), {"ui": {"enabled": True}}),
     "webhook": (
         ("webhook.yaml", "webhook-configuration.yaml"),
         {"webhook": {"enabled": True}, "networkPolicy": {"webhookFrom": _ANYWHERE}},
