@@ -142,9 +142,9 @@ def test_every_form_of_the_output_is_known_to_every_verb(verb, form):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_wrong_flag_is_wrong_usage(verb, capsys):
-    status, _, said = ending([*verb.split(), "--zzz", *_needed(verb)], capsys)
+    status, _, reported = ending([*verb.split(), "--zzz", *_needed(verb)], capsys)
     assert status == 2
-    assert "usage: drawbar" in said
+    assert "usage: drawbar" in reported
 
 
 @pytest.mark.parametrize("verb", [verb for verb in OF_CLUSTER if verb != "fabric conformance"])
@@ -154,8 +154,8 @@ def test_a_server_without_an_answer_is_not_read(verb, capsys, tmp_path):
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(_kubeconfig(closed.getsockname()[1])))
         words = [*verb.split(), *_named(verb), "--kubeconfig", str(kubeconfig)]
-        status, out, said = ending(words, capsys)
-    assert (status, out) == (3, ""), said
+        status, out, reported = ending(words, capsys)
+    assert (status, out) == (3, ""), reported
 
 
 def _kubeconfig(port):
@@ -209,11 +209,11 @@ def test_kinds_are_spelt_alike_and_an_absent_object_is_trouble(cluster, capsys):
     wrong = []
     for verb, kind, words in SPELLINGS:
         line = [*verb.split(), *_around(verb, kind, words), *common]
-        status, _, said = ending(line, capsys)
+        status, _, reported = ending(line, capsys)
         # A preview of no device is fine.
         expected = 0 if verb == "taint preview" else 1
-        if status != expected or "there is no kind" in said or "takes no" in said:
-            wrong.append((" ".join(line), status, said))
+        if status != expected or "there is no kind" in reported or "takes no" in reported:
+            wrong.append((" ".join(line), status, reported))
     assert not wrong
 
 
