@@ -88,8 +88,10 @@ class Life:
         """What node daemons write."""
         while True:
             name, word = await self._words.get()
-            said = meta.transition((), word, status=True, reason="Said", message="", now=world.STAMP)
-            await worlds.apply_status(self.api, name, "drawbar-node", conditions=[msgspec.to_builtins(said)])
+            reported = meta.transition((), word, status=True, reason="Said", message="", now=world.STAMP)
+            await worlds.apply_status(
+                self.api, name, "drawbar-node", conditions=[msgspec.to_builtins(reported)]
+            )
 
     async def end(self) -> None:
         """Delete the pods that have run."""

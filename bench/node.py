@@ -279,24 +279,24 @@ async def daemon(folder: Path) -> AsyncIterator[int]:
         *words, start=("-c", POD, str(folder / "account")), stderr=asyncio.subprocess.PIPE
     ) as running:
         assert running.stderr is not None
-        said = deque[str](maxlen=20)
+        reported = deque[str](maxlen=20)
         async with asyncio.timeout(30):
             while "node daemon is ready" not in (line := (await running.stderr.readline()).decode()):
-                said.append(line)
+                reported.append(line)
         async with asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(_read(running.stderr, said), name="log")
+            reading = tasks.create_task(_read(running.stderr, reported), name="log")
             try:
                 yield running.pid
             except BaseException:
-                sys.stderr.writelines(said)
+                sys.stderr.writelines(reported)
                 raise
             finally:
                 reading.cancel()
 
 
-async def _read(stream: asyncio.StreamReader, said: deque[str]) -> None:
+async def _read(stream: asyncio.StreamReader, reported: deque[str]) -> None:
     async for line in stream:
-        said.append(line.decode())
+        reported.append(line.decode())
 
 
 async def use(folder: Path, uids: list[str]) -> grpc.aio.Channel:

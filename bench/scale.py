@@ -86,8 +86,8 @@ def status(number: int, *, attached: bool, nodes: int) -> Json:
     user = {"resource": "pods", "name": f"pod-{number}", "uid": f"00000000-0000-4000-8000-{number:012}"}
     written: Json = {"allocation": worlds.allocation(node, result, at=world.STAMP), "reservedFor": [user]}
     if attached:
-        said = [_condition(kind, node) for kind in bindings.binding_conditions(DRIVER)]
-        written["devices"] = [{**where, "conditions": said}]
+        reported = [_condition(kind, node) for kind in bindings.binding_conditions(DRIVER)]
+        written["devices"] = [{**where, "conditions": reported}]
     return written
 
 

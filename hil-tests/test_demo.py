@@ -66,8 +66,8 @@ def by_pod(events, name):
 
 async def test_pods_read_their_disks_through_a_real_kernel_and_nothing_is_left(lab, drawbar, folder):
     async with demo(drawbar, folder, "--pods", "2") as process:
-        said, complaints = await process.communicate()
-    events = [json.loads(line) for line in said.splitlines()]
+        reported, complaints = await process.communicate()
+    events = [json.loads(line) for line in reported.splitlines()]
     assert (process.returncode, complaints) == (0, b""), events[-5:]
     summary = events[-1]["summary"]
     counts = {key: summary[key] for key in ("pods", "running", "read", "detached", "leaked")}
@@ -98,7 +98,7 @@ async def test_ctrl_c_during_the_boot_stops_the_machine_and_removes_its_files(la
 
 @pytest.mark.short
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reported"),
     [
         (b"", ""),
         (b"[ 0.1] one\r\n\r\n[ 0.2] t", "[ 0.1] one"),
@@ -106,10 +106,12 @@ async def test_ctrl_c_during_the_boot_stops_the_machine_and_removes_its_files(la
         (b"y" * 9000 + b"\n", "y" * stage.LINE_CHARACTERS),
     ],
 )
-async def test_the_last_whole_line_of_a_console_is_told_without_control_characters(tmp_path, content, said):
+async def test_the_last_whole_line_of_a_console_is_told_without_control_characters(
+    tmp_path, content, reported
+):
     console = tmp_path / "console.log"
     console.write_bytes(content)
-    assert stage.last_line(console) == said
+    assert stage.last_line(console) == reported
 
 
 @pytest.mark.short
@@ -119,7 +121,7 @@ async def test_a_console_that_says_nothing_yet_is_no_error(tmp_path):
 
 @pytest.mark.short
 @pytest.mark.parametrize(
-    ("raised", "kind", "said"),
+    ("raised", "kind", "reported"),
     [
         (errors.Unavailable("no kernel: get one"), mock_errors.UsageError, "no kernel: get one"),
         (
@@ -134,10 +136,10 @@ async def test_a_console_that_says_nothing_yet_is_no_error(tmp_path):
         ),
     ],
 )
-async def test_what_goes_wrong_in_the_lab_is_one_sentence_of_the_demo(raised, kind, said):
+async def test_what_goes_wrong_in_the_lab_is_one_sentence_of_the_demo(raised, kind, reported):
     with pytest.raises(kind) as caught, stage.explained(Path("/l")):
         raise raised
-    assert str(caught.value) == said
+    assert str(caught.value) == reported
 
 
 class Watched:

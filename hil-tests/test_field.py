@@ -97,12 +97,12 @@ async def run(site, args):
     )
     try:
         async with asyncio.timeout(RUN_SECONDS):
-            output, said = await process.communicate()
+            output, reported = await process.communicate()
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-    return process.returncode, output.decode(), said.decode()
+    return process.returncode, output.decode(), reported.decode()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -115,8 +115,8 @@ async def site(lab, guest):
 
 
 async def test_the_same_tests_run_on_a_fabric_and_a_node_that_a_file_names(site, guest):
-    status, output, said = await run(site, "-k 'listed or mounted or read_through'")
-    assert status == 0, output + said
+    status, output, reported = await run(site, "-k 'listed or mounted or read_through'")
+    assert status == 0, output + reported
     assert "listed (nvme, qemu-nvme, serial FIELD-listed): attached and detached by 3 tests" in output
     assert "FIELD-other" not in output
     assert "3 passed" in output, output

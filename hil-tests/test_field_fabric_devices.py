@@ -110,8 +110,8 @@ async def test_without_a_yes_nothing_is_touched(drawbar_fabric, tmp_path, monkey
     path.write_text(json.dumps(site))
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert await session.run(path, yes=False) == session.NOT_RUN
-    output, said = capsys.readouterr()
-    assert "not confirmed with yes" in said
+    output, reported = capsys.readouterr()
+    assert "not confirmed with yes" in reported
     assert "d1 (nvme, unknown model, serial S-d1): attached and detached by" in output
     assert "foreign" not in output
     left_out = output.partition("are left out:")[2]

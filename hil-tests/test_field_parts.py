@@ -75,8 +75,8 @@ def test_the_file_becomes_values():
 def test_a_fault_of_the_file_is_one_sentence(path, value, sentence):
     with pytest.raises(configuration.InvalidConfiguration) as caught:
         configuration.parse(changed(path, value))
-    (said,) = caught.value.problems
-    assert said.startswith(sentence)
+    (reported,) = caught.value.problems
+    assert reported.startswith(sentence)
 
 
 def test_all_faults_are_said_at_once():
@@ -186,8 +186,8 @@ def test_nothing_speaks_against_free_devices_and_a_free_port():
     ids=["no-host", "no-port", "no-device", "attached", "class", "serial", "by-model"],
 )
 def test_what_the_fabric_says_against_it_is_one_sentence(problems, sentence):
-    (said,) = problems()
-    assert said.startswith(sentence)
+    (reported,) = problems()
+    assert reported.startswith(sentence)
 
 
 def test_what_would_be_touched_is_said_with_what_is_lost_and_what_is_left_out():
@@ -251,9 +251,9 @@ async def run(tmp_path, text):
 async def test_a_run_that_cannot_begin_says_why_and_ends_with_2(tmp_path, capsys, change, sentence):
     path, value = change
     assert await run(tmp_path, changed(path, value)) == session.NOT_RUN
-    said = capsys.readouterr().err
-    assert said.startswith("error: ") and sentence in said  # noqa: PT018  (both of one text)
-    assert "Traceback" not in said
+    reported = capsys.readouterr().err
+    assert reported.startswith("error: ") and sentence in reported  # noqa: PT018  (both of one text)
+    assert "Traceback" not in reported
 
 
 async def test_a_file_that_is_not_there_is_said(tmp_path, capsys):

@@ -67,10 +67,10 @@ async def test_a_card_that_cannot_have_as_many_fails_with_the_number_that_it_can
     asked = {"virtualFunctions": {"groups": [{"count": 100}]}}
     lent = await handover.intended(node, card, "port-1", set_up=asked)
     await handover.connect(node, lent)
-    said = await waiting.until(
+    reported = await waiting.until(
         lambda: node.cluster.condition(lent.device, "Visible"),
         lambda condition: condition.get("status") == "False",
     )
-    assert said["reason"] == "FunctionsNotSetUp"
-    assert f"{OWN} can have 7" in said["message"]
+    assert reported["reason"] == "FunctionsNotSetUp"
+    assert f"{OWN} can have 7" in reported["message"]
     await handover.give_back(node, lent)

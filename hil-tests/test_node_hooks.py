@@ -85,12 +85,12 @@ async def test_a_pod_gets_what_a_hook_made_of_its_device_once_and_another_cleans
 
 async def test_a_hook_that_hangs_fails_with_its_words_and_leaves_no_process(node, hooked):
     disk, device = await connected(node, "disk-q", "port-1", initialise=("stuck", 2))
-    said = await waiting.until(
+    reported = await waiting.until(
         lambda: node.cluster.condition(device, "Visible"),
         lambda condition: condition.get("status") == "False",
     )
-    assert said["reason"] == "HookFailed"
-    assert "stuck" in said["message"]
+    assert reported["reason"] == "HookFailed"
+    assert "stuck" in reported["message"]
     running = await node.guest.output("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
     assert "sleep 4711" not in running
     await give_back(node, disk, device)

@@ -191,7 +191,7 @@ async def test_killed_while_the_slot_is_switched_off_the_device_is_released(node
 
 async def test_killed_before_it_could_say_so_the_release_is_said_by_the_next_one(node, daemon):
     lent = await lend(node, "killed-l")
-    said = node.cluster.server.faults.add(
+    reported = node.cluster.server.faults.add(
         faults.Fault(
             select=faults.Selection(
                 user="*:drawbar-node", verb="patch", resource="deviceattachments", name=lent.device.attachment
@@ -204,13 +204,13 @@ async def test_killed_before_it_could_say_so_the_release_is_said_by_the_next_one
         return await node.slot("1")
 
     async def refusals():
-        return said.struck
+        return reported.struck
 
     await handover.ask_back(node, lent)
     await waiting.until(slot, lambda state: state == ("0", "0"))
-    before = said.struck
+    before = reported.struck
     await waiting.until(refusals, lambda count: count > before)
     await daemon.end()
-    said.lift()
+    reported.lift()
     await daemon.start(*FLAGS)
     await handover.take_back(node, lent)

@@ -135,11 +135,11 @@ async def test_a_disk_that_is_mounted_is_not_taken_away(node):
     await node.guest.output("mount", path, place)
     await node.cluster.deallocate("disk-e")
     await node.cluster.begin_release(device)
-    said = await waiting.until(
+    reported = await waiting.until(
         lambda: node.cluster.condition(device, "Released"),
         lambda condition: condition.get("status") == "False",
     )
-    assert f"mounted at {place}" in said["message"]
+    assert f"mounted at {place}" in reported["message"]
     assert await node.slot(seen["slot"]) == ("1", "1")
     await node.guest.output("umount", place)
     await node.cluster.released(device)

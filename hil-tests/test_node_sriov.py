@@ -28,8 +28,8 @@ async def test_a_device_whose_virtual_function_is_in_use_is_kept_and_then_given_
     async with node.guest.process("sh", "-c", "exec 3< /dev/nvme1; echo open; sleep 600") as user:
         await user.says("open")
         await handover.ask_back(node, lent)
-        said = await handover.refused(node, lent, saying="/dev/nvme1")
-        assert f"held by pid {user.pid}" in said["message"]
+        reported = await handover.refused(node, lent, saying="/dev/nvme1")
+        assert f"held by pid {user.pid}" in reported["message"]
         assert (await node.guest.read(f"{DEVICES}/{OWN}/sriov_numvfs")).strip() == str(FUNCTIONS)
         await user.signal(signal.SIGKILL)
         await user.wait()

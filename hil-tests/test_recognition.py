@@ -101,13 +101,13 @@ async def test_twins_that_arrive_at_once_are_not_recognised(node):
     for each in lent:
         await handover.connect(node, each)
     for each in lent:
-        said = await waiting.until(
+        reported = await waiting.until(
             lambda each=each: node.cluster.condition(each.device, "Visible"),
             seconds=GIVE_UP_SECONDS,
         )
-        assert (said["status"], said["reason"]) == ("False", "DeviceNotRecognised")
-        assert "0000:01:00.0" in said["message"]
-        assert "0000:02:00.0" in said["message"]
+        assert (reported["status"], reported["reason"]) == ("False", "DeviceNotRecognised")
+        assert "0000:01:00.0" in reported["message"]
+        assert "0000:02:00.0" in reported["message"]
         assert "recognisedBy" not in (await node.cluster.attachment(each.device))["status"].get("node", {})
     assert await cards(node) == ["0000:01:00.0", "0000:02:00.0"]
     for each in lent:

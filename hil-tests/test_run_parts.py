@@ -66,9 +66,9 @@ def test_where_nothing_is_missing_nothing_is_installed(host):
 
 
 def test_root_installs_what_is_missing(host):
-    status, said, asked = host.install()
+    status, reported, asked = host.install()
     assert (status, asked) == (0, ["update", QEMU])
-    assert "apt-get install qemu-system-x86" in said
+    assert "apt-get install qemu-system-x86" in reported
 
 
 def test_sudo_installs_where_it_asks_nothing(host):
@@ -80,10 +80,10 @@ def test_sudo_installs_where_it_asks_nothing(host):
 def test_where_nobody_may_install_one_sentence_says_what_to_install(host, sudo):
     if sudo:
         host.has("sudo", status=1)
-    status, said, asked = host.install(uid=1000)
+    status, reported, asked = host.install(uid=1000)
     assert (status, asked) == (1, [])
     by_hand = "apt-get update && apt-get install --no-install-recommends qemu-system-x86"
-    assert said == f"error: the lab needs packages, and only root may install them: {by_hand}\n"
+    assert reported == f"error: the lab needs packages, and only root may install them: {by_hand}\n"
 
 
 def test_without_package_lists_and_kernel_the_lists_are_fetched(host):
@@ -95,9 +95,9 @@ def test_without_package_lists_and_kernel_the_lists_are_fetched(host):
 
 def test_what_apt_says_is_told(host):
     host.has("apt-get", "echo Reading; echo E: no such mirror >&2", status=100)
-    status, said, _ = host.install()
+    status, reported, _ = host.install()
     assert status == 1
-    assert "apt-get update failed (E: no such mirror): is the package mirror reachable?" in said
+    assert "apt-get update failed (E: no such mirror): is the package mirror reachable?" in reported
 
 
 def test_a_machine_without_apt_is_told_so(host):
@@ -120,9 +120,9 @@ async def test_a_lab_that_cannot_be_had_is_said_last_and_fails_nothing(host, mon
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("DRAWBAR_HIL", raising=False)
     assert await sessions.beside(["true"], ["--version"], folder=host.folder) == 0
-    said = capfd.readouterr().err.splitlines()
-    assert said[-1].startswith("+--")
-    box = said[max(number for number, line in enumerate(said[:-1]) if line.startswith("+--")) :]
+    reported = capfd.readouterr().err.splitlines()
+    assert reported[-1].startswith("+--")
+    box = reported[max(number for number, line in enumerate(reported[:-1]) if line.startswith("+--")) :]
     text = " ".join(line.strip("| ") for line in box)
     assert "NOT TESTED: the node daemon on a real kernel" in text
     assert "apt-get install --no-install-recommends qemu-system-x86" in text
@@ -131,9 +131,9 @@ async def test_a_lab_that_cannot_be_had_is_said_last_and_fails_nothing(host, mon
 async def test_a_lab_that_fails_is_the_status_and_shows_its_output(monkeypatch, capfd, tmp_path):
     monkeypatch.setenv("DRAWBAR_HIL", "off")
     assert await sessions.beside(["true"], ["nowhere"], folder=tmp_path) == 4
-    said = capfd.readouterr().err
-    assert "ended with status 4" in said
-    assert "file or directory not found: nowhere" in said
+    reported = capfd.readouterr().err
+    assert "ended with status 4" in reported
+    assert "file or directory not found: nowhere" in reported
 
 
 @pytest.mark.parametrize("fails", [True, False])

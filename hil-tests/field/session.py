@@ -161,6 +161,6 @@ async def _listed(path: Path, listing: Path) -> list[choice.Test]:
             ["--collect-only", "hil-tests", *_chosen()], environment, output=output
         )
     if status != 0:
-        said = await asyncio.to_thread(log.read_text, errors="replace")
-        raise errors.LabError(f"the tests cannot be collected: {said[-2000:]}")
+        reported = await asyncio.to_thread(log.read_text, errors="replace")
+        raise errors.LabError(f"the tests cannot be collected: {reported[-2000:]}")
     return [choice.Test(**fields) for fields in json.loads(await asyncio.to_thread(listing.read_text))]

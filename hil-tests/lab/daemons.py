@@ -36,7 +36,7 @@ class Daemons:
             return next((record["pid"] for record in self._records()[count:]), None)
 
         self.pid = await waiting.until(pid)
-        await waiting.until(self._said, lambda said: REGISTERED in said, READY_SECONDS)
+        await waiting.until(self._said, lambda reported: REGISTERED in reported, READY_SECONDS)
 
     async def end(self, number: signal.Signals = signal.SIGKILL) -> int:
         """End it; return its status."""

@@ -145,9 +145,9 @@ def command(
 
 def _kernel_arguments(machine: Machine, agent: str) -> str:
     # What the kernel does not know, init finds in its environment.
-    said = base64.b64encode(agent.encode()).decode()
+    reported = base64.b64encode(agent.encode()).decode()
     fixed = "console=ttyS0 loglevel=7 panic=-1 mitigations=off nokaslr audit=0 apparmor=0 random.trust_cpu=on"
-    return f"{fixed} lab_name={machine.name} lab_agent={said}"
+    return f"{fixed} lab_name={machine.name} lab_agent={reported}"
 
 
 def _files(places: Places) -> list[str]:

@@ -51,16 +51,16 @@ class Monitor:
         try:
             self._writer.write(line.encode() + b"\n")
             async with asyncio.timeout(ANSWER_SECONDS):
-                said = await answer
+                reported = await answer
         except (TimeoutError, ConnectionError) as error:
             raise errors.GuestSilent(
                 f"QEMU did not answer {command} within {ANSWER_SECONDS:.0f} s"
             ) from error
         finally:
             self._answers.pop(number, None)
-        if "error" in said:
-            raise errors.MonitorRefusal(command, said["error"]["class"], said["error"]["desc"])
-        return said["return"]
+        if "error" in reported:
+            raise errors.MonitorRefusal(command, reported["error"]["class"], reported["error"]["desc"])
+        return reported["return"]
 
     async def event(
         self,
@@ -92,13 +92,13 @@ class Monitor:
     async def _follow(self) -> None:
         try:
             while line := await self._reader.readline():
-                said = json.loads(line)
-                if "event" in said:
-                    self._seen.append((self._count, said))
+                reported = json.loads(line)
+                if "event" in reported:
+                    self._seen.append((self._count, reported))
                     self._count += 1
                     self._changed.set()
-                elif (answer := self._answers.get(said.get("id", 0))) is not None and not answer.done():
-                    answer.set_result(said)
+                elif (answer := self._answers.get(reported.get("id", 0))) is not None and not answer.done():
+                    answer.set_result(reported)
         except ConnectionError:
             pass  # QEMU ended: said to everybody below
         finally:

@@ -270,8 +270,8 @@ def _output(
             f"{' '.join(command)} took more than {DOWNLOAD_SECONDS} s: is the package mirror reachable?"
         ) from error
     except subprocess.CalledProcessError as error:
-        said = (error.stderr.strip().splitlines() or ["nothing"])[-1][:200]
+        reported = (error.stderr.strip().splitlines() or ["nothing"])[-1][:200]
         raise errors.Unavailable(
-            f"{' '.join(command)} failed ({said}): run apt-get update and look whether the mirror is reachable"
+            f"{' '.join(command)} failed ({reported}): run apt-get update and look whether the mirror is reachable"
         ) from error
     return done.stdout

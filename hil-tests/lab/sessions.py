@@ -74,12 +74,12 @@ async def stocked() -> Stock:
             _process([str(INSTALL)], output=asyncio.subprocess.PIPE) as process,
             asyncio.timeout(INSTALL_SECONDS),
         ):
-            said, _ = await process.communicate()
+            reported, _ = await process.communicate()
     except TimeoutError as error:
         raise errors.Unavailable(
             f"{INSTALL} took more than {INSTALL_SECONDS:.0f} s: is the package mirror reachable?"
         ) from error
-    text = said.decode(errors="replace")
+    text = reported.decode(errors="replace")
     if process.returncode != 0:
         last = (text.strip().splitlines() or [f"{INSTALL} failed and said nothing"])[-1]
         raise errors.Unavailable(last.removeprefix("error: "))
@@ -222,13 +222,13 @@ async def _short_set(tests: Sequence[str], output: IO[bytes], log: Path) -> _Out
             status = await pytest(
                 ("--color=no", *tests), environment, output=output, nice=NICE, folder=log.parent
             )
-        said = f"ended with status {status}"
+        reported = f"ended with status {status}"
     except TimeoutError:
-        status, said = 124, f"took more than {LIMIT_SECONDS:.0f} s and was stopped"
+        status, reported = 124, f"took more than {LIMIT_SECONDS:.0f} s and was stopped"
     text = await asyncio.to_thread(log.read_text, errors="replace")
     # Between the dots of the other tests, so it begins and ends with a line of its own.
     took = time.monotonic() - begun
-    sys.stderr.write(f"\n== the lab's short set {said} after {took:.0f} s:\n{text}==\n")
+    sys.stderr.write(f"\n== the lab's short set {reported} after {took:.0f} s:\n{text}==\n")
     if status == 0:
         await asyncio.to_thread(log.unlink)
     return _Outcome(status=status, reason=reason)

@@ -50,8 +50,8 @@ class Progress:
         while True:
             await asyncio.sleep(REPORT_SECONDS)
             seconds = asyncio.get_running_loop().time() - self._since
-            said = await asyncio.to_thread(last_line, self._console) if self.listens else ""
-            more = f", {said}" if said else ""
+            reports = await asyncio.to_thread(last_line, self._console) if self.listens else ""
+            more = f", {reports}" if reports else ""
             self._report(doubles.Waiting(what=f"{self._doing}: {seconds:.0f} s so far{more}"))
 
 
@@ -65,8 +65,8 @@ def last_line(console: Path) -> str:
     except FileNotFoundError:
         return ""
     whole = [line.strip() for line in text.split("\n")[:-1]]
-    said = next((line for line in reversed(whole) if line), "")
-    return "".join(letter for letter in said if letter.isprintable())[:LINE_CHARACTERS]
+    reports = next((line for line in reversed(whole) if line), "")
+    return "".join(letter for letter in reports if letter.isprintable())[:LINE_CHARACTERS]
 
 
 class World:
@@ -260,5 +260,5 @@ def explained(logs: Path) -> Iterator[None]:
         raise mock_errors.UsageError(str(error)) from error
     except (errors.LabError, AssertionError) as error:
         # Its first sentence: the rest is the end of a log, which is kept.
-        said = str(error).partition("; its console ends with")[0].partition("\n")[0]
-        raise doubles.ClusterError(f"{said} (logs: {logs})") from error
+        reports = str(error).partition("; its console ends with")[0].partition("\n")[0]
+        raise doubles.ClusterError(f"{reports} (logs: {logs})") from error

@@ -342,10 +342,10 @@ class Release(Cluster):
             phase = await self.phase(name)
             if phase != "Running":
                 return [f"pod {name} is {phase}"]
-            said = self._printed(name)
+            reports = self._printed(name)
             file = "renderD" if device_class == "gpu" else "nvme0n1"
             wanted = ["_PCI_ADDRESS=0000:", file, '"DeviceMetadata"']
-            return [f"the container of {name} does not see {word}" for word in wanted if word not in said]
+            return [f"the container of {name} does not see {word}" for word in wanted if word not in reports]
 
         await self.settle(unready)
         self.say(f"pod {name} runs, and its container sees its {device_class}")

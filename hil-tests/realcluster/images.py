@@ -142,7 +142,7 @@ def _run(command: list[str]) -> None:
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS)
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout).strip()[-400:]
-        raise errors.Unavailable(f"{command[0]} {command[1]} failed: {said}") from error
+        reported = (error.stderr or error.stdout).strip()[-400:]
+        raise errors.Unavailable(f"{command[0]} {command[1]} failed: {reported}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise errors.Unavailable(f"{command[0]} {command[1]} failed: {error}") from error

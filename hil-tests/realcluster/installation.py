@@ -139,11 +139,11 @@ class Installation:
                     except (kube_errors.Conflict, kube_errors.NotFound):
                         raise
                     except kube_errors.KubeError as error:
-                        said = str(error)
+                        reported = str(error)
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError as error:
             raise errors.RealClusterError(
-                f"the API server does not answer for {REQUEST_SECONDS:.0f} s: {said}"
+                f"the API server does not answer for {REQUEST_SECONDS:.0f} s: {reported}"
             ) from error
 
     async def objects(self, kind: Any) -> list[dict[str, Any]]:

@@ -232,12 +232,12 @@ class Simulation(chart_stage.Release):
                 if command in LIVE:
                     await asyncio.to_thread(reader.begin, command)
                     continue
-                said = await asyncio.to_thread(reader.do, command)
-                await self._check(command.split(), said, reader)
+                reported = await asyncio.to_thread(reader.do, command)
+                await self._check(command.split(), reported, reader)
         await self._helm("uninstall")
         await self.settle(self._not_uninstalled)
 
-    async def _check(self, words: list[str], said: str, reader: Reader) -> None:
+    async def _check(self, words: list[str], reported: str, reader: Reader) -> None:
         """Compare what a command printed, or did, with what the page says of it."""
         match words:
             case ["kubectl", "rollout", *_]:
@@ -247,12 +247,12 @@ class Simulation(chart_stage.Release):
                     attachment["spec"]["deviceID"],
                 )
             case ["drawbar", "status"]:
-                self.expect("pod train-" in said, "drawbar status shows the pod with its device")
+                self.expect("pod train-" in reported, "drawbar status shows the pod with its device")
             case ["kubectl", "logs", *_]:
-                self.expect("_SERIAL=48-b0-2d" in said, "the container has the variables of its GPU")
-                self.expect("renderD128" in said, "the container has the files of its GPU")
+                self.expect("_SERIAL=48-b0-2d" in reported, "the container has the variables of its GPU")
+                self.expect("renderD128" in reported, "the container has the files of its GPU")
             case ["drawbar", "taint", "preview", *_]:
-                self.expect("evicts 1 of 1 pod," in said, f"the preview counts the pod: {said}")
+                self.expect("evicts 1 of 1 pod," in reported, f"the preview counts the pod: {reported}")
             case [*_, "set-health", _, "critical"]:
                 await self.settle(self._untainted)
                 await self.settle(functools.partial(self._unseen, reader))

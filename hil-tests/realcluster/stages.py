@@ -91,10 +91,10 @@ class Context:
         ):
             assert process.stdout is not None
             # Not by line: pytest ends a line of dots after 72 tests, which may take many minutes.
-            while said := process.stdout.read(CHUNK_BYTES):
-                sys.stdout.buffer.write(said)
+            while reported := process.stdout.read(CHUNK_BYTES):
+                sys.stdout.buffer.write(reported)
                 sys.stdout.flush()
-                file.write(said)
+                file.write(reported)
         last = _last_line(report.read_text(errors="replace"))
         if late():
             return Outcome(failed=True, text=f"not done after {seconds:.0f} s and killed; {last}")
@@ -354,8 +354,8 @@ class _Lane:
 
     def show(self) -> None:
         """Print what has come since the last time, under a line that says whose it is."""
-        if said := self._said():
-            sys.stderr.write(f"== meanwhile, of {self._names}:\n{said.rstrip()}\n")
+        if reported := self._said():
+            sys.stderr.write(f"== meanwhile, of {self._names}:\n{reported.rstrip()}\n")
 
     def wait(self) -> int:
         """Print what they say until they have ended, each by its own deadline; return the exit status."""
@@ -373,9 +373,9 @@ class _Lane:
     def _said(self) -> str:
         with self._process.log.open("rb") as file:
             file.seek(self._shown)
-            said = file.read()
-        self._shown += len(said)
-        return said.decode(errors="replace")
+            reported = file.read()
+        self._shown += len(reported)
+        return reported.decode(errors="replace")
 
 
 def _run(stage: Stage, installed: binaries.Binaries, folder: Path) -> Outcome:

@@ -158,8 +158,8 @@ async def test_a_version_that_is_forgotten_has_expired(world):
         event = await changes.next()
     if event["type"] == "ADDED":
         pytest.skip("this cluster is so young that it still remembers its first version")
-    said = event["object"] if changes.code == 200 else event
-    assert (said["kind"], said["code"], said["reason"]) == ("Status", 410, "Expired")
+    reported = event["object"] if changes.code == 200 else event
+    assert (reported["kind"], reported["code"], reported["reason"]) == ("Status", 410, "Expired")
 
 
 async def test_after_an_expired_version_a_new_list_goes_on(world):

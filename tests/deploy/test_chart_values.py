@@ -189,7 +189,7 @@ async def test_the_manifests_are_what_the_chart_renders(engine, pytestconfig):
 
 async def test_helms_own_linter_reports_no_problem_of_the_chart(engine, pytestconfig):
     values = {"image": {"repository": "r/d"}}
-    said = await engine.call(
+    reported = await engine.call(
         "helm_lint", paths=[str(pytestconfig.rootpath / "deploy" / "drawbar")], strict=True, values=values
     )
-    assert json.loads(said)["messages"] is None
+    assert json.loads(reported)["messages"] is None

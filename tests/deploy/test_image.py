@@ -110,8 +110,8 @@ def roots(tmp_path_factory):
             )
             for root in folders
         ]
-        said = [process.communicate(timeout=SECONDS)[0] for process in running]
-    assert [process.returncode for process in running] == [0, 0], said
+        reported = [process.communicate(timeout=SECONDS)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0], reported
     return folders
 
 
@@ -138,14 +138,14 @@ def test_two_installations_give_the_same_files(roots):
 def test_the_bill_of_materials_has_each_package_with_the_hash_that_was_asked_for(roots):
     bill = json.loads((roots[0] / BILL).read_text())
     asked = locked("deploy/image/requirements.txt")
-    said = {
+    reported = {
         component["name"]: (component["version"], component["hashes"][0]["content"])
         for component in bill["components"]
     }
-    assert {name: version for name, (version, _) in said.items()} == {
+    assert {name: version for name, (version, _) in reported.items()} == {
         name: version for name, (version, _) in asked.items()
     }
-    assert [name for name, (_, content) in said.items() if content not in asked[name][1]] == []
+    assert [name for name, (_, content) in reported.items() if content not in asked[name][1]] == []
     own = bill["metadata"]["component"]
     assert own["name"] == "drawbar"
     needs = {entry["ref"]: entry["dependsOn"] for entry in bill["dependencies"]}

@@ -47,9 +47,9 @@ def test_a_wrong_flag_is_answered_with_the_usage_of_its_verb(capsys):
     with pytest.raises(SystemExit) as ended:
         main.main(["status", "--zzz"])
     assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert "unknown flag or word: --zzz" in said
-    assert "usage: drawbar status" in said
+    reported = capsys.readouterr().err
+    assert "unknown flag or word: --zzz" in reported
+    assert "usage: drawbar status" in reported
 
 
 def test_what_a_user_can_mend_is_one_sentence_and_a_status(capsys, tmp_path):

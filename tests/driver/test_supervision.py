@@ -173,9 +173,9 @@ def test_the_process_ends_even_if_clean_up_hangs(case):
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 1
-        said = process.stderr.read()
+        reported = process.stderr.read()
     if case != "a-log-that-is-not-read":
-        (record,) = [json.loads(line) for line in said.splitlines()]
+        (record,) = [json.loads(line) for line in reported.splitlines()]
         assert "clean-up hangs" in record["message"]
         assert any("the-one-that-hangs" in name or "thread blocking" in name for name in record["hanging"])
 

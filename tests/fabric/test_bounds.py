@@ -42,8 +42,8 @@ async def listed(adapter, endpoint):
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", LIST, adapter, endpoint, stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await child.communicate()
-    return json.loads(said)
+    reported, _ = await child.communicate()
+    return json.loads(reported)
 
 
 @pytest.mark.parametrize("mode", ["pages", "empty"])

@@ -133,8 +133,8 @@ async def test_a_socket_that_may_not_be_opened_is_called_that_with_the_remedy(op
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", OPENING, endpoint, stdout=subprocess.PIPE
         )
-        said, _ = await process.communicate()
-    reason, _, message = said.decode().partition(" ")
+        reported, _ = await process.communicate()
+    reason, _, message = reported.decode().partition(" ")
     assert reason == errors.Reason.SOCKET_FORBIDDEN
     assert "permission denied for its socket" in message
     assert "this process's user (uid 65534)" in message

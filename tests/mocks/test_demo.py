@@ -301,7 +301,7 @@ async def test_a_kept_demo_can_be_looked_at_and_ends_on_ctrl_c(folder):
         assert kept["directory"].startswith(str(folder))
         async with client.connecting(config.load(kept["kubeconfig"])) as api:
             # Their claims get the report first.
-            await worlds.World(api).until(lambda: phases(api), lambda said: said == ["Ready"] * 4)
+            await worlds.World(api).until(lambda: phases(api), lambda reported: reported == ["Ready"] * 4)
         if shutil.which("kubectl"):
             shown = await kubectl(kept["kubeconfig"], "get", "deviceattachments,resourceslices")
             ready = [line for line in shown if line[0].startswith("deviceattachment.drawbar.dev/")]

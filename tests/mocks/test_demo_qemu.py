@@ -60,8 +60,8 @@ async def demo(folder, path, *arguments):
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(folder), "PATH": str(path), "XDG_CACHE_HOME": str(folder / "cache")},
     )
-    said, complaints = await process.communicate()
-    return process.returncode, said.decode(), complaints.decode()
+    reported, complaints = await process.communicate()
+    return process.returncode, reported.decode(), complaints.decode()
 
 
 @pytest.fixture
@@ -88,20 +88,20 @@ async def test_without_debians_tools_one_sentence_says_where_the_kernel_comes_fr
         program = programs / name
         program.write_text("#!/bin/sh\nexit 1\n")
         program.chmod(0o755)
-    status, said, complaints = await demo(temporary, programs, "--json")
+    status, reported, complaints = await demo(temporary, programs, "--json")
     assert status == 2
     [line] = complaints.splitlines()
     assert line.startswith("error: ")
     assert "Debian" in line
     assert "apt" in line
-    assert '"waiting"' in said
+    assert '"waiting"' in reported
     assert list(temporary.glob("drawbar-*")) == []
 
 
 async def test_options_of_the_other_fabric_are_refused_before_anything_is_looked_for(folders):
     temporary, programs = folders
-    status, said, complaints = await demo(temporary, programs, "--nodes", "2", "--pods", "7")
-    assert (status, said) == (2, "")
+    status, reported, complaints = await demo(temporary, programs, "--nodes", "2", "--pods", "7")
+    assert (status, reported) == (2, "")
     [line] = complaints.splitlines()
     assert "--nodes" in line
     assert "--pods 7" in line

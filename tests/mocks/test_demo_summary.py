@@ -168,10 +168,10 @@ def test_where_claims_are_allocated_after_the_attach_the_time_is_from_the_attach
     assert summary.step_milliseconds(late, Step.ALLOCATED, classic=True) == 250.0
     assert summary.step_milliseconds(late, Step.ATTACHING, classic=True) is None
     assert summary.step_milliseconds(late, Step.BOUND, classic=True) == 2250.0
-    said = "\n".join(screens.lines(summary.summarise([late], leaked=0, seconds=1.0, classic=True)))
-    assert "from choice to allocation" in said
-    said = "\n".join(screens.lines(summary.summarise([view()], leaked=0, seconds=1.0)))
-    assert "from allocation to ready" in said
+    reported = "\n".join(screens.lines(summary.summarise([late], leaked=0, seconds=1.0, classic=True)))
+    assert "from choice to allocation" in reported
+    reported = "\n".join(screens.lines(summary.summarise([view()], leaked=0, seconds=1.0)))
+    assert "from allocation to ready" in reported
 
 
 def test_the_story_says_who_took_how_long_within_80_columns():

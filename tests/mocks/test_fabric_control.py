@@ -184,6 +184,6 @@ async def test_what_a_user_gets_wrong_is_told_in_a_sentence(words, complaint):
 def test_the_help_names_every_command(capsys):
     with pytest.raises(SystemExit):
         parsed("--help")
-    said = capsys.readouterr().out
-    assert all(commands.usage(kind) in said for kind in commands.COMMANDS)
-    assert "add-device ENCLOSURE DEVICE" in said
+    reported = capsys.readouterr().out
+    assert all(commands.usage(kind) in reported for kind in commands.COMMANDS)
+    assert "add-device ENCLOSURE DEVICE" in reported

@@ -55,16 +55,16 @@ async def ended(process, number):
         return await process.wait()
 
 
-def look_at_files(said):
-    assert all(Path(file).stat().st_mode & 0o777 == 0o600 for file in said["kubeconfigs"].values())
-    for place in said["nodes"].values():
+def look_at_files(reported):
+    assert all(Path(file).stat().st_mode & 0o777 == 0o600 for file in reported["kubeconfigs"].values())
+    for place in reported["nodes"].values():
         assert Path(place["registry"]).is_dir()
         assert Path(place["sysfs"], "bus/pci/devices").is_dir()
-    assert Path(said["fabric"]["endpoint"].removeprefix("unix:")).is_socket()
+    assert Path(reported["fabric"]["endpoint"].removeprefix("unix:")).is_socket()
 
 
-def described(said):
-    return json.loads(Path(said["fabric"]["configuration"]).read_text())
+def described(reported):
+    return json.loads(Path(reported["fabric"]["configuration"]).read_text())
 
 
 def runs(pid):
@@ -80,20 +80,22 @@ async def test_the_ready_line_says_where_all_is_and_sigint_ends_all(folder):
     account = "default:my-driver:node-2"
     arguments = ("--nodes=2", f"--kubeconfig-dir={kubeconfigs}", f"--service-account={account}")
     async with command(folder, *arguments) as process:
-        said = await ready(process)
-        assert said["ready"] is True
-        assert Path(said["kubeconfig"]) == kubeconfigs / "admin.kubeconfig"
-        assert said["kubeconfigs"]["my-driver-node-2"].startswith(str(kubeconfigs))
-        async with client.connecting(config.load(said["kubeconfig"])) as api:
+        reported = await ready(process)
+        assert reported["ready"] is True
+        assert Path(reported["kubeconfig"]) == kubeconfigs / "admin.kubeconfig"
+        assert reported["kubeconfigs"]["my-driver-node-2"].startswith(str(kubeconfigs))
+        async with client.connecting(config.load(reported["kubeconfig"])) as api:
             nodes = await api.list_all(kinds.NODE, into=dict)
         assert (
-            [node["metadata"]["name"] for node in nodes.items] == list(said["nodes"]) == ["node-1", "node-2"]
+            [node["metadata"]["name"] for node in nodes.items]
+            == list(reported["nodes"])
+            == ["node-1", "node-2"]
         )
-        look_at_files(said)
-        assert set(said["pids"]) == {"apiserver", "fabric", "scheduler", "kubelet"}
-        assert all(runs(pid) for pid in said["pids"].values())
+        look_at_files(reported)
+        assert set(reported["pids"]) == {"apiserver", "fabric", "scheduler", "kubelet"}
+        assert all(runs(pid) for pid in reported["pids"].values())
         assert await ended(process, signal.SIGINT) == 0
-    assert not any(runs(pid) for pid in said["pids"].values())
+    assert not any(runs(pid) for pid in reported["pids"].values())
     assert list(folder.iterdir()) == []
 
 
@@ -102,14 +104,14 @@ async def test_with_daemons_our_driver_publishes_the_pool_of_the_file_and_sigter
     fabric = folder / "fabric.json"
     fabric.write_text(json.dumps({"enclosures": [{"id": "box", "devices": [device]}], "attachSeconds": 0.1}))
     async with command(folder, "--daemons", f"--fabric={fabric}") as process:
-        said = await ready(process)
-        assert {"controller", "node-1"} <= said["pids"].keys()
-        async with client.connecting(config.load(said["kubeconfig"])) as api:
+        reported = await ready(process)
+        assert {"controller", "node-1"} <= reported["pids"].keys()
+        async with client.connecting(config.load(reported["kubeconfig"])) as api:
             slices = await api.list_all(kinds.SLICE, into=dict)
         assert [published["spec"]["pool"]["name"] for published in slices.items] == [f"{cluster.FABRIC}/box"]
-        assert described(said)["attachSeconds"] == 0.1
+        assert described(reported)["attachSeconds"] == 0.1
         assert await ended(process, signal.SIGTERM) == 0
-    assert not any(runs(pid) for pid in said["pids"].values())
+    assert not any(runs(pid) for pid in reported["pids"].values())
     assert list(folder.iterdir()) == [fabric]
 
 

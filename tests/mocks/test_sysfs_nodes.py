@@ -139,8 +139,8 @@ def arguments(*words):
 
 async def test_the_command_writes_a_tree_and_says_where(tmp_path, capsys):
     assert await command.serve(arguments("nvme-node", "--root", tmp_path / "sys")) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said == {"ready": True, "tree": "nvme-node", "root": str(tmp_path / "sys")}
+    reported = json.loads(capsys.readouterr().out)
+    assert reported == {"ready": True, "tree": "nvme-node", "root": str(tmp_path / "sys")}
     assert len(SysfsTree.open(tmp_path / "sys").attached()) == 4
 
 

@@ -48,9 +48,9 @@ def test_an_answer_over_loopback_comes_before_the_deadline(loop):
             reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
             writer.write(b"hello\n")
             async with asyncio.timeout(0.001):
-                said = await reader.readline()
+                reported = await reader.readline()
             writer.close()
             await writer.wait_closed()
-            return said
+            return reported
 
     assert loop.run_until_complete(ask()) == b"HELLO\n"

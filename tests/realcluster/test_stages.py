@@ -120,10 +120,10 @@ def test_what_pytest_says_is_shown_test_by_test_and_kept(tmp_path, monkeypatch):
     file.write_text(WAITS_FOR_ITS_READER.format(seen=str(seen)))
 
     class Screen(io.BytesIO):
-        def write(self, said):
-            if b"." in said:
+        def write(self, reported):
+            if b"." in reported:
                 seen.touch()
-            return super().write(said)
+            return super().write(reported)
 
     screen = Screen()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(screen))

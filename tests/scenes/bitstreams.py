@@ -10,8 +10,8 @@ DESIGN = b"the bits of a design"
 
 def gbs(design=DESIGN, *, version=1, metadata=None, **image):
     """Return a file for the mocked hosts' cards, with further members of `afu-image`; or with these bytes as metadata."""
-    said = {"interface-uuid": uuid(dfl.INTERFACE), "magic-no": 488605312, "power": 0} | image
-    text = json.dumps({"version": version, "platform-name": "DCP", "afu-image": said}).encode()
+    reported = {"interface-uuid": uuid(dfl.INTERFACE), "magic-no": 488605312, "power": 0} | image
+    text = json.dumps({"version": version, "platform-name": "DCP", "afu-image": reported}).encode()
     metadata = text if metadata is None else metadata
     return GUID + len(metadata).to_bytes(4, "little") + metadata + design
 

@@ -15,7 +15,7 @@ def allocated(
     node="n1",
     pods=(),
     binding=True,
-    said=(),
+    reported=(),
     at=MOMENT,
     **result,
 ):
@@ -47,6 +47,6 @@ def allocated(
                 allocation_timestamp=at,
             ),
             reserved_for=tuple(claims.Consumer(resource="pods", name=pod, uid=pod) for pod in pods),
-            devices=said,
+            devices=reported,
         ),
     )

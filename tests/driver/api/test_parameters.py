@@ -22,8 +22,8 @@ EVERYTHING = {
 DISK = bindings.Key(pool="fab/enc", device="disk-1")
 
 
-def decoded(source=CLASS, **said):
-    return parameters.decode(HEAD | said, source)
+def decoded(source=CLASS, **reported):
+    return parameters.decode(HEAD | reported, source)
 
 
 def problems(document, source=CLASS, path=""):
@@ -37,9 +37,9 @@ def allocation(*config, results=(("req", "disk-1"),), driver="drawbar.dev"):
         {
             "source": source,
             "requests": list(requests),
-            "opaque": {"driver": driver, "parameters": HEAD | said},
+            "opaque": {"driver": driver, "parameters": HEAD | reported},
         }
-        for source, requests, said in config
+        for source, requests, reported in config
     ]
     given = [
         {"request": request, "driver": "drawbar.dev", "pool": "fab/enc", "device": device}
@@ -59,19 +59,19 @@ def refused(*config, **more):
 
 
 def test_a_class_may_say_everything():
-    said = decoded(**EVERYTHING)
-    assert said.environment == {"NCCL_DEBUG": "INFO"}
-    assert said.device_files == parameters.DeviceFiles(read_only=True, user=1000, group=0, mode="0440")
-    assert said.network.interface_prefix == "data"
-    assert said.memory.mode == parameters.SYSTEM_RAM
-    assert said.attach_timeout_seconds == 60
+    reported = decoded(**EVERYTHING)
+    assert reported.environment == {"NCCL_DEBUG": "INFO"}
+    assert reported.device_files == parameters.DeviceFiles(read_only=True, user=1000, group=0, mode="0440")
+    assert reported.network.interface_prefix == "data"
+    assert reported.memory.mode == parameters.SYSTEM_RAM
+    assert reported.attach_timeout_seconds == 60
 
 
 def test_what_was_recorded_is_read_again_with_what_a_newer_version_wrote_besides():
-    said = decoded(**EVERYTHING)
-    written = parameters.document(said)
-    assert parameters.from_record(msgspec.json.decode(msgspec.json.encode(written))) == said
-    assert parameters.from_record(written | {"colour": "red"}) == said
+    reported = decoded(**EVERYTHING)
+    written = parameters.document(reported)
+    assert parameters.from_record(msgspec.json.decode(msgspec.json.encode(written))) == reported
+    assert parameters.from_record(written | {"colour": "red"}) == reported
     assert parameters.from_record({"attachTimeoutSeconds": "soon"}) == parameters.NOTHING
     assert parameters.document(parameters.NOTHING) == {}
 
@@ -210,8 +210,8 @@ def test_the_claim_adds_to_what_its_class_says():
 def test_a_claim_changes_nothing_that_its_class_said():
     fixed = ("FromClass", ("req",), {"deviceFiles": {"readOnly": True, "user": 5}})
     assert held(fixed, ("FromClaim", (), {"deviceFiles": {"readOnly": True}}))
-    said = refused(fixed, ("FromClaim", (), {"deviceFiles": {"readOnly": False}}))
-    assert said == (
+    reported = refused(fixed, ("FromClaim", (), {"deviceFiles": {"readOnly": False}}))
+    assert reported == (
         "opaque parameters of the claim: deviceFiles.readOnly is set by its DeviceClass, to True, and a claim cannot "
         "change it: leave it out"
     )
@@ -297,8 +297,10 @@ def test_what_is_for_another_driver_is_none_of_ours():
 
 
 def test_a_wrong_parameter_of_a_class_is_reported_with_the_request():
-    said = refused(("FromClass", ("gpu",), {"attachTimeoutSeconds": 0}))
-    assert said.startswith("opaque parameters of the DeviceClass of request gpu: attachTimeoutSeconds is 0")
+    reported = refused(("FromClass", ("gpu",), {"attachTimeoutSeconds": 0}))
+    assert reported.startswith(
+        "opaque parameters of the DeviceClass of request gpu: attachTimeoutSeconds is 0"
+    )
 
 
 JSON = st.recursive(
@@ -318,13 +320,13 @@ def test_whatever_is_written_is_decoded_or_refused_in_words(document, source, he
     if headed and isinstance(document, dict):
         document = document | HEAD
     try:
-        said = parameters.decode(document, source)
+        reported = parameters.decode(document, source)
     except parameters.Invalid as invalid:
         words = invalid.problems
     else:
         words = ("decoded",)
-        assert parameters.from_record(parameters.document(said)) == said
-        assert source is CLASS or not (said.claim_variables or said.attach_timeout_seconds)
+        assert parameters.from_record(parameters.document(reported)) == reported
+        assert source is CLASS or not (reported.claim_variables or reported.attach_timeout_seconds)
     assert words
     assert all(problem and "\n" not in problem for problem in words)
 
@@ -347,10 +349,14 @@ BY_CLAIM = st.builds(parameters.DeviceParameters, environment=VARIABLES, device_
 
 @given(st.lists(BY_CLASS, max_size=3), st.lists(BY_CLAIM, max_size=3), st.randoms())
 def test_a_claim_never_has_more_than_its_class_gives(by_class, by_claim, order):
-    layers = [configurations.Layer(source=CLASS, requests=(), device_parameters=said) for said in by_class]
+    layers = [
+        configurations.Layer(source=CLASS, requests=(), device_parameters=reported) for reported in by_class
+    ]
     alone = configurations.merge(layers)
-    patterns = [pattern for said in by_class for pattern in said.claim_variables]
-    claimed = [configurations.Layer(source=CLAIM, requests=(), device_parameters=said) for said in by_claim]
+    patterns = [pattern for reported in by_class for pattern in reported.claim_variables]
+    claimed = [
+        configurations.Layer(source=CLAIM, requests=(), device_parameters=reported) for reported in by_claim
+    ]
     try:
         both = configurations.merge([*claimed, *layers] if order.random() < 0.5 else [*layers, *claimed])
     except parameters.Invalid:

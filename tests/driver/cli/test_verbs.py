@@ -131,9 +131,9 @@ def test_every_form_of_the_output_is_known_to_every_verb(verb, form):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_wrong_flag_is_wrong_usage(verb, run_verb):
-    status, _, said = run_verb(*verb.split(), "--zzz", *_needed(verb))
+    status, _, reported = run_verb(*verb.split(), "--zzz", *_needed(verb))
     assert status == 2
-    assert "usage: drawbar" in said
+    assert "usage: drawbar" in reported
 
 
 @pytest.mark.parametrize("verb", [verb for verb in OF_CLUSTER if verb != "fabric conformance"])
@@ -143,8 +143,8 @@ def test_a_server_without_an_answer_is_not_read(verb, run_verb, tmp_path):
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(_kubeconfig(closed.getsockname()[1])))
         words = [*verb.split(), *_named(verb), "--kubeconfig", str(kubeconfig)]
-        status, out, said = run_verb(*words)
-    assert (status, out) == (3, ""), said
+        status, out, reported = run_verb(*words)
+    assert (status, out) == (3, ""), reported
 
 
 def _kubeconfig(port):
@@ -198,11 +198,11 @@ def test_kinds_are_spelt_alike_and_an_absent_object_is_trouble(cluster, run_verb
     wrong = []
     for verb, kind, words in SPELLINGS:
         line = [*verb.split(), *_around(verb, kind, words), *common]
-        status, _, said = run_verb(*line)
+        status, _, reported = run_verb(*line)
         # A preview of no device is fine.
         expected = 0 if verb == "taint preview" else 1
-        if status != expected or "there is no kind" in said or "takes no" in said:
-            wrong.append((" ".join(line), status, said))
+        if status != expected or "there is no kind" in reported or "takes no" in reported:
+            wrong.append((" ".join(line), status, reported))
     assert not wrong
 
 

@@ -20,8 +20,8 @@ HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
 
 def claim(*config, admin=False):
     entries = [
-        {"source": source, "opaque": {"driver": "drawbar.dev", "parameters": HEAD | said}}
-        for source, said in config
+        {"source": source, "opaque": {"driver": "drawbar.dev", "parameters": HEAD | reports}}
+        for source, reports in config
     ]
     result = {"request": "r", "driver": "drawbar.dev", "pool": "f/e", "device": "d"}
     result |= {"adminAccess": True} if admin else {}

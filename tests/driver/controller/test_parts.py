@@ -109,9 +109,9 @@ def test_devices_that_need_no_attach_are_not_the_controllers(changes):
 
 
 def with_conditions(claim, *conditions):
-    said = tuple(meta.Condition(type=f"{DRIVER}/{condition}", status="True") for condition in conditions)
+    reports = tuple(meta.Condition(type=f"{DRIVER}/{condition}", status="True") for condition in conditions)
     devices = tuple(
-        claims.AllocatedDevice(driver=DRIVER, pool=result.pool, device=result.device, conditions=said)
+        claims.AllocatedDevice(driver=DRIVER, pool=result.pool, device=result.device, conditions=reports)
         for result in claim.results(DRIVER)
     )
     return msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, devices=devices))

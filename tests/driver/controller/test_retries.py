@@ -46,7 +46,7 @@ class World:
         self.allocations += 1
         at = f"t{self.allocations}"
         self.see(scenes.allocated(name, at=at))
-        failed = scenes.allocated(name, at=at, said=said(bindings.ATTACH_FAILED, name=name))
+        failed = scenes.allocated(name, at=at, reported=said(bindings.ATTACH_FAILED, name=name))
         self.see(failed)
         # The watch may show it once more.
         self.see(msgspec.structs.replace(failed))
@@ -104,9 +104,9 @@ def test_other_claims_do_not_wait():
 def test_a_claim_is_forgotten_when_it_becomes_ready_and_when_it_is_deleted():
     world = World()
     world.fail()
-    world.see(scenes.allocated("d", at="t9", said=said(bindings.ATTACHED)))
+    world.see(scenes.allocated("d", at="t9", reported=said(bindings.ATTACHED)))
     assert world.retries.failures("uid-c") == 1
-    world.see(scenes.allocated("d", at="t9", said=said(bindings.ATTACHED, bindings.VISIBLE)))
+    world.see(scenes.allocated("d", at="t9", reported=said(bindings.ATTACHED, bindings.VISIBLE)))
     assert world.retries.failures("uid-c") == 0
     world.fail()
     world.see(None)
@@ -124,6 +124,6 @@ def test_of_too_many_claims_the_one_whose_failure_is_oldest_goes():
     kept = retries.Retries(DRIVER, lambda: NOW)
     for number in range(retries.LIMIT + 1):
         failed = said(bindings.ATTACH_FAILED)
-        kept.change(None, scenes.allocated("d", name=f"c{number}", said=failed))
+        kept.change(None, scenes.allocated("d", name=f"c{number}", reported=failed))
     assert kept.failures("uid-c0") == 0
     assert kept.failures(f"uid-c{retries.LIMIT}") == 1

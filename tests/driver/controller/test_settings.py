@@ -64,11 +64,11 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path, monke
     monkeypatch.setenv("POD_NAMESPACE", "environment")
     monkeypatch.setenv("POD_NAME", "environment")
     options = effective(capsys, f"--config={tmp_path / 'c.yaml'}", "--identity=flag", "--no-leader-election")
-    said = {key: (entry["value"], entry["source"]) for key, entry in options.items()}
-    assert said["identity"] == ("flag", "--identity")
-    assert said["leaseNamespace"] == ("environment", "POD_NAMESPACE")
-    assert said["apiWritesBurst"] == (7, f"{tmp_path / 'c.yaml'}:3")
-    assert said["leaderElection"] == (False, "--leader-election")
+    reported = {key: (entry["value"], entry["source"]) for key, entry in options.items()}
+    assert reported["identity"] == ("flag", "--identity")
+    assert reported["leaseNamespace"] == ("environment", "POD_NAMESPACE")
+    assert reported["apiWritesBurst"] == (7, f"{tmp_path / 'c.yaml'}:3")
+    assert reported["leaderElection"] == (False, "--leader-election")
 
 
 def test_what_is_printed_can_be_read_again(tmp_path, capsys):
@@ -83,10 +83,10 @@ def test_what_is_printed_can_be_read_again(tmp_path, capsys):
 
 def test_all_that_is_wrong_is_said_at_once_and_nothing_runs(capsys):
     assert main.main(["controller", "--binding-timeout=0", "--api-writes-burst=0"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: 2 settings are wrong:")
-    assert "--binding-timeout 0.0" in said
-    assert "--api-writes-burst 0" in said
+    reported = capsys.readouterr().err
+    assert reported.startswith("error: 2 settings are wrong:")
+    assert "--binding-timeout 0.0" in reported
+    assert "--api-writes-burst 0" in reported
 
 
 def test_no_daemon_to_ask_is_one_sentence(tmp_path, capsys):

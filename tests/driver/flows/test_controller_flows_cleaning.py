@@ -43,9 +43,10 @@ def disks(monkeypatch):
 async def released(cluster, device):
     """What its node reports of the device's release, as reason and message; None before."""
     attachment = (await cluster.attachments()).get(device, {})
-    said = attachment.get("status", {}).get("conditions", ())
+    report_text = attachment.get("status", {}).get("conditions", ())
     return next(
-        ((part["reason"], part["message"]) for part in said if part["type"] == attachments.RELEASED), None
+        ((part["reason"], part["message"]) for part in report_text if part["type"] == attachments.RELEASED),
+        None,
     )
 
 

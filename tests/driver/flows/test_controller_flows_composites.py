@@ -298,18 +298,18 @@ async def whole_before_said(cluster, since):
         for kind in ("Attached", "Visible"):
             if is_true(kind, attachment.get("status", {}).get("conditions", ())):
                 when.setdefault((kind, attachment["spec"]["device"]), version)
-    said = {}
+    report_text = {}
     for version, claim in await cluster.history(cluster.claim_kind, since):
         for device in claim.get("status", {}).get("devices", ()):
             for kind in ("attached", "visible"):
                 stands = is_true(f"drawbar.dev/{kind}", device["conditions"])
-                changes = said.setdefault((device["device"], kind), [])
+                changes = report_text.setdefault((device["device"], kind), [])
                 if stands != bool(changes):
                     changes.append(version)
-    assert {key: len(changes) for key, changes in said.items() if key[0] == "duo"} == {
+    assert {key: len(changes) for key, changes in report_text.items() if key[0] == "duo"} == {
         ("duo", "attached"): 1,
         ("duo", "visible"): 1,
     }
     # The claim is written before the last member's own record.
-    assert said["duo", "attached"][0] > min(when["Attached", disk] for disk in ("disk-0", "disk-1"))
-    assert said["duo", "visible"][0] > min(when["Visible", disk] for disk in ("disk-0", "disk-1"))
+    assert report_text["duo", "attached"][0] > min(when["Attached", disk] for disk in ("disk-0", "disk-1"))
+    assert report_text["duo", "visible"][0] > min(when["Visible", disk] for disk in ("disk-0", "disk-1"))

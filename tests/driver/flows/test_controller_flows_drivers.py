@@ -40,13 +40,13 @@ async def test_a_claim_gets_devices_of_two_drivers_that_share_a_fabric_manager(f
         assert await in_use(cluster) == {(FIRST, "disk-0"), (second, "disk-1")}
         assert await cluster.connected() == {"disk-0": f"host-{node}", "disk-1": f"host-{node}"}
         (claim,) = await cluster.claims()
-        said = {
+        reported = {
             (entry["driver"], entry["device"]): {
                 condition["type"] for condition in entry["conditions"] if condition["status"] == "True"
             }
             for entry in claim["status"]["devices"]
         }
-        assert said == {
+        assert reported == {
             (driver, device): {f"{driver}/attached", f"{driver}/visible"}
             for driver, device in ((FIRST, "disk-0"), (second, "disk-1"))
         }

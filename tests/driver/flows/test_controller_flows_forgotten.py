@@ -28,7 +28,7 @@ async def degraded(cluster):
 
 
 def has(status, reason, words=""):
-    return lambda said: said is not None and said[:2] == (status, reason) and words in said[2]
+    return lambda reported: reported is not None and reported[:2] == (status, reason) and words in reported[2]
 
 
 async def test_a_forgotten_device_that_no_node_has_seen_is_attached_anew_and_the_pod_gets_it(flow_lab):

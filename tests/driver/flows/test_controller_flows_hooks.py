@@ -29,18 +29,22 @@ HANGS = "#!/bin/sh\necho begun; sleep 600\n"
 FAILS = "#!/bin/sh\necho 'no such port on the card' >&2\nexit 3\n"
 
 
-def config(**said):
-    return [{"opaque": {"driver": "drawbar.dev", "parameters": HEAD | said}}]
+def config(**report_text):
+    return [{"opaque": {"driver": "drawbar.dev", "parameters": HEAD | report_text}}]
 
 
-async def make_class(cluster, name, **said):
+async def make_class(cluster, name, **report_text):
     selector = {"cel": {"expression": 'device.driver == "drawbar.dev"'}}
-    await cluster.create(kinds.DEVICE_CLASS, name, spec={"selectors": [selector], "config": config(**said)})
+    await cluster.create(
+        kinds.DEVICE_CLASS, name, spec={"selectors": [selector], "config": config(**report_text)}
+    )
 
 
-async def make_pod(cluster, name, device_class, **said):
+async def make_pod(cluster, name, device_class, **report_text):
     request = {"name": "card", "exactly": {"deviceClassName": device_class}}
-    await cluster.pod_from_template(name, {"requests": [request], "config": config(**said) if said else []})
+    await cluster.pod_from_template(
+        name, {"requests": [request], "config": config(**report_text) if report_text else []}
+    )
 
 
 def put(cluster):
@@ -101,8 +105,8 @@ async def test_a_hook_that_fails_or_a_wrong_bitstream_ends_in_its_words(flow_lab
 async def released(cluster, device):
     """Why its node does not let go of the device, as reason and message; None before that is reported."""
     attachment = (await cluster.attachments()).get(device, {})
-    said = attachment.get("status", {}).get("conditions", ())
-    reports = [(entry["reason"], entry["message"]) for entry in said if entry["type"] == "Released"]
+    report_text = attachment.get("status", {}).get("conditions", ())
+    reports = [(entry["reason"], entry["message"]) for entry in report_text if entry["type"] == "Released"]
     return reports[0] if reports else None
 
 

@@ -50,24 +50,24 @@ async def give_back(cluster, pod, before):
 
 
 @pytest.mark.parametrize(
-    ("said", "granularity"),
+    ("reports", "granularity"),
     [({}, 256), ({"granularity": 4096}, 4096), ({"mode": "system-ram"}, 256)],
     ids=["devdax", "granularity", "system-ram"],
 )
 async def test_two_devices_are_one_region_before_their_pod_is_bound_and_none_after_it(
-    flow_lab, said, granularity
+    flow_lab, reports, granularity
 ):
     async with flow_lab("1.36", enclosures=PAIR) as cluster:
         await make_composite(cluster)
         before = blocks(cluster)
-        await make_pod(cluster, "user", interleave=True, **said)
+        await make_pod(cluster, "user", interleave=True, **reports)
         node, devices = await cluster.running("user")
         assert devices == ["duo"]
         assert shape(cluster, node) == (2, granularity, 2 * GIB, 1)
         given = [path for path in files(cluster, node) if path.startswith("/dev/dax")]
-        assert given == ([] if "mode" in said else ["/dev/dax0.0"]), "one device of both, given once"
+        assert given == ([] if "mode" in reports else ["/dev/dax0.0"]), "one device of both, given once"
         added = [zone for path, zone in blocks(cluster).items() if path not in before]
-        assert added == (["Movable"] * 8 if "mode" in said else [])
+        assert added == (["Movable"] * 8 if "mode" in reports else [])
         conditions = await cluster.conditions_of("user")
         assert conditions == {"duo": {"attached": "Attached", "visible": "DeviceReady"}}
         await give_back(cluster, "user", before)
@@ -89,8 +89,8 @@ async def test_devices_that_stay_attached_are_one_region_for_the_next_claim_that
     async with flow_lab("1.36", enclosures=PAIR, policy=policy) as cluster:
         await make_composite(cluster)
         before = None
-        for name, said, amount in (("a", {}, 2), ("b", {"interleave": True}, 1), ("c", {}, 2)):
-            await make_pod(cluster, name, **said)
+        for name, reports, amount in (("a", {}, 2), ("b", {"interleave": True}, 1), ("c", {}, 2)):
+            await make_pod(cluster, name, **reports)
             node, _ = await cluster.running(name)
             uids = {attachment["metadata"]["uid"] for attachment in (await cluster.attachments()).values()}
             assert committed(cluster) == amount

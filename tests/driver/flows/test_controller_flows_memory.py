@@ -26,8 +26,8 @@ async def make_pod(cluster, name, *, mode=None, **memory):
         device_class = f"memory-of-{name}"
         await make_class(cluster, device_class, memory={"mode": mode})
     request = {"name": "memory", "exactly": {"deviceClassName": device_class}}
-    said = config(**({"memory": memory} if memory else {}))
-    await cluster.pod_from_template(name, {"requests": [request], "config": said}, ["memory"])
+    reported = config(**({"memory": memory} if memory else {}))
+    await cluster.pod_from_template(name, {"requests": [request], "config": reported}, ["memory"])
 
 
 def files(cluster, node):

@@ -58,8 +58,8 @@ async def test_the_interface_of_a_pod_is_in_its_claim_beside_the_conditions(flow
             path.name for path in (cluster.trees[node].root / "class/net").iterdir() if path.name != "lo"
         ]
         address = hardware_address(cluster.trees[node], interface)
-        said = {device: {"interfaceName": "data0", "hardwareAddress": address}}
-        await cluster.until(lambda: network_data(cluster), lambda value: value == said)
+        reported = {device: {"interfaceName": "data0", "hardwareAddress": address}}
+        await cluster.until(lambda: network_data(cluster), lambda value: value == reported)
         (claim,) = (await cluster.api.list_all(kinds.CLAIM, into=dict)).items
         (entry,) = claim["status"]["devices"]
         assert {condition["type"] for condition in entry["conditions"]} == {

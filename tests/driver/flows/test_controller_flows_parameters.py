@@ -7,13 +7,13 @@ from drawbar.driver.kube import kinds
 HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
 
 
-def config(**said):
-    return [{"opaque": {"driver": "drawbar.dev", "parameters": HEAD | said}}]
+def config(**reported):
+    return [{"opaque": {"driver": "drawbar.dev", "parameters": HEAD | reported}}]
 
 
-async def make_pod(cluster, name, **said):
+async def make_pod(cluster, name, **reported):
     request = {"name": "disk", "exactly": {"deviceClassName": "tuned"}}
-    await cluster.pod_from_template(name, {"requests": [request], "config": config(**said)})
+    await cluster.pod_from_template(name, {"requests": [request], "config": config(**reported)})
 
 
 async def test_parameters_are_obeyed_or_nothing_is_attached(flow_lab):

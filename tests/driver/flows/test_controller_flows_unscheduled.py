@@ -146,8 +146,8 @@ async def test_it_gets_no_card_that_is_still_made_ready(flow_lab):
         await asyncio.to_thread(put, cluster)
         await make_class(cluster, "packets", initialise={"hook": "loads", "timeoutSeconds": 600})
         digest = hashlib.sha256(BITSTREAM).hexdigest()
-        said = config(fpga={"bitstream": "packets.bit", "sha256": digest})
-        node, device = await claim_and_scheduled_pod(cluster, {"deviceClassName": "packets"}, config=said)
+        reported = config(fpga={"bitstream": "packets.bit", "sha256": digest})
+        node, device = await claim_and_scheduled_pod(cluster, {"deviceClassName": "packets"}, config=reported)
         await cluster.noted("Initialising", "hook loads")
         words = (
             f"{device} is not ready for its claim on this node yet: its hook loads is running; trying again"

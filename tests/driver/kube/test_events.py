@@ -163,8 +163,8 @@ async def record(api, recorder, times, **words):
     """Record one after the other, each after the Event before is stored; return all Events."""
     before = total_of((await api.list_all(kinds.EVENT, into=dict)).items)
     for number in range(times):
-        said = {key: word.format(number) for key, word in words.items()}
-        recorder.warning(CLAIM, **said)
+        reported = {key: word.format(number) for key, word in words.items()}
+        recorder.warning(CLAIM, **reported)
         listed = await counted(api, lambda value, number=number: total_of(value) == before + number + 1)
     return listed
 

@@ -23,9 +23,9 @@ GIVEN = spec.ContainerEdits(
 )
 
 
-def custom(first=0, **said):
+def custom(first=0, **reported):
     head = {"apiVersion": parameters.API_VERSION, "kind": parameters.KIND}
-    decoded = parameters.decode(head | said, parameters.Source.CLASS)
+    decoded = parameters.decode(head | reported, parameters.Source.CLASS)
     return customisation.customise(GIVEN, decoded, first_interface=first)
 
 
@@ -47,7 +47,7 @@ def test_of_the_files_only_what_is_said_changes():
 
 
 @pytest.mark.parametrize(
-    ("said", "paths"),
+    ("reported", "paths"),
     [
         ({"fpga": {"bitstream": "b.gbs", "sha256": "ab" * 32}}, ["/dev/dfl-port.0"]),
         (
@@ -58,14 +58,14 @@ def test_of_the_files_only_what_is_said_changes():
     ],
     ids=["loaded by the daemon", "by a hook", "not loaded"],
 )
-def test_a_container_cannot_replace_what_the_daemon_has_loaded(tmp_path, said, paths):
+def test_a_container_cannot_replace_what_the_daemon_has_loaded(tmp_path, reported, paths):
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
     tree.attach(1, MockDevice(device_class=DeviceClass.FPGA, vendor=0x8086, device=0x0B30))
     (function,) = (each for each in reader.read(tree.root).functions if each.driver == "dfl-pci")
     card = model.Card(functions=(function,))
     given = classes.by_name("fpga").edits(card, classes.Host.from_sysfs(tree.root))
     head = {"apiVersion": parameters.API_VERSION, "kind": parameters.KIND}
-    decoded = parameters.decode(head | said, parameters.Source.CLASS)
+    decoded = parameters.decode(head | reported, parameters.Source.CLASS)
     edits = customisation.customise(given, decoded, first_interface=0)
     assert [node.path for node in edits.device_nodes] == paths
 
@@ -90,9 +90,9 @@ def network_card(tmp_path):
     (interface,) = function.net_interfaces
 
     def made(device, prefix=None, share=None, *, has_interface=True):
-        said = {"network": {"interfacePrefix": prefix}} if prefix else {}
+        reported = {"network": {"interfacePrefix": prefix}} if prefix else {}
         record = records.PreparedDevice(
-            pool="p", device=device, cdi_id=f"x/y={device}", parameters=said, share_id=share
+            pool="p", device=device, cdi_id=f"x/y={device}", parameters=reported, share_id=share
         )
         host = classes.Host.from_sysfs(tree.root)
         shown = card if has_interface else model.Card(functions=(replace(function, net_interfaces=()),))

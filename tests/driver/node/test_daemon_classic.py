@@ -69,6 +69,6 @@ async def test_a_device_is_visible_prepared_and_released_without_a_word_on_the_c
         written = {write.resource for write in node.server.writes if write.user.endswith(nodes.ACCOUNT)}
         assert "deviceattachments" in written
         assert written <= {"deviceattachments", "events"}
-    (said,) = [record for record in caplog.records if record.name == claim_versions.__name__]
-    assert said.served == version
+    (reported,) = [record for record in caplog.records if record.name == claim_versions.__name__]
+    assert reported.served == version
     assert not [record for record in caplog.records if "resourceslices" in record.getMessage()]

@@ -235,8 +235,8 @@ async def test_what_holds_a_device_is_said_and_then_it_goes(world, tmp_path):
     (process / "fd" / "7").symlink_to("/dev/null")
     await world.detach()
     seen = await world.reports("Released", "False", "InUse")
-    said = condition(seen, "Released")["message"]
-    assert "pid 4711 (python)" in said
+    reported = condition(seen, "Released")["message"]
+    assert "pid 4711 (python)" in reported
     assert world.driver() == "nvme", "nothing was undone"
     assert seen["status"]["node"]["pciAddress"] == "0000:01:00.0"
 

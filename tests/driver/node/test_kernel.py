@@ -217,7 +217,7 @@ async def test_a_missing_file_is_refused_and_never_made(tree):
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "reported"),
     [
         (errno.EBUSY, "still uses it"),
         (errno.EPERM, "as root"),
@@ -225,11 +225,11 @@ async def test_a_missing_file_is_refused_and_never_made(tree):
         (errno.EBADMSG, "kernel's log"),
     ],
 )
-def test_a_refusal_says_which_file_why_and_what_to_do(number, said):
+def test_a_refusal_says_which_file_why_and_what_to_do(number, reported):
     refused = kernel.refusal("/sys/x", "1", OSError(number, "x"))
     assert "/sys/x" in str(refused)
     assert errno.errorcode[number] in str(refused)
-    assert said in str(refused)
+    assert reported in str(refused)
 
 
 @pytest.mark.parametrize("name", ["", "..", ".", "a/b", "../../etc", "3\n"])

@@ -216,8 +216,8 @@ async def test_a_client_cannot_have_the_keys_negotiated_again(server):
     process.stdin.write(b"R\n")
     await process.stdin.drain()
     async with asyncio.timeout(120):
-        said = await process.stdout.read()
+        reported = await process.stdout.read()
         await process.wait()
-    assert b"RENEGOTIATING" in said
-    assert b"no renegotiation" in said
+    assert b"RENEGOTIATING" in reported
+    assert b"no renegotiation" in reported
     assert await server.answers()

@@ -145,22 +145,22 @@ class Truth:
         stated = set()
         for claim in await self.storm.claims():
             allocation = claim.get("status", {}).get("allocation")
-            for said in claim.get("status", {}).get("devices", ()):
+            for reported in claim.get("status", {}).get("devices", ()):
                 if any(
                     condition["type"] == f"{DRIVER}/attached" and condition["status"] == "True"
-                    for condition in said["conditions"]
+                    for condition in reported["conditions"]
                 ):
                     node = world.node_of(allocation)
-                    given = (said["device"], said.get("shareID"))
+                    given = (reported["device"], reported.get("shareID"))
                     key = (claim["metadata"]["uid"], allocation["allocationTimestamp"], *given, node)
                     stated.add(key)
                     if key not in self.stated:
-                        self._check_statement(key, await self._parts(claim, said), connected)
+                        self._check_statement(key, await self._parts(claim, reported), connected)
         self.stated = stated
 
-    async def _parts(self, claim, said):
+    async def _parts(self, claim, reported):
         """Return what may be the devices of a statement; those of one alternative have to be there."""
-        return [self.storm.devices_of(said)]
+        return [self.storm.devices_of(reported)]
 
     def _check_statement(self, key, alternatives, connected):
         host = f"h-{key[-1]}"

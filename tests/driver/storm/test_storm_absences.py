@@ -54,9 +54,9 @@ def test_a_fabric_that_is_gone_for_good_is_given_up_after_saying_what_that_means
         await asyncio.sleep(60)
         await storm.release(0, deletes=True)
         await annotate(storm, "true")
-        said = await storm.condition("Degraded")
-        assert "their devices stay connected" in said["message"]
-        assert "devices-stay-connected" in said["message"]
+        reported = await storm.condition("Degraded")
+        assert "their devices stay connected" in reported["message"]
+        assert "devices-stay-connected" in reported["message"]
         await annotate(storm, "devices-stay-connected")
         assert "has no effect" in (await storm.condition("Degraded"))["message"], "it is not being deleted"
         await storm.nodes_do_their_duty()
@@ -69,8 +69,8 @@ def test_a_fabric_that_is_gone_for_good_is_given_up_after_saying_what_that_means
         )
         assert storm.connections() == {"d0": "h-n1"}
         events = (await storm.api.list_all(kinds.EVENT, into=dict)).items
-        (said,) = [event["note"] for event in events if event["reason"] == "GivenUp"]
-        assert "d0 was not detached" in said
+        (reported,) = [event["note"] for event in events if event["reason"] == "GivenUp"]
+        assert "d0 was not detached" in reported
 
     in_storm(steps)
 

@@ -180,14 +180,14 @@ class CompositeTruth(machine.Truth):
         specs = [attachment["spec"] for attachment in await self.storm.attachments()]
         return claimed | {spec["device"] for spec in specs if "composite" not in spec}
 
-    async def _parts(self, claim, said):
+    async def _parts(self, claim, reported):
         alternatives = {
             tuple(attachment["spec"]["composite"]["devices"])
             for attachment in await self.storm.attachments()
             if (attachment["spec"].get("claim") or {}).get("uid") == claim["metadata"]["uid"]
-            and attachment["spec"].get("composite", {}).get("name") == said["device"]
+            and attachment["spec"].get("composite", {}).get("name") == reported["device"]
         }
-        return alternatives or self.storm.defined.get(said["device"]) or [(said["device"],)]
+        return alternatives or self.storm.defined.get(reported["device"]) or [(reported["device"],)]
 
     async def _end_trouble(self):
         self.storm.unlisted.clear()
@@ -220,10 +220,10 @@ class CompositeTruth(machine.Truth):
 
 def _was_ready(claim, name):
     """Whether a pod may be using what the claim was given."""
-    said = [entry for entry in claim["status"].get("devices", ()) if entry["device"] == name]
+    reported = [entry for entry in claim["status"].get("devices", ()) if entry["device"] == name]
     true = {
         condition["type"]
-        for entry in said
+        for entry in reported
         for condition in entry["conditions"]
         if condition["status"] == "True"
     }

@@ -15,8 +15,8 @@ async def attached(storm):
     """Return status, reason and message of the condition `Attached` of the one attachment."""
     (attachment,) = await storm.attachments()
     conditions = attachment.get("status", {}).get("conditions", ())
-    (said,) = [entry for entry in conditions if entry["type"] == "Attached"]
-    return said["status"], said["reason"], said["message"]
+    (reported,) = [entry for entry in conditions if entry["type"] == "Attached"]
+    return reported["status"], reported["reason"], reported["message"]
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -52,8 +52,8 @@ def test_a_device_that_is_forgotten_again_and_again_fails_its_claim_with_that_se
             if storm.connections():
                 await storm.surprise("d0")
             for claim in await storm.claims():
-                for said in claim.get("status", {}).get("devices", ()):
-                    for condition in said["conditions"]:
+                for reported in claim.get("status", {}).get("devices", ()):
+                    for condition in reported["conditions"]:
                         if condition["type"].endswith("attach-failed") and condition["status"] == "True":
                             message = condition["message"]
         assert message.startswith(FORGOTTEN), message

@@ -93,8 +93,8 @@ def test_a_fabric_that_cannot_cancel_is_reported_until_the_operation_ends(in_sto
         assert f"detach operation {stuck.operation.id}" in condition["message"]
         assert "of this cluster, without a DeviceAttachment" in condition["message"]
         events = (await storm.api.list_all(kinds.EVENT, into=dict)).items
-        (said,) = [event for event in events if event["reason"] == "OperationPending"]
-        assert said["regarding"]["kind"] == "DeviceAttachment"
+        (reported,) = [event for event in events if event["reason"] == "OperationPending"]
+        assert reported["regarding"]["kind"] == "DeviceAttachment"
         # An administrator ends it at the fabric manager.
         await storm.fabric._works.cancel(stuck.operation.id)
         await until_free(storm, 120)

@@ -32,8 +32,8 @@ def test_a_mapping_that_changes_in_mid_attach_ends_on_the_right_host_and_blames_
         (attachment,) = await storm.attachments()
         assert (attachment["spec"]["hostID"], attachment["spec"]["nodeName"]) == ("h-n2", "n1")
         (claim,) = await storm.claims()
-        (said,) = claim["status"]["devices"]
-        assert [condition["type"] for condition in said["conditions"]] == ["drawbar.dev/attached"]
+        (reported,) = claim["status"]["devices"]
+        assert [condition["type"] for condition in reported["conditions"]] == ["drawbar.dev/attached"]
         assert tainted == []
 
     in_storm(steps)

@@ -318,7 +318,9 @@ class Storm(clusters.Cluster):
                 for member in (attachment, *map(by_name.get, attachment.spec.companions))
             )
         }
-        said = bindings.Statement(condition=bindings.VISIBLE, status=True, reason="DeviceReady", message="")
+        reported = bindings.Statement(
+            condition=bindings.VISIBLE, status=True, reason="DeviceReady", message=""
+        )
         for claim in msgspec.convert(await self.claims(), list[claims.ResourceClaim]):
             allocation = claim.status.allocation
             moment = allocation.allocation_timestamp if allocation is not None else None
@@ -331,7 +333,7 @@ class Storm(clusters.Cluster):
                 claim,
                 DRIVER,
                 own=bindings.NODE_CONDITIONS,
-                statements=dict.fromkeys(keys, said),
+                statements=dict.fromkeys(keys, reported),
                 now=meta.timestamp(self.loop.now()),
             )
             if body is not None:
@@ -385,7 +387,7 @@ class Storm(clusters.Cluster):
             await self._node_acts(reachable[number % len(reachable)], well=False)
 
     async def _node_says(self, attachment, condition, status, *, reason="DriverNotBound"):
-        said = {
+        reported = {
             "type": condition,
             "status": status,
             "reason": "DeviceReady" if status == "True" else reason,
@@ -400,7 +402,7 @@ class Storm(clusters.Cluster):
             "apiVersion": "drawbar.dev/v1alpha1",
             "kind": "DeviceAttachment",
             "metadata": {"name": attachment["metadata"]["name"], "uid": attachment["metadata"]["uid"]},
-            "status": {"conditions": [said], "node": report},
+            "status": {"conditions": [reported], "node": report},
         }
         with contextlib.suppress(kube_errors.NotFound, kube_errors.Conflict, kube_errors.Invalid):
             await self.api.patch(

@@ -56,8 +56,8 @@ PLACES = {
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1", "v1alpha3"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_cannot_be_obeyed_is_refused_with_its_place(kind, version):
-    said = asked(kind, shaped(kind, config(GOOD, BAD)), version=version)
-    assert said == {
+    reported = asked(kind, shaped(kind, config(GOOD, BAD)), version=version)
+    assert reported == {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "response": {
@@ -175,8 +175,8 @@ def test_the_work_for_a_body_without_a_true_word_is_bounded(monkeypatch):
 
     monkeypatch.setattr(parameters.difflib, "get_close_matches", matches)
     unknown = HEAD | {f"{number}{'x' * 1000}": [[]] for number in range(50)}
-    said = asked("ResourceClaim", shaped("ResourceClaim", config(*[unknown] * 32)))
-    assert said["response"]["status"]["message"].endswith("more")
+    reported = asked("ResourceClaim", shaped("ResourceClaim", config(*[unknown] * 32)))
+    assert reported["response"]["status"]["message"].endswith("more")
     assert len(compared) == 32 * parameters.PROBLEMS_MAX
     assert max(map(len, compared)) <= parameters.SHOWN_CHARS
 

@@ -99,9 +99,11 @@ async def test_it_answers_over_https(pair):
     async with served(pair) as (port, _), aiohttp.ClientSession(f"https://localhost:{port}") as client:
         async with client.post("/validate?timeout=5s", json=question(), ssl=pair.trust) as response:
             assert (response.status, response.content_type) == (200, "application/json")
-            said = (await response.json())["response"]
-        assert (said["uid"], said["allowed"]) == ("u1", False)
-        assert said["status"]["message"].startswith("spec.config[0].opaque.parameters.colour is not a field")
+            reported = (await response.json())["response"]
+        assert (reported["uid"], reported["allowed"]) == ("u1", False)
+        assert reported["status"]["message"].startswith(
+            "spec.config[0].opaque.parameters.colour is not a field"
+        )
         async with client.get("/healthz", ssl=pair.trust) as response:
             assert response.status == 200
 

@@ -127,14 +127,14 @@ def test_no_device_file_of_a_real_cluster_has_the_number_of_a_real_driver(tmp_pa
     if device_class is DeviceClass.CXL_MEMORY:
         tree.create_region([1])
     numbers = [file.read_text() for file in tree.root.rglob("dev") if file.is_file()]
-    said = [
+    reported = [
         line
         for file in tree.root.rglob("uevent")
         for line in file.read_text().splitlines()
         if line.startswith("MAJOR=")
     ]
     assert bool(numbers) == (device_class is not DeviceClass.NIC)
-    assert len(said) == len(numbers)
+    assert len(reported) == len(numbers)
     local = {*range(60, 64), *range(120, 128)}
     assert {int(number.partition(":")[0]) for number in numbers} <= local
-    assert {int(line.partition("=")[2]) for line in said} <= local
+    assert {int(line.partition("=")[2]) for line in reported} <= local

@@ -160,7 +160,7 @@ class HealthService(health_pb2_grpc.DRAResourceHealthServicer, alpha_pb2_grpc.DR
         self.opened.put_nowait(messages.DESCRIPTOR.package)
         try:
             while (devices := await stream.get()) is not None:
-                reports = [_report(messages, name, said) for name, said in devices.items()]
+                reports = [_report(messages, name, reported) for name, reported in devices.items()]
                 yield messages.NodeWatchResourcesResponse(devices=reports)
         finally:
             self.streams.remove(stream)
@@ -171,8 +171,8 @@ class HealthService(health_pb2_grpc.DRAResourceHealthServicer, alpha_pb2_grpc.DR
             return await self.opened.get()
 
 
-def _report(messages, name, said):
-    status, timeout, message = said if isinstance(said, tuple) else (said, 0, "")
+def _report(messages, name, reported):
+    status, timeout, message = reported if isinstance(reported, tuple) else (reported, 0, "")
     return messages.DeviceHealth(
         device=messages.DeviceIdentifier(pool_name="chassis-1", device_name=name.replace("_", "-")),
         health=STATUSES[status],

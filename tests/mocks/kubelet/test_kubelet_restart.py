@@ -242,7 +242,7 @@ def test_a_wrong_time_is_one_sentence(tmp_path, capsys, option, words):
 async def test_a_corrupt_state_file_is_one_sentence(world):
     (world.directory / "dra_manager_state").write_text("{")
     async with Process(world) as process, asyncio.timeout(120):
-        _, said = await process.child.communicate()
+        _, reported = await process.child.communicate()
     assert process.child.returncode == 1
-    assert "drain node and remove DRA state file" in said.decode()
-    assert said.decode().count("\n") == 1
+    assert "drain node and remove DRA state file" in reported.decode()
+    assert reported.decode().count("\n") == 1

@@ -1,8 +1,7 @@
 """The addresses that adapters may connect to.
 
-The editor of a Fabric chooses its endpoint. The controller reaches addresses that the editor does not reach, such as
-the metadata service of a cloud. So an adapter checks each address just before it connects, after every resolution of
-a name.
+The editor of a Fabric chooses its endpoint. The controller can reach more addresses than the editor, such as the
+metadata service of a cloud. So an adapter resolves the name, and checks each address just before it connects.
 """
 
 import ipaddress

@@ -1,8 +1,9 @@
 """Reachability: the possible hosts of a device; pure.
 
-A fabric of several enclosures, zones or switches often connects some of its devices to some of its hosts only. So an
-adapter puts both into groups, with ids of its own: a device can go to each host with a common group. Without groups,
-reachability is unknown, and no host is ruled out. A host that reaches no device needs a group of its own.
+In a fabric of several enclosures, zones or switches, a device often reaches some of the hosts only. So an adapter
+puts devices and hosts into groups, with ids of its own. A device can go to a host if they have a common group.
+Without groups, reachability is unknown, and every host is possible. A host that reaches no device
+needs a group of its own.
 """
 
 from collections.abc import Iterable

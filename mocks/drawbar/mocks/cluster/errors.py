@@ -20,8 +20,8 @@ class ChildEnded(ClusterError):
 
     def __init__(self, name: str, status: int, log: Path, *, when: str = "") -> None:
         last = last_line(log)
-        said = f": {last}" if last else ""
-        super().__init__(f"{name} ended with status {status}{when}{said} (its log: {log})")
+        reported = f": {last}" if last else ""
+        super().__init__(f"{name} ended with status {status}{when}{reported} (its log: {log})")
 
 
 def last_line(log: Path) -> str:

@@ -251,8 +251,8 @@ def seen(progress: Progress, sighting: Sighting, at: float) -> Progress:
         case AttachmentSeen() | AttachmentGone():
             return _attachment_seen(progress, sighting, at)
         case FabricSaid():
-            said = (*progress.fabric.get(sighting.device_id, ()), Said(entry=sighting, at=at))
-            return dataclasses.replace(progress, fabric={**progress.fabric, sighting.device_id: said})
+            reported = (*progress.fabric.get(sighting.device_id, ()), Said(entry=sighting, at=at))
+            return dataclasses.replace(progress, fabric={**progress.fabric, sighting.device_id: reported})
         case KernelSaw():
             arrivals = (*progress.kernel.get(sighting.slot, ()), Found(address=sighting.address, at=at))
             return dataclasses.replace(progress, kernel={**progress.kernel, sighting.slot: arrivals})
@@ -392,9 +392,11 @@ def _finished(journal: tuple[Said, ...], *kinds: bool) -> Said | None:
     """
     return next(
         (
-            said
-            for said in reversed(journal)
-            if said.entry.finished and not said.entry.failed and (not kinds or said.entry.attach in kinds)
+            reported
+            for reported in reversed(journal)
+            if reported.entry.finished
+            and not reported.entry.failed
+            and (not kinds or reported.entry.attach in kinds)
         ),
         None,
     )
@@ -404,7 +406,7 @@ def _duration(journal: tuple[Said, ...], *, attach: bool) -> float | None:
     end = _finished(journal, attach)
     if end is None:
         return None
-    for said in journal:
-        if said.entry.operation == end.entry.operation and not said.entry.finished:
-            return end.entry.time - said.entry.time
+    for reported in journal:
+        if reported.entry.operation == end.entry.operation and not reported.entry.finished:
+            return end.entry.time - reported.entry.time
     return None

@@ -80,9 +80,9 @@ class JsonLines:
 
     def fabric(self, entry: journal.Entry, at: float) -> None:
         """Print the journal's entry; its `event` becomes `state` here."""
-        said = msgspec.to_builtins(entry)
-        said["state"] = said.pop("event")
-        self._say("fabric", at, **said)
+        reported = msgspec.to_builtins(entry)
+        reported["state"] = reported.pop("event")
+        self._say("fabric", at, **reported)
 
     def running(self, seconds: float) -> None:
         """Print `ready`."""

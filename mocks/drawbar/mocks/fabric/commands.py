@@ -193,13 +193,13 @@ def from_words(words: Sequence[str]) -> bytes:
     if len(values) > len(fields):
         raise errors.InvalidArgument(f"{usage(kind)} takes no more words than that")
     try:
-        said = {
+        reported = {
             field: json.loads(value) if value.startswith("{") else value
             for field, value in zip(fields, values, strict=False)
         }
     except ValueError as error:
         raise errors.InvalidArgument(f"{name}: an object is not JSON ({error})") from error
-    return json.dumps({"command": name, **said}).encode() + b"\n"
+    return json.dumps({"command": name, **reported}).encode() + b"\n"
 
 
 def usage(kind: type[_Command]) -> str:

@@ -131,8 +131,8 @@ async def _call_batch(
     response = getattr(messages, f"Node{verb}ResourcesResponse")
     answer = await _unary(channel, f"{path}/Node{verb}Resources", request, response, timeout_seconds)
     return {
-        uid: Answer(error=said.error, devices=tuple(_devices(said)) if verb == "Prepare" else ())
-        for uid, said in answer.claims.items()
+        uid: Answer(error=reported.error, devices=tuple(_devices(reported)) if verb == "Prepare" else ())
+        for uid, reported in answer.claims.items()
     }
 
 
@@ -160,9 +160,9 @@ def _filled(message: Any, **values: Any) -> Any:
     )
 
 
-def _devices(said: Any) -> list[Device]:
-    if "cdi_devices" in said.DESCRIPTOR.fields_by_name:
-        return [Device(cdi=(name,)) for name in said.cdi_devices]
+def _devices(reported: Any) -> list[Device]:
+    if "cdi_devices" in reported.DESCRIPTOR.fields_by_name:
+        return [Device(cdi=(name,)) for name in reported.cdi_devices]
     return [
         Device(
             pool=device.pool_name,
@@ -171,7 +171,7 @@ def _devices(said: Any) -> list[Device]:
             cdi=tuple(device.cdi_device_ids),
             share_id=_share(device),
         )
-        for device in said.devices
+        for device in reported.devices
     ]
 
 

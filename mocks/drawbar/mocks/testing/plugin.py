@@ -138,9 +138,9 @@ def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
     for mark in reversed(list(request.node.iter_markers(MARKER))):
         unknown = sorted(mark.kwargs.keys() - _KEYS)
         if mark.args or unknown:
-            said = ", ".join([*map(repr, mark.args), *unknown])
+            reported = ", ".join([*map(repr, mark.args), *unknown])
             raise pytest.UsageError(
-                f"{request.node.nodeid}: @pytest.mark.drawbar does not know {said}: {_MARKER_HELP}"
+                f"{request.node.nodeid}: @pytest.mark.drawbar does not know {reported}: {_MARKER_HELP}"
             )
         wanted |= mark.kwargs
     return {

@@ -65,14 +65,16 @@ def test_the_json_has_the_same_and_what_was_looked_at(drawbar_apiserver, capsys,
     assert (
         main.main(["doctor", "-o", "json", "--daemons", "elsewhere", "--driver-name", "gpu.example.com"]) == 1
     )
-    said = json.loads(capsys.readouterr().out)
-    assert (said["server"], said["driver"]) == (drawbar_apiserver.url, "gpu.example.com")
-    accounts = {finding["subject"] for finding in said["findings"] if finding["check"] == "access.account"}
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["server"], reported["driver"]) == (drawbar_apiserver.url, "gpu.example.com")
+    accounts = {
+        finding["subject"] for finding in reported["findings"] if finding["check"] == "access.account"
+    }
     assert accounts == {
         "ServiceAccount elsewhere/drawbar-controller-gpu.example.com",
         "ServiceAccount elsewhere/drawbar-node-gpu.example.com",
     }
-    assert said["exitStatus"] == 1
+    assert reported["exitStatus"] == 1
 
 
 def test_colour_is_for_terminals_only(drawbar_apiserver, capsys):
@@ -161,12 +163,12 @@ def _set(monkeypatch, folder, tmp_path, drawbar_sysfs):
 def checks(capsys, *words):
     """Return all findings on the node, and by check their severities."""
     status = main.main(["doctor", "--node", "-o", "json", *words])
-    said = json.loads(capsys.readouterr().out)
-    assert said["exitStatus"] == status
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["exitStatus"] == status
     severities = {}
-    for finding in said["findings"]:
+    for finding in reported["findings"]:
         severities.setdefault(finding["check"], []).append(finding["severity"])
-    return said["findings"], severities
+    return reported["findings"], severities
 
 
 def test_a_node_without_a_daemon_is_reported_with_what_was_left_behind(node, capsys, tmp_path):
@@ -180,15 +182,15 @@ def test_a_node_without_a_daemon_is_reported_with_what_was_left_behind(node, cap
     (containerd / "conf.d" / "9.toml").write_text(
         '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n'
     )
-    said, severities = checks(capsys, "--host-root", str(tmp_path / "host"))
+    reported, severities = checks(capsys, "--host-root", str(tmp_path / "host"))
     assert severities["host.sockets"] == ["error", "warning"]
     assert severities["host.daemon"] == ["error"]
     assert severities["host.cdi"] == ["error"]
     assert severities["clocks.here"] == ["unchecked"]
     assert severities["host.left-out"] == ["unchecked"], "nobody has looked at the devices"
-    (cdi,) = [finding for finding in said if finding["check"] == "host.cdi"]
+    (cdi,) = [finding for finding in reported if finding["check"] == "host.cdi"]
     assert "/etc/containerd/config.toml, /etc/containerd/conf.d/9.toml" in cdi["message"]
-    assert str(left) in {finding["subject"] for finding in said}
+    assert str(left) in {finding["subject"] for finding in reported}
 
 
 def test_settings_with_which_the_daemon_would_not_start_are_findings(node, capsys, monkeypatch):
@@ -211,7 +213,7 @@ def test_a_running_daemon_is_asked_itself(node, capsys, tmp_path, drawbar_apiser
             assert time.monotonic() < deadline, (tmp_path / "log").read_text()
             assert daemon.poll() is None, (tmp_path / "log").read_text()
             time.sleep(0.02)
-        said, severities = checks(capsys, "--kubeconfig", kubeconfig)
+        reported, severities = checks(capsys, "--kubeconfig", kubeconfig)
     finally:
         daemon.terminate()
         daemon.wait(120)
@@ -221,4 +223,4 @@ def test_a_running_daemon_is_asked_itself(node, capsys, tmp_path, drawbar_apiser
     assert severities["host.settings"] == ["error", "ok"]
     assert severities["clocks.here"] == ["ok"]
     assert severities["host.left-out"] == ["ok"]
-    assert any("kubelet" in finding["message"] for finding in said if finding["check"] == "host.daemon")
+    assert any("kubelet" in finding["message"] for finding in reported if finding["check"] == "host.daemon")

@@ -57,7 +57,7 @@ def test_a_prepared_host_gives_cause_for_nothing():
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected", "said"),
+    ("changes", "expected", "reported"),
     [
         pytest.param(
             {"problem": "no answer"}, {"unchecked host.hotplug"}, "cannot be looked at", id="silent kernel"
@@ -158,11 +158,11 @@ def test_a_prepared_host_gives_cause_for_nothing():
         ),
     ],
 )
-def test_what_is_reported_of_a_host(changes, expected, said):
+def test_what_is_reported_of_a_host(changes, expected, reported):
     listed = findings_on(**changes)
     assert unlike(listed) == expected
     words = " ".join(f"{each.message}; {each.remedy}" for each in listed if each.severity is not Severity.OK)
-    assert said in words
+    assert reported in words
     assert all(each.remedy for each in listed if each.severity is not Severity.OK)
 
 

@@ -167,10 +167,12 @@ HEALTHY = observed.Cluster(
 
 def problems(**changes):
     """What is not well, as `severity check`."""
-    said = plan.plan(dataclasses.replace(HEALTHY, **changes))
-    assert all(finding.message for finding in said)
-    assert all(finding.remedy for finding in said if finding.severity is not Severity.OK), said
-    return {f"{finding.severity} {finding.check}" for finding in said if finding.severity is not Severity.OK}
+    reported = plan.plan(dataclasses.replace(HEALTHY, **changes))
+    assert all(finding.message for finding in reported)
+    assert all(finding.remedy for finding in reported if finding.severity is not Severity.OK), reported
+    return {
+        f"{finding.severity} {finding.check}" for finding in reported if finding.severity is not Severity.OK
+    }
 
 
 @pytest.mark.parametrize(
@@ -200,12 +202,12 @@ def features(*dropped, form="per-device", details=encoding.DETAILS):
 
 
 def test_a_healthy_cluster_gives_cause_for_nothing_and_every_topic_speaks():
-    said = plan.plan(HEALTHY)
-    assert {finding.severity for finding in said} == {Severity.OK}
+    reported = plan.plan(HEALTHY)
+    assert {finding.severity for finding in reported} == {Severity.OK}
     # Those of `drawbar explain` and of a node are not of a whole cluster.
     rest = {"host", "pods", "claims", "devices"}
-    assert {check.check.topic for check in said} == {check.topic for check in findings.Check} - rest
-    assert findings.exit_status(said) == 0
+    assert {check.check.topic for check in reported} == {check.topic for check in findings.Check} - rest
+    assert findings.exit_status(reported) == 0
 
 
 BOUND = ("bindsToNode", "bindingConditions", "bindingFailureConditions")
@@ -440,8 +442,8 @@ def attached(when):
 def test_what_the_doctor_reports_of_an_attachment(attachment, expected):
     check, _, word = (expected or "").partition(": ")
     assert problems(attachments=(attachment,)) == ({check} if check else set())
-    said = plan.plan(dataclasses.replace(HEALTHY, attachments=(attachment,)))
-    assert any(word in finding.message + finding.remedy for finding in said)
+    reported = plan.plan(dataclasses.replace(HEALTHY, attachments=(attachment,)))
+    assert any(word in finding.message + finding.remedy for finding in reported)
 
 
 def test_an_attachment_without_its_fabric_is_an_orphan():
@@ -450,14 +452,14 @@ def test_an_attachment_without_its_fabric_is_an_orphan():
 
 def test_an_outage_is_reported_on_a_page():
     many = tuple(attachment(name=f"rack.gpu-{number}") for number in range(500))
-    said = [
+    reported = [
         finding
         for finding in plan.plan(dataclasses.replace(HEALTHY, attachments=many))
         if finding.check.topic == "attachments"
     ]
-    assert len(said) == 51
-    assert said[0].severity is Severity.ERROR
-    assert any("450 more" in finding.subject for finding in said)
+    assert len(reported) == 51
+    assert reported[0].severity is Severity.ERROR
+    assert any("450 more" in finding.subject for finding in reported)
 
 
 def test_nodes_with_the_same_trouble_are_one_finding():
@@ -465,8 +467,8 @@ def test_nodes_with_the_same_trouble_are_one_finding():
         node(f"n{number}", kubelet="v1.31.0", runtime="containerd://1.6.0") for number in range(5000)
     )
     pods = tuple(pod(node.metadata.name) for node in many)
-    said = plan.plan(dataclasses.replace(HEALTHY, nodes=many, pods=pods, node_leases=()))
-    assert [finding.check.value for finding in said if finding.severity is Severity.ERROR] == [
+    reported = plan.plan(dataclasses.replace(HEALTHY, nodes=many, pods=pods, node_leases=()))
+    assert [finding.check.value for finding in reported if finding.severity is Severity.ERROR] == [
         "nodes.kubelet",
         "nodes.runtime",
     ]
@@ -485,9 +487,9 @@ def test_what_cannot_be_read_is_a_finding_and_never_an_error(field):
     lost = (dataclasses.replace(LOST, what=several[field]),) if field in several else LOST
     # What the controller reports in a Fabric stands in for a probe that is not allowed.
     silent = {"fabrics": (), "attachments": ()} if field == "features" else {}
-    said = plan.plan(dataclasses.replace(HEALTHY, **silent | {field: lost}))
-    assert Severity.UNCHECKED in {finding.severity for finding in said}
-    assert findings.exit_status(said) == 3
+    reported = plan.plan(dataclasses.replace(HEALTHY, **silent | {field: lost}))
+    assert Severity.UNCHECKED in {finding.severity for finding in reported}
+    assert findings.exit_status(reported) == 3
 
 
 SHARED = ("Exclusive", "False", "OfferedByAnotherDriver")
@@ -504,8 +506,8 @@ def resources(name="n1", **quantities):
 
 
 def exclusive(**changes):
-    said = plan.plan(dataclasses.replace(HEALTHY, **changes))
-    return [finding for finding in said if finding.check is findings.Check.ATTACHMENTS_EXCLUSIVE]
+    reported = plan.plan(dataclasses.replace(HEALTHY, **changes))
+    return [finding for finding in reported if finding.check is findings.Check.ATTACHMENTS_EXCLUSIVE]
 
 
 def test_a_device_that_another_driver_offers_too_is_an_error_with_its_words():
@@ -517,9 +519,9 @@ def test_a_device_that_another_driver_offers_too_is_an_error_with_its_words():
     ended = ("Exclusive", "True", "OfferedByThisDriver")
     assert exclusive(attachments=(attachment(visible, ended),)) == []
     many = tuple(attachment(visible, SHARED, name=f"rack.gpu-{number}") for number in range(500))
-    said = exclusive(attachments=many)
-    assert len(said) == 51
-    assert "450 more" in said[-1].message or "450 more" in said[0].message
+    reported = exclusive(attachments=many)
+    assert len(reported) == 51
+    assert "450 more" in reported[-1].message or "450 more" in reported[0].message
 
 
 @pytest.mark.parametrize(
@@ -533,9 +535,9 @@ def test_a_device_that_another_driver_offers_too_is_an_error_with_its_words():
 )
 def test_a_device_plugin_for_cards_of_an_attached_ones_kind_is_a_warning(name, resource, expected):
     attached = attachment(("Visible", "True", "V"), **GPU)
-    said = exclusive(attachments=(attached,), resources=resources(name, **{resource: "8"}))
-    assert [finding.severity for finding in said] == [Severity.WARNING] * expected
-    assert all("nvidia.com/gpu" in finding.message for finding in said)
+    reported = exclusive(attachments=(attached,), resources=resources(name, **{resource: "8"}))
+    assert [finding.severity for finding in reported] == [Severity.WARNING] * expected
+    assert all("nvidia.com/gpu" in finding.message for finding in reported)
 
 
 def test_an_attachment_whose_kind_is_not_known_is_no_devices_of_a_plugin():
@@ -554,8 +556,8 @@ def test_the_devices_that_nodes_leave_to_others_are_notes():
         )
         for name, text in (("n1", leftout.encode(left)), ("n2", "not ours"))
     )
-    said = plan.plan(dataclasses.replace(HEALTHY, published=published))
-    (finding,) = (each for each in said if each.check is findings.Check.NODES_LEFT_OUT)
+    reported = plan.plan(dataclasses.replace(HEALTHY, published=published))
+    (finding,) = (each for each in reported if each.check is findings.Check.NODES_LEFT_OUT)
     assert (finding.severity, finding.subject) == (Severity.NOTE, "node n1")
     assert finding.message == "gpu-0 and 2 more not offered: R"
     assert "localPool.despiteOthers" in finding.remedy

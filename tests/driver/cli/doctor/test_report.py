@@ -93,9 +93,11 @@ def test_a_definition_that_is_not_this_programs_is_named_with_what_it_lacks(chan
     changed = copy.deepcopy(CRDS)
     change(changed[server.FABRICS])
     definitions = {name: msgspec.convert(crd, observed.Definition) for name, crd in changed.items()}
-    said = list(server.plan_definitions(definitions))
-    assert unlike(said) == ({f"{severity} server.definition"} if severity else set())
-    assert not severity or any(word in finding.message for finding in said if finding.severity == severity)
+    reported = list(server.plan_definitions(definitions))
+    assert unlike(reported) == ({f"{severity} server.definition"} if severity else set())
+    assert not severity or any(
+        word in finding.message for finding in reported if finding.severity == severity
+    )
 
 
 V2, V3 = '[plugins."io.containerd.grpc.v1.cri"]\n', "[plugins.'io.containerd.cri.v1.runtime']\n"
@@ -165,8 +167,8 @@ def files(*texts, name="containerd", path=CONTAINERD):
     ],
 )
 def test_what_the_runtimes_configuration_means_for_cdi(runtime_files, version, cdi_dir, expected):
-    said = [finding.severity for finding in host.plan_runtime(runtime_files, cdi_dir, version)]
-    assert said == ([expected] if expected else [])
+    reported = [finding.severity for finding in host.plan_runtime(runtime_files, cdi_dir, version)]
+    assert reported == ([expected] if expected else [])
 
 
 REGISTRY = "/var/lib/kubelet/plugins_registry"
@@ -262,9 +264,9 @@ def test_a_healthy_node_gives_cause_for_nothing():
     ],
 )
 def test_what_the_doctor_reports_of_a_node(changes, expected):
-    said = host.plan(dataclasses.replace(WELL, **changes))
-    assert unlike(said) == expected
-    assert all(finding.remedy for finding in said if finding.severity is not Severity.OK)
+    reported = host.plan(dataclasses.replace(WELL, **changes))
+    assert unlike(reported) == expected
+    assert all(finding.remedy for finding in reported if finding.severity is not Severity.OK)
 
 
 SAID = (
@@ -294,11 +296,11 @@ def test_the_table_fits_its_width_and_has_everything(width, brief):
 
 
 def test_the_json_has_findings_sums_and_the_exit_status():
-    said = json.loads(json.dumps(report.document(SAID, {"server": "x"})))
-    assert said["server"] == "x"
-    assert (said["exitStatus"], said["summary"]["error"], said["summary"]["ok"]) == (1, 1, 1)
-    assert said["findings"][1]["check"] == "nodes.kubelet"
-    assert said["findings"][1].keys() == {"check", "severity", "subject", "message", "remedy", "url"}
+    reported = json.loads(json.dumps(report.document(SAID, {"server": "x"})))
+    assert reported["server"] == "x"
+    assert (reported["exitStatus"], reported["summary"]["error"], reported["summary"]["ok"]) == (1, 1, 1)
+    assert reported["findings"][1]["check"] == "nodes.kubelet"
+    assert reported["findings"][1].keys() == {"check", "severity", "subject", "message", "remedy", "url"}
 
 
 def test_the_url_of_each_check_is_a_place_of_the_page():
@@ -316,11 +318,11 @@ def test_the_url_of_each_check_is_a_place_of_the_page():
     ids=["nothing", "warnings", "not everything seen", "errors count more"],
 )
 def test_the_exit_status_follows_from_the_worst(severities, status):
-    said = [
+    reported = [
         Finding(check=Check.HOST_CDI, severity=Severity(severity), subject="s", message="m", remedy="r")
         for severity in severities
     ]
-    assert findings.exit_status(said) == status
+    assert findings.exit_status(reported) == status
 
 
 def test_so_much_of_a_long_text_of_a_node_is_shown():

@@ -32,8 +32,8 @@ def dsn(number):
 
 def warnings(*devices, hosts=(HOST,)):
     can = contract.Capabilities(marks=True)
-    said = oddities.oddities(SOURCE, can, hosts, contract.Inventory(version="1", devices=devices))
-    return [sentence for sentence in said if "recognised" in sentence or "show" in sentence]
+    reported = oddities.oddities(SOURCE, can, hosts, contract.Inventory(version="1", devices=devices))
+    return [sentence for sentence in reported if "recognised" in sentence or "show" in sentence]
 
 
 def test_a_number_of_each_device_recognises_it():

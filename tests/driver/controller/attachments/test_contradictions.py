@@ -168,8 +168,8 @@ def test_what_stands_is_not_written_again():
         NOW,
     )
     assert record.is_attached
-    said = meta.Condition(type="Attached", status="True", reason=record.reason, message=record.message)
-    assert plan.plan(plan_observed(attachment(said, SEEN), contradiction=FREE, demand=USED), NOW) == ()
+    reports = meta.Condition(type="Attached", status="True", reason=record.reason, message=record.message)
+    assert plan.plan(plan_observed(attachment(reports, SEEN), contradiction=FREE, demand=USED), NOW) == ()
 
 
 @pytest.mark.parametrize(

@@ -298,10 +298,10 @@ class Machine(RuleBasedStateMachine):
         return self.demand is not None and self.demand.allocation_timestamp == demand.allocation_timestamp
 
     def _say(self, kind):
-        said = meta.Condition(type=kind, status="True")
+        reported = meta.Condition(type=kind, status="True")
         self._put(
             status=msgspec.structs.replace(
-                self.attachment.status, conditions=(*self.attachment.status.conditions, said)
+                self.attachment.status, conditions=(*self.attachment.status.conditions, reported)
             )
         )
 

@@ -169,20 +169,20 @@ CLASS = {
 }
 
 
-def opaque(requests_=(), driver=DRIVER, **said):
-    content = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "AllocationParameters"} | said
+def opaque(requests_=(), driver=DRIVER, **reported):
+    content = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "AllocationParameters"} | reported
     return {"requests": list(requests_), "opaque": {"driver": driver, "parameters": content}}
 
 
-def use(requests_=(), driver=DRIVER, **said):
-    config = opaque(requests_, driver, **said)
-    config["opaque"]["parameters"] = {**config["opaque"]["parameters"], "kind": "DeviceParameters"} | said
+def use(requests_=(), driver=DRIVER, **reported):
+    config = opaque(requests_, driver, **reported)
+    config["opaque"]["parameters"] = {**config["opaque"]["parameters"], "kind": "DeviceParameters"} | reported
     return config
 
 
 def test_what_class_and_claim_say_of_the_devices_goes_with_the_allocation():
-    said = use(environment={"MODE": "fast"}, claimVariables=["DEPTH"])
-    big = {"metadata": {"name": "big"}, "spec": CLASS["spec"] | {"config": [said, opaque(optional=True)]}}
+    reported = use(environment={"MODE": "fast"}, claimVariables=["DEPTH"])
+    big = {"metadata": {"name": "big"}, "spec": CLASS["spec"] | {"config": [reported, opaque(optional=True)]}}
     own = use(["s"], environment={"DEPTH": "4"})
     claim = new_claim(
         requests=[
@@ -199,7 +199,7 @@ def test_what_class_and_claim_say_of_the_devices_goes_with_the_allocation():
         ("FromClaim", ("s",)),
     ]
     assert [entry.opaque.parameters for entry in requested.config] == [
-        said["opaque"]["parameters"],
+        reported["opaque"]["parameters"],
         own["opaque"]["parameters"],
     ]
 

@@ -156,8 +156,8 @@ async def test_an_attach_that_fails_by_a_defect_is_failed_in_time_and_the_other_
         await cluster.attached("gpu-0", "c2")
         short = {"spec": {"policy": {"attachTimeoutSeconds": 1}}}
         await cluster.patch(kinds.FABRIC, "bad", short)
-        said = await cluster.failed("disk-0", "c1")
-        assert said["disk-0"]["attach-failed"] == "FabricUnreachable"
+        reported = await cluster.failed("disk-0", "c1")
+        assert reported["disk-0"]["attach-failed"] == "FabricUnreachable"
         assert not running.done()
 
 

@@ -202,10 +202,10 @@ class World:
         claim = self.claims.get(name)
         (result,) = claim.results(DRIVER)
         failed = meta.Condition(type=f"{DRIVER}/attach-failed", status="True", message="dark")
-        said = claims.AllocatedDevice(
+        reports = claims.AllocatedDevice(
             driver=DRIVER, pool=result.pool, device=result.device, conditions=(failed,)
         )
-        status = msgspec.structs.replace(claim.status, devices=(said,))
+        status = msgspec.structs.replace(claim.status, devices=(reports,))
         self.change(msgspec.structs.replace(claim, status=status))
 
     def normal(self, claim, *, reason, message):

@@ -238,7 +238,7 @@ def operation(**changes):
 
 def test_each_call_is_reported_once_however_often_the_fabric_reports_it():
     reported = []
-    tracked = calls.Calls(lambda *said: reported.append(said))
+    tracked = calls.Calls(lambda *reports: reported.append(reports))
     failed = operation(done=True, error=contract.OperationError.from_error(errors.Unavailable("x")))
     tracked.settle("u", ATTACH, operation(done=False), 0.0)
     tracked.settle("u", ATTACH, failed, 1.0)

@@ -100,9 +100,9 @@ def test_a_failed_attach_names_who_noticed_how_often_and_for_how_long():
 
 
 def test_a_finding_names_the_node_and_what_it_found():
-    said = only(made("nvme-not-live=resetting"))
-    assert said.description.startswith("Node node-1 found nvme-not-live: nvme0 is resetting; lifted when")
-    assert said.data == {
+    reports = only(made("nvme-not-live=resetting"))
+    assert reports.description.startswith("Node node-1 found nvme-not-live: nvme0 is resetting; lifted when")
+    assert reports.data == {
         "source": "node",
         "node": "node-1",
         "reason": "nvme-not-live",
@@ -121,8 +121,8 @@ def test_an_api_server_that_does_not_know_the_effect_none_is_sent_no_such_taint(
 
 
 def test_a_failure_that_is_over_keeps_what_was_said_of_it():
-    said = only(made("attach-failed"))
-    assert only(old=(said,)) == said
+    reports = only(made("attach-failed"))
+    assert only(old=(reports,)) == reports
 
 
 def test_only_what_evicts_has_a_rate():

@@ -33,8 +33,8 @@ GONE = treatment_plan.Done()
 
 
 def saying(reason, message):
-    said = condition(attachments.RELEASED, holds=False, reason=reason, message=message)
-    return attachment(ATTACHED, VISIBLE, said, node=HERE, deleting=True)
+    reports = condition(attachments.RELEASED, holds=False, reason=reason, message=message)
+    return attachment(ATTACHED, VISIBLE, reports, node=HERE, deleting=True)
 
 
 DEPARTURE = {

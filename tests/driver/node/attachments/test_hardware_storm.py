@@ -146,10 +146,10 @@ class Api:
 
     async def patch(self, _kind, name, body, *, into, **_):
         before = msgspec.to_builtins(self.stored[name])
-        said = body["status"]
-        own = {each["type"] for each in said["conditions"]}
+        reported = body["status"]
+        own = {each["type"] for each in reported["conditions"]}
         rest = [each for each in before["status"].get("conditions", ()) if each["type"] not in own]
-        before["status"] |= {**said, "conditions": [*rest, *said["conditions"]]}
+        before["status"] |= {**reported, "conditions": [*rest, *reported["conditions"]]}
         return msgspec.convert(before, into)
 
 

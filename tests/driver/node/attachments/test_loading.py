@@ -75,17 +75,17 @@ async def test_a_bitstream_counts_as_loaded_where_the_kernel_reports_nothing_els
 async def test_a_bitstream_that_the_kernel_reports_as_not_loaded_fails_the_hook(place, state):
     put(place, "#!/bin/sh\n")
     card = with_manager(place, state)
-    said = await outcome(place, card, bitstream="b.bit", sha256=DIGEST)
-    assert f"fpga0 of the card shows '{state}': b.bit is not loaded" in said
+    reported = await outcome(place, card, bitstream="b.bit", sha256=DIGEST)
+    assert f"fpga0 of the card shows '{state}': b.bit is not loaded" in reported
     assert await outcome(place, card) == "", "a hook that loads none is not judged by it"
 
 
 async def test_a_hook_gets_the_device_in_its_environment_and_no_other(place, monkeypatch):
     monkeypatch.setenv("DRAWBAR_SECRET", "of the daemon")
-    path = put(place, "#!/bin/sh\nenv | grep ^DRAWBAR_ | grep -v RUN | sort > $(dirname $0)/../said\n")
+    path = put(place, "#!/bin/sh\nenv | grep ^DRAWBAR_ | grep -v RUN | sort > $(dirname $0)/../reported\n")
     assert await outcome(place, bitstream="b.bit", sha256=DIGEST) == ""
-    said = dict(line.split("=", 1) for line in (path.parents[1] / "said").read_text().splitlines())
-    assert said == {
+    reported = dict(line.split("=", 1) for line in (path.parents[1] / "reported").read_text().splitlines())
+    assert reported == {
         "DRAWBAR_BITSTREAM": str(place.bitstreams / "b.bit"),
         "DRAWBAR_CLASS": "fpga",
         "DRAWBAR_DEVICE": "card-1",
@@ -193,8 +193,8 @@ def seen(settings):
 
 async def loaded(settings, **asked):
     """Why the card is not ready, where its class names no hook; empty where it is."""
-    said = {"hook": "", "bitstream": "b.gbs", "sha256": GBS_DIGEST} | asked
-    return await outcome(settings, seen(settings), **said)
+    reported = {"hook": "", "bitstream": "b.gbs", "sha256": GBS_DIGEST} | asked
+    return await outcome(settings, seen(settings), **reported)
 
 
 async def test_a_dfl_card_without_a_hook_gets_the_very_bytes_that_were_checked(place, answers):
@@ -235,8 +235,8 @@ async def test_a_file_that_is_missing_or_wrong_never_reaches_the_card(place, ans
 @pytest.mark.parametrize("state", ["write error", "write"])
 async def test_a_load_that_the_kernel_shows_to_have_failed_is_none(place, answers, state):
     answers.state = state
-    said = await loaded(place)
-    assert said == (
+    reported = await loaded(place)
+    assert reported == (
         f"the kernel took b.gbs, and fpga0 of the card shows '{state}': it is not loaded; look at the kernel's log"
     )
 
@@ -247,8 +247,8 @@ async def test_a_refusal_of_the_kernel_is_the_answer(place, answers):
 
 
 async def test_a_card_that_is_no_dfl_card_needs_a_hook(place):
-    said = await outcome(place, hook="", bitstream="b.bit", sha256=DIGEST)
-    assert said == (
+    reported = await outcome(place, hook="", bitstream="b.bit", sha256=DIGEST)
+    assert reported == (
         "0000:03:00.0 is not a DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an administrator "
         "set initialise.hook of the class's parameters"
     )

@@ -39,9 +39,9 @@ GOES_ON = COUNTS + 'while [ ! -e "$(dirname "$0")/../go" ]; do sleep 0.01; done\
 WAITS = COUNTS + 'trap "touch $(dirname "$0")/../ended; exit 1" TERM\nsleep 30 & wait\n'
 
 
-def claim(name="c1", at="T1", **said):
+def claim(name="c1", at="T1", **reported):
     configuration = claims.AllocatedConfiguration(
-        source="FromClass", opaque=claims.OpaqueConfiguration(driver=DRIVER, parameters=HEAD | said)
+        source="FromClass", opaque=claims.OpaqueConfiguration(driver=DRIVER, parameters=HEAD | reported)
     )
     result = claims.AllocationResult(request="r", driver=DRIVER, pool=NODE, device=DEVICE)
     allocation = claims.Allocation(

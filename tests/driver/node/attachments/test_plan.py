@@ -474,5 +474,5 @@ NEXT = attachments.ClaimReference(namespace="ns", name="c", uid="claim-2")
     ],
 )
 def test_a_member_that_is_interleaved_waits_for_the_others(seen, words):
-    said = plan.find_awaited(member(ATTACHED), (actions.Member(name="f.other", **seen),))
-    assert said is None if words is None else words in said
+    reports = plan.find_awaited(member(ATTACHED), (actions.Member(name="f.other", **seen),))
+    assert reports is None if words is None else words in reports

@@ -104,9 +104,9 @@ def quick(monkeypatch):
 
 
 def erase(disk, *, serial="SN1", node=NODE, path=PATH):
-    said = []
-    nvme_erase.eraser(path, node, serial, disk)(said.append)
-    return said
+    reported = []
+    nvme_erase.eraser(path, node, serial, disk)(reported.append)
+    return reported
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def erase(disk, *, serial="SN1", node=NODE, path=PATH):
 )
 def test_a_disk_that_sanitizes_quickly_is_sanitized(ways, way):
     disk = Disk(sanicap=ways)
-    said = erase(disk)
+    reported = erase(disk)
     assert (disk.done, disk.data) == ([way], {1: b""})
-    assert said == ["sanitizing /dev/nvme0, 30 % done", "sanitizing /dev/nvme0, 60 % done"]
+    assert reported == ["sanitizing /dev/nvme0, 30 % done", "sanitizing /dev/nvme0, 60 % done"]
 
 
 def test_a_disk_that_can_only_overwrite_is_formatted_where_it_can_be():
@@ -133,12 +133,12 @@ def test_a_disk_that_can_only_overwrite_is_formatted_where_it_can_be():
 def test_every_namespace_is_formatted_securely_in_the_format_that_it_has(fna, secure):
     disk = Disk(fna=fna, namespaces=3)
     disk.formats = {2: (0b0110011, 0b1010)}
-    said = erase(disk)
+    reported = erase(disk)
     # Format 0x13 in two parts, metadata at the end of each block, protection 2 in its first bytes.
     kept = 0b0011 | 1 << 4 | 2 << 5 | 1 << 8 | 1 << 12
     assert disk.done == [(1, secure << 9), (2, kept | secure << 9), (3, secure << 9)]
     assert set(disk.data.values()) == {b""}
-    assert said[-1] == "formatting /dev/nvme0, namespace 3 of 3"
+    assert reported[-1] == "formatting /dev/nvme0, namespace 3 of 3"
 
 
 @pytest.mark.parametrize("fna", [0b01, 0b10])

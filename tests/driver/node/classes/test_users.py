@@ -125,7 +125,7 @@ def test_the_search_ends_when_enough_was_found(gpu):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "reported"),
     [
         (mount(), "mounted at /data, /dev/nvme0n1"),
         (mount("259:7", source="/dev/nvme0n1p1"), "mounted at /data, /dev/nvme0n1p1"),
@@ -136,10 +136,10 @@ def test_the_search_ends_when_enough_was_found(gpu):
     ],
     ids=["disk", "partition", "btrfs", "blank", "another", "nonsense"],
 )
-def test_a_mount_counts_in_whatever_namespace_it_is(disk, line, said):
+def test_a_mount_counts_in_whatever_namespace_it_is(disk, line, reported):
     disk.process(1, namespace="mnt:[1]")
     disk.process(2, namespace="mnt:[2]", mounts=line)
-    assert disk.current_users() == said
+    assert disk.current_users() == reported
 
 
 def test_a_mount_namespace_is_looked_at_once(disk):
@@ -206,8 +206,8 @@ def test_what_makes_a_vendors_daemon_let_go_is_named(gpu, name, remedy):
 def test_a_bitstream_that_is_being_loaded_counts(fpga, state, loading):
     manager = next((fpga.tree.root / "class/fpga_manager").iterdir())
     (manager / "state").write_text(state + "\n")
-    said = f"a bitstream is being loaded ({state}), fpga0"
-    assert fpga.current_users() == (said if loading else "")
+    reported = f"a bitstream is being loaded ({state}), fpga0"
+    assert fpga.current_users() == (reported if loading else "")
 
 
 @pytest.mark.parametrize(
@@ -228,8 +228,8 @@ def test_it_is_reported_when_the_hosts_processes_cannot_be_seen(tmp_path, namesp
         (tmp_path / "self").symlink_to(own)
         (tmp_path / "1").mkdir(exist_ok=True)
         (tmp_path / "1/comm").write_text(first + "\n")
-    said = users.blindness(tmp_path)
-    assert said is None if blind is None else blind in said
+    reported = users.blindness(tmp_path)
+    assert reported is None if blind is None else blind in reported
 
 
 def test_many_users_are_named_up_to_a_number():

@@ -253,13 +253,13 @@ def test_without_a_database_there_are_no_names(tmp_path):
         assert names.load([function], database).vendor(function) is None
 
 
-@pytest.mark.parametrize("said", ["(efault)", "(null)", ""])
-def test_a_controller_that_has_not_been_asked_who_it_is_has_no_serial_number(tmp_path, said):
+@pytest.mark.parametrize("reported", ["(efault)", "(null)", ""])
+def test_a_controller_that_has_not_been_asked_who_it_is_has_no_serial_number(tmp_path, reported):
     """Linux 6.1, in the lab: for some milliseconds after the controller's first event."""
     folder = tmp_path / "nvme" / "nvme0"
     folder.mkdir(parents=True)
     for name in ("serial", "model", "firmware_rev"):
-        (folder / name).write_text(f"{said}\n")
+        (folder / name).write_text(f"{reported}\n")
     (folder / "state").write_text("connecting\n")
     (controller,) = pci.read_nvme(str(tmp_path))
     assert (controller.serial, controller.model, controller.firmware, controller.state) == (

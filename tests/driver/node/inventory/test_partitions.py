@@ -27,8 +27,8 @@ class Gpus:
         self.tree.render_nodes(f"devices/{name}{number}", 40 + number)
 
     def topology(self, bus, minor, *, location=0, unique=0):
-        said = f"simd_count 304\nlocation_id {bus << 8 | location}\ndomain 0\ndrm_render_minor {minor}\nunique_id {unique}"
-        self.tree.write(f"devices/virtual/kfd/kfd/topology/nodes/{self._nodes}/properties", said)
+        reported = f"simd_count 304\nlocation_id {bus << 8 | location}\ndomain 0\ndrm_render_minor {minor}\nunique_id {unique}"
+        self.tree.write(f"devices/virtual/kfd/kfd/topology/nodes/{self._nodes}/properties", reported)
         self._nodes += 1
 
     @property

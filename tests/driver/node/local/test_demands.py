@@ -19,8 +19,8 @@ DIGEST = "0" * 64
 BITSTREAM = {"fpga": {"bitstream": "a.bit", "sha256": DIGEST}}
 
 
-def config(source="FromClass", **said):
-    opaque = claims.OpaqueConfiguration(driver=DRIVER, parameters=HEAD | said)
+def config(source="FromClass", **reported):
+    opaque = claims.OpaqueConfiguration(driver=DRIVER, parameters=HEAD | reported)
     return claims.AllocatedConfiguration(source=source, opaque=opaque)
 
 
@@ -39,7 +39,7 @@ def asked(*configs, **fields):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reported",
     [
         {"initialise": {"hook": "loads"}},
         BITSTREAM,
@@ -48,10 +48,10 @@ def asked(*configs, **fields):
     ],
     ids=["hook", "bitstream", "versions", "virtual functions"],
 )
-def test_parameters_that_ask_for_work_make_a_demand_with_and_without_binding_conditions(said):
-    (demand,) = asked(config(**said))
+def test_parameters_that_ask_for_work_make_a_demand_with_and_without_binding_conditions(reported):
+    (demand,) = asked(config(**reported))
     assert (demand.device, demand.needs_work, demand.is_awaited) == (DEVICE, True, False)
-    (demand,) = asked(config(**said), binding_conditions=(VISIBLE,))
+    (demand,) = asked(config(**reported), binding_conditions=(VISIBLE,))
     assert (demand.needs_work, demand.is_awaited) == (True, True)
 
 

@@ -103,8 +103,8 @@ def test_a_card_that_lives_here_is_offered():
 def test_what_is_not_this_nodes_or_not_free_is_refused_with_the_reason(resident, situation, reason):
     offered, refused = chosen(resident, **situation)
     assert offered == set()
-    (said,) = refused.values()
-    assert reason in said
+    (reported,) = refused.values()
+    assert reason in reported
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,9 @@ class Pod:
 
     async def served(self, until):
         """Wait until only the kubelet is missing, and its sockets are there."""
-        only_kubelet = await until(self.ready, lambda said: said and set(said["missing"]) == {"kubelet"})
+        only_kubelet = await until(
+            self.ready, lambda reported: reported and set(reported["missing"]) == {"kubelet"}
+        )
 
         async def listens():
             return self.registration.exists()
@@ -250,10 +252,12 @@ async def test_the_daemon_ends_in_time_even_if_a_thread_hangs_in_the_kernel(pod,
     (pod.plugins / "claims").mkdir(parents=True)
     os.mkfifo(pod.plugins / "claims" / "u1.json")
     await pod.start()
-    await until(pod.ready, lambda said: said and set(said["missing"]) == {"kubelet", "checkpoint"})
+    await until(
+        pod.ready, lambda reported: reported and set(reported["missing"]) == {"kubelet", "checkpoint"}
+    )
     pod.process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(ENDS_SECONDS):
         assert await pod.process.wait() == 1
-    said = [json.loads(line) for line in pod.log.splitlines()]
-    assert said[-1]["message"] == "clean-up hangs, ending without it"
-    assert any("thread" in name for name in said[-1]["hanging"])
+    reported = [json.loads(line) for line in pod.log.splitlines()]
+    assert reported[-1]["message"] == "clean-up hangs, ending without it"
+    assert any("thread" in name for name in reported[-1]["hanging"])

@@ -65,8 +65,8 @@ FATAL = {
 @pytest.mark.parametrize("case", FATAL)
 def test_without_this_the_daemon_does_not_start(case):
     changes, expected = FATAL[case]
-    (said,) = judged(**changes).fatal
-    assert expected in said
+    (reported,) = judged(**changes).fatal
+    assert expected in reported
 
 
 WARNINGS = {
@@ -97,8 +97,8 @@ def test_without_this_something_will_not_work(case):
     changes, expected = WARNINGS[case]
     findings = judged(**changes)
     assert findings.fatal == ()
-    (said,) = findings.warnings
-    assert expected in said
+    (reported,) = findings.warnings
+    assert expected in reported
 
 
 @pytest.mark.parametrize(
@@ -288,12 +288,12 @@ async def test_without_capabilities_the_daemon_starts_and_warns(pod):
         *program(words(pod), *before), stderr=asyncio.subprocess.PIPE
     )
     try:
-        said = []
+        reported = []
         async with asyncio.timeout(120):
-            while not any("got no answer" in line for line in said):
-                said.append(json.loads(await process.stderr.readline())["message"])
+            while not any("got no answer" in line for line in reported):
+                reported.append(json.loads(await process.stderr.readline())["message"])
         for expected in ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SYS_PTRACE"):
-            assert any(expected in line for line in said)
+            assert any(expected in line for line in reported)
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

@@ -178,6 +178,6 @@ async def test_a_stranger_at_the_registration_socket_changes_what_is_said_and_no
         )
         await stub.NotifyRegistrationStatus(refusal, timeout=120)
     assert not (await instance.prepare(("c1", uid)))[uid].error
-    (said,) = [message for message in instance.messages() if "refused the driver" in message]
-    assert len(said) < servicers.REASON_LIMIT_CHARS + 50
-    assert said.isprintable()
+    (reported,) = [message for message in instance.messages() if "refused the driver" in message]
+    assert len(reported) < servicers.REASON_LIMIT_CHARS + 50
+    assert reported.isprintable()

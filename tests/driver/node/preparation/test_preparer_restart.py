@@ -128,8 +128,8 @@ async def test_a_damaged_record_is_set_aside_and_made_again_and_other_claims_kee
     (aside,) = (world.folder / "claims").glob("*.corrupt-*")
     assert aside.read_bytes() == broken
     assert aside.name.startswith(f"{name.uid}.json.")
-    (said,) = [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
-    assert str(world.record(name.uid)) in said
+    (reports,) = [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
+    assert str(world.record(name.uid)) in reports
     assert world.written()[f"{other.uid}.json"] == files[f"{other.uid}.json"]
     await world.preparer.unprepare(name)
     assert (list(world.cdi()), world.released) == ([f"{DRIVER}-{other.uid}.json"], [("p", "d1")])

@@ -1,7 +1,6 @@
 """The reason why an object waits or fails, and the next step; pure, total and deterministic.
 
-The cause is first. Its consequences follow in the order of the chain from the fabric to the pod. Each fact is told
-once.
+The cause comes first. Its consequences follow, from the fabric to the pod. No fact is repeated.
 """
 
 from collections.abc import Iterator, Mapping

@@ -24,7 +24,9 @@ async def find_reasons(
     devices: Sequence[tree.Device],
     cluster: status.Cluster,
 ) -> dict[tuple[str, str], str]:
-    """Return by namespace and name why the first waiting claims wait; a claim that could have a device has no reason.
+    """Return the reasons of the first waiting claims, by namespace and name.
+
+    If a device is free for a claim, it has no reason.
 
     Args:
         api: the cluster's API server.

@@ -1,8 +1,8 @@
 """The last known state of the calls to the fabrics, per attachment.
 
-It is a cache, not a record: a missing state is asked of the fabric again, by request id. An id is `<uid>-a<attempt>` or
-`<uid>-d<attempt>`, so every process forms the same one. After a restart the attempts are walked through from the first;
-the fabric knows each that it ever received.
+It is a cache, not a record. If a state is missing, the controller asks the fabric for it by request id. An id is
+`<uid>-a<attempt>` or `<uid>-d<attempt>`, so every process makes the same one. After a restart the controller asks for
+each attempt, from the first; the fabric remembers every request.
 """
 
 import datetime

@@ -63,8 +63,8 @@ class Context:
 def ahead_of(context: Context, attachment: attachments.DeviceAttachment) -> str:
     """Return an attachment of the node whose card could be taken for this device; empty for none.
 
-    Only a device that is recognised by its arrival waits. Of two such devices, one always begins first, since this is
-    checked again right before the call to the fabric.
+    Only a device that is recognised by its arrival waits. The check is repeated right before the call to the fabric,
+    so two such devices never begin together.
     """
     if not identities.is_awaiting_arrival(attachment):
         return ""

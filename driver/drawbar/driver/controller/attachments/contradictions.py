@@ -2,8 +2,8 @@
 
 A manager that lost its state, or another client of it, contradicts the record. One listing proves nothing: a manager
 may show a change late, and a watch may report an older state. So a contradiction is confirmed by a second, complete
-listing that began `APART_SECONDS` after the first sight. It is over once the manager has shown the connection again;
-after each return, that has to last for longer (`damping`).
+listing that began `APART_SECONDS` after the first sight. It ends when the manager shows the connection again. Each
+time that it comes back, the connection must be shown for longer (`damping`).
 
 The contradictions are kept in memory: after a restart the first listing counts as the first sight. They are bounded by
 the attachments.

@@ -133,9 +133,10 @@ def _change_hands(
 
 
 def _is_vouched_for(attachment: attachments.DeviceAttachment, demand: claim_index.Demand | None) -> bool:
-    """Return whether the node has recorded whose data it has to clean; it does once the device is ready for a claim.
+    """Return whether the node has recorded the claim whose data it must clean; it does so when the device is ready.
 
-    A claim that has the device by the node's record gets it back, even after changes of the attachment by hand.
+    If the node's record names a claim, that claim gets the device back, even if somebody changed the attachment by
+    hand.
     """
     spec, node = attachment.spec, attachment.status.node
     recorded = {claim.uid for claim in (spec.claim, demand.claim if demand is not None else None) if claim}

@@ -22,10 +22,10 @@ def _in_words(form: Callable[[str], Any], kind: str) -> Callable[[Asked, Forward
         answer = await forward(asked)
         if answer.status < 400 or asked.is_read or not (words := _words(answer)):
             return answer
-        said = answered(form(words), status=answer.status, kind=kind)
+        reported = answered(form(words), status=answer.status, kind=kind)
         for name, value in answer.headers.items():
-            said.headers.setdefault(name, value)
-        return said
+            reported.headers.setdefault(name, value)
+        return reported
 
     return wrap
 

@@ -37,7 +37,7 @@ class Place:
 
 
 def test_volatile_memory_is_sanitized_and_waited_for(tmp_path, monkeypatch):
-    host, said = Place(tmp_path), []
+    host, reported = Place(tmp_path), []
     security = host.secure()
 
     class Time:
@@ -57,8 +57,8 @@ def test_volatile_memory_is_sanitized_and_waited_for(tmp_path, monkeypatch):
                 (security / "state").write_text("disabled\n")
 
     monkeypatch.setattr(operations, "time", Time)
-    host.eraser()(said.append)
-    assert (Time.looks, said) == (2, [f"sanitizing {host.name}"])
+    host.eraser()(reported.append)
+    assert (Time.looks, reported) == (2, [f"sanitizing {host.name}"])
 
 
 def test_a_sanitize_without_an_end_is_no_erase(tmp_path, monkeypatch):

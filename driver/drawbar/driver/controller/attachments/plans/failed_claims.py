@@ -83,7 +83,7 @@ def give_up(
     failure: attachments.Failure,
     now: datetime.datetime,
 ) -> Steps:
-    """Return the steps to give up: first the taint and the wait for it, or the scheduler would select the same device again.
+    """Return the steps to give up. The taint comes first, or the scheduler would select the same device again.
 
     The node's report is recorded after the taint: the record permits the node to write to the claim.
     """
@@ -98,9 +98,9 @@ def give_up(
 
 
 def roll_back(observed: PartState, demand: claim_index.Demand, now: datetime.datetime) -> Steps:
-    """Return the wait, then the detach, for a failed allocation that neither the scheduler nor its pod's deletion takes back.
+    """Return the steps if nobody takes a failed allocation back: first the wait, then the detach.
 
-    There is none while a pod may be using the claim, because it was ready before it failed.
+    If the claim was ready before it failed, a pod may be using it, and nothing is detached.
     """
     if demand.failed_at is None:
         return ()

@@ -50,7 +50,7 @@ def respond(
 ) -> Steps:
     """Return the steps after a contradiction: confirm it; then attach the device again, fail its claim, or report it.
 
-    Nothing is done to a device that its node has seen, or that another client has.
+    If the node has seen the device, or another client has it, the device is left as it is.
     """
     if not contradiction.is_confirmed:
         if contradiction.look_seconds <= 0:

@@ -63,9 +63,9 @@ def cancel(side: outcomes.Side, call: Call) -> Steps:
 
 
 def record_refusal(attachment: attachments.DeviceAttachment | None, side: outcomes.Side, call: Call) -> Steps:
-    """Return the record of a refusal after which the call is repeated; no step if it is already written or changes too often.
+    """Return the step to record a refusal of a call that is repeated.
 
-    If only the words of a condition differ, it is not written at each attempt (`Call.is_report_due`). If the manager is
+    There is no step if the record is written already, or changes too often. If only the words of a condition differ, it is not written at each attempt (`Call.is_report_due`). If the manager is
     not reached, it is never written again: the Fabric has the words, and an outage would write every attachment.
     """
     refused = call.refused
