@@ -186,6 +186,7 @@ async def test_a_creation_of_an_earlier_adapter_keeps_its_pool_busy(trial, impat
     service.faults.add(Fault(kind=FaultKind.SLOW_TASK, path="/MemoryChunks"))
     request = contract.CreateSliceRequest(request_id="c1", device_id="e1.pool-1", memory_bytes=1 << 30)
     assert not (await former.create_slice(request)).done
+    await waiting.eventually(lambda: mutations(service))
     await former.close()
     adapter = await trial.connect(service)
     error = await trial.error(errors.Aborted, adapter.create_slice(request))

@@ -178,6 +178,12 @@ SHOWN = {
         look=header("Content-Encoding", headers={"Accept-Encoding": "deflate"}), plain=None, odd="deflate"
     ),
     "two-headers": Shown(look=answer(lambda code, headers, raw: len(headers.getall("ETag"))), plain=1, odd=2),
+    "small-links": Shown(
+        look=body(lambda shown: "Links" in shown, f"{world.SYSTEMS}/h1"),
+        form=Form.COMPOSITION,
+        plain=True,
+        odd=False,
+    ),
     "small-headers": Shown(
         look=answer(lambda code, headers, raw: "OData-Version" in list(headers.keys())), plain=True, odd=False
     ),
@@ -266,6 +272,11 @@ SHOWN = {
     "cut-401": Shown(look=read_often, setting=LOGIN, plain=200, odd="cut"),
     # URIs.
     "slashes": Shown(look=status(), plain=200, odd=308),
+    "capital-prefix": Shown(
+        look=block("@odata.id", world.ENDPOINTS),
+        plain=world.ENDPOINTS,
+        odd=world.ENDPOINTS.replace("/redfish/", "/Redfish/"),
+    ),
     "session-redirect": Shown(
         look=status("POST", world.SESSIONS, json=SENT), setting=LOGIN, plain=201, odd=307
     ),

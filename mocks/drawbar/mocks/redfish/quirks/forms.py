@@ -31,6 +31,17 @@ def _swap_types(body: Body) -> Body:
     return changed
 
 
+async def _write_small_links(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    return replace(
+        answer,
+        body=map_objects(
+            answer.body,
+            lambda shown: {"links" if name == "Links" else name: value for name, value in shown.items()},
+        ),
+    )
+
+
 async def _date_retries(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     answer = await forward(asked)
     seconds = answer.headers.get("Retry-After")
@@ -119,6 +130,12 @@ QUIRKS = (
         text="Sizes and counts are texts, and class codes are numbers.",
         seen="stmcginnis/gofish #99, #533",
         wrap=_write_numbers_as_text,
+    ),
+    Quirk(
+        name="small-links",
+        text="The property Links is in small letters.",
+        seen="no server yet",
+        wrap=_write_small_links,
     ),
     Quirk(
         name="retry-after-date",

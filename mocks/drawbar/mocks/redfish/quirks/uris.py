@@ -49,6 +49,22 @@ async def _end_in_slashes(asked: Asked, forward: Forward, _setting: Setting) -> 
     return answer.with_header("Location", _slashed(location)) if location else answer
 
 
+async def _begin_with_capital(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    plain = asked.with_json(map_uris(asked.json(), _plain)) if asked.content else asked
+    answer = await forward(replace(plain, path=_plain(asked.path)))
+    answer = replace(answer, body=map_uris(answer.body, _capital))
+    location = answer.headers.get("Location")
+    return answer.with_header("Location", _capital(location)) if location else answer
+
+
+def _capital(uri: str) -> str:
+    return f"/Redfish/{uri.removeprefix('/redfish/')}" if uri.startswith("/redfish/") else uri
+
+
+def _plain(uri: str) -> str:
+    return f"/redfish/{uri.removeprefix('/Redfish/')}" if uri.startswith("/Redfish/") else uri
+
+
 def _query(asked: Asked) -> str:
     pairs = "&".join(f"{name}={value}" for name, value in asked.query.items())
     return f"?{pairs}" if pairs else ""
@@ -151,6 +167,12 @@ QUIRKS = (
         text="Each URI ends with a slash, and a request without one is redirected with 308, whatever its method.",
         seen="ansible/ansible #45513, HewlettPackard/oneview-redfish-toolkit #374",
         wrap=_end_in_slashes,
+    ),
+    Quirk(
+        name="capital-prefix",
+        text="Each URI begins with /Redfish.",
+        seen="no server yet",
+        wrap=_begin_with_capital,
     ),
     Quirk(
         name="session-redirect",
