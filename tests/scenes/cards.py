@@ -1,5 +1,7 @@
 """Cards as values, without a tree: what the kernel would show of functions and slots."""
 
+import dataclasses
+
 from drawbar.driver.node.inventory import model
 from drawbar.fabric import witnesses
 from drawbar.fabric.contract import DeviceClass
@@ -40,6 +42,17 @@ def function(address="0000:01:00.0", device_class=DeviceClass.GPU, *, nvme="", *
         *identifiers(Kind.NVME_SERIAL, nvme),
     )
     return model.PciFunction(address=address, device_class=device_class, **described | fields)
+
+
+def of_any_arrival(inventory):
+    """Return the inventory without arrivals: two copies of one tree have directories of their own."""
+    return dataclasses.replace(card_of_any_arrival(inventory), prebuilt=None)
+
+
+def card_of_any_arrival(card):
+    """Return the card, or any value with functions, without arrivals."""
+    functions = tuple(dataclasses.replace(each, arrival=0) for each in card.functions)
+    return dataclasses.replace(card, functions=functions)
 
 
 def identifiers(kind, *texts):

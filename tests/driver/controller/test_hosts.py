@@ -79,6 +79,8 @@ def test_two_hosts_that_the_fabric_object_maps_to_one_node_are_both_refused():
     [
         ({"uuid": "4C4C4544-0039-3510-8053-B4C04F4D3732"}, "by-uuid"),
         ({"uuid": "44454C4C-3900-1035-8053-B4C04F4D3732"}, "by-swapped-uuid"),
+        ({"uuid": "{4C4C4544-0039-3510-8053-B4C04F4D3732}"}, "by-uuid-in-braces"),
+        ({"uuid": "urn:uuid:44454c4c-3900-1035-8053-b4c04f4d3732"}, "by-swapped-uuid-as-a-urn"),
         ({"labels": {"rack/host": "h1"}}, "by-id-in-a-label"),
         ({"annotations": {"rack/host": "SN 7"}}, "by-serial-in-an-annotation"),
         ({"annotations": {"drawbar.dev/serial": " sn  7"}}, "by-serial-that-the-node-tells"),
@@ -103,6 +105,13 @@ def test_a_host_is_known_by_what_identifies_its_machine(more, node):
         "00020003-0004-0005-0006-000700080009",
         "To Be Filled By O.E.M.",
         "Not Specified",
+        "00000000-0000-0000-0000-000000000001",
+        "01000000-0000-0000-0000-000000000000",
+        "11111111-2222-3333-4444-555555555555",
+        "12345678-1234-1234-1234-123456789abc",
+        "78563412-3412-3412-1234-123456789ABC",
+        "98765432-1098-7654-3210-987654321098",
+        "[Not Supported]",
     ],
 )
 def test_a_placeholder_is_no_identifier(placeholder):

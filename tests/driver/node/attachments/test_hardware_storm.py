@@ -175,7 +175,7 @@ class Node:
         self.context = context.Context(
             reporter=reporter,
             arrivals=self.arrivals,
-            kernel=types.SimpleNamespace(sysfs=reader.Path("/nonexistent/sys"), probe=_probe),
+            kernel=types.SimpleNamespace(sysfs=reader.Path("/nonexistent/sys"), probe=_probe, run=_run),
             treatment=None,
             boot_id="b",
             since=START,
@@ -241,6 +241,10 @@ def _nothing(*_, **__):
 
 async def _probe(_address):
     return None
+
+
+async def _run(_target, _what, function):
+    return function()
 
 
 STATES = {

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime
+import threading
 import types
 
 import pytest
@@ -11,10 +12,10 @@ from drawbar.driver import clocks
 from drawbar.driver.api import claims, meta, slices
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import kernel, treatment
-from drawbar.driver.node.attachments import local, probation
+from drawbar.driver.node.attachments import initialisation, local, probation
 from drawbar.driver.node.attachments.context import Context
 from drawbar.driver.node.discovery import devices
-from drawbar.driver.node.local import residents
+from drawbar.driver.node.local import demands, residents
 from drawbar.driver.node.preparation import cleaning, readiness
 from drawbar.driver.node.treatment import hooks
 from drawbar.fabric.contract import DeviceClass
@@ -94,7 +95,7 @@ class World:
         (folder / "hooks").mkdir(mode=0o755)
         self.marks, self.cleaner, self.recorder = cleaning.Marks(folder), Clean(), Recorder()
         self.boot_id, self.holder, self.published = "boot-1", None, ()
-        self.offers_functions = False
+        self.offers_functions, self.kernel_seconds = False, kernel.DEADLINE_SECONDS
         self.hook(COUNTS)
 
     def hook(self, text):
@@ -111,7 +112,8 @@ class World:
         return ran.read_text().splitlines() if ran.exists() else []
 
     async def made(self):
-        asked, arrivals = kernel.Kernel(self.tree.root), devices.Devices(self.tree.root)
+        asked = kernel.Kernel(self.tree.root, deadline_seconds=self.kernel_seconds)
+        arrivals = devices.Devices(self.tree.root)
         await arrivals.read()
         self.runner = hooks.Runner(hooks.Settings(hooks=self.folder / "hooks"), asked)
         reporter = types.SimpleNamespace(api=None, recorder=self.recorder, tells_claims=lambda: True)
@@ -421,3 +423,17 @@ async def test_a_hook_that_takes_its_card_out_runs_once(world):
         await world.replug()
         await world.until(lambda: not world.state())
         assert world.runs == [DEVICE, DEVICE]
+
+
+async def test_a_card_whose_configuration_space_hangs_is_reported_and_keeps_no_worker(world, monkeypatch):
+    held = threading.Event()
+    monkeypatch.setattr(initialisation.pci, "is_silent", lambda _: held.wait(60))
+    monkeypatch.setattr(world, "kernel_seconds", 0.05)
+    async with world.acting() as made:
+        made.take_claim(claim(**HOOK))
+        work = f"{demands.NAME_PREFIX}{DEVICE}"
+        try:
+            await world.until(lambda: (memory := made._context.memories.get(work)) and memory.attempt)
+            assert "the configuration space of 0000:01:00.0" in made._context.memories[work].attempt.missing
+        finally:
+            held.set()

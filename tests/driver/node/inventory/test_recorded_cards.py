@@ -1,10 +1,10 @@
 """What belongs to a card, and which slot it is in, on a recorded kernel: ARI, and devices that are two ports."""
 
-import dataclasses
 import shutil
 from pathlib import Path
 
 import pytest
+from tests.scenes import cards
 
 from drawbar.driver.node.discovery import live, reader
 from drawbar.fabric.contract import DeviceClass
@@ -86,10 +86,4 @@ def test_virtual_functions_above_7_that_come_later_join_their_card(root, tmp_pat
         wanted |= current.find_concerned(f"/{now.by_address(address).path}")
     while wanted:
         _, wanted = current.take(reader.read_subjects(str(root), wanted, current.slot_names))
-    assert _of_any_arrival(current.snapshot()) == _of_any_arrival(now)
-
-
-def _of_any_arrival(inventory):
-    """Two copies of one recording have directories of their own."""
-    functions = tuple(dataclasses.replace(each, arrival=0) for each in inventory.functions)
-    return dataclasses.replace(inventory, functions=functions, prebuilt=None)
+    assert cards.of_any_arrival(current.snapshot()) == cards.of_any_arrival(now)

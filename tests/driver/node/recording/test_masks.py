@@ -46,6 +46,7 @@ def without_names(inventory):
         functions=tuple(
             dataclasses.replace(
                 function,
+                arrival=0,
                 serial=function.serial and "masked",
                 dsn=function.dsn and "masked",
                 identifiers=tuple(dataclasses.replace(each, value="masked") for each in function.identifiers),

@@ -3,7 +3,6 @@
 Sources: Documentation/ABI/stable/sysfs-module (`version`); drivers/nvme/host/sysfs.c (`firmware_rev`).
 """
 
-import asyncio
 import datetime
 import re
 from collections.abc import Mapping
@@ -48,7 +47,7 @@ class Initialisation:
         """Take all steps towards a ready device that need no wait, and remember the result."""
         reason, final, waits = "", False, False
         try:
-            if await asyncio.to_thread(pci.is_silent, f"{self._context.kernel.sysfs}/{card.first.path}"):
+            if await self._is_silent(card):
                 missing, reason = _ALL_ONES, reasons.LINK_DOWN
             else:
                 missing = self._find_awaited_member()
@@ -85,7 +84,18 @@ class Initialisation:
         claim = self._attachment.spec.claim
         if claim is None or claim.minimum_versions == attachments.Versions():
             return None
-        return await asyncio.to_thread(too_old, card, claim.minimum_versions, self._context.kernel.sysfs)
+        kernel, least = self._context.kernel, claim.minimum_versions
+        what = f"to show the versions of {card.address}"
+        return await kernel.run(
+            f"the versions of {card.address}", what, lambda: too_old(card, least, kernel.sysfs)
+        )
+
+    async def _is_silent(self, card: model.Card) -> bool:
+        """Return whether the configuration space answers nothing; the read of a sick device may hang."""
+        kernel, target = self._context.kernel, f"the configuration space of {card.address}"
+        return await kernel.run(
+            target, f"to read {target}", lambda: pci.is_silent(f"{kernel.sysfs}/{card.first.path}")
+        )
 
     def _may_be_in_use(self, card: model.Card) -> bool:
         """Return whether pods of the claim may use the device already. Then it is not set up again."""

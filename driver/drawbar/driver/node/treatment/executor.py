@@ -4,7 +4,6 @@ Every call looks at the kernel, plans, takes at most one step and ends by a dead
 so the treatment continues after the daemon is killed. `Progress` avoids repeated writes, and measures the time without progress.
 """
 
-import asyncio
 import functools
 import logging
 import time
@@ -203,7 +202,9 @@ class Executor:
         if card is None:
             return True
         pending = order.operations(card).pending_quiesce_step
-        return await asyncio.to_thread(pending, self._host, card) is None
+        target = f"quiesce: {order.name}"
+        look = functools.partial(pending, self._host, card)
+        return await self._kernel.run(target, f"whether the device in {order.name} is at rest", look) is None
 
     async def _reset(self, address: str, order: Order) -> None:
         try:
