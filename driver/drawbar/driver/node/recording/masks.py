@@ -30,7 +30,7 @@ _EUI = re.compile(r"(eui\.)?((?:[0-9a-f][-: ]?){15}[0-9a-f])", re.IGNORECASE)
 _NGUID = re.compile(r"(eui\.)?((?:[0-9a-f][-: ]?){31}[0-9a-f])", re.IGNORECASE)
 _DIGIT = re.compile(r"[0-9a-f]", re.IGNORECASE)
 # A maker's address keeps that form, so that it still counts as an identifier after masking (IEEE 802, 8.2).
-_MAKERS_HEAD, _LOCAL_HEAD = "00:00:5e:", "02:"
+_MAKERS_HEAD, _LOCAL_HEAD = "00:fa:ce:", "02:"
 _GROUP_OR_LOCAL = 3
 _NUMBER_BASE = 0xFACE_0000_0000_0000
 _SHORTEST_ANYWHERE = 6
