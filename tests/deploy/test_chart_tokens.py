@@ -48,7 +48,7 @@ def volumes_with_tokens(pod):
 
 
 @pytest.mark.parametrize("simulated", [False, True])
-async def test_a_token_of_a_daemon_is_in_the_container_of_that_daemon_alone(render, simulated):
+async def test_a_token_of_a_daemon_is_in_its_container_and_in_pretended_hardware_alone(render, simulated):
     values = EVERYTHING | {"simulation": {"enabled": simulated}, "controller": {"sidecars": SIDECARS}}
     documents = await render(**values)
     assert len(pods(documents)) == 5
@@ -63,7 +63,8 @@ async def test_a_token_of_a_daemon_is_in_the_container_of_that_daemon_alone(rend
                 assert mount["readOnly"]
                 holders.setdefault(owners[mount["name"]], []).append(container["name"])
     assert holders.pop("drawbar-metrics-proxy") == ["metrics"] * 3
-    assert holders == {f"drawbar-{name}": [name] for name in OF_DAEMONS}
+    hardware = {"controller": ["fabric"], "node": ["host"]} if simulated else {}
+    assert holders == {f"drawbar-{name}": [*hardware.get(name, ()), name] for name in OF_DAEMONS}
 
 
 async def test_a_token_runs_out_and_comes_with_the_authority_and_the_namespace(render):

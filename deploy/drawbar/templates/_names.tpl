@@ -123,8 +123,8 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.node" . }}
 {{- end -}}
 
 {{/*
-The token of a pod's account, for the one container that speaks as that account: no other container of the pod has it. It is what the
-kubelet would mount into all of them.
+The token of a pod's account, for the one container that speaks as that account, and for pretended hardware: no other container of the
+pod has it. It is what the kubelet would mount into all of them.
 */}}
 {{- define "drawbar.tokenMount" -}}
 - {name: api-access, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
