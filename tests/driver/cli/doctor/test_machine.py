@@ -20,7 +20,7 @@ from drawbar.fabric.classes import DeviceClass
 from drawbar.mocks import sysfs
 from drawbar.mocks.sysfs.device import MockDevice
 
-RECORDINGS = sorted((Path(__file__).parents[3] / "data").glob("*/sysfs*.json.gz"))
+RECORDINGS = sorted((Path(__file__).parents[3] / "cases" / "kernels").glob("*/sysfs*.json.gz"))
 NOWHERE = Path("/nonexistent")
 GIB, MIB = 1 << 30, 1 << 20
 ROOMY = resources.Windows(memory=16 * MIB, prefetchable=300 * GIB)

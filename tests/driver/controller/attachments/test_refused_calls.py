@@ -170,4 +170,4 @@ def test_a_success_forgets_the_refusal_and_a_new_attempt_keeps_it():
 )
 def test_doctor_and_explain_have_the_same_words(of, words):
     around = doctor.World(now=NOW, fabrics=None, nodes=None)
-    assert words in [finding.message for finding in doctor.judged(around, of, of.spec.driver)]
+    assert words in [finding.message for finding in doctor.judge_attachment(around, of, of.spec.driver)]

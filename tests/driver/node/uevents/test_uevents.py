@@ -16,7 +16,9 @@ from drawbar.mocks.sysfs import MockDevice, SysfsTree, wire
 
 RECORDED = [
     json.loads(line)["msg"].replace("\n", "\0").encode()
-    for line in (Path(__file__).parents[3] / "data/kernel-6.1-qemu/uevents.jsonl").read_text().splitlines()
+    for line in (Path(__file__).parents[3] / "cases/kernels/kernel-6.1-qemu/uevents.jsonl")
+    .read_text()
+    .splitlines()
 ]
 NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0010, serial="SN0001")
 

@@ -546,7 +546,7 @@ def test_an_open_dax_device_is_a_user(tree, tmp_path):
 
 def test_a_recorded_device_of_persistent_memory_is_ready_as_it_is(tmp_path):
     """Linux 6.1 shows no volatile memory, and makes no regions of it."""
-    recording = Path(__file__).parents[4] / "data/kernel-6.1-qemu/sysfs-3-cxl-powered.json.gz"
+    recording = Path(__file__).parents[4] / "cases/kernels/kernel-6.1-qemu/sysfs-3-cxl-powered.json.gz"
     load_recording(recording, tmp_path / "sys")
     host = classes.Host.from_sysfs(tmp_path / "sys")
     card = model.Card(functions=(reader.read_function(host.sysfs, "0000:0d:00.0"),))
