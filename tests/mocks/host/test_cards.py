@@ -2,8 +2,11 @@
 
 import pytest
 
+from drawbar.driver.node.classes import driverfiles, users
+from drawbar.driver.node.discovery import reader
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import attachments, sysfs
+from drawbar.mocks.fabric import pool
 from drawbar.mocks.host import cards
 from drawbar.mocks.kube import meta
 from drawbar.mocks.sysfs import device
@@ -138,3 +141,19 @@ def test_no_device_file_of_a_real_cluster_has_the_number_of_a_real_driver(tmp_pa
     local = {*range(60, 64), *range(120, 128)}
     assert {int(number.partition(":")[0]) for number in numbers} <= local
     assert {int(line.partition("=")[2]) for line in reported} <= local
+
+
+@pytest.mark.parametrize(
+    "model",
+    [model for model in pool.MODELS if model.device_class not in cards.REFUSED],
+    ids=lambda each: each.model,
+)
+def test_a_container_runtime_finds_every_file_of_a_pretended_card(model, tmp_path):
+    tree = sysfs.SysfsTree.create(tmp_path / "sys", slots=1)
+    pci_id = f"{model.pci_vendor:04x}:{model.pci_device:04x}"
+    tree.attach(
+        1, cards.card(attachments.Identity(device_class=model.device_class, serial="7", pci_id=pci_id))
+    )
+    card = reader.read(tree.root).card_of(tree.address(1))
+    assert card.device_class == model.device_class
+    assert driverfiles.find_shared(card, users.Host.from_sysfs(tree.root)) == ()

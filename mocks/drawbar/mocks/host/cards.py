@@ -87,6 +87,10 @@ def wanted(connected: Iterable[attachments.DeviceAttachment], slots: int) -> Wan
     return Wanted(cards=cards, owners=owners, problems=problems)
 
 
+_DRIVERS = {(DeviceClass.GPU, 0x10DE): "nouveau"}
+"""NVIDIA's own driver has files in /dev alone. No container runtime finds these on a machine without that driver."""
+
+
 def card(identity: attachments.Identity) -> MockDevice:
     """Return the card for a device, as a kernel shows it.
 
@@ -114,6 +118,7 @@ def card(identity: attachments.Identity) -> MockDevice:
         serial=identity.serial or None,
         identifiers=_identifiers(identity) or None,
         memory_bytes=memory,
+        driver=_DRIVERS.get((device_class, ids[0])),
     )
     made.check()
     return made.with_usual_link()
