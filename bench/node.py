@@ -86,7 +86,7 @@ def device(number: int) -> sysfs.MockDevice:
             serial=serial,
             identifiers=(Identifier(kind=Kind.NVME_SERIAL, value=serial),),
         )
-    pairs = "-".join(f"{byte:02x}" for byte in (0x48B02D0000000000 + number).to_bytes(8, "big"))
+    pairs = "-".join(f"{byte:02x}" for byte in (0x48B02D005A3C9000 + number).to_bytes(8, "big"))
     return sysfs.MockDevice(
         device_class=DeviceClass.GPU,
         vendor=0x1002,
