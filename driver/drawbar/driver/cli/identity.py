@@ -7,14 +7,6 @@ import msgspec
 
 from drawbar.driver.kube import client, errors, kinds
 
-_WHO_AM_I = kinds.Kind(
-    group="authentication.k8s.io",
-    version="v1",
-    kind="SelfSubjectReview",
-    plural="selfsubjectreviews",
-    namespaced=False,
-)
-
 
 class _UserInfo(msgspec.Struct):
     username: str = ""
@@ -30,9 +22,9 @@ class _Review(msgspec.Struct):
 
 async def user(api: client.Client) -> str:
     """Return the API server's name of the user, or the machine's name of the user if there is none."""
-    body = {"apiVersion": _WHO_AM_I.api_version, "kind": _WHO_AM_I.kind}
+    body = {"apiVersion": kinds.SELF_REVIEW.api_version, "kind": kinds.SELF_REVIEW.kind}
     with suppress(errors.KubeError):
-        review = await api.create(_WHO_AM_I, body, into=_Review)
+        review = await api.create(kinds.SELF_REVIEW, body, into=_Review)
         if review.status.user_info.username:
             return review.status.user_info.username
     with suppress(KeyError, OSError):

@@ -64,6 +64,8 @@ class Kind:
 _CORE = functools.partial(Kind, group="", version="v1")
 _DRA = functools.partial(Kind, group="resource.k8s.io")
 _ADMISSION = functools.partial(Kind, group="admissionregistration.k8s.io", version="v1", namespaced=False)
+_AUTHENTICATION = functools.partial(Kind, group="authentication.k8s.io", version="v1", namespaced=False)
+_AUTHORIZATION = functools.partial(Kind, group="authorization.k8s.io", version="v1", namespaced=False)
 _DRAWBAR = functools.partial(Kind, group="drawbar.dev", version="v1alpha1", namespaced=False)
 
 NAMESPACE = _CORE(kind="Namespace", plural="namespaces", namespaced=False)
@@ -102,6 +104,10 @@ ADMISSION_POLICY = _ADMISSION(kind="ValidatingAdmissionPolicy", plural="validati
 ADMISSION_BINDING = _ADMISSION(
     kind="ValidatingAdmissionPolicyBinding", plural="validatingadmissionpolicybindings"
 )
+TOKEN_REVIEW = _AUTHENTICATION(kind="TokenReview", plural="tokenreviews")
+SELF_REVIEW = _AUTHENTICATION(kind="SelfSubjectReview", plural="selfsubjectreviews")
+ACCESS_REVIEW = _AUTHORIZATION(kind="SubjectAccessReview", plural="subjectaccessreviews")
+SELF_ACCESS_REVIEW = _AUTHORIZATION(kind="SelfSubjectAccessReview", plural="selfsubjectaccessreviews")
 CUSTOM_RESOURCE = Kind(
     group="apiextensions.k8s.io",
     version="v1",

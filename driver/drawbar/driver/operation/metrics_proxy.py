@@ -40,20 +40,6 @@ CALLERS_MAX = 64
 REVIEWS_LIMIT = 4
 PAGE_LIMIT_BYTES = 64 << 20
 TIMEOUT_SECONDS = 4.0
-TOKEN_REVIEW = kinds.Kind(
-    group="authentication.k8s.io",
-    version="v1",
-    kind="TokenReview",
-    plural="tokenreviews",
-    namespaced=False,
-)
-ACCESS_REVIEW = kinds.Kind(
-    group="authorization.k8s.io",
-    version="v1",
-    kind="SubjectAccessReview",
-    plural="subjectaccessreviews",
-    namespaced=False,
-)
 OK, UNAUTHENTICATED, FORBIDDEN, UPSTREAM_FAILED, UNAVAILABLE = 200, 401, 403, 502, 503
 
 
@@ -95,7 +81,7 @@ class Judge:
         return status
 
     async def _ask(self, token: str) -> int:
-        status = await self._review(TOKEN_REVIEW, {"token": token})
+        status = await self._review(kinds.TOKEN_REVIEW, {"token": token})
         if not status.get("authenticated"):
             return UNAUTHENTICATED
         user = status.get("user") or {}
@@ -106,7 +92,7 @@ class Judge:
             "extra": user.get("extra") or {},
             "nonResourceAttributes": {"path": PATH, "verb": "get"},
         }
-        status = await self._review(ACCESS_REVIEW, spec)
+        status = await self._review(kinds.ACCESS_REVIEW, spec)
         return OK if status.get("allowed") else FORBIDDEN
 
     async def _review(self, kind: kinds.Kind, spec: dict[str, Any]) -> dict[str, Any]:

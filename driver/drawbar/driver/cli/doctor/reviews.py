@@ -22,12 +22,6 @@ from drawbar.driver.cli.doctor.permissions import Answer, Daemon, Permission, Tr
 from drawbar.driver.controller import names
 from drawbar.driver.kube import client, errors, kinds
 
-_GROUP = "authorization.k8s.io"
-_REVIEW = functools.partial(kinds.Kind, version="v1", namespaced=False)
-_ABOUT_OTHERS = _REVIEW(group=_GROUP, kind="SubjectAccessReview", plural="subjectaccessreviews")
-_ABOUT_ME = _REVIEW(group=_GROUP, kind="SelfSubjectAccessReview", plural="selfsubjectaccessreviews")
-_WHO_AM_I = _REVIEW(group="authentication.k8s.io", kind="SelfSubjectReview", plural="selfsubjectreviews")
-
 
 async def ask(
     reader: reading.Reader, where: observed.Where, permissions: Sequence[Permission]
@@ -59,24 +53,28 @@ def _refusal(daemon: Daemon, general: observed.Reading[bool]) -> Unread:
     return Unread(
         what=what,
         why="this user may not ask what others may do",
-        permission=f"create {_ABOUT_OTHERS.plural}",
+        permission=f"create {kinds.ACCESS_REVIEW.plural}",
     )
 
 
 async def _may_ask(reader: reading.Reader) -> observed.Reading[bool]:
-    return await may(reader, {"group": _GROUP, "resource": _ABOUT_OTHERS.plural, "verb": "create"})
+    return await may(
+        reader, {"group": kinds.ACCESS_REVIEW.group, "resource": kinds.ACCESS_REVIEW.plural, "verb": "create"}
+    )
 
 
 async def may(reader: reading.Reader, attributes: dict[str, str]) -> observed.Reading[bool]:
     """Return whether the present user may do something, given as the resource attributes of an access review."""
-    work = functools.partial(_is_allowed, reader, _ABOUT_ME, {"resourceAttributes": attributes})
-    return await reader.attempt("what this user may do", f"create {_ABOUT_ME.plural}", work)
+    work = functools.partial(
+        _is_allowed, reader, kinds.SELF_ACCESS_REVIEW, {"resourceAttributes": attributes}
+    )
+    return await reader.attempt("what this user may do", f"create {kinds.SELF_ACCESS_REVIEW.plural}", work)
 
 
 async def _name(reader: reading.Reader) -> str:
-    body = {"apiVersion": _WHO_AM_I.api_version, "kind": _WHO_AM_I.kind}
-    work = functools.partial(reader.api.create, _WHO_AM_I, body, into=observed.Review)
-    review = await reader.attempt("who this user is", f"create {_WHO_AM_I.plural}", work)
+    body = {"apiVersion": kinds.SELF_REVIEW.api_version, "kind": kinds.SELF_REVIEW.kind}
+    work = functools.partial(reader.api.create, kinds.SELF_REVIEW, body, into=observed.Review)
+    review = await reader.attempt("who this user is", f"create {kinds.SELF_REVIEW.plural}", work)
     return "" if isinstance(review, Unread) else review.status.user_info.username
 
 
@@ -98,7 +96,7 @@ async def _answer(
     if user:
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
         spec |= {"user": user, "groups": groups}
-    kind = _ABOUT_OTHERS if user else _ABOUT_ME
+    kind = kinds.ACCESS_REVIEW if user else kinds.SELF_ACCESS_REVIEW
     what = f"{permission.daemon}'s permissions"
     allowed = await reader.attempt(
         what, f"create {kind.plural}", functools.partial(_is_allowed, reader, kind, spec)

@@ -35,20 +35,6 @@ IDLE_SECONDS = 600.0
 SESSION_SECONDS = 8 * 3600.0
 TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,16384}")
 """A bearer token; RFC 6750, section 2.1."""
-_IDENTITY = kinds.Kind(
-    group="authentication.k8s.io",
-    version="v1",
-    kind="SelfSubjectReview",
-    plural="selfsubjectreviews",
-    namespaced=False,
-)
-_ACCESS = kinds.Kind(
-    group="authorization.k8s.io",
-    version="v1",
-    kind="SelfSubjectAccessReview",
-    plural="selfsubjectaccessreviews",
-    namespaced=False,
-)
 _SHOWN = tuple(
     (rule.group, rule.resource)
     for rule in permissions.VIEWER.permissions
@@ -263,8 +249,8 @@ async def receiving(connect: Connect, **options: Any) -> AsyncIterator[Readers]:
 
 
 async def _identify(api: client.Client) -> str:
-    body = {"apiVersion": _IDENTITY.api_version, "kind": _IDENTITY.kind}
-    answer = await api.create(_IDENTITY, body, into=dict[str, Any])
+    body = {"apiVersion": kinds.SELF_REVIEW.api_version, "kind": kinds.SELF_REVIEW.kind}
+    answer = await api.create(kinds.SELF_REVIEW, body, into=dict[str, Any])
     status = answer.get("status") or {}
     return str((status.get("userInfo") or {}).get("username", "")) or "a reader without a name"
 
@@ -275,11 +261,11 @@ async def _find_rights(api: client.Client) -> frozenset[tuple[str, str]]:
     async def may_list(group: str, resource: str) -> bool:
         attributes = {"group": group, "resource": resource, "verb": "list"}
         body = {
-            "apiVersion": _ACCESS.api_version,
-            "kind": _ACCESS.kind,
+            "apiVersion": kinds.SELF_ACCESS_REVIEW.api_version,
+            "kind": kinds.SELF_ACCESS_REVIEW.kind,
             "spec": {"resourceAttributes": attributes},
         }
-        answer = await api.create(_ACCESS, body, into=dict[str, Any])
+        answer = await api.create(kinds.SELF_ACCESS_REVIEW, body, into=dict[str, Any])
         return bool((answer.get("status") or {}).get("allowed"))
 
     allowed = await asyncio.gather(*(may_list(*kind) for kind in _SHOWN))
