@@ -9,6 +9,7 @@ from drawbar.driver.node import settings as node_settings
 from drawbar.mocks.testing import helm
 
 SELECTOR = {"drawbar.dev/simulation": "true"}
+TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 async def rendered(render, **values):
@@ -32,8 +33,8 @@ async def test_a_fabric_is_beside_the_controller_and_its_hosts_are_the_chosen_no
     assert fabric["restartPolicy"] == "Always"
     assert "--nodes=drawbar.dev/simulation=true,lab=yes" in fabric["args"]
     assert "--devices=accelerator=2,cxl-memory=2,fpga=2,gpu=4,nvme=3" in fabric["args"]
-    (mount,) = fabric["volumeMounts"]
-    assert mount == {"name": "adapters", "mountPath": "/run/drawbar/fabric", "subPath": "fabric"}
+    adapter = {"name": "adapters", "mountPath": "/run/drawbar/fabric", "subPath": "fabric"}
+    assert fabric["volumeMounts"] == [adapter, {"name": "api-access", "mountPath": TOKEN, "readOnly": True}]
 
 
 async def test_its_fabric_is_made_after_the_definitions_and_kept_by_an_upgrade(chart_cluster):
@@ -71,7 +72,7 @@ async def test_the_node_daemon_runs_on_the_chosen_nodes_alone_and_reaches_no_har
         "/var/run/cdi",
     }
     (host,) = pod["initContainers"]
-    assert {volume["mountPath"] for volume in host["volumeMounts"]} == {"/run/simulation"}
+    assert {volume["mountPath"] for volume in host["volumeMounts"]} == {"/run/simulation", TOKEN}
     assert objects["DaemonSet", "drawbar-node"]["spec"]["updateStrategy"]["rollingUpdate"] == {
         "maxSurge": 0,
         "maxUnavailable": 1,

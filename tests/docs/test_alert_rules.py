@@ -68,6 +68,7 @@ class Nothing:
     """A part of a daemon of which only the names of its metrics are needed."""
 
     audits = missed = 0
+    hanging = ()
 
 
 @pytest.fixture(scope="module")

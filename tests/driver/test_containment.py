@@ -335,6 +335,7 @@ BROAD = {
     "supervision.py": "names the error that ends the process",
     "node/treatment/erasing.py": "the error is the reason of a condition",
     "node/kernel.py": "the error is handed to the task that waits",
+    "node/discovery/hangingreads.py": "the error is handed to the task that waits",
     "node/health/monitor.py": "the error is handed to the task that waits",
     "cli/fabric/connections.py": "foreign code in a verb",
     "controller/fabrics/redacting_adapter.py": "foreign code: its error becomes one of the contract",

@@ -448,6 +448,20 @@ def test_a_card_that_answers_in_time_is_shown_with_its_answer(tmp_path):
     assert Kind.VPD_SERIAL not in silences.silences(card.first)
 
 
+def test_a_card_that_does_not_answer_is_named_and_the_others_are_shown(tmp_path, capsys):
+    tree = SysfsTree.create(tmp_path / "sys", slots=2)
+    for slot in (1, 2):
+        tree.attach(slot, NVME)
+    (config,) = tree.root.glob(f"devices/**/{tree.address(1)}/config")
+    config.unlink()
+    os.mkfifo(config)
+    run("--sysfs", str(tree.root), "--class", "nvme", "-o", "json")
+    os.close(os.open(config, os.O_RDWR))
+    shown = capsys.readouterr()
+    assert [function["address"] for function in json.loads(shown.out)["functions"]] == [tree.address(2)]
+    assert f"function {tree.address(1)} is left out" in shown.err
+
+
 def test_the_table_shows_each_identifier_with_its_source(host, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     run("--sysfs", str(host.root), "--class", "nvme", "--class", "gpu")

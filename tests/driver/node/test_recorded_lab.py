@@ -4,13 +4,13 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from tests.scenes import cards
+from tests.scenes import cards, inventories
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node import classes, treatment, uevents
 from drawbar.driver.node.attachments import matching
 from drawbar.driver.node.classes.cxl_memory import reading as cxl_memory
-from drawbar.driver.node.discovery import live, reader
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.health import readings
 from drawbar.driver.node.treatment import observation, plan
 from drawbar.mocks.sysfs import load_events, load_recording
@@ -52,8 +52,7 @@ def test_the_inventory_has_what_was_put_in(before, after):
 
 
 def test_the_kernels_events_are_enough_to_follow_it(before, after):
-    model = live.Live()
-    model.replace(reader.read(before))
+    model = inventories.read_known(before)
     wanted = set()
     for each in load_events(RECORDING):
         wanted |= model.find_concerned(uevents.parse(each.datagram).devpath)

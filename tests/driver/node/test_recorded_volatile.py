@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.scenes import cards
+from tests.scenes import cards, inventories
 
 from drawbar.driver.node import classes, uevents
 from drawbar.driver.node.classes.cxl_memory import reading, region_steps
-from drawbar.driver.node.discovery import live, reader
+from drawbar.driver.node.discovery import reader
 from drawbar.mocks.sysfs import load_events, load_recording
 
 RECORDING = Path(__file__).parents[2] / "cases" / "kernels" / "kernel-6.12-lab"
@@ -73,8 +73,7 @@ def test_a_card_without_a_region_gets_one_from_the_kernels_next_name(tmp_path):
 
 def test_the_kernels_events_are_enough_to_follow_it(tmp_path, dax):
     load_recording(RECORDING, tmp_path / "before" / "sys")
-    model = live.Live()
-    model.replace(reader.read(tmp_path / "before" / "sys"))
+    model = inventories.read_known(tmp_path / "before" / "sys")
     for each in load_events(RECORDING):
         wanted, done = model.find_concerned(uevents.parse(each.datagram).devpath), set()
         while wanted:

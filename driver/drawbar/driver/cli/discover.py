@@ -16,7 +16,7 @@ from typing import Any
 from drawbar.driver import errors, output
 from drawbar.driver.cli import command, discover_record, documents, flags
 from drawbar.driver.node import uevents
-from drawbar.driver.node.discovery import live, reader, slowreads
+from drawbar.driver.node.discovery import devices, reader
 from drawbar.driver.node.inventory import index, model, names, pci, silences
 from drawbar.fabric import witnesses
 from drawbar.fabric.contract import DeviceClass
@@ -292,30 +292,29 @@ def run(args: argparse.Namespace) -> int:
             return _watch(args)
         inventory = read(args.sysfs)
         wanted = tuple(function for function in inventory.functions if _is_wanted(args, function))
-        _print(args, dataclasses.replace(inventory, functions=wanted))
+        _print(args, dataclasses.replace(inventory, functions=wanted, prebuilt=None))
     return 0
 
 
 def read(sysfs: Path, seconds: float = VITAL_SECONDS) -> index.Inventory:
-    """Return the tree's inventory, with the Vital Product Data that arrives in time.
+    """Return the tree's inventory, with the Vital Product Data that arrives in time. Names what hangs on stderr.
 
     Raises:
         SysfsError: there is no readable tree.
     """
-    slow = slowreads.SlowReads()
-    inventory = reader.read(sysfs, slow)
-    late = tuple(
-        reader.Subject(reader.Kind.FUNCTION, function.address)
-        for function in inventory.functions
-        if model.Silence.VPD_SLOW in dict(function.unread).values()
-    )
-    if not late:
-        return inventory
-    slow.wait(seconds)
-    complete = live.Live()
-    complete.replace(inventory)
-    complete.take(reader.read_subjects(str(sysfs), late, complete.slot_names, slow))
-    return complete.snapshot()
+
+    async def complete() -> devices.Devices:
+        known = devices.Devices(sysfs)
+        await known.read()
+        await known.complete(seconds)
+        return known
+
+    known = asyncio.run(complete())
+    for name in known.hanging:
+        sys.stderr.write(
+            f"{name} is left out: the kernel does not finish reading it; look at its log (dmesg)\n"
+        )
+    return known.inventory
 
 
 def _is_wanted(args: argparse.Namespace, function: model.PciFunction) -> bool:

@@ -101,6 +101,7 @@ class Arrivals:
     """The node's devices in the kernel's view, as `devices.Devices` shows them."""
 
     losses = 0
+    hanging = ()
 
     def __init__(self):
         self.live = live.Live()

@@ -394,6 +394,12 @@ def test_a_failure_names_the_device_or_where_it_should_be(case):
     assert not action.message.endswith(".")
 
 
+def test_a_device_that_never_came_names_the_cards_that_hang():
+    (failed,) = plan.plan(arriving(hanging=("function 0000:09:00.0",)), moment(60))
+    assert failed.reason == reasons.DEVICE_NOT_FOUND
+    assert "does not finish reading function 0000:09:00.0" in failed.message
+
+
 @pytest.mark.parametrize("skew_seconds", [-600, 600], ids=["behind", "ahead"])
 def test_a_device_has_its_time_from_when_this_daemon_saw_it_attached_whatever_the_controllers_clock_says(
     skew_seconds,

@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
-from tests.scenes import cards, kerneltrees
+from tests.scenes import cards, inventories, kerneltrees
 
-from drawbar.driver.node.discovery import live, reader
+from drawbar.driver.node.discovery import reader, subjects
 from drawbar.driver.node.inventory import index, model
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
@@ -101,10 +101,9 @@ def test_without_ari_each_device_of_a_bus_is_a_card(tmp_path):
 def test_a_slot_that_appears_takes_in_all_functions_of_a_card_with_ari(tmp_path):
     tree = kerneltrees.Tree(tmp_path / "sys")
     ari_card(tree, functions=17)
-    current = live.Live()
-    current.replace(reader.read(tree.root))
+    current = inventories.read_known(tree.root)
     tree.slot("4", "0000:01:00")
-    todo = frozenset({reader.SLOTS})
+    todo = frozenset({subjects.SLOTS})
     for _ in range(4):
         _, todo = current.take(reader.read_subjects(str(tree.root), todo, current.slot_names))
     assert current.snapshot() == reader.read(tree.root)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.scenes import waiting
 
 from drawbar.driver.node import uevents
-from drawbar.driver.node.discovery import devices, reader, slowreads
-from drawbar.driver.node.discovery.reader import Kind, Subject
+from drawbar.driver.node.discovery import devices, reader, slowreads, subjects
+from drawbar.driver.node.discovery.subjects import Kind, Subject
 from drawbar.driver.node.inventory import index
 from drawbar.driver.node.uevents import sources
 from drawbar.fabric.contract import DeviceClass
@@ -175,7 +175,7 @@ def function(address):
             {Subject(Kind.CXL, name) for name in ("root0", "decoder0.0", "region0")}
             | {Subject(Kind.DAX, "dax0.0")},
         ),
-        ("/bus/pci/slots/7", {reader.SLOTS, Subject(Kind.SLOT, "7")}),
+        ("/bus/pci/slots/7", {subjects.SLOTS, Subject(Kind.SLOT, "7")}),
         (
             "/devices/virtual/nvme-subsystem/nvme-subsys4/nvme4n1",
             {Subject(Kind.NVME_SUBSYSTEM, "nvme-subsys4")},
@@ -186,7 +186,7 @@ def function(address):
     ],
 )
 def test_an_event_names_what_is_to_be_read_again(devpath, expected):
-    assert reader.subjects_of_event(devpath) == expected
+    assert subjects.subjects_of_event(devpath) == expected
 
 
 @pytest.mark.parametrize("name", ["gpu-node", "fpga-node", "cxl-node", "switch-node"])

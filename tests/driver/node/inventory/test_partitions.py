@@ -1,10 +1,10 @@
 """The device files of AMD GPUs in partitions, which hang below platform devices."""
 
 import pytest
-from tests.scenes import kerneltrees
+from tests.scenes import inventories, kerneltrees
 
 from drawbar.driver.node import classes
-from drawbar.driver.node.discovery import live, reader
+from drawbar.driver.node.discovery import reader
 
 INSTINCT = {"class_code": 0x120000, "vendor": 0x1002, "device": 0x74A1, "driver": "amdgpu"}
 
@@ -93,8 +93,7 @@ def test_a_partition_without_a_file_is_missed(tmp_path):
 
 def test_the_event_of_a_partition_has_the_gpus_read_again(tmp_path):
     gpus = Gpus(tmp_path, "DPX")
-    current = live.Live()
-    current.replace(reader.read(gpus.tree.root))
+    current = inventories.read_known(gpus.tree.root)
     gpus.partition(0)
     todo = current.find_concerned("/devices/platform/amdgpu_xcp.0/drm/renderD168")
     for _ in range(2):

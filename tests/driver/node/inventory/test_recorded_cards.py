@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.scenes import cards
+from tests.scenes import cards, inventories
 
-from drawbar.driver.node.discovery import live, reader
+from drawbar.driver.node.discovery import reader
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import load_recording
 
@@ -77,10 +77,9 @@ def test_virtual_functions_above_7_that_come_later_join_their_card(root, tmp_pat
     now = reader.read(root)
     load_recording(RECORDING, tmp_path / "before" / "sys")
     wanted = frozenset()
-    current = live.Live()
     for address in FUNCTIONS[1:]:
         (tmp_path / "before/sys/bus/pci/devices" / address).unlink()
-    current.replace(reader.read(tmp_path / "before" / "sys"))
+    current = inventories.read_known(tmp_path / "before" / "sys")
     assert len(current.snapshot().card_of(FUNCTIONS[0]).functions) == 1
     for address in FUNCTIONS[1:]:
         wanted |= current.find_concerned(f"/{now.by_address(address).path}")

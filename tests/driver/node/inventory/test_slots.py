@@ -1,9 +1,9 @@
 """Which slot a function sits in, where the address of a slot is that of ports, and where it is that of the card."""
 
 import pytest
-from tests.scenes import kerneltrees
+from tests.scenes import inventories, kerneltrees
 
-from drawbar.driver.node.discovery import live, reader
+from drawbar.driver.node.discovery import reader, subjects
 from drawbar.driver.node.inventory import pci
 from drawbar.fabric.contract import DeviceClass
 
@@ -148,26 +148,24 @@ def test_a_root_port_behind_a_vmd_is_a_port_in_a_domain_of_five_digits(tmp_path)
 
 def test_a_slot_of_ports_is_known_by_the_events_of_its_port_and_of_its_card(tmp_path):
     tree = two_ports(tmp_path, slots=("1", "2"), label=("SLOT 1", "SLOT 2"))
-    current = live.Live()
-    current.replace(reader.read(tree.root))
+    current = inventories.read_known(tree.root)
     for below in ("", "/0000:82:00.0", "/0000:82:00.0/drm/card1"):
         concerned = current.find_concerned(f"/devices/{ROOT}/0000:80:03.2{below}")
-        slots = {subject.name for subject in concerned if subject.kind is reader.Kind.SLOT}
+        slots = {subject.name for subject in concerned if subject.kind is subjects.Kind.SLOT}
         assert slots == {"2"}
 
 
 def test_a_slot_is_followed_when_its_ports_come_after_it(tmp_path):
     tree = two_ports(tmp_path, label=("SLOT 1", "SLOT 2"))
     whole = reader.read(tree.root)
-    current = live.Live()
     links = {address: tree.root / "bus/pci/devices" / address for address in ("0000:80:03.1", "0000:80:03.2")}
     targets = {address: link.readlink() for address, link in links.items()}
     for link in links.values():
         link.unlink()
-    current.replace(reader.read(tree.root))
+    current = inventories.read_known(tree.root)
     for address, link in links.items():
         link.symlink_to(targets[address])
-        todo = frozenset({reader.Subject(reader.Kind.FUNCTION, address)})
+        todo = frozenset({subjects.Subject(subjects.Kind.FUNCTION, address)})
         for _ in range(4):
             observed = reader.read_subjects(str(tree.root), todo, current.slot_names)
             _, todo = current.take(observed)

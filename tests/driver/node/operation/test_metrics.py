@@ -299,7 +299,7 @@ def test_every_series_names_the_driver_those_of_the_process_too(measured):
 
 
 class Audits:
-    audits, missed = 2, 1
+    audits, missed, hanging = 2, 1, ("function 0000:01:00.0",)
 
 
 @pytest.fixture
@@ -323,12 +323,13 @@ def test_gauges_are_computed_when_they_are_read(everything):
         for name in (
             "audits_total",
             "audit_findings_total",
+            "hanging_objects",
             "prepared_devices",
             "queue_length",
             "dropped_events_total",
         )
     }
-    assert list(samples.values()) == [2, 1, 3, 4, 5]
+    assert list(samples.values()) == [2, 1, 1, 3, 4, 5]
     assert sample(everything, "devices", health="Unknown") == 1
     assert sample(everything, "attachments", phase="Pending") == 1
     assert sample(everything, "ready") == 0

@@ -75,6 +75,7 @@ class Observed:
         leaving: the device at the beginning of its release by this daemon.
         treated: the outcome of a treatment step in this round; None before it.
         lagging: whether cards of this node may show identifiers without an event.
+        hanging: the kinds and names of this node's objects whose reading hangs.
         has_returned: whether the card was taken out and put in again since the report on it.
     """
 
@@ -96,6 +97,7 @@ class Observed:
     leaving: model.Card | None = None
     treated: treatment_plan.Outcome | None = None
     lagging: bool = False
+    hanging: tuple[str, ...] = ()
     has_returned: bool = False
 
     @property

@@ -203,6 +203,7 @@ async def observe(
         leaving=memory.leaving,
         treated=treated,
         lagging=context.arrivals.is_lagging,
+        hanging=context.arrivals.hanging,
         has_returned=card is not None and _has_returned(context, attachment, card),
     )
 

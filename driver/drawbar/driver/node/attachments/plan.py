@@ -46,7 +46,7 @@ from drawbar.driver.node.treatment import plan as treatment_plan
 
 FINDING_MESSAGE_CHARS = 256
 """The limit of the DeviceAttachment's schema for one finding; `healthMessage` contains all findings."""
-_NAMED_CARDS = 4
+_NAMED = 4
 
 
 def build_loss(
@@ -104,8 +104,8 @@ def _report_unrecognised(observed: actions.Observed, match: matching.Unrecognise
 
 def _addresses(cards: Sequence[model.Card]) -> str:
     """Return the addresses of the first cards, and the number of the others."""
-    more = f" and {len(cards) - _NAMED_CARDS} more" if len(cards) > _NAMED_CARDS else ""
-    return ", ".join(card.address for card in cards[:_NAMED_CARDS]) + more
+    more = f" and {len(cards) - _NAMED} more" if len(cards) > _NAMED else ""
+    return ", ".join(card.address for card in cards[:_NAMED]) + more
 
 
 def dead_link(card: model.Card) -> str | None:
@@ -130,8 +130,14 @@ def _absent_failure(observed: actions.Observed, slot: model.Slot | None) -> acti
         place = f"slot {slot.name} of this node"
     else:
         place = f"the slot of host {attachment.spec.host_id}"
+    hanging = ", ".join(observed.hanging[:_NAMED])
+    look = (
+        f"the kernel does not finish reading {hanging}: look at its log (dmesg), and at "
+        if hanging
+        else "look at "
+    )
     text = (
-        f"no {_describe(attachment, is_present=False)} appeared within {waited}; look at the link and {place}"
+        f"no {_describe(attachment, is_present=False)} appeared within {waited}; {look}the link and {place}"
     )
     return actions.ReportFailed(reason=reasons.DEVICE_NOT_FOUND, message=text)
 

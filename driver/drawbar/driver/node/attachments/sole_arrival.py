@@ -28,7 +28,9 @@ VANISHED_SECONDS = 60.0
 VANISHED_MAX = 256
 
 NOT_LISTED = "this run of the node daemon had not listed the node's cards before the attach"
-EVENTS_LOST = "events of the kernel about devices were lost since the attach began"
+EVENTS_LOST = (
+    "since the attach began, the kernel's events about devices were lost, or the reading of a card hung"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

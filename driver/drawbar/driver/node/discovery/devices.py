@@ -8,6 +8,8 @@ Some effects of an event come later, without an event of their own. A slot loses
 removed (pciehp_ctrl.c, `remove_board`). The decoders of a region are freed after the region is gone. Every object with an
 event is therefore read again after a settling time.
 
+A reading that hangs delays the others once (`hangingreads`): its object keeps the state of before.
+
 Some identifiers appear after their card. Vital Product Data is read in separate threads (`slowreads`), and its function
 is read again when the data has arrived. A driver that initialises its card later sends no event. To wait for such a card,
 call `refresh_lagging`.
@@ -28,7 +30,8 @@ from typing import Generic, TypeVar
 
 from drawbar.driver import containment
 from drawbar.driver.node import errors, uevents
-from drawbar.driver.node.discovery import live, reader, slowreads
+from drawbar.driver.node.discovery import hangingreads, live, reader, slowreads
+from drawbar.driver.node.discovery.subjects import Kind, Subject
 from drawbar.driver.node.inventory import index, model
 
 _DAY_SECONDS = 86_400.0
@@ -120,6 +123,7 @@ class Devices:
         settings: Tracking | None = None,
         *,
         pauses_seconds: Sequence[float] = PAUSES_SECONDS,
+        patience_seconds: float = hangingreads.PATIENCE_SECONDS,
         contained: containment.Containment | None = None,
     ) -> None:
         """Start empty; call `read` to fill the inventory.
@@ -129,6 +133,7 @@ class Devices:
             changed: called after each change, without the details that `subscribe` gives.
             settings: the settings of the tracking.
             pauses_seconds: the times to read a device again after its event.
+            patience_seconds: the time after which a reading without a result hangs.
             contained: isolates the other subscribers from an error in one; without it, the error is raised.
         """
         self._callbacks: containment.Callbacks[Callable[[live.Changes], None]] = containment.Callbacks(
@@ -137,28 +142,30 @@ class Devices:
         # By subscriber, the changes of its failed calls.
         self._pending: dict[Callable[[live.Changes], None], live.Changes] = {}
         self._is_followed = False
-        self._sysfs = sysfs
         self._root = os.fspath(sysfs)
         self._settings = settings or Tracking()
         self._live = live.Live()
         self._slow = slowreads.SlowReads(self._slow_read_finished)
+        self._reads = hangingreads.HangingReads(
+            self._root, self._slow, self._take_late, patience_seconds=patience_seconds
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
-        self._due: dict[reader.Subject, None] = {}
+        self._due: dict[Subject, None] = {}
         self._everything = False
         self._heard = asyncio.Event()
-        self._settling: Settling[reader.Subject] = Settling(pauses_seconds)
+        self._settling: Settling[Subject] = Settling(pauses_seconds)
         self._subscribers: list[Callable[[live.Changes], None]] = []
         if changed is not None:
             self.subscribe(lambda _: changed())
         self.readings = 0
-        """The number of objects read one by one."""
+        """The number of objects read."""
         self.audits = 0
         """The number of comparisons of everything with the kernel."""
         self.missed = 0
         """The number of changes without an event that these comparisons found."""
         self.losses = 0
-        """The number of times that events were lost; the order of arrivals and removals is then uncertain."""
+        """The number of times that arrivals may have been missed: events were lost, or the reading of an object hung."""
 
     # --- queries ---
 
@@ -189,21 +196,31 @@ class Devices:
         Raises:
             errors.SysfsError: there is no sysfs tree.
         """
+        listed = await asyncio.to_thread(reader.listing, self._root)
+        subjects = listed | self._live.subjects()
+        # Functions are read once if the names of all slots are known.
+        slots = frozenset(subject for subject in subjects if subject.kind is Kind.SLOT)
+        changes = live.Changes()
         async with self._lock:
-            self._loop = asyncio.get_running_loop()
-            fresh = await asyncio.to_thread(reader.read, self._sysfs, self._slow)
-            changes = self._live.replace(fresh)
+            for first in (slots, subjects - slots):
+                taken, _ = await self._read_objects(first)
+                changes |= taken
         self._notify(changes)
 
     async def refresh_slot(self, name: str) -> model.Slot | None:
         """Read one slot again and return it, or None if there is none of that name; slots have no events of their own."""
-        await self._refresh([reader.Subject(reader.Kind.SLOT, name)])
+        await self._refresh([Subject(Kind.SLOT, name)])
         return next((slot for slot in self.inventory.slots if slot.name == name), None)
 
     async def refresh(self, address: str) -> model.Card | None:
         """Read the function at this address again and return its card, or None if it is gone."""
-        await self._refresh([reader.Subject(reader.Kind.FUNCTION, address)])
+        await self._refresh([Subject(Kind.FUNCTION, address)])
         return self.card_at(address)
+
+    @property
+    def hanging(self) -> tuple[str, ...]:
+        """Return the kinds and names of the objects whose reading hangs."""
+        return tuple(f"{subject.kind.value} {subject.name}" for subject in self._reads.hanging)
 
     @property
     def is_lagging(self) -> bool:
@@ -214,15 +231,21 @@ class Devices:
         """Read the functions again whose drivers show identifiers later; at most `_AT_ONCE`."""
         lagging = sorted(self._live.lagging)[:_AT_ONCE]
         if lagging:
-            await self._refresh(reader.Subject(reader.Kind.FUNCTION, address) for address in lagging)
+            await self._refresh(Subject(Kind.FUNCTION, address) for address in lagging)
+
+    async def complete(self, seconds: float) -> None:
+        """Wait for Vital Product Data, at most `seconds`, and read its functions again."""
+        slow = self._slow.pending()
+        await asyncio.to_thread(self._slow.wait, seconds)
+        await self._refresh(Subject(Kind.FUNCTION, address) for address in slow)
 
     def _slow_read_finished(self, address: str) -> None:
         """Schedule a read of the function; called in another thread."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._schedule, reader.Subject(reader.Kind.FUNCTION, address))
+                self._loop.call_soon_threadsafe(self._schedule, Subject(Kind.FUNCTION, address))
 
-    def _schedule(self, subject: reader.Subject) -> None:
+    def _schedule(self, subject: Subject) -> None:
         self._due[subject] = None
         self._heard.set()
 
@@ -303,29 +326,48 @@ class Devices:
             _, further = await self._refresh(batch)
             self._settling.touch(further, _now())
 
-    async def _refresh(
-        self, subjects: Iterable[reader.Subject]
-    ) -> tuple[live.Changes, frozenset[reader.Subject]]:
+    async def _refresh(self, subjects: Iterable[Subject]) -> tuple[live.Changes, frozenset[Subject]]:
         """Read these objects and their consequences; return the changes, and the consequences."""
-        changes = live.Changes()
-        todo = asked = frozenset(subjects)
-        done: frozenset[reader.Subject] = frozenset()
         async with self._lock:
-            for _ in range(_ROUNDS):
-                if not todo:
-                    break
-                self.readings += len(todo)
-                names = self._live.slot_names
-                self._loop = asyncio.get_running_loop()
-                observed = await asyncio.to_thread(reader.read_subjects, self._root, todo, names, self._slow)
-                self._slow.forget(address for address, each in observed.functions.items() if each is None)
-                changed, further = self._live.take(observed)
-                changes |= changed
-                # If the slots changed, the functions must be read again to find theirs.
-                done = done | todo if self._live.slot_names is names else frozenset()
-                todo = further - done
+            changes, consequences = await self._read_objects(frozenset(subjects))
         self._notify(changes)
-        return changes, done - asked
+        return changes, consequences
+
+    async def _read_objects(self, subjects: frozenset[Subject]) -> tuple[live.Changes, frozenset[Subject]]:
+        """Do the work of `_refresh` under the lock."""
+        self._loop = asyncio.get_running_loop()
+        changes, todo = live.Changes(), subjects
+        done: frozenset[Subject] = frozenset()
+        for _ in range(_ROUNDS):
+            if not todo:
+                break
+            self.readings += len(todo)
+            names = self._live.slot_names
+            observed = await self._reads.read(todo, names)
+            self._note_unread(todo, observed)
+            self._slow.forget(address for address, each in observed.functions.items() if each is None)
+            changed, further = self._live.take(observed)
+            changes |= changed
+            # If the slots changed, the functions must be read again to find theirs.
+            done = done | todo if self._live.slot_names is names else frozenset()
+            todo = further - done
+        return changes, done - subjects
+
+    def _note_unread(self, subjects: Iterable[Subject], observed: reader.Observation) -> None:
+        """Count a function that is not known as a missed arrival if its reading hangs."""
+        wanted = {subject.name for subject in subjects if subject.kind is Kind.FUNCTION}
+        if any(self.card_at(address) is None for address in wanted - observed.functions.keys()):
+            self.losses += 1
+
+    def _take_late(self, subject: Subject, read: hangingreads.Pass, is_wanted: bool) -> None:
+        """Apply the result of a reading that hung."""
+        # A function that was read with the names of other slots may have another slot.
+        if is_wanted or read.slots is not self._live.slot_names:
+            self._schedule(subject)
+        changes, further = self._live.take(read.late)
+        for each in further:
+            self._schedule(each)
+        self._notify(changes)
 
     def _notify(self, changes: live.Changes) -> None:
         if changes:
@@ -368,7 +410,7 @@ async def _audit_periodically(devices: Devices, pause_seconds: float) -> None:
             log.warning("the inventory could not be compared with the kernel: %s", error)
 
 
-def _batches(subjects: Iterable[reader.Subject]) -> Iterator[tuple[reader.Subject, ...]]:
+def _batches(subjects: Iterable[Subject]) -> Iterator[tuple[Subject, ...]]:
     remaining = iter(subjects)
     while batch := tuple(itertools.islice(remaining, _AT_ONCE)):
         yield batch

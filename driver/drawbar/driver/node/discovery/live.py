@@ -1,6 +1,6 @@
 """The inventory in motion: each update replaces one object by its latest reading.
 
-`reader.read_subjects` reads and blocks, so it runs in a thread. `Live` holds the known state and reads nothing, so it
+`reader.read_subject` reads and blocks, so it runs in a thread. `Live` holds the known state and reads nothing, so it
 belongs to the event loop. The two alternate. The reading of one object may show changes of others that have no events of
 their own. `take` returns those objects.
 
@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from drawbar.driver.node.discovery import reader
-from drawbar.driver.node.discovery.reader import Kind, Subject
+from drawbar.driver.node.discovery.subjects import SLOTS, Kind, Subject, subjects_of_event
 from drawbar.driver.node.inventory import cxl, index, model, pci, silences
 from drawbar.fabric.classes import DeviceClass
 
@@ -118,32 +118,13 @@ class Live:
 
     def find_concerned(self, devpath: str) -> frozenset[Subject]:
         """Return the objects to read after an event of the device in this directory, including its slot."""
-        subjects = reader.subjects_of_event(devpath)
+        subjects = subjects_of_event(devpath)
         # With a path below the device, a port's event includes the slot below the port.
         name = pci.nearest_slot(f"{devpath}/", self._slot_names) if subjects else None
         return subjects | {Subject(Kind.SLOT, name)} if name is not None else subjects
 
-    def replace(self, fresh: index.Inventory) -> Changes:
-        """Replace the whole state by a fresh reading; return the changes."""
-        notes = self._take(
-            reader.Observation(
-                functions=dict.fromkeys(self._entries.functions)
-                | {function.address: function for function in fresh.functions},
-                slots=dict.fromkeys(self._entries.slots) | {slot.name: slot for slot in fresh.slots},
-                objects=dict.fromkeys(self._cxl) | {each.name: each for each in _objects(fresh)},
-                dax_devices=dict.fromkeys(self._dax) | {device.name: device for device in fresh.dax},
-            )
-        )
-        return notes.changes()
-
     def take(self, observed: reader.Observation) -> tuple[Changes, frozenset[Subject]]:
         """Apply a reading; return the changes, and further objects to read because of them."""
-        notes = self._take(observed)
-        if notes.moved:
-            notes.further.update(self._functions_in_slots(notes.moved))
-        return notes.changes(), frozenset(notes.further)
-
-    def _take(self, observed: reader.Observation) -> _Notes:
         notes = _Notes()
         notes.further.update(Subject(Kind.FUNCTION, address) for address in observed.behind)
         for address, function in observed.functions.items():
@@ -160,13 +141,15 @@ class Live:
         if notes.moved:
             self._entries.slots = {slot.name: slot for slot in pci.sort_slots(self._entries.slots.values())}
             self._slot_names = pci.slot_locations(self._entries.slots.values())
+            notes.further.update(self._functions_in_slots(notes.moved))
         if notes.memdevs:
             self._regroup_memdevs(notes.memdevs)
         if notes.objects:
             self._topology = None
-        if notes.changes():
+        changes = notes.changes()
+        if changes:
             self._snapshot = None
-        return notes
+        return changes, frozenset(notes.further)
 
     def _take_function(self, address: str, function: model.PciFunction | None, notes: _Notes) -> None:
         before = self._entries.functions.get(address)
@@ -182,7 +165,7 @@ class Live:
             if each is not None and each.physical_function is not None:
                 notes.further.add(Subject(Kind.FUNCTION, each.physical_function))
             if each is not None and each.device_class is DeviceClass.BRIDGE:
-                notes.further.add(reader.SLOTS)  # a hot-plug driver may have bound or unbound it
+                notes.further.add(SLOTS)  # a hot-plug driver may have bound or unbound it
                 device = address.rpartition(".")[0]
                 # These decide whether a slot's address is that of ports.
                 notes.further.update(
@@ -257,10 +240,3 @@ class Live:
             region = self._cxl.get(each.region) if each is not None and each.region is not None else None
             if region is not None:
                 notes.functions |= cxl.functions_of(region, self._cxl)
-
-
-def _objects(inventory: index.Inventory) -> Iterable[cxl.Object]:
-    yield from inventory.memdevs
-    yield from inventory.ports
-    yield from inventory.decoders
-    yield from inventory.regions

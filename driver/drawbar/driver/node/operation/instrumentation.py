@@ -9,7 +9,7 @@ import contextlib
 import os
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from drawbar.driver import containment
@@ -306,10 +306,14 @@ def _count(values: Iterable[str]) -> dict[str, float]:
 
 
 class Audited(Protocol):
-    """The counters of `devices.Devices`."""
+    """The numbers of `devices.Devices`."""
 
     audits: int
     missed: int
+
+    @property
+    def hanging(self) -> Sequence[str]:
+        """Return the names of the objects whose reading hangs."""
 
 
 class Instrumentation:
@@ -383,7 +387,7 @@ class Instrumentation:
         )
 
     def watch_devices(self, devices: Audited) -> None:
-        """Export the results of the inventory's audits."""
+        """Export the results of the inventory's audits, and the number of objects that hang."""
         watch = self.metrics.watch
         watch(
             "audits",
@@ -393,6 +397,11 @@ class Instrumentation:
         )
         watch(
             "audit_findings", "Changes found by full comparisons.", lambda: {"": devices.missed}, counter=True
+        )
+        watch(
+            "hanging_objects",
+            "Devices, slots and CXL objects that the kernel does not finish reading.",
+            lambda: {"": len(devices.hanging)},
         )
 
     def watch_prepared(self, prepared: Callable[[], int]) -> None:
