@@ -1,0 +1,151 @@
+"""Resource blocks in odd forms: a block that a system has is never offered."""
+
+import pytest
+from tests.scenes.redfish_servers import ROOT, adapting, link
+from tests.scenes.redfish_services import BLOCKS, attach, composition, detach
+
+from drawbar.fabric import errors
+
+# --- connections ---
+
+
+@pytest.mark.parametrize(
+    ("name", "properties"),
+    [
+        ("machine", {"ResourceBlockType": "Compute", "Processors": []}),
+        ("machine", {"ResourceBlockType": ["COMPUTE"], "Processors": []}),
+        ("device", {"CompositionStatus": {"Reserved": "true"}}),
+        ("device", {"Status": {"State": "absent"}}),
+    ],
+    ids=["type as text", "type in capitals", "reserved as text", "state in lower case"],
+)
+async def test_a_block_that_may_not_be_moved_is_no_free_device(name, properties):
+    made = composition()
+    made.tree[f"{BLOCKS}/{name}"].update(properties)
+    async with adapting(made) as adapter:
+        assert name not in [device.id for device in (await adapter.devices()).devices]
+
+
+async def test_a_cpu_in_lower_case_is_no_device():
+    made = composition()
+    made.tree[f"{BLOCKS}/machine"]["ResourceBlockType"] = []
+    made.tree[f"{BLOCKS}/machine/Processors/1"]["ProcessorType"] = "cpu"
+    async with adapting(made) as adapter:
+        assert [device.id for device in (await adapter.devices()).devices] == ["device"]
+
+
+# --- arrays that are not whole, and endpoints that cannot be read ---
+
+
+async def test_a_system_that_shows_a_part_of_its_blocks_is_not_changed():
+    """Or the change of the whole array would remove the others."""
+    made = composition()
+    made.tree[f"{ROOT}/Systems/s1"]["Links"]["ResourceBlocks@odata.count"] = 2
+    async with adapting(made) as adapter:
+        with pytest.raises(errors.Unavailable, match="only a part"):
+            await adapter.attach(attach("device", "s1"))
+    assert made.changes == []
+
+
+# --- ids ---
+
+
+async def test_of_two_systems_with_one_id_none_is_a_host():
+    """Or the devices of one would be shown at the other, as the service lists them."""
+    made = composition()
+    blocks = [link(f"{BLOCKS}/device")]
+    made.put(f"{ROOT}/Systems/s2", Id="s1", Links={"ResourceBlocks": blocks})
+    made.collect(f"{ROOT}/Systems", "s1", "s2")
+    async with adapting(made) as adapter:
+        assert ((await adapter.devices()).devices, await adapter.hosts()) == ((), ())
+        made.tree[f"{ROOT}/Systems"]["Members"].reverse()
+        assert ((await adapter.devices()).devices, await adapter.hosts()) == ((), ())
+
+
+# --- devices that are one ---
+
+
+async def test_two_blocks_of_one_processor_are_offered_once():
+    made = composition()
+    made.put(
+        f"{BLOCKS}/a", ResourceBlockType=["Processor"], Processors=made.tree[f"{BLOCKS}/device"]["Processors"]
+    )
+    made.collect(BLOCKS, "a", "device", "machine")
+    async with adapting(made) as adapter:
+        assert [device.id for device in (await adapter.devices()).devices] == ["a"]
+        made.tree[f"{ROOT}/Systems/s1"]["Links"]["ResourceBlocks"].append(link(f"{BLOCKS}/device"))
+        assert [device.id for device in (await adapter.devices()).devices] == ["device"]
+
+
+# --- shared arrays ---
+
+
+async def test_a_system_that_shows_a_part_of_its_blocks_loses_none():
+    made = composition()
+    made.tree[f"{ROOT}/Systems/s1"]["Links"] = {
+        "ResourceBlocks": [link(f"{BLOCKS}/machine"), link(f"{BLOCKS}/device")],
+        "ResourceBlocks@odata.count": 3,
+    }
+    async with adapting(made) as adapter:
+        assert "would drop the others" in (await adapter.detach(detach("device", "s1"))).error.message
+    assert made.changes == []
+
+
+# --- resource blocks ---
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [f"{BLOCKS}/%64evice", f"{BLOCKS}/device?x=1", f"{BLOCKS}//device"],
+    ids=["percent", "query", "slash"],
+)
+async def test_a_block_in_another_spelling_is_not_free(uri):
+    """Or it would be taken from its host."""
+    made = composition()
+    made.tree[f"{ROOT}/Systems/s1"]["Links"]["ResourceBlocks"].append(link(uri))
+    async with adapting(made) as adapter:
+        assert (await adapter.devices()).device("device").connection.host_id == "s1"
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"CompositionStatus": {"CompositionState": "Composed"}},
+        {"CompositionStatus": {"CompositionState": "Composing"}},
+        {"CompositionStatus": {"CompositionState": "ComposedAndAvailable"}},
+        {"CompositionStatus": {"CompositionState": "Unused", "NumberOfCompositions": 1}},
+        {"Links": {"ComputerSystems": [link(f"{ROOT}/Systems/s9")]}},
+        {"Links": {"ComputerSystems": [link(f"{ROOT}/Systems/s1")]}},
+    ],
+    ids=["state", "composing", "shared", "count", "link", "link to a system without it"],
+)
+async def test_a_block_of_a_system_that_is_not_listed_is_not_free(properties):
+    made = composition()
+    made.tree[f"{BLOCKS}/device"].update(properties)
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert inventory.devices == ()
+    assert inventory.oddities == (
+        f"the resource block {BLOCKS}/device is composed or being composed, and no listed system has it",
+    )
+
+
+@pytest.mark.parametrize("state", ["Failed", "Unavailable"])
+async def test_an_attached_block_that_cannot_be_composed_is_shown(state):
+    """Or its detach would count as done."""
+    made = composition()
+    made.tree[f"{ROOT}/Systems/s1"]["Links"]["ResourceBlocks"].append(link(f"{BLOCKS}/device"))
+    made.tree[f"{BLOCKS}/device"]["CompositionStatus"] = {"CompositionState": state}
+    async with adapting(made) as adapter:
+        assert (await adapter.devices()).device("device").connection.host_id == "s1"
+        assert (await adapter.detach(detach("device", "s1"))).succeeded
+        assert (await adapter.devices()).devices == ()
+
+
+async def test_a_system_that_is_listed_and_not_found_leaves_free_blocks_in_doubt():
+    made = composition()
+    del made.tree[f"{ROOT}/Systems/s1"]
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert inventory.devices == ()
+    assert "not found" in inventory.unread[0]
