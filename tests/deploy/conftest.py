@@ -224,6 +224,10 @@ class Cluster(worlds.World):
         """Wait until a pod with a disk runs; return its node."""
         request = {"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}
         await self.pod_from_template(name, {"requests": [request]})
+        return await self.until_running(name)
+
+    async def until_running(self, name):
+        """Wait until a pod runs; return its node."""
 
         async def pod():
             return (await self.named(kinds.POD, "default"))[name]

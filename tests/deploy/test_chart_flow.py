@@ -14,7 +14,7 @@ from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
 GONE = "a0000000-0000-4000-8000-000000000000"
-LOCAL = {"localPool": {"classes": ["gpu"], "slots": ["3", "4"]}}
+LOCAL = {"localPool": {"classes": ["gpu"], "slots": ["3", "4"], "bindWhenReady": ["gpu"]}}
 
 
 def gpu(number):
@@ -91,6 +91,18 @@ async def lose_the_record(cluster, name):
     await cluster.until(exists, lambda there: not there)
 
 
+async def use_a_claim_twice(cluster):
+    """Run two pods with one claim, one after the other, so that the Events about its device repeat."""
+    request = {"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}
+    await cluster.create(kinds.CLAIM, "kept", "default", spec={"devices": {"requests": [request]}})
+    for name in ("second", "third"):
+        await cluster.pod_using(name, {"name": "disk", "resourceClaimName": "kept"})
+        await cluster.until_running(name)
+        await cluster.delete(kinds.POD, name, "default")
+        await cluster.until(lambda: cluster.named(kinds.ATTACHMENT), lambda stored: not stored)
+    await cluster.delete(kinds.CLAIM, "kept", "default")
+
+
 async def maintain(cluster):
     """Take free devices out of use as an administrator does, which changes a published pool."""
     await maintenances.begin(cluster.api, devices=["*"])
@@ -132,6 +144,7 @@ async def test_the_whole_flow_runs_with_the_charts_tokens_and_needs_every_permis
             await cluster.start_node(name)
         await cluster.declare_fabric()
 
+        await use_a_claim_twice(cluster)
         node = await cluster.run_pod("first")
         if rules is not None:
             await cluster.until(lambda: cluster.named(rules), lambda stored: not stored)
@@ -140,16 +153,10 @@ async def test_the_whole_flow_runs_with_the_charts_tokens_and_needs_every_permis
         await maintain(cluster)
         await cluster.delete(kinds.POD, "first", "default")
 
-        async def attachments():
-            return await cluster.named(kinds.ATTACHMENT)
-
-        await cluster.until(attachments, lambda stored: not stored)
+        await cluster.until(lambda: cluster.named(kinds.ATTACHMENT), lambda stored: not stored)
         await cluster.delete(kinds.FABRIC, "fab")
 
-        async def fabrics():
-            return await cluster.named(kinds.FABRIC)
-
-        await cluster.until(fabrics, lambda stored: not stored)
+        await cluster.until(lambda: cluster.named(kinds.FABRIC), lambda stored: not stored)
 
         asked = cluster.server.registry.authorizer.asked
 
