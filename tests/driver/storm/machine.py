@@ -8,6 +8,7 @@ every step, and that everything comes to rest once the trouble is over. Here dev
 
 import asyncio
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -252,6 +253,7 @@ class StormMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
+        forget_logs()
         self.loop = virtualtime.VirtualTimeLoop()
         self.path = Path(tempfile.mkdtemp(prefix="storm-"))
         self.storm = self.cluster(self.loop, self.path, NODES, DEVICES)
@@ -387,6 +389,13 @@ class StormMachine(RuleBasedStateMachine):
                 with Path(JOURNAL).open("a") as kept:
                     kept.write(f"{(self.path / 'journal').read_text()}after {self.loop.time()} s\n")
             shutil.rmtree(self.path)
+
+
+def forget_logs():
+    """Keep the log of one example: that of a thousand takes a gigabyte, as pytest keeps a test's whole log."""
+    for handler in logging.getLogger().handlers:
+        if reset := getattr(handler, "reset", None):
+            reset()
 
 
 SETTINGS = hypothesis.settings(
