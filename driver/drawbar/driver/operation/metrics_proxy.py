@@ -21,13 +21,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import aiohttp
 from aiohttp import web_request, web_response
 
 from drawbar.driver import logs
-from drawbar.driver.kube import client, config, errors, kinds
+from drawbar.driver.kube import client, config, errors, kinds, reviews
 from drawbar.driver.operation import certificates, server
 
 log = logging.getLogger(__name__)
@@ -81,24 +80,19 @@ class Judge:
         return status
 
     async def _ask(self, token: str) -> int:
-        status = await self._review(kinds.TOKEN_REVIEW, {"token": token})
-        if not status.get("authenticated"):
+        holder = await reviews.ask(self.api, kinds.TOKEN_REVIEW, {"token": token})
+        if not holder.authenticated:
             return UNAUTHENTICATED
-        user = status.get("user") or {}
+        user = holder.user
         spec = {
-            "user": user.get("username", ""),
-            "uid": user.get("uid", ""),
-            "groups": user.get("groups") or [],
-            "extra": user.get("extra") or {},
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups,
+            "extra": user.extra,
             "nonResourceAttributes": {"path": PATH, "verb": "get"},
         }
-        status = await self._review(kinds.ACCESS_REVIEW, spec)
-        return OK if status.get("allowed") else FORBIDDEN
-
-    async def _review(self, kind: kinds.Kind, spec: dict[str, Any]) -> dict[str, Any]:
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
-        answer = await self.api.create(kind, body, into=dict[str, Any])
-        return answer.get("status") or {}
+        verdict = await reviews.ask(self.api, kinds.ACCESS_REVIEW, spec)
+        return OK if verdict.allowed else FORBIDDEN
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,25 +129,6 @@ class Binding(meta.Struct, frozen=True):
     spec: BindingSpec = BindingSpec()
 
 
-class UserInfo(meta.Struct, frozen=True):
-    """A user of the API server."""
-
-    username: str = ""
-
-
-class ReviewStatus(meta.Struct, frozen=True):
-    """The answer to an access review, or to a review of the user itself."""
-
-    allowed: bool = False
-    user_info: UserInfo = UserInfo()
-
-
-class Review(meta.Struct, frozen=True):
-    """An answered review."""
-
-    status: ReviewStatus = ReviewStatus()
-
-
 class ServiceAccount(meta.Struct, frozen=True):
     """A service account; only its existence matters."""
 

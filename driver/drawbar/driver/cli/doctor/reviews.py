@@ -20,7 +20,7 @@ from drawbar.driver.cli.doctor import observed, reading
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.permissions import Answer, Daemon, Permission, Trial
 from drawbar.driver.controller import names
-from drawbar.driver.kube import client, errors, kinds
+from drawbar.driver.kube import client, errors, kinds, reviews
 
 
 async def ask(
@@ -65,17 +65,14 @@ async def _may_ask(reader: reading.Reader) -> observed.Reading[bool]:
 
 async def may(reader: reading.Reader, attributes: dict[str, str]) -> observed.Reading[bool]:
     """Return whether the present user may do something, given as the resource attributes of an access review."""
-    work = functools.partial(
-        _is_allowed, reader, kinds.SELF_ACCESS_REVIEW, {"resourceAttributes": attributes}
-    )
+    work = functools.partial(reviews.may, reader.api, attributes)
     return await reader.attempt("what this user may do", f"create {kinds.SELF_ACCESS_REVIEW.plural}", work)
 
 
 async def _name(reader: reading.Reader) -> str:
-    body = {"apiVersion": kinds.SELF_REVIEW.api_version, "kind": kinds.SELF_REVIEW.kind}
-    work = functools.partial(reader.api.create, kinds.SELF_REVIEW, body, into=observed.Review)
-    review = await reader.attempt("who this user is", f"create {kinds.SELF_REVIEW.plural}", work)
-    return "" if isinstance(review, Unread) else review.status.user_info.username
+    work = functools.partial(reviews.find_username, reader.api)
+    name = await reader.attempt("who this user is", f"create {kinds.SELF_REVIEW.plural}", work)
+    return "" if isinstance(name, Unread) else name
 
 
 async def _answer(
@@ -98,15 +95,9 @@ async def _answer(
         spec |= {"user": user, "groups": groups}
     kind = kinds.ACCESS_REVIEW if user else kinds.SELF_ACCESS_REVIEW
     what = f"{permission.daemon}'s permissions"
-    allowed = await reader.attempt(
-        what, f"create {kind.plural}", functools.partial(_is_allowed, reader, kind, spec)
-    )
-    return allowed if isinstance(allowed, Unread) else Answer(permission=permission, allowed=allowed)
-
-
-async def _is_allowed(reader: reading.Reader, kind: kinds.Kind, spec: dict[str, Any]) -> bool:
-    body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
-    return (await reader.api.create(kind, body, into=observed.Review)).status.allowed
+    work = functools.partial(reviews.ask, reader.api, kind, spec)
+    verdict = await reader.attempt(what, f"create {kind.plural}", work)
+    return verdict if isinstance(verdict, Unread) else Answer(permission=permission, allowed=verdict.allowed)
 
 
 # The trials have a field manager of their own, so that they do not give up the daemons' fields.

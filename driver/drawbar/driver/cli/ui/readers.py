@@ -22,7 +22,7 @@ from typing import Any
 from drawbar.driver import containment, errors
 from drawbar.driver.catalogue import permissions
 from drawbar.driver.cli.ui import explaining, following, server
-from drawbar.driver.kube import client, kinds, sessions
+from drawbar.driver.kube import client, reviews, sessions
 from drawbar.driver.kube import errors as kube_errors
 
 log = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ class Readers:
 
     async def _follow(self, token: str, arrival: asyncio.Future[Reader]) -> None:
         async with client.connecting(self._connect(token)) as api:
-            name = await _identify(api)
+            name = await reviews.find_username(api) or "a reader without a name"
             rights = await _find_rights(api)
             if not rights:
                 raise Refused(
@@ -248,27 +248,14 @@ async def receiving(connect: Connect, **options: Any) -> AsyncIterator[Readers]:
             readers.leave_all()
 
 
-async def _identify(api: client.Client) -> str:
-    body = {"apiVersion": kinds.SELF_REVIEW.api_version, "kind": kinds.SELF_REVIEW.kind}
-    answer = await api.create(kinds.SELF_REVIEW, body, into=dict[str, Any])
-    status = answer.get("status") or {}
-    return str((status.get("userInfo") or {}).get("username", "")) or "a reader without a name"
-
-
 async def _find_rights(api: client.Client) -> frozenset[tuple[str, str]]:
     """Return group and resource of the page's kinds that may be listed in the whole cluster."""
-
-    async def may_list(group: str, resource: str) -> bool:
-        attributes = {"group": group, "resource": resource, "verb": "list"}
-        body = {
-            "apiVersion": kinds.SELF_ACCESS_REVIEW.api_version,
-            "kind": kinds.SELF_ACCESS_REVIEW.kind,
-            "spec": {"resourceAttributes": attributes},
-        }
-        answer = await api.create(kinds.SELF_ACCESS_REVIEW, body, into=dict[str, Any])
-        return bool((answer.get("status") or {}).get("allowed"))
-
-    allowed = await asyncio.gather(*(may_list(*kind) for kind in _SHOWN))
+    allowed = await asyncio.gather(
+        *(
+            reviews.may(api, {"group": group, "resource": resource, "verb": "list"})
+            for group, resource in _SHOWN
+        )
+    )
     return frozenset(kind for kind, is_allowed in zip(_SHOWN, allowed, strict=True) if is_allowed)
 
 

@@ -1,0 +1,73 @@
+"""The API server's reviews: who a user is, and what a user may do. Nothing is stored.
+
+Source: Kubernetes "Authenticating" (TokenReview, SelfSubjectReview), "Authorization Overview" (SubjectAccessReview,
+SelfSubjectAccessReview).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from drawbar.driver.api import meta
+from drawbar.driver.kube import client, kinds
+
+
+class User(meta.Struct, frozen=True):
+    """A user of the API server."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = {}
+
+
+class Verdict(meta.Struct, frozen=True):
+    """The status of a review.
+
+    Attributes:
+        allowed: of an access review.
+        authenticated: of a TokenReview.
+        user: of a TokenReview.
+        user_info: of a SelfSubjectReview.
+    """
+
+    allowed: bool = False
+    authenticated: bool = False
+    user: User = User()
+    user_info: User = User()
+
+
+class _Review(meta.Struct, frozen=True):
+    status: Verdict = Verdict()
+
+
+async def ask(api: client.Client, kind: kinds.Kind, spec: Mapping[str, Any] | None = None) -> Verdict:
+    """Return the API server's verdict.
+
+    Args:
+        api: the client.
+        kind: the kind of review.
+        spec: the question.
+
+    Raises:
+        errors.KubeError: there is none.
+    """
+    body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec or {}}
+    return (await api.create(kind, body, into=_Review)).status
+
+
+async def find_username(api: client.Client) -> str:
+    """Return the client's user by the API server's name; empty if there is none.
+
+    Raises:
+        errors.KubeError: the API server does not tell.
+    """
+    return (await ask(api, kinds.SELF_REVIEW)).user_info.username
+
+
+async def may(api: client.Client, attributes: Mapping[str, str]) -> bool:
+    """Return whether the client's user may do something, given as the resource attributes of an access review.
+
+    Raises:
+        errors.KubeError: the API server does not tell.
+    """
+    return (await ask(api, kinds.SELF_ACCESS_REVIEW, {"resourceAttributes": attributes})).allowed
