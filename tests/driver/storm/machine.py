@@ -73,6 +73,7 @@ fabric_troubles = st.sampled_from(
         fabric_faults.LoseReply(method=ATTACH, hang=True),
     ]
 )
+WRITES = "create,update,patch,delete"
 api_troubles = st.sampled_from(
     [
         faults.Refusal(code=500),
@@ -253,7 +254,7 @@ class StormMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        forget_logs()
+        forget()
         self.loop = virtualtime.VirtualTimeLoop()
         self.path = Path(tempfile.mkdtemp(prefix="storm-"))
         self.storm = self.cluster(self.loop, self.path, NODES, DEVICES)
@@ -363,7 +364,9 @@ class StormMachine(RuleBasedStateMachine):
 
     @rule(effect=api_troubles, times=st.integers(1, 3))
     def the_api_server_has_trouble(self, effect, times):
-        select = faults.Selection(user=CONTROLLER)
+        # A real API server refuses no reading for a conflict.
+        verb = WRITES if isinstance(effect, faults.Refusal) and effect.code == 409 else "*"
+        select = faults.Selection(user=CONTROLLER, verb=verb)
         self.storm.server.faults.add(
             faults.Fault(effect=effect, select=select, when=faults.Occasions(times=times))
         )
@@ -389,10 +392,12 @@ class StormMachine(RuleBasedStateMachine):
                 with Path(JOURNAL).open("a") as kept:
                     kept.write(f"{(self.path / 'journal').read_text()}after {self.loop.time()} s\n")
             shutil.rmtree(self.path)
+        defects.check()
 
 
-def forget_logs():
-    """Keep the log of one example: that of a thousand takes a gigabyte, as pytest keeps a test's whole log."""
+def forget():
+    """Forget the example before: its log, as that of a thousand takes a gigabyte, and its defects, which are told by then."""
+    defects.SEEN.clear()
     for handler in logging.getLogger().handlers:
         if reset := getattr(handler, "reset", None):
             reset()

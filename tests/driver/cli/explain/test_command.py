@@ -265,6 +265,23 @@ def test_the_cause_comes_first_and_each_fact_once(explain_command, cluster):
     assert out.count(words) == 1
 
 
+def test_the_failure_of_a_device_is_told_beside_the_cause_that_it_ends_with(explain_command, cluster):
+    words = "capabilities took too long"
+    failure = f"the fabric manager did not take the request within 60 s; it refused last: {words}"
+
+    async def fail(api):
+        change = {"status": {"conditions": [condition("Connected", "False", "DeadlineExceeded", words)]}}
+        await patch(api, kinds.FABRIC, "rack-1", change, subresource="status")
+        change = {"status": {"phase": "Failed", "error": {"reason": "NoAnswer", "message": failure}}}
+        await patch(api, kinds.ATTACHMENT, "rack-1.gpu-1", change, subresource="status")
+
+    cluster(fail)
+    _, out, _ = explain_command("device/gpu-1", "-o", "json")
+    explained = json.loads(out)
+    assert words in explained["cause"]["message"]
+    assert any(failure in finding["message"] for finding in explained["consequences"])
+
+
 def condition(kind, status, reason, message=""):
     return {
         "type": kind,

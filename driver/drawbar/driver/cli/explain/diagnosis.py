@@ -117,9 +117,9 @@ def _depth(finding: Finding) -> int:
 
 
 def _repeats(finding: Finding, earlier: Finding) -> bool:
-    """Return whether an earlier finding already told the fact in the last clause."""
-    fact = finding.message.rpartition(": ")[2].strip(". ")
-    return len(fact) >= _FACT_CHARS and fact in earlier.message
+    """Return whether an earlier finding already told the fact in the last clause of each sentence."""
+    facts = [sentence.rpartition(": ")[2].strip(". ") for sentence in finding.message.split("; ")]
+    return all(len(fact) >= _FACT_CHARS and fact in earlier.message for fact in facts)
 
 
 def _object(world: observed.World) -> Iterator[Finding]:
