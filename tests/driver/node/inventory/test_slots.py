@@ -4,7 +4,7 @@ import pytest
 from tests.scenes import inventories, kerneltrees
 
 from drawbar.driver.node.discovery import reader, subjects
-from drawbar.driver.node.inventory import pci
+from drawbar.driver.node.inventory import hotplug
 from drawbar.fabric.contract import DeviceClass
 
 GPU = {"class_code": 0x030200, "vendor": 0x8086, "device": 0x0BDA, "driver": "xe"}
@@ -178,17 +178,17 @@ def test_a_slot_is_followed_when_its_ports_come_after_it(tmp_path):
     ids=["nothing", "header", "zeros", "ones", "without privilege"],
 )
 def test_configuration_space_without_a_capability_has_no_port(space):
-    assert pci.find_port(space) == pci.PortCapability()
+    assert hotplug.find_port(space) == hotplug.PortCapability()
 
 
 def test_a_list_of_capabilities_that_runs_in_a_circle_ends():
     space = bytearray(256)
     space[0x34], space[0x41] = 0x40, 0x40
-    assert pci.find_port(bytes(space)) == pci.PortCapability()
+    assert hotplug.find_port(bytes(space)) == hotplug.PortCapability()
 
 
 @pytest.mark.parametrize("address", ["", "0000:80:03\0", "../../../etc", "0000:80:03.0", "x" * 5000])
 def test_a_slot_without_an_address_in_its_form_is_none(tmp_path, address):
     tree = kerneltrees.Tree(tmp_path / "sys")
     tree.slot("1", address)
-    assert pci.read_slots(str(tree.root)) == ()
+    assert hotplug.read_slots(str(tree.root)) == ()

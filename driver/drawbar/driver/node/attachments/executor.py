@@ -13,7 +13,7 @@ from typing import assert_never
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node import classes, errors, treatment
-from drawbar.driver.node.attachments import actions, initialisation, matching, plan, reporting
+from drawbar.driver.node.attachments import actions, failures, initialisation, matching, plan, reporting
 from drawbar.driver.node.attachments.context import DELETION, Context, Sharing
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import verdicts
@@ -230,7 +230,7 @@ def _find_refresh(
         arriving = not attachment.deleting and not attachment.holds(attachments.VISIBLE)
         # The card from before the attach may be gone, and the event of its removal still on its way.
         unseen = arriving and attachment.holds(attachments.ATTACHED) and not memory.looked
-        if gone or unseen or (arriving and plan.dead_link(match.card) is not None):
+        if gone or unseen or (arriving and failures.find_dead_link(match.card) is not None):
             memory.looked |= unseen
             return functools.partial(arrivals.refresh, match.card.address)
         is_doubtful = not attachment.deleting and match.by == "record"

@@ -33,152 +33,19 @@ Source: design of the hand-over, `docs/architecture.md`; KEP-5007.
 """
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
-from drawbar.driver.node.attachments import actions, matching
+from drawbar.driver.node.attachments import actions, failures, matching
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.treatment import plan as treatment_plan
 
 FINDING_MESSAGE_CHARS = 256
 """The limit of the DeviceAttachment's schema for one finding; `healthMessage` contains all findings."""
-_NAMED = 4
-
-
-def build_loss(
-    attachment: attachments.DeviceAttachment, *, has_returned: bool = False
-) -> actions.ReportFailed:
-    """Return the failure of a device that has disappeared."""
-    more = (
-        " and came back while a claim was using it; delete the pods of the claim, and"
-        if has_returned
-        else ";"
-    )
-    message = f"{_describe(attachment)} disappeared from this node{more} look at its link and power"
-    return actions.ReportFailed(reason=reasons.DEVICE_LOST, message=message)
-
-
-def late(observed: actions.Observed) -> actions.ReportFailed:
-    """Return the failure of a device that is not ready at its deadline."""
-    match observed.match:
-        case matching.Found(card=card):
-            return _not_ready_failure(observed, card)
-        case matching.Wrong(card=card, why=why, was_recognised=True):
-            text = (
-                f"{card.address} was taken for {_describe(observed.attachment)} and is another device: {why}; delete the pods that use "
-                "it, and compare the identifiers at the fabric manager"
-            )
-            return actions.ReportFailed(reason=reasons.WRONG_DEVICE, message=text)
-        case matching.Wrong(card=card, why=why):
-            place = f"slot {card.first.slot}" if card.first.slot else card.address
-            text = f"{place} has another device than {_describe(observed.attachment)}: {why}; look at the fabric's ports"
-            return actions.ReportFailed(reason=reasons.WRONG_DEVICE, message=text)
-        case matching.Ambiguous(cards=cards):
-            text = f"several cards show the numbers of {_describe(observed.attachment)}: {_addresses(cards)}; take the others out"
-            return actions.ReportFailed(reason=reasons.SERIAL_NOT_UNIQUE, message=text)
-        case matching.Unrecognised():
-            return _report_unrecognised(observed, observed.match)
-        case matching.Unpowered(slot=slot):
-            why = observed.attempt.missing if observed.attempt is not None else ""
-            text = f"{_describe(observed.attachment)} waits for power in slot {slot.name}: {why or 'it was not switched on'}"
-            return actions.ReportFailed(reason=reasons.SLOT_NOT_POWERED, message=text)
-        case matching.Absent(slot=slot):
-            return _absent_failure(observed, slot)
-
-
-def _report_unrecognised(observed: actions.Observed, match: matching.Unrecognised) -> actions.ReportFailed:
-    attachment = observed.attachment
-    where = f" ({_addresses(match.cards)})" if match.cards else ""
-    text = (
-        f"{_describe(attachment)} was not recognised among the node's cards: {match.why}{where}; compared: "
-        f"{matching.list_compared_kinds(attachment.identity)}. Have the fabric manager show a number that the node can read, such as a "
-        "MAC address, a GPU UUID or a PCIe Device Serial Number. Otherwise attach one device at a time, and plug in no card by "
-        "hand; see docs/recognition.md"
-    )
-    return actions.ReportFailed(reason=reasons.DEVICE_NOT_RECOGNISED, message=text)
-
-
-def _addresses(cards: Sequence[model.Card]) -> str:
-    """Return the addresses of the first cards, and the number of the others."""
-    more = f" and {len(cards) - _NAMED} more" if len(cards) > _NAMED else ""
-    return ", ".join(card.address for card in cards[:_NAMED]) + more
-
-
-def dead_link(card: model.Card) -> str | None:
-    """Return the problem of the card's link, in a clause; None for a working link, and for a device without a link."""
-    link = card.first.link
-    if link.max_speed_gts is None and link.max_width is None:
-        return None
-    if link.speed_gts is None or link.width is None:
-        return "its PCI Express link is down"
-    return None
-
-
-def _absent_failure(observed: actions.Observed, slot: model.Slot | None) -> actions.ReportFailed:
-    attachment, waited = observed.attachment, f"{observed.patience.total_seconds():.0f} s of the attach"
-    if slot is not None and slot.present and slot.powered:
-        text = f"slot {slot.name} has a card and power, and {_describe(attachment)} did not appear within {waited}"
-        return actions.ReportFailed(
-            reason=reasons.LINK_DOWN,
-            message=f"{text}: its link did not come up; look at the cable and the port",
-        )
-    if slot is not None:
-        place = f"slot {slot.name} of this node"
-    else:
-        place = f"the slot of host {attachment.spec.host_id}"
-    hanging = ", ".join(observed.hanging[:_NAMED])
-    look = (
-        f"the kernel does not finish reading {hanging}: look at its log (dmesg), and at "
-        if hanging
-        else "look at "
-    )
-    text = (
-        f"no {_describe(attachment, is_present=False)} appeared within {waited}; {look}the link and {place}"
-    )
-    return actions.ReportFailed(reason=reasons.DEVICE_NOT_FOUND, message=text)
-
-
-def _not_ready_failure(observed: actions.Observed, card: model.Card) -> actions.ReportFailed:
-    attempt = observed.attempt
-    missing = (
-        observed.missing
-        or (attempt.missing if attempt is not None else "")
-        or dead_link(card)
-        or "it is not known why"
-    )
-    if attempt is not None and attempt.reason:
-        reason, missing = attempt.reason, attempt.missing
-    elif observed.missing is not None and card.unassigned_bars:
-        reason = reasons.RESOURCES_NOT_ASSIGNED
-    elif observed.missing is not None:
-        reason = reasons.DRIVER_NOT_BOUND if card.first.driver is None else reasons.NO_DEVICE_FILES
-    elif dead_link(card) is not None:
-        reason = reasons.LINK_DOWN
-    else:
-        reason = reasons.NOT_INITIALISED
-    waited = f"{observed.patience.total_seconds():.0f} s"
-    serial = observed.attachment.identity.serial
-    name = f"{card.address} (serial {serial})" if serial else card.address
-    if attempt is not None and attempt.final:
-        return actions.ReportFailed(reason=reason, message=f"{name} was not made ready: {missing}")
-    return actions.ReportFailed(reason=reason, message=f"{name} was not ready within {waited}: {missing}")
-
-
-def _describe(attachment: attachments.DeviceAttachment, *, is_present: bool = True) -> str:
-    serial, numbers = attachment.identity.serial, attachment.identity.identifiers
-    article = "the device" if is_present else "device"
-    if serial:
-        return f"{article} with serial {serial}"
-    return (
-        f"{article} with {numbers[0].kind} {numbers[0].value}"
-        if numbers
-        else f"{article} {attachment.spec.device}"
-    )
-
 
 PREPARED_AFTER_SECONDS = 5.0
 """The time before a prepared claim is reported as an obstacle. The kubelet may unprepare a claim shortly after the deletion."""
@@ -217,7 +84,7 @@ def _begin_release(observed: actions.Observed) -> tuple[actions.Action, ...]:
     node = observed.attachment.status.node
     card = leaving(observed)
     if isinstance(observed.match, matching.Ambiguous) and card is None:
-        failure = late(observed)
+        failure = failures.build_late(observed)
         return _report_blocked(observed, failure.reason, failure.message)
     if card is None:
         here = node is not None and node.boot_id == observed.boot_id
@@ -344,7 +211,7 @@ def _make_ready(
 ) -> tuple[actions.Action, ...]:
     if observed.has_returned and observed.held_by is not None:
         # Its users have lost it, whatever is in its place now. It is made ready again once they have ended.
-        lost = build_loss(observed.attachment, has_returned=True)
+        lost = failures.build_loss(observed.attachment, has_returned=True)
         return () if _is_failed(observed) else (lost,)
     if observed.is_recognition_new:
         # A card without an identifier is recorded before the first step, because a restarted daemon did not see it arrive.
@@ -352,7 +219,7 @@ def _make_ready(
     if not observed.ready:
         attempt = observed.attempt
         if attempt is not None and attempt.final and not _is_given_up(observed):
-            return (_not_ready_failure(observed, card),)
+            return (failures.build_not_ready(observed, card),)
         if _is_due(observed, now):
             return (actions.Initialise(card=card),)
         # A ready device may have lost its driver. Its health is reported during the wait.
@@ -366,7 +233,7 @@ def _make_ready(
         return _report_health(observed, now) or (
             (look,) if observed.lagging and observed.may_be_disproved else ()
         )
-    if dead_link(card) is not None:
+    if failures.find_dead_link(card) is not None:
         return _await(observed, now)
     return (actions.ReportVisible(card=card),)
 
@@ -474,9 +341,9 @@ def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
     if was_here and isinstance(observed.match, matching.Absent) and observed.match.settles:
         return (actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),)
     if was_here and is_another(observed.match):
-        return (late(observed),)
+        return (failures.build_late(observed),)
     if was_here and not isinstance(observed.match, matching.Ambiguous):
-        return (build_loss(observed.attachment),)
+        return (failures.build_loss(observed.attachment),)
     waiting = _await(observed, now)
     if isinstance(observed.match, matching.Unpowered) and isinstance(waiting[0], actions.LookAgain):
         attempt = observed.attempt
@@ -508,7 +375,7 @@ def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.
         and not isinstance(observed.match, matching.Ambiguous)
         and not is_another(observed.match)
     )
-    return (build_loss(observed.attachment) if is_lost else late(observed),)
+    return (failures.build_loss(observed.attachment) if is_lost else failures.build_late(observed),)
 
 
 def _next_look(observed: actions.Observed, now: datetime.datetime) -> datetime.datetime:

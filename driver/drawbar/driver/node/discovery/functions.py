@@ -17,6 +17,7 @@ from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import slowreads
 from drawbar.driver.node.inventory import (
     files,
+    hotplug,
     identities,
     model,
     nvidia,
@@ -413,4 +414,4 @@ def _slot(
     if not by_location:
         return None
     path = f"{relative.rpartition('/')[0]}/{physical_function}" if physical_function else relative
-    return pci.nearest_slot(path, by_location, ari=ari)
+    return hotplug.nearest_slot(path, by_location, ari=ari)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.discovery.subjects import SLOTS, Kind, Subject, subjects_of_event
-from drawbar.driver.node.inventory import cxl, index, model, pci, silences
+from drawbar.driver.node.inventory import cxl, hotplug, index, model, silences
 from drawbar.fabric.classes import DeviceClass
 
 
@@ -120,7 +120,7 @@ class Live:
         """Return the objects to read after an event of the device in this directory, including its slot."""
         subjects = subjects_of_event(devpath)
         # With a path below the device, a port's event includes the slot below the port.
-        name = pci.nearest_slot(f"{devpath}/", self._slot_names) if subjects else None
+        name = hotplug.nearest_slot(f"{devpath}/", self._slot_names) if subjects else None
         return subjects | {Subject(Kind.SLOT, name)} if name is not None else subjects
 
     def take(self, observed: reader.Observation) -> tuple[Changes, frozenset[Subject]]:
@@ -139,8 +139,10 @@ class Live:
         for name, device in observed.dax_devices.items():
             self._take_dax(name, device, notes)
         if notes.moved:
-            self._entries.slots = {slot.name: slot for slot in pci.sort_slots(self._entries.slots.values())}
-            self._slot_names = pci.slot_locations(self._entries.slots.values())
+            self._entries.slots = {
+                slot.name: slot for slot in hotplug.sort_slots(self._entries.slots.values())
+            }
+            self._slot_names = hotplug.slot_locations(self._entries.slots.values())
             notes.further.update(self._functions_in_slots(notes.moved))
         if notes.memdevs:
             self._regroup_memdevs(notes.memdevs)

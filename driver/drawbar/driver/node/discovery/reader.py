@@ -16,7 +16,7 @@ from pathlib import Path
 from drawbar.driver.node import errors
 from drawbar.driver.node.discovery import functions, slowreads
 from drawbar.driver.node.discovery.subjects import SLOTS, Kind, Subject
-from drawbar.driver.node.inventory import cxl, index, model, partitions, pci
+from drawbar.driver.node.inventory import cxl, hotplug, index, model, partitions, pci
 
 SYSFS = Path("/sys")
 
@@ -35,8 +35,8 @@ def read(sysfs: Path = SYSFS, slow: slowreads.SlowReads | None = None) -> index.
     """
     root = os.fspath(sysfs)
     listed = addresses(root)
-    all_slots = pci.read_slots(root, frozenset(listed))
-    around = functions.surroundings(root, pci.slot_locations(all_slots), slow)
+    all_slots = hotplug.read_slots(root, frozenset(listed))
+    around = functions.surroundings(root, hotplug.slot_locations(all_slots), slow)
     topology = cxl.read(root)
     devices = (cxl.read_dax(root, name) for name in sorted(cxl.dax_names(root), key=cxl.dax_order))
     return index.Inventory(
@@ -58,7 +58,7 @@ def read_function(sysfs: Path, address: str) -> model.PciFunction | None:
         return None
     root = os.fspath(sysfs)
     return functions.read(
-        root, address, functions.surroundings(root, pci.slot_locations(pci.read_slots(root)))
+        root, address, functions.surroundings(root, hotplug.slot_locations(hotplug.read_slots(root)))
     )
 
 
@@ -125,9 +125,9 @@ def read_subject(root: str, subject: Subject, around: functions.Surroundings) ->
         case Kind.FUNCTION:
             return Observation(functions={name: functions.read(root, name, around)})
         case Kind.SLOT:
-            return Observation(slots={name: pci.read_slot(root, name)})
+            return Observation(slots={name: hotplug.read_slot(root, name)})
         case Kind.SLOTS:
-            return Observation(slot_names=frozenset(pci.slot_names(root)))
+            return Observation(slot_names=frozenset(hotplug.slot_names(root)))
         case Kind.CXL:
             return Observation(objects={name: cxl.read_one(root, name)})
         case Kind.DAX:
@@ -162,7 +162,7 @@ def listing(root: str) -> frozenset[Subject]:
         (
             SLOTS,
             *(Subject(Kind.FUNCTION, address) for address in addresses(root)),
-            *(Subject(Kind.SLOT, name) for name in pci.slot_names(root)),
+            *(Subject(Kind.SLOT, name) for name in hotplug.slot_names(root)),
             *(Subject(Kind.CXL, name) for name in cxl.names(root)),
             *(Subject(Kind.DAX, name) for name in cxl.dax_names(root)),
         )

@@ -120,7 +120,7 @@ def _decoder(root: str, name: str, relative: str) -> model.Decoder:
         region=files.text(path + "/region") or None,
         interleave_ways=files.number(path + "/interleave_ways"),
         interleave_granularity_bytes=files.number(path + "/interleave_granularity"),
-        locked=pci.flag(files.number(path + "/locked")),
+        locked=files.flag(files.number(path + "/locked")),
         dpa_bytes=files.number(path + "/dpa_size"),
     )
 
@@ -136,7 +136,7 @@ def _region(root: str, name: str, relative: str) -> model.Region:
         start=files.number(path + "/resource"),
         size_bytes=files.number(path + "/size"),
         mode=files.text(path + "/mode") or None,
-        committed=pci.flag(files.number(path + "/commit")),
+        committed=files.flag(files.number(path + "/commit")),
         interleave_ways=ways,
         interleave_granularity_bytes=files.number(path + "/interleave_granularity"),
         targets=tuple(target for target in targets if target),

@@ -144,6 +144,11 @@ def node_number(value: int | None) -> int | None:
     return value if value is not None and value >= 0 else None
 
 
+def flag(value: int | None) -> bool | None:
+    """Return 0 or 1 as a truth value; None stays None."""
+    return None if value is None else value != 0
+
+
 def lines(path: str, undecodable: str = "replace") -> list[str]:
     """Return the lines of a table of /proc, of at most 8 MiB; none if it cannot be read.
 

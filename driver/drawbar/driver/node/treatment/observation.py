@@ -251,7 +251,7 @@ def _slot(host: classes.Host, name: str, *, taken: bool) -> plan.Slot | None:
         return None
     return plan.Slot(
         name=name,
-        powered=pci.flag(files.number(folder + "/power")),
-        present=pci.flag(files.number(folder + "/adapter")),
+        powered=files.flag(files.number(folder + "/power")),
+        present=files.flag(files.number(folder + "/adapter")),
         taken=taken,
     )
