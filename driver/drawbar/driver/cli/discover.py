@@ -297,7 +297,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read(sysfs: Path, seconds: float = VITAL_SECONDS) -> index.Inventory:
-    """Return the tree's inventory, with the Vital Product Data that arrives in time. Names what hangs on stderr.
+    """Return the tree's inventory, with the Vital Product Data that arrives in time. Name on stderr what hangs.
 
     Raises:
         SysfsError: there is no readable tree.

@@ -46,12 +46,14 @@ async def ask(api: client.Client, kind: kinds.Kind, spec: Mapping[str, Any] | No
     Args:
         api: the client.
         kind: the kind of review.
-        spec: the question.
+        spec: the question; None for a kind without one.
 
     Raises:
         errors.KubeError: there is none.
     """
-    body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec or {}}
+    body: dict[str, Any] = {"apiVersion": kind.api_version, "kind": kind.kind}
+    if spec is not None:
+        body["spec"] = spec
     return (await api.create(kind, body, into=_Review)).status
 
 
