@@ -337,7 +337,9 @@ class Storm(clusters.Cluster):
                 now=meta.timestamp(self.loop.now()),
             )
             if body is not None:
-                await claimstatus.apply(self.api, claim, body, manager="drawbar-node")
+                # The claim may have changed since it was read; the next duty reports it.
+                with contextlib.suppress(kube_errors.Conflict):
+                    await claimstatus.apply(self.api, claim, body, manager="drawbar-node")
 
     async def a_node_acts_once(self, number):
         """One device is released, or becomes ready, and the others of its node have to wait."""
