@@ -62,10 +62,12 @@ def detach(attachment: attachments.DeviceAttachment) -> str:
 
 
 def phase(attachment: attachments.DeviceAttachment) -> str:
-    """Return the phase of an attachment."""
+    """Return the phase of an attachment, also before the controller has seen the node's last report."""
     if attachment.deleting:
         return "Released" if attachment.holds(attachments.RELEASED) else "Releasing"
     reported = attachment.status.phase or "Pending"
+    if reported == "Ready" and not attachment.holds(attachments.VISIBLE):
+        return "Attached"
     return reported if reported in PHASES else reasons.OTHER
 
 

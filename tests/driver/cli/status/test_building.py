@@ -118,6 +118,12 @@ STATES = {
     ),
     "ready": (attachment("Ready", condition(VISIBLE)), "Ready", LATER, ""),
     "by hand": (attachment("Ready", condition(VISIBLE), claim=None), "Held", LATER, ""),
+    "lost before the controller knows": (
+        attachment("Ready", condition(ATTACHED), condition(VISIBLE, "False", "the link is down")),
+        "Attached",
+        LATER,
+        "the node: the link is down",
+    ),
     "idle": (attachment("Idle", claim=None, idle_since=LATER), "Idle", LATER, ""),
     "failed": (
         attachment(
@@ -330,7 +336,7 @@ def test_whatever_objects_hold_each_device_in_use_is_shown_once(listed, held, gi
 
 def test_what_waits_comes_first_and_the_rest_is_counted():
     held = tuple(
-        attachment("Ready" if number else "Failed", device=f"gpu-{number:03}")
+        attachment("Ready" if number else "Failed", condition(VISIBLE), device=f"gpu-{number:03}")
         for number in reversed(range(150))
     )
     shown = build(attachments=held, slices=(published("gpu-free"),))

@@ -264,7 +264,7 @@ def _attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]
     problem = outcomes.problem(attachment)
     contradiction = outcomes.contradiction(attachment)
     not_shown = _forgetful_manager(contradiction) if contradiction is not None else ""
-    why = problem.message if problem is not None else ""
+    why = (problem.message or problem.reason) if problem is not None else ""
     if not why and attached is not None and not attached.is_true:
         why = not_shown or f"the fabric manager: {attached.message}"
     match phase:

@@ -235,9 +235,12 @@ class Devices:
 
     async def complete(self, seconds: float) -> None:
         """Wait for Vital Product Data, at most `seconds`, and read its functions again."""
-        slow = self._slow.pending()
         await asyncio.to_thread(self._slow.wait, seconds)
-        await self._refresh(Subject(Kind.FUNCTION, address) for address in slow)
+        await self._refresh(
+            Subject(Kind.FUNCTION, function.address)
+            for function in self.inventory.functions
+            if model.Silence.VPD_SLOW in dict(function.unread).values()
+        )
 
     def _slow_read_finished(self, address: str) -> None:
         """Schedule a read of the function; called in another thread."""
