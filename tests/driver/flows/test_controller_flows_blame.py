@@ -140,9 +140,10 @@ async def test_a_pair_that_the_manager_refuses_costs_the_device_no_taint_and_is_
         await cluster.until(lambda: left_out(cluster, "disk-0"), lambda nodes: nodes == {"node-2"})
         await cluster.until(cluster.attachments, lambda attachments: attachments == {})
         assert await left_out(cluster, "disk-1") == set()
-        # The scheduler may give the claim the pair again before it sees that.
+        # The scheduler may give the claim the pair again before it sees that; the fabric manager is not asked again.
         times = await failures(cluster, since)
-        assert 1 <= times <= 3
+        assert times >= 1
+        assert len(await cluster.fabric.operations()) <= 1
         stored, _ = await cluster.until(
             lambda: events_on_claim(cluster, "tenant"), lambda events: events[1] >= times
         )
