@@ -58,7 +58,7 @@ ROWS = {
         (EXPLAIN, UNREAD, "cannot list resource"),
         (DOCTOR, UNREAD, "cannot be looked at"),
         (TAINT, UNREAD, "devicetaintrules"),
-        (MAINTENANCE, UNREAD, "fabrics"),
+        (MAINTENANCE, UNREAD, "cannot list resource"),
         (ATTACH, UNREAD, 'cannot get resource "fabrics"'),
     ),
 }
