@@ -1,7 +1,13 @@
 """The known state of a host's devices, as the node daemon has it after its first reading."""
 
-from drawbar.driver.node.discovery import live, reader
+from drawbar.driver.node.discovery import functions, live, reader
 from drawbar.driver.node.discovery.subjects import Kind
+
+
+def read_subjects(root, subjects, slots):
+    """Read objects of a tree, with the names of its slots by location."""
+    around = functions.surroundings(str(root), slots)
+    return reader.combine([reader.read_subject(str(root), subject, around) for subject in subjects])
 
 
 def read_known(root):
@@ -12,6 +18,6 @@ def read_known(root):
     for first in (slots, listed - slots):
         done, todo = set(), first
         while todo:
-            _, further = known.take(reader.read_subjects(str(root), todo, known.slot_names))
+            _, further = known.take(read_subjects(root, todo, known.slot_names))
             done, todo = done | todo, further - done - todo
     return known

@@ -57,7 +57,7 @@ def test_the_kernels_events_are_enough_to_follow_it(before, after):
     for each in load_events(RECORDING):
         wanted |= model.find_concerned(uevents.parse(each.datagram).devpath)
     while wanted:
-        _, wanted = model.take(reader.read_subjects(str(after), wanted, model.slot_names))
+        _, wanted = model.take(inventories.read_subjects(after, wanted, model.slot_names))
     assert cards.of_any_arrival(model.snapshot()) == cards.of_any_arrival(reader.read(after))
 
 

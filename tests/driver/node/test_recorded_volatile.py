@@ -78,7 +78,7 @@ def test_the_kernels_events_are_enough_to_follow_it(tmp_path, dax):
         wanted, done = model.find_concerned(uevents.parse(each.datagram).devpath), set()
         while wanted:
             names = model.slot_names
-            _, further = model.take(reader.read_subjects(str(dax.sysfs), wanted, names))
+            _, further = model.take(inventories.read_subjects(dax.sysfs, wanted, names))
             # With other slots, what was read already may turn out to be in one.
             done = done | wanted if model.slot_names is names else set()
             wanted = further - done

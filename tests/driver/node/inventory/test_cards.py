@@ -105,7 +105,7 @@ def test_a_slot_that_appears_takes_in_all_functions_of_a_card_with_ari(tmp_path)
     tree.slot("4", "0000:01:00")
     todo = frozenset({subjects.SLOTS})
     for _ in range(4):
-        _, todo = current.take(reader.read_subjects(str(tree.root), todo, current.slot_names))
+        _, todo = current.take(inventories.read_subjects(tree.root, todo, current.slot_names))
     assert current.snapshot() == reader.read(tree.root)
     [_, card] = current.snapshot().cards
     assert (len(card.functions), card.first.slot) == (21, "4")

@@ -97,7 +97,7 @@ def test_the_event_of_a_partition_has_the_gpus_read_again(tmp_path):
     gpus.partition(0)
     todo = current.find_concerned("/devices/platform/amdgpu_xcp.0/drm/renderD168")
     for _ in range(2):
-        observed = reader.read_subjects(str(gpus.tree.root), todo, current.slot_names)
+        observed = inventories.read_subjects(gpus.tree.root, todo, current.slot_names)
         changes, todo = current.take(observed)
     assert "0000:05:00.0" in changes.functions
     assert current.snapshot() == reader.read(gpus.tree.root)

@@ -84,5 +84,5 @@ def test_virtual_functions_above_7_that_come_later_join_their_card(root, tmp_pat
     for address in FUNCTIONS[1:]:
         wanted |= current.find_concerned(f"/{now.by_address(address).path}")
     while wanted:
-        _, wanted = current.take(reader.read_subjects(str(root), wanted, current.slot_names))
+        _, wanted = current.take(inventories.read_subjects(root, wanted, current.slot_names))
     assert cards.of_any_arrival(current.snapshot()) == cards.of_any_arrival(now)

@@ -167,7 +167,7 @@ def test_a_slot_is_followed_when_its_ports_come_after_it(tmp_path):
         link.symlink_to(targets[address])
         todo = frozenset({subjects.Subject(subjects.Kind.FUNCTION, address)})
         for _ in range(4):
-            observed = reader.read_subjects(str(tree.root), todo, current.slot_names)
+            observed = inventories.read_subjects(tree.root, todo, current.slot_names)
             _, todo = current.take(observed)
     assert current.snapshot() == whole
 

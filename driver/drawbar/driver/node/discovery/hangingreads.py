@@ -6,6 +6,8 @@ objects, and the result is delivered when it comes.
 
 An object whose reading hung is then read in a thread of its own, for which nobody waits, until a reading is quick. The
 kernel removes no object while one of its files is being read, so nothing else takes its place meanwhile.
+
+Source: drivers/pci/access.c, pci_wait_cfg; fs/kernfs/dir.c, kernfs_drain.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ port's number of committed decoders change with the region.
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from drawbar.driver.node import errors
@@ -98,24 +98,6 @@ class Observation:
     objects: Mapping[str, cxl.Object | None] = dataclasses.field(default_factory=dict)
     dax_devices: Mapping[str, model.DaxDevice | None] = dataclasses.field(default_factory=dict)
     behind: frozenset[str] = frozenset()
-
-
-def read_subjects(
-    root: str,
-    subjects: Iterable[Subject],
-    slots: Mapping[str, str],
-    slow: slowreads.SlowReads | None = None,
-) -> Observation:
-    """Return the current state of these objects.
-
-    Args:
-        root: the root of the sysfs tree.
-        subjects: the objects to read.
-        slots: names of slots by location.
-        slow: the reader of Vital Product Data; None to skip it.
-    """
-    around = functions.surroundings(root, slots, slow)
-    return combine([read_subject(root, subject, around) for subject in subjects])
 
 
 def read_subject(root: str, subject: Subject, around: functions.Surroundings) -> Observation:

@@ -42,7 +42,7 @@ class Subject:
 SLOTS = Subject(Kind.SLOTS)
 
 
-def addresses_of_path(devpath: str) -> tuple[str, ...]:
+def _addresses_of_path(devpath: str) -> tuple[str, ...]:
     """Return the functions on the path to a device, the nearest last."""
     return tuple(part for part in devpath.split("/") if pci.ADDRESS.fullmatch(part))
 
@@ -60,7 +60,7 @@ def subjects_of_event(devpath: str) -> frozenset[Subject]:
     if partitions.EVENTS.match(devpath):
         return frozenset({Subject(Kind.PARTITIONS)})
     parts = devpath.split("/")
-    on_the_way = addresses_of_path(devpath)
+    on_the_way = _addresses_of_path(devpath)
     subjects = {Subject(Kind.FUNCTION, address) for address in on_the_way[-1:]}
     if on_the_way and parts[-1] == on_the_way[-1]:
         subjects |= {
