@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import threading
 
@@ -93,16 +94,34 @@ async def test_a_card_that_hangs_later_keeps_its_state_and_delays_no_other(tree)
         await waiting.eventually(lambda: not known.hanging and known.inventory == reader.read(tree.root))
 
 
+def started(before):
+    """Return the reading threads that were started since."""
+    return [each for each in set(threading.enumerate()) - before if each.name == "drawbar-discovery"]
+
+
+async def test_many_readings_take_one_thread_which_ends_with_its_owner(tree):
+    before = set(threading.enumerate())
+    known = follow(tree)
+    for _ in range(20):
+        await known.read()
+    (thread,) = started(before)
+    del known
+    await asyncio.sleep(0)
+    gc.collect()
+    await asyncio.to_thread(thread.join, 60)
+    assert not thread.is_alive()
+
+
 async def test_an_object_that_hung_is_waited_for_once(tree, caplog):
     known = follow(tree)
     await known.read()
     first = tree.address(1)
     with hanging(tree, first):
         await known.refresh(first)
+        before = set(threading.enumerate())
         await known.refresh(first)
         await known.audit()
-        threads = [each for each in threading.enumerate() if each.name == "drawbar-discovery"]
-        assert len(threads) == 1
+        assert len(started(before)) == 1, "the one that reads the other objects"
         (waited,) = [record for record in caplog.records if record.levelname == "WARNING"]
         assert first in waited.getMessage()
 

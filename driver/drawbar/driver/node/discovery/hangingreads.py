@@ -13,8 +13,10 @@ Source: drivers/pci/access.c, pci_wait_cfg; fs/kernfs/dir.c, kernfs_drain.
 import asyncio
 import contextlib
 import logging
+import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 
 from drawbar.driver.node.discovery import functions, reader, slowreads
@@ -91,6 +93,23 @@ class Pass:
                 self.results.append(observed)
 
 
+class _Worker:
+    """A thread that does one piece of work after another, until this object is collected."""
+
+    def __init__(self) -> None:
+        waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.begin = waiting.put
+        # The end of the process does not wait for a daemon thread.
+        threading.Thread(target=_work, args=(waiting,), name="drawbar-discovery", daemon=True).start()
+        weakref.finalize(self, waiting.put, None)
+
+
+def _work(waiting: "queue.SimpleQueue[Callable[[], None] | None]") -> None:
+    while (work := waiting.get()) is not None:
+        work()
+        del work  # or it would keep the owner of the thread from being collected
+
+
 class HangingReads:
     """The readings of a node's objects. It belongs to one event loop."""
 
@@ -114,6 +133,8 @@ class HangingReads:
         self._slow = slow
         self._deliver = deliver
         self._patience_seconds = patience_seconds
+        # The thread without work; a new one costs as much as the reading of a function.
+        self._idle: _Worker | None = None
         # By object that hung, whether another reading was wanted during the current one; None without a current one.
         self._hung: dict[Subject, bool | None] = {}
 
@@ -153,14 +174,14 @@ class HangingReads:
 
     def _start(self, started: Pass) -> Pass:
         loop = asyncio.get_running_loop()
+        worker, self._idle = self._idle or _Worker(), None
 
         def run() -> None:
             started.run(self._root, self._slow)
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._end, started)
+                loop.call_soon_threadsafe(self._end, started, worker)
 
-        # The end of the process does not wait for a daemon thread.
-        threading.Thread(target=run, name="drawbar-discovery", daemon=True).start()
+        worker.begin(run)
         return started
 
     async def _is_over(self, current: Pass, patience_seconds: float) -> bool:
@@ -184,8 +205,9 @@ class HangingReads:
                     return False
         return True
 
-    def _end(self, over: Pass) -> None:
+    def _end(self, over: Pass, worker: _Worker) -> None:
         """End a pass, in the event loop."""
+        self._idle = worker
         subject = over.current
         if subject is None or not over.is_left:
             over.ended.set()
