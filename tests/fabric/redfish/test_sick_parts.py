@@ -1,5 +1,6 @@
 """One sick part of a Redfish service does not fail the whole: the rest is served, and the part's devices are in doubt."""
 
+import asyncio
 import contextlib
 from pathlib import Path
 
@@ -81,6 +82,25 @@ async def test_a_part_that_never_answers_is_left_out_and_the_others_are_served(p
         inventory = await adapter.devices()
     assert [device.id for device in inventory.devices] == left
     assert inventory.unread == (f"{path} cannot be read: the service does not answer in time",)
+
+
+async def test_a_part_that_hangs_delays_only_some_listings_by_the_whole_deadline():
+    made, hanging = service(), []
+    path, inner = f"{ROOT}/Chassis/c/PCIeDevices/gpu-2", made.answer
+
+    async def respond(request):
+        if request.path == path:
+            hanging.append(request)
+            await made.ended.wait()
+        return await inner(request)
+
+    made.answer = respond
+    async with adapting(made, timeout_seconds=2) as adapter:
+        # The first listing is the reading that connected.
+        assert await names(adapter) == [GPU_1]
+        async with asyncio.timeout(1.5):
+            assert await names(adapter) == [GPU_1]
+    assert len(hanging) == 2
 
 
 async def test_a_part_that_stays_sick_is_logged_once(caplog):

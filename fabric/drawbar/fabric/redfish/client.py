@@ -19,6 +19,7 @@ from drawbar.fabric.redfish import (
     documents,
     messages,
     monitors,
+    patience,
     polling,
     sessions,
     transcripts,
@@ -36,12 +37,14 @@ class Client:
 
     Attributes:
         root: the service root.
+        patience: with the resources of the service.
     """
 
-    def __init__(self, wire: transport.Transport, credentials: contract.Credentials) -> None:
+    def __init__(self, wire: transport.Transport, config: contract.AdapterConfig) -> None:
         self.root = documents.Document(uri=ROOT)
+        self.patience = patience.Patience(config.timeout_seconds)
         self._wire = wire
-        self._session = sessions.Session(wire, credentials)
+        self._session = sessions.Session(wire, config.credentials)
         self._closed = False
 
     @classmethod
@@ -59,7 +62,7 @@ class Client:
             FabricError: the service cannot be reached, or refuses the credentials.
         """
         wire = transport.Transport(config, recorder, requests_at_once=requests_at_once)
-        client = cls(wire, config.credentials)
+        client = cls(wire, config)
         try:
             client.root = await client._read_root()
             await client._session.begin(client.root, "")

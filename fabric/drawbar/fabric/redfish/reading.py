@@ -84,7 +84,8 @@ class Reader:
         """
         self.listing.count(budget.Counted.RESOURCES)
         self.requests += 1
-        return await self._client.get(uri, query=query, listing=self.listing)
+        answer = self._client.get(uri, query=query, listing=self.listing)
+        return await self._client.patience.wait(f"{uri}{query}", answer)
 
     async def get_detail(self, uri: str) -> Document:
         """Return a resource that seldom changes, from memory if possible.
