@@ -48,7 +48,7 @@ class Life:
     gone: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     _there: set[str] = field(default_factory=set)
-    _said: set[tuple[str, str]] = field(default_factory=set)
+    _reported: set[tuple[str, str]] = field(default_factory=set)
     _words: asyncio.Queue[tuple[str, str]] = field(default_factory=asyncio.Queue)
     _ended: asyncio.Queue[tuple[str, float]] = field(default_factory=asyncio.Queue)
 
@@ -60,7 +60,7 @@ class Life:
         assert attachment is not None
         if new is None:
             self._there.discard(attachment.metadata.uid)
-            self._said -= {
+            self._reported -= {
                 (attachment.metadata.uid, attachments.VISIBLE),
                 (attachment.metadata.uid, attachments.RELEASED),
             }
@@ -70,8 +70,8 @@ class Life:
         self.most = max(self.most, len(self._there))
         word = attachments.RELEASED if new.deleting else attachments.VISIBLE
         ready = new.deleting or new.holds(attachments.ATTACHED)
-        if ready and (new.metadata.uid, word) not in self._said:
-            self._said.add((new.metadata.uid, word))
+        if ready and (new.metadata.uid, word) not in self._reported:
+            self._reported.add((new.metadata.uid, word))
             self._words.put_nowait((new.metadata.name, word))
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:

@@ -141,7 +141,7 @@ class Load:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def claim_changed(self, _old: object, new: claims.ResourceClaim | None) -> None:
-        """Record when a claim is first said to have its device visible."""
+        """Record when a claim first shows its device as visible."""
         kind = bindings.condition_type(DRIVER, bindings.VISIBLE)
         if new is not None and any(meta.is_true(status.conditions, kind) for status in new.status.devices):
             self.visible.setdefault(new.metadata.name, time.perf_counter())

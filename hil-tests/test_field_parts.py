@@ -1,4 +1,4 @@
-"""Runs on real hardware: the file, the choice of tests, what is said before anything is touched. Without hardware."""
+"""Runs on real hardware: the file, the choice of tests, the warnings before anything is touched. Without hardware."""
 
 import dataclasses
 import json
@@ -256,7 +256,7 @@ async def test_a_run_that_cannot_begin_says_why_and_ends_with_2(tmp_path, capsys
     assert "Traceback" not in reported
 
 
-async def test_a_file_that_is_not_there_is_said(tmp_path, capsys):
+async def test_a_missing_file_is_reported(tmp_path, capsys):
     assert await session.run(tmp_path / "none.yaml", yes=True) == session.NOT_RUN
     assert "none.yaml cannot be read: No such file or directory" in capsys.readouterr().err
 
@@ -271,7 +271,7 @@ async def test_a_file_that_is_not_there_is_said(tmp_path, capsys):
         ),
     ],
 )
-async def test_a_node_that_is_not_reached_is_said_with_what_the_command_said(tmp_path, command, sentence):
+async def test_an_unreachable_node_is_reported_with_the_output_of_the_command(tmp_path, command, sentence):
     about = dataclasses.replace(SITE.node, command=command)
     with pytest.raises(errors.Unavailable) as caught:
         async with node.connected(about, tmp_path / "agent.log"):

@@ -19,16 +19,16 @@ import json, sys
 import pyroute2
 with pyroute2.IPRoute() as route:
     (link,) = route.link("get", ifname=sys.argv[1], ext_mask=1)
-said = {}
+settings = {}
 for entry in link.get_attr("IFLA_VFINFO_LIST").get_attrs("IFLA_VF_INFO"):
     mac = entry.get_attr("IFLA_VF_MAC")
-    said[mac["vf"]] = {
+    settings[mac["vf"]] = {
         "mac": mac["mac"],
         "vlan": entry.get_attr("IFLA_VF_VLAN")["vlan"],
         "trust": entry.get_attr("IFLA_VF_TRUST")["trust"],
         "spoofchk": entry.get_attr("IFLA_VF_SPOOFCHK")["spoofchk"],
     }
-print(json.dumps(said))
+print(json.dumps(settings))
 """
 
 

@@ -1,4 +1,4 @@
-"""How the lab is run: what is installed, what runs beside what, what is said where nothing could be tested."""
+"""How the lab is run: what is installed, what runs beside what, the messages where nothing could be tested."""
 
 import shutil
 import subprocess
@@ -37,7 +37,7 @@ class Host:
         return {"PATH": str(self.bin), "XDG_CACHE_HOME": str(self.folder / "cache"), "FAKE_UID": str(uid)}
 
     def install(self, uid=0):
-        """Status, what is said, and what was asked of apt-get."""
+        """Return the status, the output, and the calls of apt-get."""
         done = subprocess.run(
             [str(sessions.INSTALL)],
             check=False,

@@ -97,7 +97,7 @@ def try_out(program: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="drawbar-home-") as home:
         environment = {"HOME": home, "PATH": os.defpath, "LANG": "C.UTF-8"}
 
-        def said(*words: str, status: int = 0, **more: str) -> str:
+        def run(*words: str, status: int = 0, **more: str) -> str:
             command = [str(program), *words]
             done = subprocess.run(
                 command,
@@ -114,16 +114,16 @@ def try_out(program: Path) -> None:
                 )
             return done.stdout + done.stderr
 
-        said("-c", PROBE, PEX_INTERPRETER="1")
+        run("-c", PROBE, PEX_INTERPRETER="1")
         for words, expected in (
             (("--help",), "status"),
             (("--version",), "drawbar "),
             (("status", "--help"), "usage: drawbar status"),
         ):
-            if expected not in (text := said(*words)):
+            if expected not in (text := run(*words)):
                 raise ProgramError(f"{NAME} {' '.join(words)} printed {text[-400:]!r}")
         missing = str(Path(home) / "kubeconfig")
-        text = said("status", "--kubeconfig", missing, status=2)
+        text = run("status", "--kubeconfig", missing, status=2)
         if not text.startswith("error: ") or missing not in text or len(text.splitlines()) != 1:
             raise ProgramError(f"{NAME} status without a kubeconfig printed {text[-400:]!r}")
 

@@ -10,7 +10,7 @@
       - {id: disk-3, class: nvme}
       - {id: disk-4, class: nvme, contents: lose}
 
-YAML, and so JSON. Reading it does no I/O; everything that is wrong is said at once.
+YAML, and so JSON. Reading it does no I/O; the error lists all problems.
 """
 
 from collections.abc import Mapping, Sequence

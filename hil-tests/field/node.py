@@ -20,16 +20,18 @@ WORDS_KEPT = 2000
 
 
 class Node(reached.Reached):
-    """The node, once its agent has said hello. Make it with `connected`."""
+    """The node, once its agent has answered. Make it with `connected`."""
 
     def __init__(self, about: configuration.Node, tasks: asyncio.TaskGroup, log: Path) -> None:
         super().__init__(about.name, tasks)
         self._about, self._log = about, log
 
     def last_words(self) -> str:
-        """What the command said on its standard error."""
-        said = self._log.read_text(errors="replace").strip()[-WORDS_KEPT:] if self._log.exists() else ""
-        return f": {said}" if said else " (the command said nothing)"
+        """Return the end of the command's standard error."""
+        errors_shown = (
+            self._log.read_text(errors="replace").strip()[-WORDS_KEPT:] if self._log.exists() else ""
+        )
+        return f": {errors_shown}" if errors_shown else " (the command printed nothing)"
 
     def module(self, name: str, *arguments: str) -> tuple[str, ...]:
         """The command that runs a module of the lab over there."""
@@ -75,10 +77,13 @@ async def connected(about: configuration.Node, log: Path) -> AsyncIterator[Node]
     Raises:
         errors.Unavailable: it is not reached; says why.
     """
-    with log.open("ab") as said:
+    with log.open("ab") as errors_shown:
         try:
             process = await asyncio.create_subprocess_exec(
-                *command(about), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=said
+                *command(about),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors_shown,
             )
         except OSError as error:
             raise errors.Unavailable(f"{about.command[0]} cannot be started: {error.strerror}") from error

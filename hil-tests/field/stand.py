@@ -27,7 +27,7 @@ async def standing(
         site: what may be touched.
         assigned: what the running test may touch of it.
         folder: for kubeconfigs, here.
-        logs: for what is said over there.
+        logs: for the output of the other machine.
 
     Raises:
         errors.LabError: it does not become ready; or a device could not be detached at the end.

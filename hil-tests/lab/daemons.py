@@ -36,7 +36,7 @@ class Daemons:
             return next((record["pid"] for record in self._records()[count:]), None)
 
         self.pid = await waiting.until(pid)
-        await waiting.until(self._said, lambda reported: REGISTERED in reported, READY_SECONDS)
+        await waiting.until(self._read_log, lambda reported: REGISTERED in reported, READY_SECONDS)
 
     async def end(self, number: signal.Signals = signal.SIGKILL) -> int:
         """End it; return its status."""
@@ -65,7 +65,7 @@ class Daemons:
             assert (await killer.wait()).output == "set\ncaught\n"
         assert await self.ended() == -signal.SIGKILL
 
-    async def _said(self) -> str:
+    async def _read_log(self) -> str:
         return self._forkserver.errors[self._begun :]
 
     def _records(self) -> list[dict[str, Any]]:

@@ -116,10 +116,10 @@ class Lab:
     async def _process(
         self, arguments: list[str], places: machine.Places
     ) -> AsyncIterator[asyncio.subprocess.Process]:
-        with places.errors.open("ab") as said:
+        with places.errors.open("ab") as log:
             # In a group of its own: Ctrl-C in a terminal reaches this process alone, which stops it in order.
             process = await asyncio.create_subprocess_exec(
-                *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said, process_group=0
+                *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
             )
         try:
             yield process
@@ -134,9 +134,9 @@ class Lab:
         async with asyncio.timeout(SOCKET_SECONDS):
             while not places.channel.exists():
                 if process.returncode is not None:
-                    said = places.errors.read_text(errors="replace").strip()[-500:]
+                    log = places.errors.read_text(errors="replace").strip()[-500:]
                     raise errors.GuestFailure(
-                        f"QEMU ended with {process.returncode}: {said or 'it said nothing'}"
+                        f"QEMU ended with {process.returncode}: {log or 'it printed nothing'}"
                     )
                 await asyncio.sleep(0.02)
 

@@ -53,7 +53,7 @@ class Stream:
         """The next message; None after the last.
 
         Raises:
-            errors.GuestFailure: the other side gave up, and said why.
+            errors.GuestFailure: the other side gave up, and told why.
         """
         async with self._changed:
             await self._changed.wait_for(lambda: self._messages or self._ended or self._reset is not None)
@@ -178,7 +178,7 @@ class Link:
                     payload = await self._reader.readexactly(length)
                     await self._take(tasks, Kind(kind), number, payload)
         except* (asyncio.IncompleteReadError, ConnectionError):
-            pass  # closed: said to everybody below
+            pass  # closed: all waiting requests are told below
         finally:
             await self._break("the channel to the guest is closed")
 

@@ -36,8 +36,8 @@ def dependencies(module: bytes) -> list[str]:
     match = _DEPENDS.search(module)
     listed = match[1].decode().split(",") if match else []
     soft = _SOFT.search(module)
-    wished = soft[1].decode().split() if soft else []
-    return [name.replace("-", "_") for name in [*wished, *listed] if name]
+    soft_modules = soft[1].decode().split() if soft else []
+    return [name.replace("-", "_") for name in [*soft_modules, *listed] if name]
 
 
 def load_order(wanted: Iterable[str], files: Mapping[str, Path], builtin: frozenset[str]) -> list[str]:

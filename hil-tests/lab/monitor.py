@@ -100,7 +100,7 @@ class Monitor:
                 elif (answer := self._answers.get(reported.get("id", 0))) is not None and not answer.done():
                     answer.set_result(reported)
         except ConnectionError:
-            pass  # QEMU ended: said to everybody below
+            pass  # QEMU ended: all waiting requests are told below
         finally:
             self._ended = True
             self._changed.set()

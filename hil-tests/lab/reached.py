@@ -23,7 +23,7 @@ class Reached:
 
     Attributes:
         name: for messages.
-        boot_id: of its kernel, as the agent said it.
+        boot_id: of its kernel, from the agent.
     """
 
     def __init__(self, name: str, tasks: asyncio.TaskGroup) -> None:

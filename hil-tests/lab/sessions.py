@@ -81,7 +81,7 @@ async def stocked() -> Stock:
         ) from error
     text = reported.decode(errors="replace")
     if process.returncode != 0:
-        last = (text.strip().splitlines() or [f"{INSTALL} failed and said nothing"])[-1]
+        last = (text.strip().splitlines() or [f"{INSTALL} failed and printed nothing"])[-1]
         raise errors.Unavailable(last.removeprefix("error: "))
     sys.stderr.write(text)
     packages.qemu()

@@ -347,17 +347,21 @@ class Cluster(chart_stage.Cluster):
 
     async def _line(self, pod: str) -> str:
         """What the pod's container has read, once it runs."""
-        said: list[str] = []
+        printed: list[str] = []
 
         async def silent() -> list[str]:
             files = f"/var/log/pods/default_{pod}_*/main/*.log"
             done = await self._guest.run("sh", "-c", f"cat {files} | tail -n 1")
-            said[:] = [done.output.strip().partition(" F ")[2]]
+            printed[:] = [done.output.strip().partition(" F ")[2]]
             phase = await self.phase(pod)
-            return [] if phase == "Running" and said[0] else [f"pod {pod} is {phase} and printed {said[0]!r}"]
+            return (
+                []
+                if phase == "Running" and printed[0]
+                else [f"pod {pod} is {phase} and printed {printed[0]!r}"]
+            )
 
         await self.settle(silent)
-        return said[0]
+        return printed[0]
 
     async def _not_given_back(self) -> list[str]:
         problems = await self.left(kinds.POD, kinds.CLAIM, kinds.ATTACHMENT)

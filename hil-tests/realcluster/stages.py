@@ -354,7 +354,7 @@ class _Lane:
 
     def show(self) -> None:
         """Print what has come since the last time, under a line that says whose it is."""
-        if reported := self._said():
+        if reported := self._read_log():
             sys.stderr.write(f"== meanwhile, of {self._names}:\n{reported.rstrip()}\n")
 
     def wait(self) -> int:
@@ -364,13 +364,13 @@ class _Lane:
         else:
             self.show()
         while (status := self._process.status) is None:
-            sys.stderr.write(self._said())
+            sys.stderr.write(self._read_log())
             sys.stderr.flush()
             time.sleep(LANE_POLL_SECONDS)
-        sys.stderr.write(self._said())
+        sys.stderr.write(self._read_log())
         return status
 
-    def _said(self) -> str:
+    def _read_log(self) -> str:
         with self._process.log.open("rb") as file:
             file.seek(self._shown)
             reported = file.read()

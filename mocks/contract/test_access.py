@@ -187,10 +187,10 @@ async def test_an_account_can_ask_what_it_may(world):
     await world.allow("alice", READ)
     alice = world.acting_as("alice")
     await allowed(world, lambda: alice.get(world.path("configmaps")))
-    wish = {"group": "", "resource": "configmaps", "namespace": world.namespace}
-    assert await ask(alice, **wish, verb="list") is True
-    assert await ask(alice, **wish, verb="delete") is False
-    assert await ask(world.api, **wish, verb="delete") is True
+    access = {"group": "", "resource": "configmaps", "namespace": world.namespace}
+    assert await ask(alice, **access, verb="list") is True
+    assert await ask(alice, **access, verb="delete") is False
+    assert await ask(world.api, **access, verb="delete") is True
 
 
 async def test_an_account_can_list_its_rules(world):
@@ -208,12 +208,12 @@ async def test_an_account_can_list_its_rules(world):
 async def test_others_can_be_asked_about(world):
     await world.allow("alice", READ)
     await allowed(world, lambda: world.acting_as("alice").get(world.path("configmaps")))
-    wish = {"group": "", "resource": "configmaps", "namespace": world.namespace, "verb": "get"}
+    access = {"group": "", "resource": "configmaps", "namespace": world.namespace, "verb": "get"}
     for account, expected in (("alice", True), ("bob", False)):
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
-            "spec": {"user": world.user(account), "resourceAttributes": wish},
+            "spec": {"user": world.user(account), "resourceAttributes": access},
         }
         reply = await world.api.post(f"{REVIEWS}/subjectaccessreviews", body)
         assert (reply.code, reply.body["status"]["allowed"]) == (201, expected)

@@ -79,7 +79,7 @@ async def test_an_exact_count_is_positive(world, count):
     exactly = {"deviceClassName": "x", "allocationMode": "ExactCount", "count": count}
     reply = await post(world, {"name": "one", "exactly": exactly})
     if count == 0:
-        # Nothing said is one device.
+        # Without a count it is one device.
         assert reply.body["spec"]["devices"]["requests"][0]["exactly"]["count"] == 1
     else:
         refuses(reply, "spec.devices.requests[0].exactly.count", "FieldValueInvalid")

@@ -260,7 +260,7 @@ async def test_nodes_that_do_not_suit_the_class_are_not_asked_about(site):
 
 
 def refused(pod):
-    """Return whether the scheduler said that a pod fits nowhere."""
+    """Return whether the scheduler reported a pod as unschedulable."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(
         condition["type"] == "PodScheduled" and condition["status"] == "False" for condition in conditions

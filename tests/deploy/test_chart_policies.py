@@ -38,7 +38,7 @@ def attachment(name, node, driver="drawbar.dev"):
     return attachments.document(name, node, driver=driver)
 
 
-def said(name, condition):
+def status_of(name, condition):
     entry = {"type": condition, "status": "True", "reason": "Said", "message": "", "lastTransitionTime": TIME}
     body = attachment(name, "")
     del body["spec"]
@@ -46,7 +46,7 @@ def said(name, condition):
 
 
 async def say(api, name, condition, subresource="status"):
-    body = said(name, condition)
+    body = status_of(name, condition)
     await api.patch(
         kinds.ATTACHMENT,
         name,

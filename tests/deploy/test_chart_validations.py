@@ -61,7 +61,7 @@ def attachment(name, node, driver="drawbar.dev", **metadata):
     return attachments.document(name, node, driver=driver, metadata=metadata)
 
 
-def said(name, status="True"):
+def condition(name, status="True"):
     """Return a condition of an attachment."""
     return {"type": name, "status": status, "reason": "Said", "lastTransitionTime": "2026-01-02T03:04:05Z"}
 
@@ -149,7 +149,7 @@ ATTEMPTS = {
             "node-1",
             "PATCH",
             f"{ATTACHMENTS}/fab.mine/status",
-            {"status": {"conditions": [said("Attached")]}},
+            {"status": {"conditions": [condition("Attached")]}},
             "the conditions Visible, Released and Exclusive alone",
         ),
         *(
@@ -159,7 +159,7 @@ ATTEMPTS = {
                 ({"connection": {"port": "x"}}, "operation, connection and error"),
                 ({"error": {"reason": "X"}}, "operation, connection and error"),
                 ({"phase": "Ready"}, "the phases that its conditions"),
-                ({"phase": "Failed", "conditions": [said("Visible")]}, "the phases that its conditions"),
+                ({"phase": "Failed", "conditions": [condition("Visible")]}, "the phases that its conditions"),
             )
         ),
     ],
@@ -400,10 +400,10 @@ OWN = {
         ("node-1", "PATCH", f"{ATTACHMENTS}/fab.mine/status", {"status": status})
         for status in (
             {"node": {"pciAddress": "0000:01:00.0"}, "phase": ""},
-            {"phase": "Ready", "conditions": [said("Visible")]},
-            {"phase": "Idle", "conditions": [said("Visible")]},
-            {"phase": "Failed", "conditions": [said("Visible", "False")]},
-            {"phase": "Released", "conditions": [said("Released"), said("Visible")]},
+            {"phase": "Ready", "conditions": [condition("Visible")]},
+            {"phase": "Idle", "conditions": [condition("Visible")]},
+            {"phase": "Failed", "conditions": [condition("Visible", "False")]},
+            {"phase": "Released", "conditions": [condition("Released"), condition("Visible")]},
         )
     ],
     "drawbar-controller-objects": [
@@ -478,7 +478,7 @@ async def test_without_any_one_validation_something_is_let_through(wide, pytestc
             change = {"spec": {"validations": rest}}
             options = {"content": client.Patch.MERGE, "into": dict, "manager": "test"}
             await cluster.api.patch(kinds.ADMISSION_POLICY, name, change, **options)
-            said = [await attempt(session, name, *what) for *what, _ in ATTEMPTS[name]]
-            assert "" in said, f"{name}: nothing needs {without['expression']}"
+            refusals = [await attempt(session, name, *what) for *what, _ in ATTEMPTS[name]]
+            assert "" in refusals, f"{name}: nothing needs {without['expression']}"
         change = {"spec": {"validations": validations}}
         await cluster.api.patch(kinds.ADMISSION_POLICY, name, change, **options)

@@ -101,7 +101,7 @@ async def test_the_api_server_alone_connects_to_it_and_it_connects_to_nothing(re
 async def test_it_is_not_opened_to_every_client_by_default(render):
     with pytest.raises(helm.HelmError, match=r"networkPolicy\.apiServerCIDRs"):
         await render(**webhook() | {"networkPolicy": {}})
-    # Where no policy is wanted at all, nothing has to be said.
+    # Without any policy there is nothing to report.
     await render(**webhook() | {"networkPolicy": {"enabled": False}})
 
 
@@ -261,13 +261,13 @@ async def answered(cluster, address, authority, wanted):
     host = f"{asked['service']['name']}.{asked['service']['namespace']}.svc"
     async with aiohttp.ClientSession() as client:
 
-        async def said():
+        async def read():
             url = f"https://{address[0]}:{address[1]}{asked['service']['path']}"
             with contextlib.suppress(aiohttp.ClientConnectorError):
                 async with client.post(url, json=body, ssl=trust, server_hostname=host) as response:
                     return (await response.json())["response"]
 
-        return await cluster.until(said, bool)
+        return await cluster.until(read, bool)
 
 
 async def test_a_client_that_trusts_the_authority_of_the_configuration_gets_an_answer(

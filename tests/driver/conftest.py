@@ -157,7 +157,7 @@ class World(clusters.Cluster):
             kinds.CLAIM, name, claim, namespace=namespace, subresource="status", into=dict
         )
 
-    async def said(self, name="c1"):
+    async def device_conditions(self, name="c1"):
         """By device the conditions of the claim that are True, with their reasons."""
         claim = await self.api.read(kinds.CLAIM, name, namespace=self._namespace(name), into=dict)
         return {
@@ -199,12 +199,16 @@ class World(clusters.Cluster):
 
     async def attached(self, device, claim="c1"):
         """Wait until the claim's status has the device as attached; return its conditions by device."""
-        return await waiting.until(lambda: self.said(claim), lambda said: "attached" in said.get(device, {}))
+        return await waiting.until(
+            lambda: self.device_conditions(claim),
+            lambda device_conditions: "attached" in device_conditions.get(device, {}),
+        )
 
     async def failed(self, device, claim="c1"):
         """Wait until the claim's status has the attach as failed; return its conditions by device."""
         return await waiting.until(
-            lambda: self.said(claim), lambda said: "attach-failed" in said.get(device, {})
+            lambda: self.device_conditions(claim),
+            lambda device_conditions: "attach-failed" in device_conditions.get(device, {}),
         )
 
     async def deleting(self, attachment):

@@ -44,7 +44,7 @@ def test_a_value_that_could_be_misread_is_quoted(logger, value, shown):
 
 def test_foreign_text_begins_no_line_of_its_own(logger):
     stream = written(logger, "text")
-    logger.info("said: %s", "x\n2026-01-01 CRITICAL forged\r\nagain")
+    logger.info("received: %s", "x\n2026-01-01 CRITICAL forged\r\nagain")
     assert stream.getvalue().count("\n") == 1
 
 
@@ -89,7 +89,7 @@ HOSTILE = {
     "a-value-that-holds-itself": lambda logger: logger.info("m", extra={"value": circular()}),
     "keys-that-are-no-text": lambda logger: logger.info("m", extra={"value": {(1, 2): 3}}),
     "bytes": lambda logger: logger.info("m", extra={"value": b"\xff\n"}),
-    "lines": lambda logger: logger.info("said: %s", "x\n{}\r\n", extra={"value": "a\nb"}),
+    "lines": lambda logger: logger.info("received: %s", "x\n{}\r\n", extra={"value": "a\nb"}),
     "half-a-character": lambda logger: logger.info("m \ud800"),
     "a-stack": lambda logger: logger.info("m", stack_info=True),
     "not-a-number": lambda logger: logger.info("m", extra={"value": float("nan")}),

@@ -1,4 +1,4 @@
-"""What a fabric manager may list and stream, and what is said once it is more."""
+"""What a fabric manager may list and stream, and the report once it is more."""
 
 import pytest
 from hypothesis import given

@@ -173,7 +173,7 @@ async def test_a_guest_that_refuses_fails_the_detach(qemu_lab, calls):
     await calls.attached(adapter, "edu-1")
     operation = await calls.finished(adapter, await adapter.detach(calls.detach("edu-1")))
     assert operation.error.reason == "GUEST_REFUSED"
-    # What it said before is no answer to the next request.
+    # Its earlier output is no answer to the next request.
     qemu_lab.machines["vm1"].guest, qemu_lab.machines["vm1"].release_seconds = Guest.PROMPT, 0.2
     assert (
         await calls.finished(adapter, await adapter.detach(calls.detach("edu-1", request_id="d2")))

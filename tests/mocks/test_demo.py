@@ -31,7 +31,7 @@ def folder():
 
 
 class Demo:
-    """A running demo and what it has said so far."""
+    """A running demo and its output so far."""
 
     def __init__(self, process):
         self.process = process

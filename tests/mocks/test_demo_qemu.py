@@ -75,7 +75,7 @@ def folders(tmp_path):
 
 async def test_without_qemu_one_sentence_says_what_to_install_and_nothing_is_left(folders):
     temporary, programs = folders
-    status, _said, complaints = await demo(temporary, programs)
+    status, _output, complaints = await demo(temporary, programs)
     assert status == 2
     [line] = complaints.splitlines()
     assert line.startswith("error: qemu-system-x86_64 is not installed: apt-get install ")

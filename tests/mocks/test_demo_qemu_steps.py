@@ -192,7 +192,7 @@ class Stage:
 
 
 async def shown(folder, read, *, deadline_seconds=60.0):
-    """Whether the demonstration was good, and what was said."""
+    """Return whether the demonstration succeeded, and its output."""
     screen = Told()
     options = demonstration.Options(deadline_seconds=deadline_seconds)
     clock = asyncio.get_running_loop().time

@@ -40,7 +40,7 @@ VALUES = {"default": "2Gi", "validValues": ["2Gi", "4Gi"]}
 @pytest.mark.parametrize(
     ("policy", "wanted", "taken"),
     [
-        pytest.param(None, None, "16Gi", id="whole-where-nothing-is-said"),
+        pytest.param(None, None, "16Gi", id="whole-without-a-capacity"),
         pytest.param(None, "3Gi", "3Gi", id="as-wanted-without-a-policy"),
         pytest.param(RANGE, None, "1Gi", id="the-default"),
         pytest.param(RANGE, "3Gi", "3Gi", id="on-a-step"),

@@ -290,7 +290,7 @@ def test_a_node_is_open_when_it_is_ready_and_not_cordoned(spec: Any, ready: str,
     assert nodes.view(node) == matching.Node(name="n", closed=closed)
 
 
-SAID = {
+UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
     "reason": "Unschedulable",
@@ -302,15 +302,21 @@ SAID = {
 @pytest.mark.parametrize(
     ("status", "written"),
     [
-        pytest.param({}, {**SAID, "lastTransitionTime": "T2"}, id="first-time"),
-        pytest.param({"conditions": [SAID]}, None, id="said-already"),
+        pytest.param({}, {**UNSCHEDULABLE, "lastTransitionTime": "T2"}, id="first-time"),
+        pytest.param({"conditions": [UNSCHEDULABLE]}, None, id="reported-already"),
         pytest.param(
-            {"conditions": [{**SAID, "message": "why"}]}, SAID, id="another-message-same-transition"
+            {"conditions": [{**UNSCHEDULABLE, "message": "why"}]},
+            UNSCHEDULABLE,
+            id="another-message-same-transition",
         ),
-        pytest.param({"conditions": [SAID], "nominatedNodeName": "node-a"}, SAID, id="nominated-no-more"),
         pytest.param(
-            {"conditions": [{**SAID, "status": "True"}]},
-            {**SAID, "lastTransitionTime": "T2"},
+            {"conditions": [UNSCHEDULABLE], "nominatedNodeName": "node-a"},
+            UNSCHEDULABLE,
+            id="nominated-no-more",
+        ),
+        pytest.param(
+            {"conditions": [{**UNSCHEDULABLE, "status": "True"}]},
+            {**UNSCHEDULABLE, "lastTransitionTime": "T2"},
             id="was-scheduled",
         ),
     ],

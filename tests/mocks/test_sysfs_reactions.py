@@ -240,7 +240,7 @@ async def test_a_region_is_made_used_and_taken_apart_by_writing(host):
             host.write(f"devices/system/memory/{block.name}/state", state)
             await host.shows((action, block.name))
             await waiting.eventually(
-                lambda path=block / "state", said=action: path.read_text() == f"{said}\n"
+                lambda path=block / "state", written=action: path.read_text() == f"{written}\n"
             )
     host.write("bus/dax/drivers/kmem/unbind", "dax0.0")
     await host.shows(("remove", "memory45"), ("unbind", "dax0.0"))

@@ -45,10 +45,10 @@ KINDS = (
 def kubeconfig(tmp_path):
     """A server that the suite is not told to be a double."""
     folder = ("--kubeconfig-dir", str(tmp_path))
-    with processes.running("apiserver", tmp_path / "apiserver.log", *folder) as said:
-        options = ("--kubeconfig", said["kubeconfig"], "--poll-seconds", "0.1")
+    with processes.running("apiserver", tmp_path / "apiserver.log", *folder) as ready:
+        options = ("--kubeconfig", ready["kubeconfig"], "--poll-seconds", "0.1")
         with processes.running("scheduler", tmp_path / "scheduler.log", *options):
-            yield said["kubeconfig"]
+            yield ready["kubeconfig"]
 
 
 async def everything(kubeconfig):

@@ -1,4 +1,4 @@
-"""Which stages run, and what is said of those that cannot."""
+"""Which stages run, and the messages about those that cannot."""
 
 import io
 import shutil

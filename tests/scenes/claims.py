@@ -25,7 +25,7 @@ def allocated(
         devices: names.
         pods: names of the pods that it is reserved for.
         binding: whether the devices have binding conditions.
-        said: the status of its devices.
+        reported: the status of its devices.
         at: the timestamp of its allocation.
         result: fields of each result.
     """

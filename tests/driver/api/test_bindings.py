@@ -20,7 +20,7 @@ def condition(kind, status="True", reason="Old", message="old", since=THEN):
     )
 
 
-def said(device, *conditions, driver=DRIVER):
+def device_status(device, *conditions, driver=DRIVER):
     return claims.AllocatedDevice(driver=driver, pool="p", device=device, conditions=conditions)
 
 
@@ -70,46 +70,48 @@ FRESH = (VISIBLE, "True", "New", NOW)
 CASES = {
     "the-first-word": (claim(), {"d1": [FRESH]}),
     "the-same-status-keeps-its-time": (
-        claim(devices=(said("d1", condition(VISIBLE)),)),
+        claim(devices=(device_status("d1", condition(VISIBLE)),)),
         {"d1": [(VISIBLE, "True", "New", THEN)]},
     ),
     "another-status-has-a-new-time": (
-        claim(devices=(said("d1", condition(VISIBLE, "False")),)),
+        claim(devices=(device_status("d1", condition(VISIBLE, "False")),)),
         {"d1": [FRESH]},
     ),
     "a-status-without-a-time-gets-one": (
-        claim(devices=(said("d1", condition(VISIBLE, since=None)),)),
+        claim(devices=(device_status("d1", condition(VISIBLE, since=None)),)),
         {"d1": [FRESH]},
     ),
-    "what-was-said-of-this-device-is-kept": (
-        claim(devices=(said("d1", condition(NODE_FAILED, "False")),)),
+    "conditions-of-this-device-are-kept": (
+        claim(devices=(device_status("d1", condition(NODE_FAILED, "False")),)),
         {"d1": [(NODE_FAILED, "False", "Old", THEN), FRESH]},
     ),
-    "what-was-said-of-another-device-is-kept": (
-        claim(given("d1"), given("d2"), devices=(said("d2", condition(VISIBLE)),)),
+    "conditions-of-another-device-are-kept": (
+        claim(given("d1"), given("d2"), devices=(device_status("d2", condition(VISIBLE)),)),
         {"d1": [FRESH], "d2": [(VISIBLE, "True", "Old", THEN)]},
     ),
-    "a-device-of-which-nothing-is-said-is-left-out": (claim(given("d1"), given("d2")), {"d1": [FRESH]}),
-    "what-the-other-writer-said-is-left-to-it": (
-        claim(devices=(said("d1", condition(f"{DRIVER}/attached"), condition("Ready")),)),
+    "a-device-without-conditions-is-left-out": (claim(given("d1"), given("d2")), {"d1": [FRESH]}),
+    "conditions-of-the-other-writer-are-left-to-it": (
+        claim(devices=(device_status("d1", condition(f"{DRIVER}/attached"), condition("Ready")),)),
         {"d1": [FRESH]},
     ),
     "devices-of-other-drivers-are-left-to-them": (
         claim(
             given("d1"),
             given("d1", driver="other.dev"),
-            devices=(said("d1", condition(VISIBLE, "False"), driver="other.dev"),),
+            devices=(device_status("d1", condition(VISIBLE, "False"), driver="other.dev"),),
         ),
         {"d1": [FRESH]},
     ),
     "admin-access-is-left-out": (
         claim(
-            given("d1"), given("d2", admin_access=True), devices=(said("d2", condition(VISIBLE, "False")),)
+            given("d1"),
+            given("d2", admin_access=True),
+            devices=(device_status("d2", condition(VISIBLE, "False")),),
         ),
         {"d1": [FRESH]},
     ),
     "a-device-that-is-no-longer-allocated-is-left-out": (
-        claim(devices=(said("d9", condition(VISIBLE)),)),
+        claim(devices=(device_status("d9", condition(VISIBLE)),)),
         {"d1": [FRESH]},
     ),
 }
@@ -123,8 +125,8 @@ def test_each_apply_carries_all_that_its_writer_states_and_nothing_else(case):
 
 SAME = condition(VISIBLE, reason="New", message="new")
 SILENT = {
-    "said-already": (claim(devices=(said("d1", SAME),)), None),
-    "nothing-to-say": (claim(devices=(said("d1", condition(NODE_FAILED)),)), {}),
+    "reported-already": (claim(devices=(device_status("d1", SAME),)), None),
+    "nothing-to-say": (claim(devices=(device_status("d1", condition(NODE_FAILED)),)), {}),
     "about-a-device-that-is-not-allocated": (claim(given("d2")), None),
     "about-another-driver's-device": (claim(given("d1", driver="other.dev")), None),
     "about-admin-access": (claim(given("d1", admin_access=True)), None),
@@ -145,7 +147,7 @@ def test_what_would_change_nothing_is_not_written(case):
 )
 def test_every_difference_is_written(change):
     statement = dataclasses.replace(STATEMENT, **change)
-    assert applied(claim(devices=(said("d1", SAME),)), {KEY: statement}) is not None
+    assert applied(claim(devices=(device_status("d1", SAME),)), {KEY: statement}) is not None
 
 
 def test_the_write_is_guarded_by_the_view_it_was_decided_on():
@@ -184,7 +186,9 @@ def test_a_claim_without_an_allocation_is_not_current():
 
 
 def test_a_statement_was_said_if_its_condition_is_true_for_this_very_device():
-    written = claim(devices=(said("d1", condition(VISIBLE)), said("d2", condition(VISIBLE, "False"))))
+    written = claim(
+        devices=(device_status("d1", condition(VISIBLE)), device_status("d2", condition(VISIBLE, "False")))
+    )
     assert bindings.is_true(written, DRIVER, KEY, bindings.VISIBLE)
     assert not bindings.is_true(written, DRIVER, OTHER, bindings.VISIBLE)
     assert not bindings.is_true(written, DRIVER, KEY, bindings.ATTACHED)
@@ -212,8 +216,10 @@ def test_a_patch_has_the_conditions_of_an_apply_and_leaves_the_rest_as_it_is():
         *guard,
         {"op": "add", "path": "/status/devices", "value": entries},
     ]
-    other = said("d1", condition("b/other"), driver="b")
-    current = claim(devices=(other, said("d1", condition(VISIBLE, "False"), condition(f"{DRIVER}/attached"))))
+    other = device_status("d1", condition("b/other"), driver="b")
+    current = claim(
+        devices=(other, device_status("d1", condition(VISIBLE, "False"), condition(f"{DRIVER}/attached")))
+    )
     attached = {
         "type": f"{DRIVER}/attached",
         "status": "True",
@@ -233,7 +239,7 @@ def test_a_patch_of_an_interface_leaves_the_conditions_as_they_are():
     body = bindings.document(
         claim(given("d1")), [{"driver": DRIVER, "pool": "p", "device": "d1", "networkData": interface}]
     )
-    _, _, *rest = bindings.operations(claim(devices=(said("d1", condition(VISIBLE)),)), body)
+    _, _, *rest = bindings.operations(claim(devices=(device_status("d1", condition(VISIBLE)),)), body)
     assert rest == [{"op": "add", "path": "/status/devices/0/networkData", "value": interface}]
 
 

@@ -207,7 +207,7 @@ def test_the_claim_adds_to_what_its_class_says():
     assert (effective.network.interface_prefix, effective.attach_timeout_seconds) == ("b", 9)
 
 
-def test_a_claim_changes_nothing_that_its_class_said():
+def test_a_claim_changes_nothing_that_its_class_sets():
     fixed = ("FromClass", ("req",), {"deviceFiles": {"readOnly": True, "user": 5}})
     assert held(fixed, ("FromClaim", (), {"deviceFiles": {"readOnly": True}}))
     reported = refused(fixed, ("FromClaim", (), {"deviceFiles": {"readOnly": False}}))

@@ -144,23 +144,23 @@ class Node:
     def __init__(self, process, socket_path):
         self.process = process
         self.socket = socket_path
-        self.said = []
+        self.lines = []
 
     async def until(self, holds):
         """Reads its log until a line holds."""
         async with asyncio.timeout(120):
             while line := (await self.process.stderr.readline()).decode():
-                self.said.append(line)
+                self.lines.append(line)
                 if holds(json.loads(line) if line.startswith("{") else {"message": line}):
                     return line
-        raise AssertionError(f"ended without saying it: {self.said}")
+        raise AssertionError(f"ended without saying it: {self.lines}")
 
     async def ready(self):
         await self.until(lambda fields: fields["message"] == "node daemon is ready")
 
     async def ended(self):
         async with asyncio.timeout(120):
-            self.said.append((await self.process.stderr.read()).decode())
+            self.lines.append((await self.process.stderr.read()).decode())
             return await self.process.wait()
 
 
@@ -197,7 +197,7 @@ async def test_a_signal_stops_the_daemon_with_status_0_and_leaves_no_socket(opti
         assert await node.ended() == 0
         assert not node.socket.exists()
         assert not (node.socket.parents[2] / "uevents").exists()
-        assert "Traceback" not in "".join(node.said)
+        assert "Traceback" not in "".join(node.lines)
 
 
 async def test_a_second_daemon_with_the_same_sockets_is_refused_and_the_first_lives_on(options):
@@ -205,7 +205,7 @@ async def test_a_second_daemon_with_the_same_sockets_is_refused_and_the_first_li
         await first.ready()
         async with started(options | {"--uevents": options["--uevents"] + "2"}) as second:
             assert await second.ended() == 1
-            assert "POD_UID" in one_sentence(second.said[-1])
+            assert "POD_UID" in one_sentence(second.lines[-1])
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as kubelet:
             kubelet.connect(str(first.socket))
 
@@ -229,9 +229,9 @@ async def test_files_that_are_in_the_way_are_one_sentence(options, tmp_path, cas
     (tmp_path / name).write_text(content)
     async with cluster(options), started(options) as node:
         assert await node.ended() == 1
-        complaint = node.said[-1].partition("error: ")[2]
+        complaint = node.lines[-1].partition("error: ")[2]
     assert expected in complaint
-    assert "Traceback" not in "".join(node.said)
+    assert "Traceback" not in "".join(node.lines)
     assert (tmp_path / name).read_text() == content
 
 
@@ -243,7 +243,7 @@ async def test_a_damaged_record_does_not_stop_the_daemon(options, tmp_path):
         await node.ready()
     (aside,) = file.parent.glob(f"{file.name}.corrupt-*")
     assert aside.read_text() == "{"
-    assert any("moved aside" in line for line in node.said)
+    assert any("moved aside" in line for line in node.lines)
 
 
 async def test_a_missing_permission_is_said_once_and_the_daemon_starts_when_it_is_granted(options):
@@ -267,7 +267,7 @@ async def test_a_missing_permission_is_said_once_and_the_daemon_starts_when_it_i
         await api.create(kind, binding, into=dict)
         await node.ready()
     # With blanks, for a time or a port may have these digits.
-    assert sum(" 403 " in line for line in node.said) == 1
+    assert sum(" 403 " in line for line in node.lines) == 1
 
 
 async def test_an_api_server_that_does_not_answer_is_waited_for(options):

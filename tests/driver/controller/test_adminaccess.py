@@ -14,8 +14,8 @@ NOW = "2026-01-02T00:00:00Z"
 SEEN = tuple(meta.Condition(type=kind, status="True") for kind in (attachments.ATTACHED, attachments.VISIBLE))
 
 
-def claim(*devices, said=()):
-    return claim_scenes.allocated(*devices, reported=said, version="7", admin_access=True)
+def claim(*devices, reported=()):
+    return claim_scenes.allocated(*devices, reported=reported, version="7", admin_access=True)
 
 
 def attachment(device, *conditions, node="n1", deleting=False):
@@ -23,7 +23,7 @@ def attachment(device, *conditions, node="n1", deleting=False):
     return scenes.attachment(*conditions, deleting=deleting, **place)
 
 
-def said(body):
+def reported(body):
     return {
         entry["device"]: {
             condition["type"].removeprefix(f"{DRIVER}/"): condition["reason"]
@@ -52,13 +52,13 @@ def test_the_claim_shows_whether_its_device_is_where_it_is(attached, expected):
     asked = claim("a")
     keyed = {names.DeviceKey(fabric="f", device=device): record for device, record in attached.items()}
     body = adminaccess.build_apply(asked, DRIVER, keyed, NOW)
-    assert (said(body) if body else None) == ({"a": expected} if expected else None)
+    assert (reported(body) if body else None) == ({"a": expected} if expected else None)
 
 
 def test_one_device_that_is_elsewhere_fails_all_since_the_scheduler_stops_at_the_first():
     key = names.DeviceKey(fabric="f", device="a")
     body = adminaccess.build_apply(claim("a", "b"), DRIVER, {key: attachment("a", *SEEN)}, NOW)
-    assert said(body) == {"a": NEVER, "b": NEVER}
+    assert reported(body) == {"a": NEVER, "b": NEVER}
 
 
 def test_what_is_said_already_is_not_said_again():
@@ -76,7 +76,10 @@ def test_what_is_said_already_is_not_said_again():
         for condition in entry["conditions"]
     )
     before = claims.AllocatedDevice(driver=DRIVER, pool="f/e", device="a", conditions=conditions)
-    assert adminaccess.build_apply(claim("a", said=(before,)), DRIVER, by_key, "2026-01-03T00:00:00Z") is None
+    assert (
+        adminaccess.build_apply(claim("a", reported=(before,)), DRIVER, by_key, "2026-01-03T00:00:00Z")
+        is None
+    )
 
 
 async def test_an_observer_gets_the_device_of_another_claim_and_nothing_is_attached_for_it(
@@ -91,9 +94,11 @@ async def test_an_observer_gets_the_device_of_another_claim_and_nothing_is_attac
         await cluster.allocate("gpu-0", name="observer", pod="p2", adminAccess=True)
         await cluster.attached("gpu-0", "user")
         await cluster.node_says("fab.gpu-0", attachments.VISIBLE)
-        reported = await until(lambda: cluster.said("observer"), lambda value: value.get("gpu-0"))
+        reported = await until(
+            lambda: cluster.device_conditions("observer"), lambda value: value.get("gpu-0")
+        )
         assert reported["gpu-0"] == HERE
         await cluster.allocate("disk-0", name="lost", pod="p3", adminAccess=True)
-        reported = await until(lambda: cluster.said("lost"), lambda value: value.get("disk-0"))
+        reported = await until(lambda: cluster.device_conditions("lost"), lambda value: value.get("disk-0"))
         assert reported["disk-0"] == NEVER
         assert cluster.calls("attach") == ["gpu-0"]

@@ -98,8 +98,8 @@ async def test_a_fabric_with_the_name_of_a_node_and_a_host_with_a_foreign_label_
 async def test_an_allocated_device_is_attached_once_said_and_detached_when_released(served_world, until):
     async with served_world() as cluster:
         claim = await cluster.allocate("disk-0")
-        said = await cluster.attached("disk-0")
-        assert said == {"disk-0": {"attached": "Attached"}}
+        device_conditions = await cluster.attached("disk-0")
+        assert device_conditions == {"disk-0": {"attached": "Attached"}}
         (attachment,) = (
             await until(cluster.attachments, lambda value: "status" in value["fab.disk-0"])
         ).values()
@@ -234,7 +234,7 @@ async def test_a_controller_whose_lease_was_taken_writes_nothing_and_asks_the_fa
         await cluster.make_fabric()
         await cluster.published()
         await cluster.allocate("disk-0")
-        await until(cluster.said, bool)
+        await until(cluster.device_conditions, bool)
         await hand_over(cluster.api, holderIdentity="another-process", leaseDurationSeconds=3600)
         # It finds out when it renews, and that attempt is the last thing that it writes.
         refused = [409]

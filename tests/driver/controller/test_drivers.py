@@ -73,15 +73,15 @@ class Two:
 
     async def allocate(self, driver, name):
         pool = "fab/enc-1" if driver == FIRST else "other/enc-1"
-        said = [[f"{driver}/{condition}" for condition in pair] for pair in (ATTACH, FAIL)]
+        device_conditions = [[f"{driver}/{condition}" for condition in pair] for pair in (ATTACH, FAIL)]
         await self.cluster.allocate(
             "gpu-0",
             name=name,
             pod=name,
             pool=pool,
             driver=driver,
-            bindingConditions=said[0],
-            bindingFailureConditions=said[1],
+            bindingConditions=device_conditions[0],
+            bindingFailureConditions=device_conditions[1],
         )
 
     async def node_labels(self):
@@ -217,7 +217,7 @@ async def test_what_one_driver_goes_through_leaves_the_other_alone(two_drivers, 
         await until(two.pools, lambda value: value == BOTH_POOLS)
         for driver, claim in ((FIRST, "c1"), (SECOND, "c2")):
             await two.allocate(driver, claim)
-            await until(lambda claim=claim: cluster.said(claim), bool)
+            await until(lambda claim=claim: cluster.device_conditions(claim), bool)
         await until(
             lambda: two.attachment(FIRST),
             lambda attachment: attachment.get("status", {}).get("phase") == "Attached",
@@ -278,9 +278,9 @@ async def test_a_fabric_whose_driver_no_controller_serves_stays_as_it_is_until_o
         two.start(FIRST)
         await until(two.pools, lambda value: value == {(FIRST, "fab/enc-1")})
         await two.allocate(FIRST, "c1")
-        await until(lambda: cluster.said("c1"), bool)
+        await until(lambda: cluster.device_conditions("c1"), bool)
         assert await two.things_of(SECOND) == before
-        assert await cluster.said("c2") == {}
+        assert await cluster.device_conditions("c2") == {}
         two.start(SECOND)
         await until(two.pools, lambda value: value == BOTH_POOLS)
         await until(
@@ -288,8 +288,8 @@ async def test_a_fabric_whose_driver_no_controller_serves_stays_as_it_is_until_o
             lambda attachment: attachment.get("status", {}).get("phase") == "Attached",
         )
         assert two.hangs(SECOND) == "host-node-2"
-        said = await until(lambda: cluster.said("c2"), bool)
-        assert said == {"gpu-0": {f"{SECOND}/attach-failed": "DeviceInUse"}}
+        device_conditions = await until(lambda: cluster.device_conditions("c2"), bool)
+        assert device_conditions == {"gpu-0": {f"{SECOND}/attach-failed": "DeviceInUse"}}
 
 
 async def test_of_two_replicas_of_a_second_driver_one_leads(two_drivers, until):

@@ -126,8 +126,8 @@ async def test_a_claim_that_was_given_a_fabric_device_without_binding_conditions
 async def test_an_allocation_without_a_timestamp_gets_the_reason_why_it_cannot_be_used(served_world, until):
     async with served_world() as cluster:
         await cluster.allocate(DEVICE, pod="pod-1", at=None)
-        said = await until(cluster.said, bool)
-        assert said == {DEVICE: {"attach-failed": "NoAllocationTimestamp"}}
+        device_conditions = await until(cluster.device_conditions, bool)
+        assert device_conditions == {DEVICE: {"attach-failed": "NoAllocationTimestamp"}}
         events = await until(lambda: cluster.events("ResourceClaim", "c1"), bool)
         assert events[0][:2] == ("Warning", "NoAllocationTimestamp")
         assert await cluster.attachments() == {}

@@ -14,8 +14,8 @@ async def test_a_failed_attach_taints_the_device_then_fails_every_claim_of_the_p
         # The second claim's devices never fail by themselves; the pod's scheduler must see the failure all the same.
         await cluster.allocate("disk-0", name="c2")
         await cluster.allocate("gpu-0", name="c1")
-        said = await cluster.failed("gpu-0", "c1")
-        assert said["gpu-0"]["attach-failed"] == "FabricError"
+        device_conditions = await cluster.failed("gpu-0", "c1")
+        assert device_conditions["gpu-0"]["attach-failed"] == "FabricError"
         assert await cluster.marks("gpu-0") == [("attach-failed", "FabricError", "NoSchedule")]
         await cluster.failed("disk-0", "c2")
         failed = (await cluster.attachments())["fab.gpu-0"]["status"]
@@ -53,8 +53,8 @@ async def test_a_device_that_the_node_could_not_initialise_is_tainted_and_its_cl
         await cluster.allocate("gpu-0")
         await cluster.attached("gpu-0")
         await cluster.node_says("fab.gpu-0", "Visible", status="False", reason="DriverNotBound")
-        said = await cluster.failed("gpu-0")
-        assert said["gpu-0"]["attach-failed"] == "DriverNotBound"
+        device_conditions = await cluster.failed("gpu-0")
+        assert device_conditions["gpu-0"]["attach-failed"] == "DriverNotBound"
         status = (await cluster.attachments())["fab.gpu-0"]["status"]
         assert status["error"]["reason"] == "DriverNotBound"
         conditions = {condition["type"]: condition["status"] for condition in status["conditions"]}
@@ -65,8 +65,8 @@ async def test_a_device_that_the_node_could_not_initialise_is_tainted_and_its_cl
 async def test_a_claim_for_a_device_that_is_gone_fails_with_the_reason(served_world, until):
     async with served_world() as cluster:
         await cluster.allocate("no-such-device")
-        said = await until(cluster.said, bool)
-        assert said["no-such-device"] == {"attach-failed": "DeviceGone"}
+        device_conditions = await until(cluster.device_conditions, bool)
+        assert device_conditions["no-such-device"] == {"attach-failed": "DeviceGone"}
         assert await cluster.attachments() == {}
 
 
@@ -78,8 +78,8 @@ async def test_a_claim_on_a_node_that_the_fabric_does_not_reach_says_what_to_do(
         await cluster.make_fabric()
         await cluster.published()
         await cluster.allocate("gpu-0", node="elsewhere")
-        said = await until(cluster.said, bool)
-        assert said["gpu-0"] == {"attach-failed": "NodeNotOnFabric"}
+        device_conditions = await until(cluster.device_conditions, bool)
+        assert device_conditions["gpu-0"] == {"attach-failed": "NodeNotOnFabric"}
         assert await cluster.marks("gpu-0") == [], "the device is not to blame"
 
 
@@ -93,8 +93,8 @@ async def test_a_device_that_was_attached_from_outside_is_marked_and_never_touch
         await until(lambda: cluster.marks("gpu-0"), bool)
         assert await cluster.marks("gpu-0") == [("in-use", "", "NoSchedule")]
         await cluster.allocate("gpu-0")
-        said = await until(cluster.said, bool)
-        assert said["gpu-0"] == {"attach-failed": "DeviceInUse"}
+        device_conditions = await until(cluster.device_conditions, bool)
+        assert device_conditions["gpu-0"] == {"attach-failed": "DeviceInUse"}
         assert cluster.calls("detach") == []
         await cluster.fabric.detach(
             contract.DetachRequest(
@@ -110,8 +110,8 @@ async def test_a_deadline_that_passed_while_the_fabric_was_silent_fails_the_clai
         await cluster.make_fabric(endpoint=f"unix:{cluster.path / 'absent'}")
         await cluster.condition("Connected", status="False")
         await cluster.allocate("gpu-0")
-        said = await until(cluster.said, bool)
-        assert said["gpu-0"] == {"attach-failed": "FabricUnreachable"}
+        device_conditions = await until(cluster.device_conditions, bool)
+        assert device_conditions["gpu-0"] == {"attach-failed": "FabricUnreachable"}
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ async def test_a_fabric_that_never_answers_delays_no_other(controller_world, unt
         await until(cluster.attachments, lambda value: len(value) >= executor.WORKERS)
         await cluster.allocate("gpu-0")
         await cluster.attached("gpu-0")
-        assert [await cluster.said(f"c-{name}") for name in many] == [{}] * len(many)
+        assert [await cluster.device_conditions(f"c-{name}") for name in many] == [{}] * len(many)
         other.console.resume()
         for name in many:
             await cluster.attached(name, f"c-{name}")
@@ -137,11 +137,11 @@ async def test_a_device_that_was_given_to_two_claims_stays_with_the_first_and_th
 ):
     async with served_world() as cluster:
         first = await cluster.allocate("gpu-0", name="c1")
-        await until(lambda: cluster.said("c1"), bool)
+        await until(lambda: cluster.device_conditions("c1"), bool)
         await cluster.allocate("gpu-0", name="c2", pod="pod-2", node=node)
         # After 5 s, for which two claims may overlap while one lets go.
-        said = await until(lambda: cluster.said("c2"), bool)
-        assert said == {"gpu-0": {"attach-failed": "DeviceInUse"}}
+        device_conditions = await until(lambda: cluster.device_conditions("c2"), bool)
+        assert device_conditions == {"gpu-0": {"attach-failed": "DeviceInUse"}}
         (kept,) = (await cluster.attachments()).values()
         assert kept["spec"]["claim"]["uid"] == first["metadata"]["uid"]
         assert cluster.calls("attach") == ["gpu-0"]
@@ -163,7 +163,7 @@ async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_
 ):
     async with served_world(spec={"policy": {"attachTimeoutSeconds": 5}}) as cluster:
         await cluster.allocate("gpu-0", name="c1")
-        await until(lambda: cluster.said("c1"), bool)
+        await until(lambda: cluster.device_conditions("c1"), bool)
         await cluster.deallocate("c1")
         await cluster.deleting("fab.gpu-0")
         await cluster.node_says("fab.gpu-0", "Released", status="False", reason="InUse")
@@ -172,8 +172,8 @@ async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_
             lambda: cluster.marks("gpu-0"), lambda taints: taints == [("in-use", "releasing", "NoSchedule")]
         )
         await cluster.allocate("gpu-0", name="c2", pod="pod-2")
-        said = await until(lambda: cluster.said("c2"), bool)
-        assert said == {"gpu-0": {"attach-failed": "AttachDeadlineExceeded"}}
+        device_conditions = await until(lambda: cluster.device_conditions("c2"), bool)
+        assert device_conditions == {"gpu-0": {"attach-failed": "AttachDeadlineExceeded"}}
         claim = await cluster.api.read(kinds.CLAIM, "c2", namespace="default", into=dict)
         (condition,) = claim["status"]["devices"][0]["conditions"]
         assert "still being released from node node-1" in condition["message"]

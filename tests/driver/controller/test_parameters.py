@@ -45,13 +45,13 @@ def demand(*config):
     return claim_index.demand(claim(*config), "drawbar.dev", KEY, "h1", claim_index.FirstSeen(allocated=NOW))
 
 
-def test_a_wish_names_what_the_node_makes_of_the_devices_memory():
+def test_a_demand_names_what_the_node_makes_of_the_devices_memory():
     assert demand(("FromClass", {"memory": {"mode": "system-ram"}})).claim.memory_mode == "system-ram"
     assert demand(("FromClaim", {"memory": {"mode": "system-ram"}})).failure.reason == "InvalidParameters"
     assert demand(("FromClaim", {"deviceFiles": {"user": 5}})).claim.memory_mode == ""
 
 
-def test_a_wish_names_the_hook_and_the_bitstream_that_make_the_device_ready():
+def test_a_demand_names_the_hook_and_the_bitstream_that_make_the_device_ready():
     digest = "ab" * 32
     asked = demand(
         ("FromClass", {"initialise": {"hook": "load", "timeoutSeconds": 1200}}),
@@ -107,7 +107,7 @@ def test_what_is_wrong_with_a_hook_or_a_bitstream_is_a_clause(config, words):
     assert words in demand(*config).failure.message
 
 
-def test_a_wish_names_the_lowest_versions():
+def test_a_demand_names_the_lowest_versions():
     asked = demand(("FromClass", {"minimumVersions": {"driver": "550.54.14", "firmware": "2B4QFXO7"}}))
     assert asked.claim.minimum_versions == attachments.Versions(driver="550.54.14", firmware="2B4QFXO7")
     assert demand().claim.minimum_versions == attachments.Versions()
@@ -117,7 +117,7 @@ def test_a_wish_names_the_lowest_versions():
     assert words in demand(("FromClaim", {"minimumVersions": {"driver": "1"}})).failure.message
 
 
-def test_a_wish_names_the_virtual_functions():
+def test_a_demand_names_the_virtual_functions():
     asked = demand(
         ("FromClass", {"virtualFunctions": {"groups": [{"count": 2, "vlan": 7}], "offered": True}})
     )
@@ -135,7 +135,7 @@ def attachment(*, uid="u", deleting=False):
     return scenes.attachment(deleting=deleting, **fields)
 
 
-def test_a_wish_says_what_is_wrong_with_the_claims_parameters():
+def test_a_demand_tells_what_is_wrong_with_the_claims_parameters():
     bad = demand(("FromClaim", {"attachTimeoutSeconds": 5}))
     assert bad.failure.reason == "InvalidParameters"
     assert "attachTimeoutSeconds is reserved for administrators" in bad.failure.message

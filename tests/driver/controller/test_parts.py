@@ -129,7 +129,7 @@ def test_a_failure_reaches_all_claims_of_the_pod_that_are_not_ready_with_its_own
     assert index.find_affected_claims(own) == ((sibling, own) if reached else (own,))
 
 
-def test_a_wish_names_node_time_and_what_was_said():
+def test_a_demand_names_node_time_and_the_reports():
     demand = claim_index.demand(claim("a"), DRIVER, key("a"), "h1", SEEN)
     assert (demand.node, demand.host_id, demand.pool) == ("n", "h1", "f/e")
     assert demand.seen_at == NOW

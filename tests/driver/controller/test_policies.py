@@ -117,8 +117,10 @@ async def test_a_claim_that_breaks_a_rule_fails_before_anything_is_attached_and_
 
         # The scheduler may not have seen the label yet.
         await cluster.allocate("disk-1", name="c1", pod="c1", pool=pool)
-        said = await until(lambda: cluster.said("c1"), lambda value: value.get("disk-1"))
-        assert said["disk-1"] == {"attach-failed": reasons.NODE_LIMIT_REACHED}
+        device_conditions = await until(
+            lambda: cluster.device_conditions("c1"), lambda value: value.get("disk-1")
+        )
+        assert device_conditions["disk-1"] == {"attach-failed": reasons.NODE_LIMIT_REACHED}
         assert cluster.calls("attach") == ["disk-0"]
         assert "fab.disk-1" not in await cluster.attachments()
         assert not any(device.get("taints") for device in (await cluster.slices())[0]["devices"])
@@ -144,4 +146,4 @@ async def test_claims_that_come_at_the_same_moment_do_not_pass_a_rule_together(c
 
 
 async def outcome(cluster, claim):
-    return next(iter((await cluster.said(claim)).values()), {})
+    return next(iter((await cluster.device_conditions(claim)).values()), {})

@@ -22,7 +22,7 @@ def device(name):
     return names.DeviceKey(fabric="f", device=name)
 
 
-def said(*kinds, name="d"):
+def device_status(*kinds, name="d"):
     conditions = tuple(
         meta.Condition(type=bindings.condition_type(DRIVER, kind), status="True", reason="R")
         for kind in kinds
@@ -46,7 +46,7 @@ class World:
         self.allocations += 1
         at = f"t{self.allocations}"
         self.see(scenes.allocated(name, at=at))
-        failed = scenes.allocated(name, at=at, reported=said(bindings.ATTACH_FAILED, name=name))
+        failed = scenes.allocated(name, at=at, reported=device_status(bindings.ATTACH_FAILED, name=name))
         self.see(failed)
         # The watch may show it once more.
         self.see(msgspec.structs.replace(failed))
@@ -104,9 +104,9 @@ def test_other_claims_do_not_wait():
 def test_a_claim_is_forgotten_when_it_becomes_ready_and_when_it_is_deleted():
     world = World()
     world.fail()
-    world.see(scenes.allocated("d", at="t9", reported=said(bindings.ATTACHED)))
+    world.see(scenes.allocated("d", at="t9", reported=device_status(bindings.ATTACHED)))
     assert world.retries.failures("uid-c") == 1
-    world.see(scenes.allocated("d", at="t9", reported=said(bindings.ATTACHED, bindings.VISIBLE)))
+    world.see(scenes.allocated("d", at="t9", reported=device_status(bindings.ATTACHED, bindings.VISIBLE)))
     assert world.retries.failures("uid-c") == 0
     world.fail()
     world.see(None)
@@ -123,7 +123,7 @@ def test_another_claim_of_the_same_name_begins_without_failures():
 def test_of_too_many_claims_the_one_whose_failure_is_oldest_goes():
     kept = retries.Retries(DRIVER, lambda: NOW)
     for number in range(retries.LIMIT + 1):
-        failed = said(bindings.ATTACH_FAILED)
+        failed = device_status(bindings.ATTACH_FAILED)
         kept.change(None, scenes.allocated("d", name=f"c{number}", reported=failed))
     assert kept.failures("uid-c0") == 0
     assert kept.failures(f"uid-c{retries.LIMIT}") == 1

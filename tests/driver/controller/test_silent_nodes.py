@@ -22,10 +22,10 @@ async def daemon_pod(cluster, node, *, ready):
         pod["metadata"]["name"] == name for pod in (await cluster.api.list_all(kinds.POD, into=dict)).items
     ):
         await cluster.api.create(kinds.POD, pod, namespace="drawbar", into=dict)
-    await said(cluster, kinds.POD, name, ready=ready, namespace="drawbar")
+    await set_ready(cluster, kinds.POD, name, ready=ready, namespace="drawbar")
 
 
-async def said(cluster, kind, name, *, ready, namespace=None):
+async def set_ready(cluster, kind, name, *, ready, namespace=None):
     status = {"status": {"conditions": [{"type": "Ready", "status": "True" if ready else "Unknown"}]}}
     await cluster.api.patch(
         kind,
@@ -71,9 +71,9 @@ async def test_a_node_that_is_not_ready_is_not_offered_where_daemons_are_no_pods
         cluster.start()
         await cluster.make_fabric()
         await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
-        await said(cluster, kinds.NODE, "node-1", ready=False)
+        await set_ready(cluster, kinds.NODE, "node-1", ready=False)
         await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-2"])
-        await said(cluster, kinds.NODE, "node-1", ready=True)
+        await set_ready(cluster, kinds.NODE, "node-1", ready=True)
         await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
 
 

@@ -32,14 +32,14 @@ async def test_basic_flow_the_pod_is_bound_when_the_device_is_attached_and_visib
         assert result["bindingFailureConditions"] == ["drawbar.dev/attach-failed", "drawbar.dev/node-failed"]
         assert allocation["allocationTimestamp"]
 
-        async def said():
+        async def read():
             bound = (await cluster.pods())["a"]["spec"].get("nodeName")
             # The pod first: since then conditions can only have been added.
             conditions = (await cluster.conditions_of("a")).get("disk-0", {})
-            assert not bound or conditions == READY, "fabric or node has not said its word"
+            assert not bound or conditions == READY, "the pod is bound before fabric and node report it ready"
             return conditions
 
-        await cluster.until(said, lambda conditions: conditions == READY)
+        await cluster.until(read, lambda conditions: conditions == READY)
         assert await cluster.running("a") == (node, ["disk-0"])
         assert await cluster.conditions_of("a") == {"disk-0": READY}
         assert await cluster.connected() == {"disk-0": f"host-{node}"}

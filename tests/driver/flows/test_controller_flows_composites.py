@@ -50,7 +50,7 @@ async def test_a_pod_gets_all_devices_of_a_composite_and_gives_all_back(flow_lab
         assert "composite" not in attachments["disk-2"]["spec"]
         conditions = await cluster.conditions_of(pod)
         assert conditions == {"duo": {"attached": "Attached", "visible": "DeviceReady"}}
-        await whole_before_said(cluster, since)
+        await whole_before_reported(cluster, since)
 
         handed = [
             {device["name"].split("-", 5)[-1] for device in document["devices"]}
@@ -127,7 +127,7 @@ async def test_a_daemon_that_is_killed_at_any_step_leaves_no_half_of_a_composite
                     cluster.start_node(name)
             assert (await cluster.running(f"pod-{step}"))[1] == ["duo"]
             assert set(await cluster.connected()) == {"disk-0", "disk-1"}
-            await whole_before_said(cluster, since)
+            await whole_before_reported(cluster, since)
             await cluster.api.delete(kinds.POD, f"pod-{step}", namespace="default")
             await cluster.gone(f"pod-{step}")
             for disk in ("disk-0", "disk-1"):
@@ -291,7 +291,7 @@ async def degraded(cluster):
     ]
 
 
-async def whole_before_said(cluster, since):
+async def whole_before_reported(cluster, since):
     """Check that the claim got each condition once, and after all members had theirs."""
     when = {}
     for version, attachment in await cluster.history(kinds.ATTACHMENT, since):

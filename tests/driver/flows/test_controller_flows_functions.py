@@ -28,7 +28,7 @@ GPU = {
 OFFERING = {"local_pool": residents.Selection(classes=("gpu", "fpga"), virtual_functions=True)}
 
 
-async def make_class(cluster, name, selects, groups, **said):
+async def make_class(cluster, name, selects, groups, **settings):
     selectors = [
         {
             "cel": {
@@ -37,7 +37,7 @@ async def make_class(cluster, name, selects, groups, **said):
             }
         }
     ]
-    content = config(virtualFunctions={"groups": groups, **said})
+    content = config(virtualFunctions={"groups": groups, **settings})
     await cluster.create(kinds.DEVICE_CLASS, name, spec={"selectors": selectors, "config": content})
 
 
@@ -134,11 +134,11 @@ async def test_a_claim_opens_its_card_to_others_and_the_card_leaves_after_them(f
 
         await cluster.api.delete(kinds.POD, "opener", namespace="default")
 
-        async def said():
+        async def read():
             conditions = (await cluster.attachments())[card]["status"]["conditions"]
             return [entry["message"] for entry in conditions if entry["type"] == "Released"]
 
-        messages = await cluster.until(said, lambda value: value and all(name in value[0] for name in names))
+        messages = await cluster.until(read, lambda value: value and all(name in value[0] for name in names))
         assert "delete the pods that use it" in messages[0]
         for name in ("a", "b"):
             await cluster.api.delete(kinds.POD, name, namespace="default")

@@ -68,7 +68,7 @@ async def test_the_next_pod_of_the_same_controller_gets_another_device(flow_lab)
         assert await maintained(cluster) == []
 
 
-async def test_a_pod_whose_budget_allows_no_disruption_stays_and_what_was_done_is_said(flow_lab):
+async def test_a_pod_whose_budget_allows_no_disruption_stays_and_the_result_tells_so(flow_lab):
     async with flow_lab("1.36", devices=2) as cluster:
         await make(cluster, "train-1")
         _, (held,) = await cluster.running("train-1")

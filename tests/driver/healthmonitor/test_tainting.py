@@ -146,7 +146,7 @@ class World:
         return sorted(rule.spec.device_selector.device for rule in self.rules.values())
 
 
-def said(decisions):
+def summarise(decisions):
     return [(type(item).__name__, item.key.device.name, str(item.reason)) for item in decisions]
 
 
@@ -157,13 +157,13 @@ def test_a_device_is_tainted_once_its_alert_has_held_and_freed_once_it_was_clear
     world.pass_(59)
     assert world.look() == ()
     world.pass_(1)
-    assert said(world.look()) == [("Taint", "a-d0", "Held")]
+    assert summarise(world.look()) == [("Taint", "a-d0", "Held")]
     assert next(iter(world.rules.values())).spec.taint.effect == "None", "the default does nothing"
     world.report(signal("a-d0", firing=False))
     world.pass_(59)
     assert world.look() == ()
     world.pass_(1)
-    assert said(world.look()) == [("Lift", "a-d0", "Clear")]
+    assert summarise(world.look()) == [("Lift", "a-d0", "Clear")]
     assert world.rules == {}
 
 
@@ -198,7 +198,7 @@ def test_a_count_must_be_reached_by_reports_and_not_by_the_alerts_of_one_of_them
         world.report(*many)
         assert world.look() == (), reports
     world.report(*many)
-    assert said(world.look()) == [("Taint", "a-d0", "Held")]
+    assert summarise(world.look()) == [("Taint", "a-d0", "Held")]
 
 
 def test_two_alerts_about_a_device_hold_until_both_are_clear():
@@ -223,7 +223,7 @@ def test_the_minimum_healthy_share_of_a_pool_and_of_a_class_is_kept():
     )
     world.report(*(signal(f"a-d{number}") for number in range(4)))
     world.pass_(60)
-    assert said(world.look()) == [
+    assert summarise(world.look()) == [
         ("Taint", "a-d0", "Held"),
         ("Taint", "a-d1", "Held"),
         ("Withhold", "a-d2", "MinimumHealthyShare"),
@@ -249,7 +249,7 @@ def test_taints_of_drivers_and_of_administrators_count_against_the_share():
     world = World(policy(minimum_healthy_percent=80, rate=healthpolicies.Rate(devices=50)), listed=listed)
     world.report(signal("a-d0"), signal("w-d0"))
     world.pass_(60)
-    assert said(world.look()) == [
+    assert summarise(world.look()) == [
         ("Taint", "w-d0", "Held"),
         ("Withhold", "a-d0", "MinimumHealthyShare"),
     ], "a device that is kept away in any case takes nothing from the share"
@@ -273,7 +273,7 @@ def test_no_more_devices_than_the_rate_are_tainted_and_the_next_ones_follow():
     world = World(policy(rate=healthpolicies.Rate(devices=1, seconds=100), expire_seconds=1000))
     world.report(*(signal(f"a-d{number}") for number in range(3)))
     world.pass_(60)
-    assert said(world.look()) == [
+    assert summarise(world.look()) == [
         ("Taint", "a-d0", "Held"),
         ("Withhold", "a-d1", "Rate"),
         ("Withhold", "a-d2", "Rate"),
@@ -298,7 +298,7 @@ def test_a_policy_that_gets_another_effect_gives_it_to_its_rules_at_the_rate():
     harder = healthpolicies.Taint(effect="NoExecute")
     world.policies["p"] = policy(taint=harder, rate=healthpolicies.Rate(devices=1, seconds=60))
     world.pass_(60)
-    assert sorted(said(world.look())) == [
+    assert sorted(summarise(world.look())) == [
         ("Change", "a-d0", "PolicyChanged"),
         ("Withhold", "a-d1", "Rate"),
     ]
@@ -329,7 +329,7 @@ def test_a_dry_run_only_reports_what_it_would_do():
     for world in (World(policy(dry_run=True)), World(policy(), dry_run=True)):
         world.report(signal("a-d0"))
         world.pass_(60)
-        assert said(world.look()) == [("Withhold", "a-d0", "DryRun")]
+        assert summarise(world.look()) == [("Withhold", "a-d0", "DryRun")]
         assert world.rules == {}
 
 
@@ -357,11 +357,11 @@ def test_the_rules_of_a_policy_that_is_gone_or_has_another_taint_or_fabric_are_l
 
     world = tainted()
     del world.policies["p"]
-    assert said(world.look()) == [("Lift", "a-d0", "PolicyGone")]
+    assert summarise(world.look()) == [("Lift", "a-d0", "PolicyGone")]
     for changed in (policy(taint=healthpolicies.Taint(key="other.dev/x")), policy(fabric="other")):
         world = tainted()
         world.policies["p"] = changed
-        assert said(world.look()) == [("Lift", "a-d0", "PolicyChanged")]
+        assert summarise(world.look()) == [("Lift", "a-d0", "PolicyChanged")]
 
 
 def test_a_signal_that_is_not_repeated_expires_and_one_that_is_keeps_its_rule():
@@ -506,7 +506,7 @@ def test_rules_and_decisions_are_bounded_and_the_rest_follows():
     for _ in range(10):
         world.look()
     assert len(world.rules) == tainting.RULES_MAX
-    assert ("Withhold", "Limit") in {(kind, reason) for kind, _, reason in said(world.look())}
+    assert ("Withhold", "Limit") in {(kind, reason) for kind, _, reason in summarise(world.look())}
 
 
 def test_a_rule_with_the_label_that_the_monitor_did_not_make_is_left_alone():
@@ -680,10 +680,10 @@ def test_a_rule_whose_annotations_were_removed_is_restored_gets_an_end_and_is_li
     state = causes.restore(tainting.own([bare], DRIVER), world.policies, world.now)
     assert state.acted == {}
     decided = tainting.decide(state, world.policies, world.devices, [bare], world.now)
-    assert said(decided.decisions) == [("Renew", "a-d0", "Repeated")]
+    assert summarise(decided.decisions) == [("Renew", "a-d0", "Repeated")]
     later = world.now + datetime.timedelta(days=1)
     decided = tainting.decide(state, world.policies, world.devices, [bare], later)
-    assert said(decided.decisions) == [("Lift", "a-d0", "Clear")]
+    assert summarise(decided.decisions) == [("Lift", "a-d0", "Clear")]
     gone = causes.restore(tainting.own([bare], DRIVER), {}, world.now)
     assert gone == causes.State()
 
@@ -705,7 +705,7 @@ def test_rules_without_a_selector_take_nothing_from_the_share_and_those_of_class
         world.foreign = [foreign(selector)]
         world.report(signal("a-d0"))
         world.pass_(60)
-        assert [kind for kind, _, _ in said(world.look())] == [expected], selector
+        assert [kind for kind, _, _ in summarise(world.look())] == [expected], selector
 
 
 def test_the_number_of_causes_is_bounded(monkeypatch):

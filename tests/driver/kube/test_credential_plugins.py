@@ -135,15 +135,15 @@ if pid == 0:
     print(credential_plugins.run(plugin, pathlib.Path(), {}, limit_seconds=20).token, flush=True)
     sys.exit()
 import os
-said = b""
+received = b""
 try:
     while part := os.read(terminal, 1000):
-        said += part
+        received += part
         if part.endswith(b"code? "):
             os.write(terminal, b"1234\\n")
 except OSError:
     pass
-print(said.decode())
+print(received.decode())
 """
 
 

@@ -39,7 +39,7 @@ async def test_the_back_off_grows_until_it_is_forgotten():
     work.close()
 
 
-async def test_a_delayed_key_comes_and_an_earlier_wish_wins():
+async def test_a_delayed_key_comes_and_an_earlier_request_wins():
     work = workers.WorkQueue()
     work.add_after("a", 3600)
     work.add_after("a", 0.001)

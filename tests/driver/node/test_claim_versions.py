@@ -98,7 +98,7 @@ def test_it_is_asked_again_until_there_is_v1(caplog):
     with contextlib.closing(virtualtime.VirtualTimeLoop()) as loop:
         assert loop.run_until_complete(upgraded()) == ["v1"]
     levels = [record.levelname for record in caplog.records if record.name == claim_versions.__name__]
-    assert levels == ["WARNING", "WARNING"], "what fails is said once, and that there is no v1"
+    assert levels == ["WARNING", "WARNING"], "the failure is logged once, and the missing v1 once"
 
 
 # --- reading ---

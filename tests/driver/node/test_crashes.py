@@ -225,7 +225,7 @@ async def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path, arr
             else:
                 assert not shown
                 assert power == "0"
-                assert visible(attachment), "what was said is kept"
+                assert visible(attachment), "the reported conditions are kept"
 
 
 async def test_a_device_that_has_just_gone_is_not_taken_for_the_one_that_was_attached(tmp_path):

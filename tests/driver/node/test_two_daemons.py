@@ -11,7 +11,7 @@ WAITS = "another instance acts on the devices of this node: serving the kubelet 
 
 def acting(instances):
     return [
-        instance.uid for instance in instances if any(said.startswith(ACTS) for said in instance.messages())
+        instance.uid for instance in instances if any(read.startswith(ACTS) for read in instance.messages())
     ]
 
 
@@ -23,10 +23,10 @@ async def test_one_of_two_acts_and_both_prepare_without_giving_a_device_twice(tm
         await node.controller_says()
         await node.plug()
 
-        async def said():
+        async def read():
             return [instance.messages() for instance in instances]
 
-        await until(said, lambda logs: sum(WAITS in log for log in logs) == 1)
+        await until(read, lambda logs: sum(WAITS in log for log in logs) == 1)
         assert len(acting(instances)) == 1
 
         # Both are asked for the same claim, and to let go of it, at the same moment and again and again.
@@ -54,7 +54,7 @@ async def test_one_of_two_acts_and_both_prepare_without_giving_a_device_twice(tm
         other = next(instance for instance in instances if instance is not first)
         first.process.kill()
         await first.process.wait()
-        await until(said, lambda logs: any(line.startswith(ACTS) for line in logs[instances.index(other)]))
+        await until(read, lambda logs: any(line.startswith(ACTS) for line in logs[instances.index(other)]))
         await other.unprepare(("c1", uid))
         assert list((tmp_path / "cdi").glob("*.json")) == []
 

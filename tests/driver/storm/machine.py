@@ -167,13 +167,13 @@ class Truth:
     def _check_statement(self, key, alternatives, connected):
         host = f"h-{key[-1]}"
         for devices in alternatives:
-            assert self.storm.marked.isdisjoint(devices), f"{key} is said to have what is another's"
+            assert self.storm.marked.isdisjoint(devices), f"{key} reports a device of another claim"
         where = [
             {device: (connected.get(device), self.storm.broken.get(device)) for device in devices}
             for devices in alternatives
         ]
         assert any(all(host in places for places in devices.values()) for devices in where), (
-            f"{key} is said to be attached and is at {where}"
+            f"{key} reports that it is attached, and is at {where}"
         )
 
     async def come_to_rest(self):

@@ -309,7 +309,7 @@ class Storm(clusters.Cluster):
         recorded = msgspec.convert(await self.attachments(), list[attachments.DeviceAttachment])
         by_name = {attachment.metadata.name: attachment for attachment in recorded}
         ready = {
-            (attachment.spec.claim.uid, attachment.spec.allocation_timestamp, given_as(attachment.spec))
+            (attachment.spec.claim.uid, attachment.spec.allocation_timestamp, allocation_key(attachment.spec))
             for attachment in recorded
             if attachment.spec.claim is not None
             and attachment.spec.node_name not in self.dead
@@ -527,6 +527,6 @@ def node_of(allocation):
     return allocation["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
 
 
-def given_as(spec):
-    """Return how a claim names what an attachment is a part of."""
+def allocation_key(spec):
+    """Return the key of the allocation result that an attachment serves."""
     return bindings.Key(pool=spec.pool, device=spec.allocated, share_id=spec.share_id)

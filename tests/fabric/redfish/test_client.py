@@ -524,13 +524,13 @@ async def test_a_session_without_a_token_is_refused(script):
         await script.connect(credentials=contract.Credentials(username="u", password="p"))
 
 
-SAID = contract.Credentials(username="u", password="p")
+CREDENTIALS = contract.Credentials(username="u", password="p")
 
 
 async def test_a_service_that_names_no_sessions_gets_the_password_with_each_request(script):
     script.on("GET", "/redfish/v1/", {"@odata.id": "/redfish/v1", "RedfishVersion": "1.9.0"})
     script.on("GET", "/a", {"Id": "a"})
-    connection = await script.connect(credentials=SAID)
+    connection = await script.connect(credentials=CREDENTIALS)
     await connection.get("/a")
     assert [method for method, _, _ in script.requests] == ["GET", "GET"]
     assert script.requests[-1][2]["Authorization"].startswith("Basic ")
@@ -541,7 +541,7 @@ async def test_a_login_that_is_refused_for_basic_is_tried_so_once(script):
         "POST", "/redfish/v1/SessionService/Sessions", (401, {}, {"WWW-Authenticate": 'Basic realm="x"'})
     )
     script.on("GET", "/a", {"Id": "a"}, (401, {}, {"WWW-Authenticate": 'Basic realm="x"'}))
-    connection = await script.connect(credentials=SAID)
+    connection = await script.connect(credentials=CREDENTIALS)
     assert (await connection.get("/a")).id == "a"
     with pytest.raises(errors.Unauthenticated, match="password"):
         await connection.get("/a")
@@ -562,10 +562,10 @@ async def test_basic_is_found_among_the_challenges(script, challenge, is_basic):
     script.on("POST", "/redfish/v1/SessionService/Sessions", (401, {}, {"WWW-Authenticate": challenge}))
     script.on("GET", "/a", {"Id": "a"})
     if is_basic:
-        assert (await (await script.connect(credentials=SAID)).get("/a")).id == "a"
+        assert (await (await script.connect(credentials=CREDENTIALS)).get("/a")).id == "a"
     else:
         with pytest.raises(errors.Unauthenticated):
-            await script.connect(credentials=SAID)
+            await script.connect(credentials=CREDENTIALS)
 
 
 BASIC = (401, {}, {"WWW-Authenticate": 'Basic realm="x"'})
@@ -574,7 +574,7 @@ SERVICE_ROOT = {"@odata.id": "/redfish/v1", "RedfishVersion": "1.9.0"}
 
 @pytest.mark.parametrize(
     ("credentials", "header"),
-    [(SAID, "Basic "), (contract.Credentials(token="t"), "Bearer t")],
+    [(CREDENTIALS, "Basic "), (contract.Credentials(token="t"), "Bearer t")],
     ids=["password", "token"],
 )
 async def test_a_root_that_is_not_open_is_read_with_the_credentials(script, credentials, header):
@@ -589,7 +589,7 @@ async def test_a_root_that_is_not_open_is_read_with_the_credentials(script, cred
 async def test_a_root_that_refuses_the_credentials_is_told(script, answers):
     script.on("GET", "/redfish/v1/", *answers)
     with pytest.raises(errors.Unauthenticated, match=r"read /redfish/v1/ with 401.*Secret"):
-        await script.connect(credentials=SAID)
+        await script.connect(credentials=CREDENTIALS)
     assert len(script.requests) == len(answers)
 
 
@@ -597,7 +597,7 @@ async def test_a_root_that_refuses_the_credentials_is_told(script, answers):
 async def test_a_refused_login_is_about_the_login(script, status):
     script.on("POST", "/redfish/v1/SessionService/Sessions", (status, {"message": "wrong"}, {}))
     with pytest.raises(errors.Unauthenticated, match=r'"wrong"; look at the user name and password'):
-        await script.connect(credentials=SAID)
+        await script.connect(credentials=CREDENTIALS)
 
 
 async def test_many_requests_begin_one_session_together(script):
@@ -620,7 +620,7 @@ async def test_a_new_session_ends_the_former(script):
     script.on("GET", "/a", (401, {}, {}), {"Id": "a"})
     script.on("DELETE", "/s/a", (204, None, {}))
     script.on("DELETE", "/s/b", (204, None, {}))
-    connected = await script.connect(credentials=SAID)
+    connected = await script.connect(credentials=CREDENTIALS)
     await connected.get("/a")
     await connected.close()
     assert [uri for method, uri, _ in script.requests if method == "DELETE"] == ["/s/a", "/s/b"]

@@ -73,8 +73,8 @@ async def test_an_unknown_token_is_reviewed_as_unknown(api: Any) -> None:
 @pytest.mark.parametrize(("user", "allowed"), [("jane", True), ("joe", False)])
 async def test_others_can_be_asked_about(api: Any, user: str, allowed: bool) -> None:
     await api.allow("jane", READ)
-    wish = {"resource": "configmaps", "verb": "get", "namespace": "default"}
-    body = {"spec": {"user": user, "resourceAttributes": wish}}
+    access = {"resource": "configmaps", "verb": "get", "namespace": "default"}
+    body = {"spec": {"user": user, "resourceAttributes": access}}
     for path in ("subjectaccessreviews", "namespaces/default/localsubjectaccessreviews"):
         assert (await api.post(f"{REVIEWS}/{path}", body)).body["status"]["allowed"] is allowed
 

@@ -25,7 +25,7 @@ class Kubectl:
         self.config = config
 
     async def run(self, *words: str, body: object = None) -> tuple[int, str]:
-        """The exit code, and what it said on both outputs."""
+        """Return the exit code and both outputs."""
         assert KUBECTL is not None
         process = await asyncio.create_subprocess_exec(
             KUBECTL,
@@ -41,7 +41,7 @@ class Kubectl:
         return process.returncode or 0, out.decode()
 
     async def __call__(self, *words: str, body: object = None) -> str:
-        """What it said; it must succeed."""
+        """Return its output; it must succeed."""
         code, out = await self.run(*words, body=body)
         assert code == 0, out
         return out

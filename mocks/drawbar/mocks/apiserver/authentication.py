@@ -53,7 +53,7 @@ def _impersonated(request: web.Request, user: User, authorizer: rbac.Authorizer)
         if uid or groups or extra:
             raise errors.bad_request("requested impersonation of something, but of no user")
         return user
-    for wanted in _wishes(name, uid, groups, extra):
+    for wanted in _needed_permissions(name, uid, groups, extra):
         if not authorizer.allows(user, wanted):
             text = rbac.refusal(user, wanted)
             raise errors.forbidden(wanted.resource, wanted.group, wanted.name, text)
@@ -65,7 +65,7 @@ def _impersonated(request: web.Request, user: User, authorizer: rbac.Authorizer)
     return User(name=name, uid=uid, groups=held, extra=MappingProxyType(extra))
 
 
-def _wishes(
+def _needed_permissions(
     name: str, uid: str, groups: tuple[str, ...], extra: Mapping[str, tuple[str, ...]]
 ) -> Iterator[Attributes]:
     """Yield the permissions required by an impersonation."""

@@ -83,16 +83,16 @@ class Claims(Strategy):
             verbs.insert(0, f"associated-node:{call.verb}")
         # The server itself removes the entries of deallocated devices, so no user needs a permission for that.
         for driver in claims.modified_drivers(status, claims.drop_deallocated(before, before, status)):
-            wishes = [self._wish(call, verb, driver) for verb in verbs]
-            if not any(self.authorizer.allows(call.user, wanted) for wanted in wishes):
+            needed = [self._attributes(call, verb, driver) for verb in verbs]
+            if not any(self.authorizer.allows(call.user, wanted) for wanted in needed):
                 text = (
                     'changing status.devices requires resource="resourceclaims/driver", '
                     f'verb="[{" ".join(verbs)}]" permission: '
                 )
-                yield errors.forbidden_value("status.devices", text + self._denied(call, wishes[0]))
+                yield errors.forbidden_value("status.devices", text + self._denied(call, needed[0]))
 
     @staticmethod
-    def _wish(call: Call, verb: str, driver: str) -> rbac.Attributes:
+    def _attributes(call: Call, verb: str, driver: str) -> rbac.Attributes:
         return rbac.Attributes(
             verb=verb,
             group=RESOURCE_GROUP,

@@ -59,7 +59,7 @@ def _demand(authorizer: rbac.Authorizer, call: Call, wanted: Attributes, rules: 
     if authorizer.allows(call.user, wanted):
         return
     held = authorizer.rules(call.user, call.namespace)
-    missing = [rule for rule in rules if not all(_held(held, wish) for wish in _pieces(rule))]
+    missing = [rule for rule in rules if not all(_held(held, piece) for piece in _pieces(rule))]
     if not missing:
         return
     groups = " ".join(f'"{group}"' for group in call.user.groups)
@@ -83,26 +83,26 @@ def _pieces(rule: Json) -> Iterator[Json]:
             yield {"verbs": [verb], "apiGroups": [group], "resources": [resource], "resourceNames": [name]}
 
 
-def _held(held: list[Json], wish: Json) -> bool:
-    return any(_covers(rule, wish) for rule in held)
+def _held(held: list[Json], piece: Json) -> bool:
+    return any(_covers(rule, piece) for rule in held)
 
 
-def _covers(rule: Json, wish: Json) -> bool:
+def _covers(rule: Json, piece: Json) -> bool:
     """Return true if a held rule includes one piece of another."""
-    if not _in(rule.get("verbs"), wish["verbs"][0]):
+    if not _in(rule.get("verbs"), piece["verbs"][0]):
         return False
-    if "nonResourceURLs" in wish:
-        url = wish["nonResourceURLs"][0]
+    if "nonResourceURLs" in piece:
+        url = piece["nonResourceURLs"][0]
         return any(
             held == url or (held.endswith("*") and url.startswith(held[:-1]))
             for held in rule.get("nonResourceURLs") or ()
         )
-    names, resource = rule.get("resourceNames") or [], wish["resources"][0]
+    names, resource = rule.get("resourceNames") or [], piece["resources"][0]
     anywhere = f"*/{resource.partition('/')[2]}" if "/" in resource else "*"
     return (
-        _in(rule.get("apiGroups"), wish["apiGroups"][0])
+        _in(rule.get("apiGroups"), piece["apiGroups"][0])
         and (_in(rule.get("resources"), resource) or anywhere in (rule.get("resources") or ()))
-        and (not names or wish["resourceNames"][0] in names)
+        and (not names or piece["resourceNames"][0] in names)
     )
 
 

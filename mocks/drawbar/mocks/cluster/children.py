@@ -131,7 +131,7 @@ class Children:
                 self._answers[name] = json.loads(line)
             except ValueError as error:
                 raise errors.ClusterError(
-                    f"{name} said {line[:80]!r} instead of that it is ready (its log: {self.log(name)})"
+                    f"{name} printed {line[:80]!r} in place of its ready line (its log: {self.log(name)})"
                 ) from error
             self._ready.setdefault(name, asyncio.Event()).set()
 

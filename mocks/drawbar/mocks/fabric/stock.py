@@ -134,9 +134,9 @@ class Stock:
         """
         if port_id not in self.port_ids(host_id):
             raise errors.NotFound(f'host {host_id} has no port "{errors.cut(port_id, 128)}"')
-        if (occupant := self.on_port(host_id, port_id)) is not None:
+        if (attached := self.on_port(host_id, port_id)) is not None:
             raise errors.FailedPrecondition(
-                f"port {port_id} of host {host_id} carries device {occupant}",
+                f"port {port_id} of host {host_id} carries device {attached}",
                 reason="PORT_IN_USE",
                 host_id=host_id,
             )

@@ -35,13 +35,13 @@ def add_errors(
     kobjects.write(total, readable(str(int(total.read_text()) + sum(counts.values()))))
 
 
-def stack_interface(change: Hotplug, occupant: states.Occupant, seat: cards.Seat, name: str) -> None:
+def stack_interface(change: Hotplug, inserted: states.InsertedCard, seat: cards.Seat, name: str) -> None:
     """Stack a virtual interface of the host on that of a card; both get a link to the other (net/core/dev.c).
 
     Raises:
         ImpossibleWorld: the card shows no interface.
     """
-    below = cards.interface(cards.function(seat, occupant.card), seat.instance)
+    below = cards.interface(cards.function(seat, inserted.card), seat.instance)
     if not (change.root / below.path).is_dir():
         raise errors.ImpossibleWorld(f"the card in slot {seat.place.number} has no network interface")
     index = str(900 + len(list((change.root / "class/net").iterdir())))

@@ -39,40 +39,40 @@ class Host:
             )
         return place
 
-    def occupant(self, slot: int) -> states.Occupant:
+    def inserted_card(self, slot: int) -> states.InsertedCard:
         """Return the card in a slot.
 
         Raises:
             ImpossibleWorld: there is no such slot, or no card in it.
         """
         self.place(slot)
-        occupant = self._state.occupants.get(slot)
-        if occupant is None:
+        inserted = self._state.inserted_cards.get(slot)
+        if inserted is None:
             raise errors.ImpossibleWorld(
                 f"slot {slot} of the mocked host {self._name} is empty: attach a card"
             )
-        return occupant
+        return inserted
 
-    def running(self, slot: int) -> states.Occupant:
+    def running(self, slot: int) -> states.InsertedCard:
         """Return the card in a slot, if it came up.
 
         Raises:
             ImpossibleWorld: there is no such slot, no card in it, or it did not come up.
         """
-        occupant = self.occupant(slot)
-        if not occupant.shown:
-            why = "its slot is off" if not occupant.powered else occupant.arrival.value
+        inserted = self.inserted_card(slot)
+        if not inserted.shown:
+            why = "its slot is off" if not inserted.powered else inserted.arrival.value
             raise errors.ImpossibleWorld(
-                f"the card in slot {slot} has not come up ({'removed' if occupant.removed else why})"
+                f"the card in slot {slot} has not come up ({'removed' if inserted.removed else why})"
             )
-        return occupant
+        return inserted
 
     def address(self, slot: int) -> str:
         """Return the PCI address of the card in a slot, or that of the next card if the slot is empty."""
         place = self.place(slot)
-        occupant = self._state.occupants.get(slot)
-        bus = place.bus if occupant is None or occupant.bus is None else occupant.bus
-        behind = occupant is not None and occupant.device.switch
+        inserted = self._state.inserted_cards.get(slot)
+        bus = place.bus if inserted is None or inserted.bus is None else inserted.bus
+        behind = inserted is not None and inserted.device.switch
         return f"{place.at(bus + cards.BUSES_OF_SWITCH if behind else bus)}.0"
 
     def free_bus(self, slot: int, address: str | None) -> int | None:
@@ -82,7 +82,7 @@ class Host:
             ImpossibleWorld: the slot is missing or occupied, or the address is impossible or taken.
         """
         place = self.place(slot)
-        if slot in self._state.occupants:
+        if slot in self._state.inserted_cards:
             raise errors.ImpossibleWorld(
                 f"slot {slot} of the mocked host {self._name} is occupied: detach it first"
             )
@@ -94,7 +94,7 @@ class Host:
                 f"a card in a slot cannot have the address {address}: give {place.domain:04x}:<bus>:00.0"
             )
         bus = int(match[2], 16)
-        taken = {other.bus for other in self._state.occupants.values() if other.bus is not None}
+        taken = {other.bus for other in self._state.inserted_cards.values() if other.bus is not None}
         if bus in self.layout.buses(beside=place) | taken:
             raise errors.ImpossibleWorld(f"bus {bus:02x} of {address} is another's: choose one that is free")
         return bus
@@ -109,29 +109,29 @@ class Host:
 
     def seat(self, slot: int) -> cards.Seat:
         """Return the seat of the card in a slot."""
-        place, occupant = self.place(slot), self.occupant(slot)
+        place, inserted = self.place(slot), self.inserted_card(slot)
         return cards.Seat(
             place=place,
-            bus=place.bus if occupant.bus is None else occupant.bus,
-            instance=occupant.instance,
+            bus=place.bus if inserted.bus is None else inserted.bus,
+            instance=inserted.instance,
             iommu=self._state.iommu,
-            switch=occupant.device.switch,
-            endpoint=self.layout.first_endpoint + occupant.instance,
+            switch=inserted.device.switch,
+            endpoint=self.layout.first_endpoint + inserted.instance,
         )
 
     def steps(self, slot: int) -> tuple[Step, ...]:
         """Return all steps by which the card in a slot came into the tree."""
-        occupant, seat = self.occupant(slot), self.seat(slot)
+        inserted, seat = self.inserted_card(slot), self.seat(slot)
         return (
-            *cards.steps(seat, occupant.card),
-            *sriov.steps(seat, occupant.card, occupant.vfs, occupant.vf_drivers),
+            *cards.steps(seat, inserted.card),
+            *sriov.steps(seat, inserted.card, inserted.vfs, inserted.vf_drivers),
         )
 
     def slot_at(self, address: str) -> int | None:
         """Return the slot of the card whose first or virtual function has this address, or None."""
-        for slot in self._state.occupants:
-            seat, occupant = self.seat(slot), self.occupant(slot)
-            virtual = sriov.addresses(seat, occupant.vfs)
+        for slot in self._state.inserted_cards:
+            seat, inserted = self.seat(slot), self.inserted_card(slot)
+            virtual = sriov.addresses(seat, inserted.vfs)
             if address == seat.address or address in virtual:
                 return slot
         return None

@@ -28,29 +28,29 @@ def host(change: Hotplug) -> hosts.Host:
     return hosts.Host(str(change.root), change.state)
 
 
-def keep(change: Hotplug, slot: int, occupant: states.Occupant | None) -> None:
+def keep(change: Hotplug, slot: int, inserted: states.InsertedCard | None) -> None:
     """Save the card of a slot at once, so that an unfinished attach can be undone."""
-    change.state = change.state.with_occupant(slot, occupant)
+    change.state = change.state.with_inserted_card(slot, inserted)
     states.save(change.root, change.state)
 
 
 def bring_up(change: Hotplug, slot: int) -> None:
     """Show the card as it arrives: first the slot, then the function and the driver's devices."""
-    occupant, seat = host(change).occupant(slot), host(change).seat(slot)
-    link = cards.running_link(seat.place, occupant.device) if occupant.shown else None
-    presence = _PRESENCE[occupant.arrival] if occupant.powered else Presence.UNPOWERED
+    inserted, seat = host(change).inserted_card(slot), host(change).seat(slot)
+    link = cards.running_link(seat.place, inserted.device) if inserted.shown else None
+    presence = _PRESENCE[inserted.arrival] if inserted.powered else Presence.UNPOWERED
     places.write(change.root, seat.place, presence, bus=seat.bus, link=link)
-    if occupant.shown:
-        change.take(cards.steps(seat, occupant.card))
+    if inserted.shown:
+        change.take(cards.steps(seat, inserted.card))
 
 
 def switch_on(change: Hotplug, slot: int) -> None:
     """Power a slot that is without power: its card comes up, or appears as its arrival allows."""
-    occupant = host(change).occupant(slot)
-    if occupant.powered:
+    inserted = host(change).inserted_card(slot)
+    if inserted.powered:
         return
-    arrival = Arrival.COMPLETE if occupant.arrival is Arrival.UNPOWERED else occupant.arrival
-    keep(change, slot, dataclasses.replace(occupant, arrival=arrival, off=False))
+    arrival = Arrival.COMPLETE if inserted.arrival is Arrival.UNPOWERED else inserted.arrival
+    keep(change, slot, dataclasses.replace(inserted, arrival=arrival, off=False))
     bring_up(change, slot)
 
 
@@ -59,15 +59,15 @@ def switch_off(change: Hotplug, slot: int) -> None:
 
     The card stays in the slot, or is taken out a moment later if the place ejects.
     """
-    occupant, seat = host(change).occupant(slot), host(change).seat(slot)
-    if not occupant.powered:
+    inserted, seat = host(change).inserted_card(slot), host(change).seat(slot)
+    if not inserted.powered:
         return
     _let_go(change, slot)
     change.undo(host(change).steps(slot))
     keep(
         change,
         slot,
-        dataclasses.replace(occupant, off=True, removed=False, driver=None, vfs=0, vf_drivers={}),
+        dataclasses.replace(inserted, off=True, removed=False, driver=None, vfs=0, vf_drivers={}),
     )
     places.write(change.root, seat.place, Presence.UNPOWERED, bus=seat.bus)
     if seat.place.ejects:
@@ -78,30 +78,30 @@ def switch_off(change: Hotplug, slot: int) -> None:
 def take_out(change: Hotplug, slot: int) -> None:
     """Take the card out, virtual functions first; do nothing if the slot is empty."""
     place = host(change).place(slot)
-    if slot not in change.state.occupants:
+    if slot not in change.state.inserted_cards:
         return
     _let_go(change, slot)
     change.undo(host(change).steps(slot))
     places.write(change.root, place, Presence.EMPTY, bus=place.bus)
-    change.state = change.state.with_occupant(slot, None)
+    change.state = change.state.with_inserted_card(slot, None)
 
 
 def unbind(change: Hotplug, slot: int) -> None:
     """Unbind the card's driver: first the driver's devices and the virtual functions go."""
-    occupant, seat = host(change).running(slot), host(change).seat(slot)
-    card = cards.function(seat, occupant.card)
+    inserted, seat = host(change).running(slot), host(change).seat(slot)
+    card = cards.function(seat, inserted.card)
     if card.driver is None:
         return
     _let_go(change, slot)
-    virtual = sriov.steps(seat, occupant.card, occupant.vfs, occupant.vf_drivers)
-    change.undo((*cards.made(seat, occupant.card), *virtual))
+    virtual = sriov.steps(seat, inserted.card, inserted.vfs, inserted.vf_drivers)
+    change.undo((*cards.made(seat, inserted.card), *virtual))
     change.part(card)
-    keep(change, slot, dataclasses.replace(occupant, driver="", vfs=0, vf_drivers={}))
+    keep(change, slot, dataclasses.replace(inserted, driver="", vfs=0, vf_drivers={}))
 
 
 def _let_go(change: Hotplug, slot: int) -> None:
     """Remove the card from each CXL region before its driver unbinds."""
-    if host(change).occupant(slot).device.device_class is contract.DeviceClass.CXL_MEMORY:
+    if host(change).inserted_card(slot).device.device_class is contract.DeviceClass.CXL_MEMORY:
         unbinding.lose(change, host(change).seat(slot))
 
 
@@ -111,11 +111,11 @@ def bind(change: Hotplug, slot: int, driver: str) -> bool:
     Only the card's own driver binds, and `vfio-pci` if `driver_override` names it. If the card's driver is "", only
     `vfio-pci` can bind.
     """
-    occupant, seat = host(change).running(slot), host(change).seat(slot)
-    if occupant.card.bound_driver is not None or driver not in willing(change, slot):
+    inserted, seat = host(change).running(slot), host(change).seat(slot)
+    if inserted.card.bound_driver is not None or driver not in willing(change, slot):
         return False
-    own = driver == occupant.device.bound_driver
-    fresh = dataclasses.replace(occupant, driver=None if own else driver)
+    own = driver == inserted.device.bound_driver
+    fresh = dataclasses.replace(inserted, driver=None if own else driver)
     keep(change, slot, fresh)
     change.take(cards.made(seat, fresh.card))
     return True
@@ -123,9 +123,9 @@ def bind(change: Hotplug, slot: int, driver: str) -> bool:
 
 def willing(change: Hotplug, slot: int) -> tuple[str, ...]:
     """Return the drivers that would bind to the card without a driver (drivers/pci/pci-driver.c, `pci_match_device`)."""
-    occupant, seat = host(change).running(slot), host(change).seat(slot)
+    inserted, seat = host(change).running(slot), host(change).seat(slot)
     wanted = (change.root / seat.path / "driver_override").read_text().strip()
-    own = occupant.device.bound_driver
+    own = inserted.device.bound_driver
     if wanted not in {"", "(null)"}:
         return tuple(name for name in (own, cards.GUEST_DRIVER) if name == wanted)
     return (own,) if own is not None else ()
@@ -133,24 +133,24 @@ def willing(change: Hotplug, slot: int) -> tuple[str, ...]:
 
 def remove(change: Hotplug, slot: int) -> None:
     """Remove the card's functions while the slot keeps its power; a rescan finds them again."""
-    occupant = host(change).running(slot)
+    inserted = host(change).running(slot)
     _let_go(change, slot)
     change.undo(host(change).steps(slot))
-    keep(change, slot, dataclasses.replace(occupant, removed=True, driver=None, vfs=0, vf_drivers={}))
+    keep(change, slot, dataclasses.replace(inserted, removed=True, driver=None, vfs=0, vf_drivers={}))
 
 
 def rescan(change: Hotplug) -> None:
     """Bring up every removed card with power."""
-    for slot, occupant in change.state.occupants.items():
-        if occupant.removed and occupant.powered:
-            keep(change, slot, dataclasses.replace(occupant, removed=False))
+    for slot, inserted in change.state.inserted_cards.items():
+        if inserted.removed and inserted.powered:
+            keep(change, slot, dataclasses.replace(inserted, removed=False))
             bring_up(change, slot)
 
 
 def reset(change: Hotplug, slot: int) -> None:
     """Count a reset; it has no other effect."""
-    occupant = host(change).running(slot)
-    keep(change, slot, dataclasses.replace(occupant, resets=occupant.resets + 1))
+    inserted = host(change).running(slot)
+    keep(change, slot, dataclasses.replace(inserted, resets=inserted.resets + 1))
 
 
 def set_vfs(change: Hotplug, slot: int, amount: int) -> None:
@@ -160,43 +160,43 @@ def set_vfs(change: Hotplug, slot: int, amount: int) -> None:
         ImpossibleWorld: it did not come up, has a lower maximum (the kernel's ERANGE), or has another number above 0
             (EBUSY).
     """
-    occupant, seat = host(change).running(slot), host(change).seat(slot)
-    total = occupant.device.total_vfs
+    inserted, seat = host(change).running(slot), host(change).seat(slot)
+    total = inserted.device.total_vfs
     if not 0 <= amount <= total:
         raise errors.ImpossibleWorld(
             f"ERANGE: the card in slot {slot} has 0 to {total} virtual functions, not {amount}"
         )
-    if occupant.vfs == amount:
+    if inserted.vfs == amount:
         return
-    if occupant.vfs and amount:
+    if inserted.vfs and amount:
         raise errors.ImpossibleWorld(
-            f"EBUSY: the card in slot {slot} has {occupant.vfs} virtual functions: set 0 first"
+            f"EBUSY: the card in slot {slot} has {inserted.vfs} virtual functions: set 0 first"
         )
     probes = (change.root / seat.path / "sriov_drivers_autoprobe").read_text().strip() != "0"
     drivers = {} if probes else dict.fromkeys(range(amount), "")
-    keep(change, slot, dataclasses.replace(occupant, vfs=amount, vf_drivers=drivers))
-    change.take(sriov.steps(seat, occupant.card, amount, drivers))
-    change.undo(sriov.steps(seat, occupant.card, occupant.vfs, occupant.vf_drivers) if not amount else ())
+    keep(change, slot, dataclasses.replace(inserted, vfs=amount, vf_drivers=drivers))
+    change.take(sriov.steps(seat, inserted.card, amount, drivers))
+    change.undo(sriov.steps(seat, inserted.card, inserted.vfs, inserted.vf_drivers) if not amount else ())
 
 
 def unbind_virtual(change: Hotplug, slot: int, number: int) -> None:
     """Unbind the driver of a virtual function."""
-    occupant, seat = host(change).running(slot), host(change).seat(slot)
-    change.undo(sriov.driver_steps(seat, occupant.card, number, occupant.vf_drivers))
-    change.part(sriov.function(seat, occupant.card, number, occupant.vf_drivers))
-    keep(change, slot, dataclasses.replace(occupant, vf_drivers=occupant.vf_drivers | {number: ""}))
+    inserted, seat = host(change).running(slot), host(change).seat(slot)
+    change.undo(sriov.driver_steps(seat, inserted.card, number, inserted.vf_drivers))
+    change.part(sriov.function(seat, inserted.card, number, inserted.vf_drivers))
+    keep(change, slot, dataclasses.replace(inserted, vf_drivers=inserted.vf_drivers | {number: ""}))
 
 
 def bind_virtual(change: Hotplug, slot: int, number: int, driver: str | None = None) -> None:
     """Bind a driver to a virtual function without one: `driver`, or by default the first willing one; see `bind`."""
-    occupant, seat = host(change).running(slot), host(change).seat(slot)
-    bare = sriov.function(seat, occupant.card, number, occupant.vf_drivers)
+    inserted, seat = host(change).running(slot), host(change).seat(slot)
+    bare = sriov.function(seat, inserted.card, number, inserted.vf_drivers)
     override = (change.root / bare.path / "driver_override").read_text().strip()
-    own = (occupant.device.vf_driver,) if occupant.device.vf_driver else ()
+    own = (inserted.device.vf_driver,) if inserted.device.vf_driver else ()
     willing = own if override in {"", "(null)"} else ({*own, cards.GUEST_DRIVER} & {override})
     takes = next((name for name in willing if driver in (None, name)), None)
     if bare.driver is not None or takes is None:
         return
-    drivers = occupant.vf_drivers | {number: takes}
-    keep(change, slot, dataclasses.replace(occupant, vf_drivers=drivers))
-    change.take(sriov.driver_steps(seat, occupant.card, number, drivers))
+    drivers = inserted.vf_drivers | {number: takes}
+    keep(change, slot, dataclasses.replace(inserted, vf_drivers=drivers))
+    change.take(sriov.driver_steps(seat, inserted.card, number, drivers))

@@ -283,8 +283,8 @@ def _decoders(change: Hotplug) -> dict[str, int]:
     host = lifecycle.host(change)
     return {
         cards.endpoint_decoder(host.seat(slot)).rpartition("/")[2]: slot
-        for slot, occupant in change.state.occupants.items()
-        if occupant.device.device_class is DeviceClass.CXL_MEMORY and occupant.shown
+        for slot, inserted in change.state.inserted_cards.items()
+        if inserted.device.device_class is DeviceClass.CXL_MEMORY and inserted.shown
     }
 
 

@@ -89,11 +89,11 @@ def _shown(change: Hotplug, file: Path) -> str | None:
     owner = file.parent.name
     match file.name:
         case "power":
-            occupant = change.state.occupants.get(int(owner))
-            return str(int(occupant is not None and occupant.powered))
+            inserted = change.state.inserted_cards.get(int(owner))
+            return str(int(inserted is not None and inserted.powered))
         case "sriov_numvfs":
             slot = lifecycle.host(change).slot_at(owner)
-            return str(change.state.occupants[slot].vfs) if slot is not None else None
+            return str(change.state.inserted_cards[slot].vfs) if slot is not None else None
         case "commit":
             return str(int(memory.committed(change, owner)))
         case _:
@@ -127,7 +127,7 @@ def _virtual_number(change: Hotplug, slot: int | None, address: str) -> int | No
     """Return the number of the slot's virtual function at the address, or None."""
     if slot is None:
         return None
-    virtual = sriov.addresses(lifecycle.host(change).seat(slot), change.state.occupants[slot].vfs)
+    virtual = sriov.addresses(lifecycle.host(change).seat(slot), change.state.inserted_cards[slot].vfs)
     return virtual.index(address) if address in virtual else None
 
 

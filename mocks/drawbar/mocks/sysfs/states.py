@@ -31,7 +31,7 @@ class Arrival(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Occupant:
+class InsertedCard:
     """A card in a slot.
 
     Attributes:
@@ -84,7 +84,7 @@ class State:
         uevent_socket: the path for events, or None.
         harmless_numbers: true for device numbers for local use, which no driver of a real machine has.
         seqnum: the number of the last event.
-        occupants: the cards by slot.
+        inserted_cards: the cards by slot.
         regions: the CXL regions.
         iommu: true if vfio has an IOMMU; None without vfio.
     """
@@ -94,25 +94,25 @@ class State:
     uevent_socket: str | None = None
     harmless_numbers: bool = False
     seqnum: int = 0
-    occupants: dict[int, Occupant] = dataclasses.field(default_factory=dict)
+    inserted_cards: dict[int, InsertedCard] = dataclasses.field(default_factory=dict)
     regions: tuple[Region, ...] = ()
     iommu: bool | None = None
 
     def free_instance(self, device: MockDevice) -> int:
         """Return the lowest free number in the device's class, as the kernel chooses."""
         taken = {
-            occupant.instance
-            for occupant in self.occupants.values()
-            if occupant.device.device_class is device.device_class
+            inserted.instance
+            for inserted in self.inserted_cards.values()
+            if inserted.device.device_class is device.device_class
         }
         return next(number for number in range(len(taken) + 1) if number not in taken)
 
-    def with_occupant(self, slot: int, occupant: Occupant | None) -> "State":
+    def with_inserted_card(self, slot: int, inserted: InsertedCard | None) -> "State":
         """Return the same state with this card in a slot, or none."""
-        changed = {number: other for number, other in self.occupants.items() if number != slot}
-        if occupant is not None:
-            changed[slot] = occupant
-        return dataclasses.replace(self, occupants=dict(sorted(changed.items())))
+        changed = {number: other for number, other in self.inserted_cards.items() if number != slot}
+        if inserted is not None:
+            changed[slot] = inserted
+        return dataclasses.replace(self, inserted_cards=dict(sorted(changed.items())))
 
 
 def path_of(root: Path) -> Path:

@@ -108,7 +108,7 @@ class SysfsTree:
 
     def attached(self) -> dict[int, MockDevice]:
         """Return the attached cards by slot, even those that the kernel does not show."""
-        return {slot: occupant.device for slot, occupant in states.load(self.root).occupants.items()}
+        return {slot: inserted.device for slot, inserted in states.load(self.root).inserted_cards.items()}
 
     def address(self, slot: int) -> str:
         """Return the PCI address of the card in this slot, or the default address of the next one.
@@ -150,8 +150,10 @@ class SysfsTree:
             bus = lifecycle.host(change).free_bus(slot, address)
             instance = change.state.free_instance(device)
             usual = Arrival.COMPLETE if lifecycle.host(change).place(slot).powers else Arrival.UNPOWERED
-            occupant = states.Occupant(device=device, instance=instance, bus=bus, arrival=arrival or usual)
-            lifecycle.keep(change, slot, occupant)
+            inserted = states.InsertedCard(
+                device=device, instance=instance, bus=bus, arrival=arrival or usual
+            )
+            lifecycle.keep(change, slot, inserted)
             lifecycle.bring_up(change, slot)
         return self.address(slot)
 
@@ -170,7 +172,7 @@ class SysfsTree:
         Raises:
             ImpossibleWorld: there is no such slot, or no card in it.
         """
-        return hosts.Host(str(self.root), states.load(self.root)).occupant(slot).resets
+        return hosts.Host(str(self.root), states.load(self.root)).inserted_card(slot).resets
 
     def detach(self, slot: int) -> None:
         """Take the card out of a slot, virtual functions first; do nothing if the slot is empty.
@@ -213,9 +215,9 @@ class SysfsTree:
             ImpossibleWorld: the slot has no card that came up, or the link cannot have these values.
         """
         with self._changing() as change:
-            occupant = lifecycle.host(change).running(slot)
+            inserted = lifecycle.host(change).running(slot)
             seat = lifecycle.host(change).seat(slot)
-            fastest, widest = cards.fastest_link(seat.place, occupant.device)
+            fastest, widest = cards.fastest_link(seat.place, inserted.device)
             check_link(speed_gts or fastest, width or widest)
             if (speed_gts or fastest) > fastest or (width or widest) > widest:
                 raise errors.ImpossibleWorld(
@@ -240,8 +242,8 @@ class SysfsTree:
             ImpossibleWorld: there is no such slot, no card in it that came up and counts errors, or no such error.
         """
         with self._changing() as change:
-            occupant = lifecycle.host(change).running(slot)
-            if not (at_port or occupant.device.aer):
+            inserted = lifecycle.host(change).running(slot)
+            if not (at_port or inserted.device.aer):
                 raise errors.ImpossibleWorld(f"the card in slot {slot} counts no errors: give it `aer`")
             seat = lifecycle.host(change).seat(slot)
             conditions.add_errors(self.root, seat, severity, counts, at_port=at_port)
@@ -263,9 +265,9 @@ class SysfsTree:
             ImpossibleWorld: there is no such slot or no card in it that came up.
         """
         with self._changing() as change:
-            occupant = lifecycle.host(change).running(slot)
-            initialised = dataclasses.replace(occupant.device, initialised=True)
-            lifecycle.keep(change, slot, dataclasses.replace(occupant, device=initialised))
+            inserted = lifecycle.host(change).running(slot)
+            initialised = dataclasses.replace(inserted.device, initialised=True)
+            lifecycle.keep(change, slot, dataclasses.replace(inserted, device=initialised))
             step = cards.information(self.address(slot), initialised, lifecycle.host(change).seat(slot))
             change.take([step] if step is not None else [])
 

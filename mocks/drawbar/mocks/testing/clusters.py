@@ -41,7 +41,7 @@ class RunningCluster:
         fabric_endpoint: the address of the simulated fabric.
         nodes: the nodes by name.
         logs: a folder with a log file per process.
-        said: the ready line of `drawbar mock cluster`.
+        ready: the ready line of `drawbar mock cluster`.
     """
 
     kubeconfig: Path
@@ -49,7 +49,7 @@ class RunningCluster:
     fabric_endpoint: str
     nodes: Mapping[str, RunningNode]
     logs: Path
-    said: Mapping[str, Any] = field(repr=False)
+    ready: Mapping[str, Any] = field(repr=False)
 
 
 @contextlib.contextmanager
@@ -63,16 +63,16 @@ def running(folder: Path, wanted: Mapping[str, Any]) -> Iterator[RunningCluster]
     Raises:
         processes.NotReady: it does not start.
     """
-    with processes.running("cluster", folder / "cluster.log", *_arguments(folder, wanted)) as said:
-        yield described(said)
+    with processes.running("cluster", folder / "cluster.log", *_arguments(folder, wanted)) as ready:
+        yield described(ready)
 
 
-def described(said: Mapping[str, Any]) -> RunningCluster:
+def described(ready: Mapping[str, Any]) -> RunningCluster:
     """Return the ready line of `drawbar mock cluster` as a value."""
     return RunningCluster(
-        kubeconfig=Path(said["kubeconfig"]),
-        kubeconfigs={name: Path(file) for name, file in said["kubeconfigs"].items()},
-        fabric_endpoint=said["fabric"]["endpoint"],
+        kubeconfig=Path(ready["kubeconfig"]),
+        kubeconfigs={name: Path(file) for name, file in ready["kubeconfigs"].items()},
+        fabric_endpoint=ready["fabric"]["endpoint"],
         nodes={
             name: RunningNode(
                 name=name,
@@ -82,10 +82,10 @@ def described(said: Mapping[str, Any]) -> RunningCluster:
                 sysfs=Path(places["sysfs"]),
                 uevents=places["uevents"],
             )
-            for name, places in said["nodes"].items()
+            for name, places in ready["nodes"].items()
         },
-        logs=Path(said["logs"]),
-        said=said,
+        logs=Path(ready["logs"]),
+        ready=ready,
     )
 
 

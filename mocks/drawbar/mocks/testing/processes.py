@@ -58,6 +58,6 @@ def _ready(process: subprocess.Popen[bytes], name: str, log: Path) -> dict[str, 
     line = process.stdout.readline() if readable else b""
     if not line:
         words = log.read_text(encoding="utf-8", errors="replace").strip()[-500:]
-        raise NotReady(f"drawbar mock {name} did not start: {words or 'it said nothing'} (its log: {log})")
-    said: dict[str, Any] = json.loads(line)
-    return said
+        raise NotReady(f"drawbar mock {name} did not start: {words or 'it printed nothing'} (its log: {log})")
+    ready: dict[str, Any] = json.loads(line)
+    return ready

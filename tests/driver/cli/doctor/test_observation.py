@@ -42,7 +42,7 @@ class Cluster:
     async def look(self, user="admin", **options):
         return await observation.observe(self.connection(user), WHERE, **options)
 
-    async def said(self, user="admin"):
+    async def findings(self, user="admin"):
         return plan.plan(await self.look(user))
 
     async def make(self, kind, name, **content):
@@ -66,10 +66,10 @@ def serving(tmp_path):
     return serving
 
 
-def unlike(said, *topics):
+def unlike(findings, *topics):
     return {
         f"{finding.severity} {finding.check}"
-        for finding in said
+        for finding in findings
         if finding.severity is not Severity.OK and (not topics or finding.check.topic in topics)
     }
 
@@ -89,10 +89,10 @@ def unlike(said, *topics):
 )
 async def test_what_each_release_lacks_is_reported(serving, profile, lacking):
     async with serving(profile) as cluster:
-        said = await cluster.said()
-    assert unlike(said, "server", "features", "access") == lacking
-    assert Severity.UNCHECKED not in {finding.severity for finding in said}
-    for finding in said:
+        findings = await cluster.findings()
+    assert unlike(findings, "server", "features", "access") == lacking
+    assert Severity.UNCHECKED not in {finding.severity for finding in findings}
+    for finding in findings:
         if (
             finding.check.topic == "features"
             and profile == "1.34"
@@ -113,16 +113,16 @@ async def test_what_a_release_in_which_our_controller_allocates_lacks_is_reporte
         await cluster.api.patch(kinds.NODE, "node-1", status, **merge)
         seen = await cluster.look()
         await cluster.api.delete(CLUSTER_ROLE, "drawbar-controller-classic")
-        without = await cluster.said()
-    said = plan.plan(seen)
-    assert unlike(said, "server", "features", "access") == {
+        without = await cluster.findings()
+    findings = plan.plan(seen)
+    assert unlike(findings, "server", "features", "access") == {
         "note server.resource-api",
         "note features.taint-rules",
     }
-    (lacks,) = [finding for finding in said if finding.check == "server.resource-api"]
+    (lacks,) = [finding for finding in findings if finding.check == "server.resource-api"]
     assert f"({served} is)" in lacks.message
     assert "https://drawbar.dev/docs/classic" in lacks.remedy
-    assert [finding.severity for finding in said if finding.check == "nodes.kubelet"] == [Severity.OK]
+    assert [finding.severity for finding in findings if finding.check == "nodes.kubelet"] == [Severity.OK]
     missing = [
         finding for finding in without if finding.check == "access.permission" and finding.severity == "error"
     ]
@@ -143,20 +143,20 @@ async def test_what_a_release_in_which_our_controller_allocates_lacks_is_reporte
 async def test_a_gate_that_was_turned_on_or_off_counts_and_not_the_release(serving):
     on = {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}
     async with serving("1.34", on) as cluster:
-        said = unlike(await cluster.said(), "features")
-        assert said == {"note features.scheduler", "note features.taint-details"}
+        findings = unlike(await cluster.findings(), "features")
+        assert findings == {"note features.scheduler", "note features.taint-details"}
     async with serving("1.37", {"DRADeviceBindingConditions": False}) as cluster:
-        (said,) = [
-            finding for finding in await cluster.said() if finding.check == "features.binding-conditions"
+        (findings,) = [
+            finding for finding in await cluster.findings() if finding.check == "features.binding-conditions"
         ]
-        assert said.severity is Severity.ERROR
-        assert "DRADeviceBindingConditions=false" in said.remedy
+        assert findings.severity is Severity.ERROR
+        assert "DRADeviceBindingConditions=false" in findings.remedy
 
 
 async def test_a_cluster_without_drawbar_is_reported_with_what_to_install(serving):
     async with serving(deployed=False) as cluster:
-        said = unlike(await cluster.said(), "server", "access", "controller")
-    assert said == {"error server.definition", "error access.account", "error controller.leader"}
+        findings = unlike(await cluster.findings(), "server", "access", "controller")
+    assert findings == {"error server.definition", "error access.account", "error controller.leader"}
 
 
 def rules(role):
@@ -208,9 +208,9 @@ async def test_a_permission_that_is_missing_is_one_finding_with_what_follows_fro
         node = next(role for role in roles if role["metadata"]["name"] == "drawbar-node")
         node["rules"] = [rule for rule in node["rules"] if rule["resources"] != ["resourceslices"]]
         await apply(cluster.api, node)
-        said = [finding for finding in await cluster.said() if finding.check == "access.permission"]
+        findings = [finding for finding in await cluster.findings() if finding.check == "access.permission"]
     secret, slices = sorted(
-        (finding for finding in said if finding.severity is Severity.ERROR),
+        (finding for finding in findings if finding.severity is Severity.ERROR),
         key=lambda finding: finding.subject,
     )
     assert "list, watch secrets other" in secret.message
@@ -223,14 +223,14 @@ async def test_devices_that_are_reserved_for_claims_without_an_allocator_are_an_
     async with serving() as cluster:
         spec = {"adapter": "grpc", "endpoint": "unix:/x", "policy": policy}
         await cluster.make(kinds.FABRIC, "rack", spec=spec)
-        said = [finding for finding in await cluster.said() if finding.check == "access.permission"]
+        findings = [finding for finding in await cluster.findings() if finding.check == "access.permission"]
         (text,) = re.findall(
             r"```yaml\n(apiVersion: rbac.*?)```", (DOCS / "immediate.md").read_text(), re.DOTALL
         )
         for document in yaml.safe_load_all(text):
             await cluster.api.create(deployment.KINDS[document["kind"]], document, into=dict)
-        allowed = [finding for finding in await cluster.said() if finding.check == "access.permission"]
-    wrong = [finding for finding in said if finding.severity is Severity.ERROR]
+        allowed = [finding for finding in await cluster.findings() if finding.check == "access.permission"]
+    wrong = [finding for finding in findings if finding.severity is Severity.ERROR]
     assert [finding.message.partition(" of ")[0] for finding in wrong] == [
         "may not get resourceclaims",
         "may not get deviceclasses",
@@ -266,12 +266,12 @@ async def test_the_documented_role_is_enough_and_each_rule_of_it_is_needed(servi
     async with serving() as cluster:
         await bind(cluster.api, role, "eve")
         assert not [
-            finding for finding in await cluster.said("eve") if finding.severity is Severity.UNCHECKED
+            finding for finding in await cluster.findings("eve") if finding.severity is Severity.UNCHECKED
         ]
         for less in rules(role):
             await apply(cluster.api, less)
             unchecked = [
-                finding for finding in await cluster.said("eve") if finding.severity is Severity.UNCHECKED
+                finding for finding in await cluster.findings("eve") if finding.severity is Severity.UNCHECKED
             ]
             assert unchecked, less
             assert all(
@@ -281,8 +281,10 @@ async def test_the_documented_role_is_enough_and_each_rule_of_it_is_needed(servi
 
 async def test_a_daemon_may_ask_about_itself_and_gets_a_list_of_what_it_may_not_see(serving):
     async with serving() as cluster:
-        said = await cluster.said("drawbar:drawbar-node")
-    access = {finding.subject: finding.severity for finding in said if finding.check == "access.permission"}
+        findings = await cluster.findings("drawbar:drawbar-node")
+    access = {
+        finding.subject: finding.severity for finding in findings if finding.check == "access.permission"
+    }
     assert access["ServiceAccount drawbar/drawbar-node"] is Severity.OK
     assert access["controller's permissions"] is Severity.UNCHECKED
 
@@ -333,9 +335,9 @@ async def test_what_a_real_controller_reports_of_its_fabrics_is_passed_on(contro
             ("ok", "nodes.kubelet", "2 nodes: node-1, node-2"),
         }
 
-        def is_reported(said):
-            reported = {(finding.severity, finding.check, finding.subject) for finding in said}
-            clocks = {finding.severity for finding in said if finding.check == "clocks.controller"}
+        def is_reported(findings):
+            reported = {(finding.severity, finding.check, finding.subject) for finding in findings}
+            clocks = {finding.severity for finding in findings if finding.check == "clocks.controller"}
             return (
                 well <= reported
                 and wrong == {row for row in reported if row[0] == "error"}
@@ -393,7 +395,7 @@ async def test_the_daemons_writes_are_tried_as_their_accounts_and_nothing_is_sto
         await world.make_fabric()
         await world.published()
         await world.allocate("disk-0")
-        await until(world.said, lambda value: "attached" in value.get("disk-0", {}))
+        await until(world.device_conditions, lambda value: "attached" in value.get("disk-0", {}))
         await until(
             world.attachments,
             lambda value: value["fab.disk-0"].get("status", {}).get("phase") == "Attached",
@@ -427,9 +429,9 @@ async def test_without_the_right_to_impersonate_it_is_reported_that_writes_were_
     async with serving() as cluster:
         await cluster.make(kinds.NODE, "n1")
         await bind(cluster.api, documented_role(), "eve")
-        said = [finding for finding in await cluster.said("eve") if finding.check == "access.writes"]
-    assert [finding.severity for finding in said] == [Severity.NOTE, Severity.NOTE]
-    assert all("may impersonate the service account" in finding.remedy for finding in said)
+        findings = [finding for finding in await cluster.findings("eve") if finding.check == "access.writes"]
+    assert [finding.severity for finding in findings] == [Severity.NOTE, Severity.NOTE]
+    assert all("may impersonate the service account" in finding.remedy for finding in findings)
 
 
 async def test_an_address_where_no_api_server_is_ends_with_a_sentence(tmp_path):

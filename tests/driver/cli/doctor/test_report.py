@@ -269,7 +269,7 @@ def test_what_the_doctor_reports_of_a_node(changes, expected):
     assert all(finding.remedy for finding in reported if finding.severity is not Severity.OK)
 
 
-SAID = (
+FINDINGS = (
     findings.ok(Check.SERVER_VERSION, "API server x", "is Kubernetes v1.36.2"),
     Finding(
         check=Check.NODES_KUBELET,
@@ -285,7 +285,7 @@ SAID = (
 @pytest.mark.parametrize("brief", [False, True])
 def test_the_table_fits_its_width_and_has_everything(width, brief):
     out = console.Console(file=io.StringIO(), width=width)
-    report.show(out, SAID, brief=brief)
+    report.show(out, FINDINGS, brief=brief)
     text = out.file.getvalue()
     # In a pipe each finding stays one line.
     assert width == 160 or max(len(line) for line in text.splitlines()) <= width
@@ -296,7 +296,7 @@ def test_the_table_fits_its_width_and_has_everything(width, brief):
 
 
 def test_the_json_has_findings_sums_and_the_exit_status():
-    reported = json.loads(json.dumps(report.document(SAID, {"server": "x"})))
+    reported = json.loads(json.dumps(report.document(FINDINGS, {"server": "x"})))
     assert reported["server"] == "x"
     assert (reported["exitStatus"], reported["summary"]["error"], reported["summary"]["ok"]) == (1, 1, 1)
     assert reported["findings"][1]["check"] == "nodes.kubelet"

@@ -1,4 +1,4 @@
-"""`drawbar move` on a mock cluster without daemons: what is said first, and what is refused."""
+"""`drawbar move` on a mock cluster without daemons: the warning before it, and the refusals."""
 
 import json
 

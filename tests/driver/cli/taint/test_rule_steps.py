@@ -19,7 +19,7 @@ KIND = kinds.TAINT_RULES[0]
 SELECTOR = taintrules.DeviceSelector(driver="a.dev", pool="p")
 
 
-def wish(**fields):
+def requested(**fields):
     return rule_steps.RuleRequest(**({"name": "swap", "selector": SELECTOR} | fields))
 
 
@@ -62,7 +62,7 @@ def kinds_of(planned):
 
 
 def test_a_new_rule_has_effect_none_and_carries_who_why_and_until_when():
-    asked = wish(reason="new supply", until=NOW)
+    asked = requested(reason="new supply", until=NOW)
     (create,) = steps(asked)
     assert create.document == {
         "apiVersion": "resource.k8s.io/v1",
@@ -86,7 +86,7 @@ def test_a_new_rule_has_effect_none_and_carries_who_why_and_until_when():
 
 
 def test_a_new_rule_has_the_taint_that_was_asked_for():
-    (create,) = steps(wish(taint=("example.com/a", "b"), effect="NoSchedule"))
+    (create,) = steps(requested(taint=("example.com/a", "b"), effect="NoSchedule"))
     assert create.document["spec"]["taint"] == {
         "key": "example.com/a",
         "value": "b",
@@ -104,26 +104,26 @@ def test_a_rule_that_exists_keeps_who_made_it_and_what_is_not_changed():
     before = msgspec.structs.replace(
         before, metadata=msgspec.structs.replace(before.metadata, annotations=annotations)
     )
-    rule = rule_steps.document(KIND, wish(effect="NoSchedule"), before, user="alice")
+    rule = rule_steps.document(KIND, requested(effect="NoSchedule"), before, user="alice")
     assert rule["metadata"]["annotations"] == annotations
-    rule = rule_steps.document(KIND, wish(forever=True, reason="new fan"), before, user="alice")
+    rule = rule_steps.document(KIND, requested(forever=True, reason="new fan"), before, user="alice")
     assert rule["metadata"]["annotations"] == {
         taintrules.CREATED_BY_ANNOTATION: "bob",
         taintrules.REASON_ANNOTATION: "new fan",
     }
-    (change,) = steps(wish(forever=True), before)
+    (change,) = steps(requested(forever=True), before)
     assert change.content == {"metadata": {"annotations": {taintrules.EXPIRES_ANNOTATION: None}}}
 
 
 def test_few_pods_are_evicted_by_the_rule_itself():
-    (change, wait) = steps(wish(effect="NoExecute"), existing(), affected(10))
+    (change, wait) = steps(requested(effect="NoExecute"), existing(), affected(10))
     assert change.content == {"spec": {"taint": {"effect": "NoExecute"}}}
     assert len(wait.pods) == 10
-    assert kinds_of(steps(wish(effect="NoExecute"), None, affected(0))) == ["Create"]
+    assert kinds_of(steps(requested(effect="NoExecute"), None, affected(0))) == ["Create"]
 
 
 def test_more_pods_are_evicted_in_batches_while_the_rule_keeps_further_pods_away():
-    planned = steps(wish(effect="NoExecute", batch=2, reason="fan"), None, affected(5))
+    planned = steps(requested(effect="NoExecute", batch=2, reason="fan"), None, affected(5))
     assert kinds_of(planned) == ["Create", "Evict", "Evict", "Evict", "Change", "Await", "DeleteBatches"]
     assert planned[0].document["spec"]["taint"]["effect"] == "NoSchedule"
     rules = [document for step in planned[1:4] for document in step.documents]
@@ -138,28 +138,28 @@ def test_more_pods_are_evicted_in_batches_while_the_rule_keeps_further_pods_away
 
 
 def test_a_rate_goes_into_the_rule_where_the_api_has_it():
-    (create, _) = steps(wish(effect="NoExecute", rate=3), None, affected(30), has_rates=True)
+    (create, _) = steps(requested(effect="NoExecute", rate=3), None, affected(30), has_rates=True)
     assert create.document["spec"]["taint"]["evictionsPerSecond"] == 3
-    (change, _) = steps(wish(effect="NoExecute"), existing(), affected(30), has_rates=True)
+    (change, _) = steps(requested(effect="NoExecute"), existing(), affected(30), has_rates=True)
     assert change.content["spec"]["taint"] == {"effect": "NoExecute", "evictionsPerSecond": rule_steps.RATE}
     (change, _) = steps(
-        wish(effect="NoExecute", rate=3), existing("NoExecute", rate=5), affected(30), has_rates=True
+        requested(effect="NoExecute", rate=3), existing("NoExecute", rate=5), affected(30), has_rates=True
     )
     assert change.content["spec"]["taint"] == {"evictionsPerSecond": 3}
     assert kinds_of(
-        steps(wish(effect="NoExecute"), existing("NoExecute", rate=5), affected(30), has_rates=True)
+        steps(requested(effect="NoExecute"), existing("NoExecute", rate=5), affected(30), has_rates=True)
     ) == ["Await"]
 
 
 def test_batches_that_were_asked_for_are_made_by_hand_whatever_the_api_has():
-    planned = steps(wish(effect="NoExecute", batch=10), None, affected(30), has_rates=True)
+    planned = steps(requested(effect="NoExecute", batch=10), None, affected(30), has_rates=True)
     assert rule_steps.batch_count(planned) == 3
     assert {step.seconds for step in planned if isinstance(step, rule_steps.Evict)} == {0.0}
     assert "evictionsPerSecond" not in planned[0].document["spec"]["taint"]
 
 
 def test_without_an_api_for_it_a_rate_is_a_batch_per_second():
-    planned = steps(wish(effect="NoExecute", rate=15), None, affected(30))
+    planned = steps(requested(effect="NoExecute", rate=15), None, affected(30))
     assert [(step.seconds, len(step.pods)) for step in planned if isinstance(step, rule_steps.Evict)] == [
         (1.0, 15)
     ] * 2
@@ -169,7 +169,7 @@ def test_pods_that_tolerate_the_taint_for_a_time_are_waited_for_and_in_no_batch(
     seen = affected(4)
     patient = dataclasses.replace(seen.pods[3], fate=preview.Fate.LATER, after_seconds=30)
     seen = dataclasses.replace(seen, pods=(*seen.pods[:3], patient))
-    planned = steps(wish(effect="NoExecute", batch=2), None, seen)
+    planned = steps(requested(effect="NoExecute", batch=2), None, seen)
     in_batches = [uid for step in planned if isinstance(step, rule_steps.Evict) for uid in step.pods]
     assert sorted(in_batches) == ["uid-0", "uid-1", "uid-2"]
     (wait,) = [step for step in planned if isinstance(step, rule_steps.Await)]
@@ -177,23 +177,27 @@ def test_pods_that_tolerate_the_taint_for_a_time_are_waited_for_and_in_no_batch(
 
 
 def test_a_command_that_was_interrupted_goes_on_when_given_again():
-    planned = steps(wish(effect="NoExecute", batch=2), existing("NoSchedule"), affected(4), has_batches=True)
+    planned = steps(
+        requested(effect="NoExecute", batch=2), existing("NoSchedule"), affected(4), has_batches=True
+    )
     assert kinds_of(planned) == ["Evict", "Evict", "Change", "Await", "DeleteBatches"]
-    planned = steps(wish(effect="NoExecute", batch=2), existing("NoExecute"), affected(4), has_batches=True)
+    planned = steps(
+        requested(effect="NoExecute", batch=2), existing("NoExecute"), affected(4), has_batches=True
+    )
     assert kinds_of(planned) == ["Await", "DeleteBatches"]
 
 
 def test_a_lesser_effect_ends_the_batches():
-    planned = steps(wish(effect="None"), existing("NoSchedule"), affected(4), has_batches=True)
+    planned = steps(requested(effect="None"), existing("NoSchedule"), affected(4), has_batches=True)
     assert kinds_of(planned) == ["Change", "DeleteBatches"]
 
 
 def test_a_rule_that_is_so_already_needs_no_step():
-    assert steps(wish(effect="NoSchedule"), existing("NoSchedule"), affected(4)) == ()
+    assert steps(requested(effect="NoSchedule"), existing("NoSchedule"), affected(4)) == ()
 
 
 def test_only_the_end_of_a_rule_changes():
-    (change,) = steps(wish(until=NOW), existing("NoSchedule"))
+    (change,) = steps(requested(until=NOW), existing("NoSchedule"))
     assert change.content == {
         "metadata": {"annotations": {taintrules.EXPIRES_ANNOTATION: "2026-05-01T12:00:00Z"}}
     }
@@ -211,7 +215,9 @@ def test_no_pod_is_evicted_before_its_batch_and_its_device_is_kept_from_others_m
     pods, per_device, size, before, effect, has_rates
 ):
     rule = existing(before) if before is not None else None
-    planned = steps(wish(effect=effect, batch=size), rule, affected(pods, per_device), has_rates=has_rates)
+    planned = steps(
+        requested(effect=effect, batch=size), rule, affected(pods, per_device), has_rates=has_rates
+    )
     current, gone = before, set()
     for step in planned:
         match step:
@@ -237,30 +243,34 @@ def test_no_pod_is_evicted_before_its_batch_and_its_device_is_kept_from_others_m
 @pytest.mark.parametrize(
     ("asked", "before", "words"),
     [
-        pytest.param(wish(name="Not a name"), None, "not the name of a rule", id="name"),
-        pytest.param(wish(name="a" * 51), None, "at most 50", id="long name"),
-        pytest.param(wish(selector=taintrules.DeviceSelector()), None, "nothing is selected", id="nothing"),
-        pytest.param(wish(every=True), None, "leave out KIND/NAME", id="all and some"),
-        pytest.param(wish(reason="x" * 1025), None, "shorten it", id="reason"),
-        pytest.param(wish(rate=1, batch=1), None, "do not go together", id="rate and batch"),
+        pytest.param(requested(name="Not a name"), None, "not the name of a rule", id="name"),
+        pytest.param(requested(name="a" * 51), None, "at most 50", id="long name"),
         pytest.param(
-            wish(selector=taintrules.DeviceSelector(), every=True),
+            requested(selector=taintrules.DeviceSelector()), None, "nothing is selected", id="nothing"
+        ),
+        pytest.param(requested(every=True), None, "leave out KIND/NAME", id="all and some"),
+        pytest.param(requested(reason="x" * 1025), None, "shorten it", id="reason"),
+        pytest.param(requested(rate=1, batch=1), None, "do not go together", id="rate and batch"),
+        pytest.param(
+            requested(selector=taintrules.DeviceSelector(), every=True),
             existing(),
             "another selector",
             id="all in place of some",
         ),
         pytest.param(
-            wish(taint=(rule_steps.KEY, "other")), existing(), "another selector or taint", id="value"
+            requested(taint=(rule_steps.KEY, "other")), existing(), "another selector or taint", id="value"
         ),
-        pytest.param(wish(taint=("other", "")), existing(), "another selector or taint", id="other taint"),
         pytest.param(
-            wish(selector=taintrules.DeviceSelector(device="d")),
+            requested(taint=("other", "")), existing(), "another selector or taint", id="other taint"
+        ),
+        pytest.param(
+            requested(selector=taintrules.DeviceSelector(device="d")),
             existing(),
             "another selector",
             id="selector",
         ),
-        pytest.param(wish(), existing(owner=None), "was not made by", id="foreign"),
-        pytest.param(wish(), existing(owner="other"), "batch of other", id="batch"),
+        pytest.param(requested(), existing(owner=None), "was not made by", id="foreign"),
+        pytest.param(requested(), existing(owner="other"), "batch of other", id="batch"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(asked, before, words):
@@ -270,7 +280,7 @@ def test_what_cannot_be_is_refused_with_a_sentence(asked, before, words):
 
 def test_what_is_as_long_as_may_be_is_taken():
     rule_steps.check(
-        wish(name="a" * rule_steps.NAME_CHARS_MAX, reason="x" * rule_steps.REASON_CHARS_MAX), None
+        requested(name="a" * rule_steps.NAME_CHARS_MAX, reason="x" * rule_steps.REASON_CHARS_MAX), None
     )
     furthest = NOW + datetime.timedelta(days=rule_steps.UNTIL_DAYS_MAX)
     assert rule_steps.moment(f"{rule_steps.UNTIL_DAYS_MAX}d", NOW) == furthest
@@ -292,16 +302,16 @@ def test_a_selector_that_matches_every_device_is_refused_without_all():
         pods=(),
     )
     with pytest.raises(errors.UsageError, match="all 2 devices"):
-        rule_steps.check_breadth(wish(), seen, allow_empty=False)
+        rule_steps.check_breadth(requested(), seen, allow_empty=False)
     for narrow in (
-        wish(selector=taintrules.DeviceSelector(), every=True),
-        wish(selector=SELECTOR, every=True),
-        wish(selector=taintrules.DeviceSelector(device="d1")),
+        requested(selector=taintrules.DeviceSelector(), every=True),
+        requested(selector=SELECTOR, every=True),
+        requested(selector=taintrules.DeviceSelector(device="d1")),
         # A rule that exists and keeps its selector.
-        wish(selector=taintrules.DeviceSelector()),
+        requested(selector=taintrules.DeviceSelector()),
     ):
         rule_steps.check_breadth(narrow, seen, allow_empty=False)
-    rule_steps.check(wish(selector=taintrules.DeviceSelector(), every=True), None)
+    rule_steps.check(requested(selector=taintrules.DeviceSelector(), every=True), None)
 
 
 @pytest.mark.parametrize(

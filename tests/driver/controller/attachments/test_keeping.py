@@ -104,8 +104,10 @@ async def test_a_claim_is_never_told_that_what_an_operator_holds_is_attached_for
         await until(cluster.attachments, _is_attached)
         for node, claim in (("node-1", "c1"), ("node-2", "c2")):
             await cluster.allocate(DEVICE, name=claim, node=node, pod=claim)
-            said = await until(lambda name=claim: cluster.said(name), lambda value: value.get(DEVICE))
-            assert said[DEVICE] == {"attach-failed": "DeviceInUse"}
+            device_conditions = await until(
+                lambda name=claim: cluster.device_conditions(name), lambda value: value.get(DEVICE)
+            )
+            assert device_conditions[DEVICE] == {"attach-failed": "DeviceInUse"}
         assert _is_attached(await cluster.attachments())
 
 

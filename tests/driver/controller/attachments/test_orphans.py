@@ -270,8 +270,8 @@ async def test_another_clusters_device_is_shown_and_never_touched(controller_wor
         await until(lambda: taints(cluster), lambda value: value == {"gpu-0": ["drawbar.dev/in-use"]})
         # A claim that was given it all the same, on the very node that has it.
         await cluster.allocate("gpu-0")
-        said = await until(cluster.said, bool)
-        assert said["gpu-0"] == {"attach-failed": "DeviceInUse"}
+        device_conditions = await until(cluster.device_conditions, bool)
+        assert device_conditions["gpu-0"] == {"attach-failed": "DeviceInUse"}
         assert await cluster.attachments() == {}
         assert connection(cluster) == before
 
@@ -296,7 +296,7 @@ async def test_a_late_report_of_a_connection_that_is_over_fails_no_claim(control
             await until(cluster.attachments, bool)
             report()
         await cluster.attached("gpu-0")
-        assert (await cluster.said())["gpu-0"] == {"attached": "Attached"}
+        assert (await cluster.device_conditions())["gpu-0"] == {"attached": "Attached"}
 
 
 async def test_a_fabric_that_keeps_no_marks_shows_what_has_no_record_and_leaves_it(controller_world, until):

@@ -25,7 +25,7 @@ UNFIT = demand(failure=attachments.Failure(reason="InvalidParameters", message="
 BEGIN = {
     "nothing is asked": ({"demand": None}, []),
     "the intent is stored before the fabric is called": ({}, [actions.Create]),
-    "a failure that was said is not said again": ({"demand": demand(failure_reported=True)}, []),
+    "a reported failure is not reported again": ({"demand": demand(failure_reported=True)}, []),
     "a device that is gone": ({"present": False}, [actions.ReportFailed]),
     "a node that is no host": ({"demand": demand(host_id=None)}, [actions.ReportFailed]),
     "a device that another host has": ({"host_id": "h9"}, [actions.ReportFailed]),

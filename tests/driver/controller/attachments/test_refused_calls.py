@@ -39,7 +39,7 @@ def refused(state="failed", **changes):
     return call(state, **(fields | changes))
 
 
-def said(message=WORDS, reason=reasons.FABRIC_BUSY, kind="Attached"):
+def refusal(message=WORDS, reason=reasons.FABRIC_BUSY, kind="Attached"):
     return meta.Condition(type=kind, status="False", reason=reason, message=message)
 
 
@@ -51,12 +51,12 @@ def record(side, message=WORDS):
     ("conditions", "changes", "is_written"),
     [
         ((), {}, True),
-        ((said(),), {}, False),
-        ((said(),), {"is_report_due": False}, False),
-        ((said("other words"),), {}, True),
-        ((said("other words"),), {"is_report_due": False}, False),
-        ((said("other words", reason=reasons.FABRIC_UNREACHABLE),), {"refused": UNREACHED}, False),
-        ((said(reason="AttachQueued"),), {"is_report_due": False}, True),
+        ((refusal(),), {}, False),
+        ((refusal(),), {"is_report_due": False}, False),
+        ((refusal("other words"),), {}, True),
+        ((refusal("other words"),), {"is_report_due": False}, False),
+        ((refusal("other words", reason=reasons.FABRIC_UNREACHABLE),), {"refused": UNREACHED}, False),
+        ((refusal(reason="AttachQueued"),), {"is_report_due": False}, True),
     ],
 )
 def test_the_refusal_of_an_attach_is_recorded_where_it_does_not_stand(conditions, changes, is_written):
@@ -83,7 +83,7 @@ def test_the_words_against_an_attach_are_recorded_for_the_next_process():
 
 # As the process before left it.
 RECORDED = msgspec.structs.replace(
-    attachment(said()), status=attachments.AttachmentStatus(refusal=BUSY.message)
+    attachment(refusal()), status=attachments.AttachmentStatus(refusal=BUSY.message)
 )
 
 
@@ -132,7 +132,7 @@ def test_a_service_whose_words_change_at_each_try_costs_few_writes():
         for action in steps.record_refusal(current, ATTACH, view):
             writes.append(now)
             known.note_refusal_report("a1", ATTACH, now)
-            current = attachment(said(action.message))
+            current = attachment(refusal(action.message))
         now += 10.0
     assert len(writes) <= 1 + now / calls.REPORT_SECONDS
     assert writes[0] == 0.0
@@ -153,9 +153,9 @@ def test_a_success_forgets_the_refusal_and_a_new_attempt_keeps_it():
 @pytest.mark.parametrize(
     ("of", "words"),
     [
-        (attachment(said()), f"is not attached yet (FabricBusy): {WORDS}"),
+        (attachment(refusal()), f"is not attached yet (FabricBusy): {WORDS}"),
         (
-            attachment(ATTACHED, said(kind="Detached"), deleting=True),
+            attachment(ATTACHED, refusal(kind="Detached"), deleting=True),
             f"is not detached yet (FabricBusy): {WORDS}",
         ),
         (

@@ -132,7 +132,7 @@ class Classic:
         ]
 
     async def events(self):
-        """By reason what was said last."""
+        """Return the last message by reason."""
         return {
             event["reason"]: event["note"]
             for event in (await self.api.list_all(kinds.EVENT, into=dict)).items
@@ -148,10 +148,10 @@ class Classic:
         """Waits until the fabric has connected that many devices; gives their attachments by name."""
 
         def all_there(by_name):
-            said = [attachment.get("status", {}).get("conditions", ()) for attachment in by_name.values()]
+            reported = [attachment.get("status", {}).get("conditions", ()) for attachment in by_name.values()]
             is_attached = [
                 any((c["type"], c["status"]) == ("Attached", "True") for c in conditions)
-                for conditions in said
+                for conditions in reported
             ]
             return len(by_name) == count and all(is_attached)
 
@@ -324,16 +324,16 @@ async def test_a_claim_that_cannot_be_served_gets_the_reason(running, until):
 
 
 async def test_what_class_and_claim_say_of_a_device_stands_in_the_allocation(running, until):
-    def said(**content):
+    def opaque(**content):
         head = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
         return {"opaque": {"driver": DRIVER, "parameters": head | content}}
 
     async with running("1.31-classic") as classic:
-        of_class = said(environment={"MODE": "fast"}, claimVariables=["DEPTH"])
+        of_class = opaque(environment={"MODE": "fast"}, claimVariables=["DEPTH"])
         body = {"metadata": {"name": "fast"}, "spec": {"config": [of_class]}}
         await classic.make(kinds.CLASSIC_DEVICE_CLASS, body)
         request = {"name": "gpu", "deviceClassName": "fast", "allocationMode": "ExactCount", "count": 1}
-        own, bad = said(environment={"DEPTH": "4"}), said(environment={"MODE": "slow"})
+        own, bad = opaque(environment={"DEPTH": "4"}), opaque(environment={"MODE": "slow"})
         for name, config in (("bad", bad), ("good", own)):
             devices = {"requests": [request], "config": [config]}
             body = {"metadata": {"name": name}, "spec": {"controller": DRIVER, "devices": devices}}

@@ -101,8 +101,8 @@ async def test_credentials_that_may_not_attach_are_waited_for_and_cost_no_device
     refused = {"effect": "refuse", "method": "attach", "code": "PERMISSION_DENIED", "times": 2}
     async with served_world(faults=[refused]) as cluster:
         await cluster.allocate("gpu-0")
-        said = await until(cluster.said, lambda value: value.get("gpu-0"))
-        assert said == {"gpu-0": {"attached": "Attached"}}
+        device_conditions = await until(cluster.device_conditions, lambda value: value.get("gpu-0"))
+        assert device_conditions == {"gpu-0": {"attached": "Attached"}}
         assert not any("taints" in device for spec in await cluster.slices() for device in spec["devices"])
 
 

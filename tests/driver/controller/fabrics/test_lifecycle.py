@@ -122,10 +122,10 @@ class Listener:
     """Ignores what it gets, but records when the connection changed."""
 
     def __init__(self):
-        self.said = asyncio.Event()
+        self.is_called = asyncio.Event()
 
     def connection_changed(self, fabric):
-        self.said.set()
+        self.is_called.set()
 
 
 @pytest.mark.parametrize("names_a_secret", [True, False])
@@ -148,7 +148,7 @@ async def test_an_adapters_defect_is_logged_without_the_credentials_it_quotes(ca
     opened = session.Session(fabric, listener, lambda name: broken, vault=Vault())
     task = asyncio.Task(opened.run())
     async with asyncio.timeout(120):
-        await listener.said.wait()
+        await listener.is_called.wait()
     task.cancel()
     await asyncio.wait({task})
     assert opened.connection.reason == "AdapterDefect"

@@ -221,7 +221,7 @@ def jobs_of(done=lambda change: None, **sessions):
     return queue, fabric_reconciler.FabricReconciler(cluster, queue, readiness.Watchdog(), done)
 
 
-async def test_a_wish_to_publish_does_not_look_at_every_device():
+async def test_a_request_to_publish_does_not_look_at_every_device():
     reservation = Counting()
     spec = fabrics.FabricSpec(adapter="here", endpoint="e", policy=fabrics.Policy(immediate=reservation))
     fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="f"), spec=spec)

@@ -16,8 +16,8 @@ from drawbar.fabric import contract
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 DRIVER = "drawbar.dev"
-SAID = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
-OPAQUE = claims.OpaqueConfiguration(driver=DRIVER, parameters=SAID)
+PARAMETERS = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
+OPAQUE = claims.OpaqueConfiguration(driver=DRIVER, parameters=PARAMETERS)
 
 
 def cel(text):
@@ -139,12 +139,12 @@ def test_the_allocation_is_what_the_scheduler_would_have_written():
     ],
 )
 def test_a_claim_whose_parameters_cannot_be_obeyed_is_not_allocated(of_class, own, problem):
-    def said(**content):
-        opaque = claims.OpaqueConfiguration(driver=DRIVER, parameters=SAID | content)
+    def opaque(**content):
+        opaque = claims.OpaqueConfiguration(driver=DRIVER, parameters=PARAMETERS | content)
         return (claims.AllocatedConfiguration(opaque=opaque),)
 
-    asked = claim(request(), config=said(**own))
-    classes_by_name = classes("gpu", config=said(**of_class))
+    asked = claim(request(), config=opaque(**own))
+    classes_by_name = classes("gpu", config=opaque(**of_class))
     action = planned(asked, inventory(device("g-0")), classes_by_name=classes_by_name)
     assert isinstance(action, decisions.Wait)
     assert action.reason == "InvalidParameters"
@@ -240,13 +240,13 @@ def test_a_node_that_cannot_be_served_is_named():
     assert action.message.startswith("node node-9 is not reached by a Fabric")
 
 
-def allocated(*said, reserved=(), finalizers=(), drivers=(DRIVER,), node="node-1"):
+def allocated(*reported, reserved=(), finalizers=(), drivers=(DRIVER,), node="node-1"):
     results = tuple(
         claims.AllocationResult(request="gpu", driver=driver, pool="fab/enc", device="g-0")
         for driver in drivers
     )
     conditions = tuple(
-        meta.Condition(type=f"{DRIVER}/{condition}", status="True", message="dark") for condition in said
+        meta.Condition(type=f"{DRIVER}/{condition}", status="True", message="dark") for condition in reported
     )
     status = claims.ClaimStatus(
         allocation=claims.Allocation(
@@ -258,9 +258,9 @@ def allocated(*said, reserved=(), finalizers=(), drivers=(DRIVER,), node="node-1
     return claims.ResourceClaim(metadata=meta.ObjectMeta(name="c", finalizers=finalizers), status=status)
 
 
-@pytest.mark.parametrize("said", ["attach-failed", "node-failed"])
-def test_a_failed_allocation_is_taken_back(said):
-    action = decisions.review(allocated("attached", said), DRIVER, node_gone=False)
+@pytest.mark.parametrize("reported", ["attach-failed", "node-failed"])
+def test_a_failed_allocation_is_taken_back(reported):
+    action = decisions.review(allocated("attached", reported), DRIVER, node_gone=False)
     assert action == decisions.TakeBack(
         reason=reasons.IMMEDIATE_ALLOCATION_FAILED,
         message="fab/enc/g-0 on node node-1: dark",

@@ -35,7 +35,7 @@ class Page:
         except address.AddressError:
             return None
 
-    async def said(self):
+    async def readiness(self):
         verdict = await self.read("/readyz")
         return (verdict.good, json.loads(verdict.text)) if verdict else None
 
@@ -148,10 +148,13 @@ async def test_a_follower_is_ready_and_says_that_it_is_one(controller_world, unt
     first, second = Page(tmp_path / "one.sock"), Page(tmp_path / "two.sock")
     async with controller_world() as cluster:
         cluster.start(http=first.http, identity="one")
-        await until(first.said, lambda said: said == (True, {"ready": True, "missing": {}, "role": "leader"}))
+        await until(
+            first.readiness,
+            lambda readiness: readiness == (True, {"ready": True, "missing": {}, "role": "leader"}),
+        )
         cluster.start(http=second.http, identity="two")
-        _, said = await until(second.said, lambda said: said and said[0])
-        assert said["role"] == "follower"
+        _, readiness = await until(second.readiness, lambda readiness: readiness and readiness[0])
+        assert readiness["role"] == "follower"
         await cluster.make_fabric()
         await cluster.published()
         text = await until(second.metrics, bool)
@@ -159,7 +162,7 @@ async def test_a_follower_is_ready_and_says_that_it_is_one(controller_world, unt
         assert "drawbar_controller_attachments{" not in text
         assert 'fabric="fab"' not in text
         await cluster.stop()
-        await until(second.said, lambda said: said and said[1]["role"] == "leader")
+        await until(second.readiness, lambda readiness: readiness and readiness[1]["role"] == "leader")
 
 
 async def test_what_is_not_known_yet_is_named(controller_world, until, tmp_path):
@@ -169,8 +172,10 @@ async def test_what_is_not_known_yet_is_named(controller_world, until, tmp_path)
             faults.Fault(effect=faults.Partition(), select=faults.Selection(verb="list", resource="nodes"))
         )
         cluster.start(http=page.http)
-        ready, said = await until(page.said, lambda said: said and "nodes;" in said[1]["missing"]["caches"])
-        assert (ready, said["role"]) == (False, "follower")
+        ready, readiness = await until(
+            page.readiness, lambda readiness: readiness and "nodes;" in readiness[1]["missing"]["caches"]
+        )
+        assert (ready, readiness["role"]) == (False, "follower")
         assert (await until(lambda: page.read("/healthz"), bool)).good
 
 
@@ -246,7 +251,7 @@ async def leading_pod(controller_world, until, **fabric):
         pod = Pod(cluster)
         await pod.start()
         try:
-            await until(pod.page.said, lambda said: said and said[1]["role"] == "leader")
+            await until(pod.page.readiness, lambda readiness: readiness and readiness[1]["role"] == "leader")
             await cluster.make_fabric()
             await cluster.published()
             yield cluster, pod

@@ -268,5 +268,5 @@ async def test_taints_explain_themselves_where_the_api_server_has_the_fields(
             assert words["failures"] == 1
             assert kept["maintenance"]["data"] == {"source": "operator", "fabric": "fab"}
             assert [taint["key"] for taint in every if "evictionsPerSecond" in taint] == ["device-lost"]
-        # One for each of the three: nothing is said twice or added later.
+        # One for each of the three: nothing is reported twice or added later.
         assert cluster.server.writes.count(user=USER, resource="resourceslices") == 3

@@ -201,7 +201,7 @@ def test_an_api_server_that_changes_its_form_gets_the_other_one():
     assert len(back) == 1
 
 
-def test_where_a_device_has_more_taints_than_fit_the_worst_stand_and_it_is_said():
+def test_of_too_many_taints_the_worst_are_kept_and_this_is_reported():
     many = [slices.Taint(key=f"{DRIVER}/k{number:02}", effect="None") for number in range(16)]
     worst = [slices.Taint(key=f"{DRIVER}/z", effect="NoExecute"), slices.Taint(key="y", effect="NoSchedule")]
     full = slices.Device(name="a", taints=tuple(sorted([*many, *worst], key=encoding.rank)))

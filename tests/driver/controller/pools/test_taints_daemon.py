@@ -12,7 +12,7 @@ LABEL = "fabric.drawbar.dev/fab"
 
 
 async def in_use(cluster, until, device, claim="c1", **where):
-    """The device is attached for a claim, and the node has said that it sees it."""
+    """The device is attached for a claim, and the node reports it visible."""
     await cluster.allocate(device, name=claim, pod=claim, **where)
     await cluster.attached(device, claim)
     await cluster.node_says(f"fab.{device}", attachments.VISIBLE)

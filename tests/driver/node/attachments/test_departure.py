@@ -103,7 +103,11 @@ DEPARTURE = {
         1,
         [("ReportBlocked", reasons.IN_USE), *again(3)],
     ),
-    "blocked-and-said": (observed(saying(BUSY.reason, BUSY.message), matched(), treated=BUSY), 1, again(3)),
+    "blocked-and-reported": (
+        observed(saying(BUSY.reason, BUSY.message), matched(), treated=BUSY),
+        1,
+        again(3),
+    ),
     "blocked-by-another": (
         observed(saying(BUSY.reason, "held by pid 2"), matched(), treated=BUSY),
         1,

@@ -47,13 +47,13 @@ def fails(reason):
 READY = {"match": matched(), "attempt": tried()}
 ILL = verdicts.Verdict(status=verdicts.Status.UNHEALTHY, message="its link is down")
 WELL = verdicts.Verdict(status=verdicts.Status.HEALTHY)
-SAID_ILL = msgspec.structs.replace(HERE, health="Unhealthy", health_message=ILL.message)
+REPORTED_ILL = msgspec.structs.replace(HERE, health="Unhealthy", health_message=ILL.message)
 NARROW = verdicts.Verdict(
     status=ILL.status,
     message=ILL.message,
     taints=(verdicts.Taint(key="link-narrow", value="x1", effect=verdicts.Effect.NO_SCHEDULE),),
 )
-SAID_UNKNOWN = msgspec.structs.replace(
+REPORTED_UNKNOWN = msgspec.structs.replace(
     HERE, health="Unknown", findings=(attachments.NodeFinding(name="link-narrow"),)
 )
 OLD = msgspec.structs.replace(HERE, claim_uid="claim-0")
@@ -99,12 +99,16 @@ def doubtful(kind, **changes):
 ARRIVAL = {
     "here": (arriving(matched()), 0, [("Initialise", CARD)]),
     "here-and-ready": (arriving(**READY), 0, [("ReportVisible", CARD)]),
-    "here-before-the-controller-said-attached": (
+    "here-before-the-controller-reports-attached": (
         observed(attachment(), **READY),
         0,
         [("ReportVisible", CARD)],
     ),
-    "known-by-slot-before-the-controller-said-attached": (observed(attachment(), matched(by="slot")), 0, []),
+    "known-by-slot-before-the-controller-reports-attached": (
+        observed(attachment(), matched(by="slot")),
+        0,
+        [],
+    ),
     "known-by-slot": (arriving(matched(by="slot")), 0, [("Initialise", CARD)]),
     "its-next-claim-makes-something-else-of-its-memory": (
         observed(wanting("system-ram"), **READY),
@@ -197,7 +201,7 @@ ARRIVAL = {
         60,
         fails(reasons.SLOT_NOT_POWERED),
     ),
-    "waits-for-power-before-the-controller-said-attached": (observed(attachment(), UNPOWERED), 5, []),
+    "waits-for-power-before-the-controller-reports-attached": (observed(attachment(), UNPOWERED), 5, []),
     "another-device-is-there": (arriving(WRONG), 5, again(6)),
     "another-device-stays-there": (arriving(WRONG), 60, fails(reasons.WRONG_DEVICE)),
     "two-have-its-serial": (
@@ -273,19 +277,23 @@ ARRIVAL = {
         fails(reasons.DEVICE_NOT_FOUND),
     ),
     "ill": (observed(VISIBLE_HERE, **READY, health=ILL), 1, [("ReportHealth", None)]),
-    "ill-and-said": (observed(attachment(ATTACHED, VISIBLE, node=SAID_ILL), **READY, health=ILL), 1, []),
+    "unhealthy-and-reported": (
+        observed(attachment(ATTACHED, VISIBLE, node=REPORTED_ILL), **READY, health=ILL),
+        1,
+        [],
+    ),
     "ill-without-its-driver": (
         observed(VISIBLE_HERE, matched(), health=ILL, attempt=tried(missing="no driver", at=1)),
         1,
         [("ReportHealth", None), *again(1.5)],
     ),
     "another-finding-of-the-same-words": (
-        observed(attachment(ATTACHED, VISIBLE, node=SAID_ILL), **READY, health=NARROW),
+        observed(attachment(ATTACHED, VISIBLE, node=REPORTED_ILL), **READY, health=NARROW),
         1,
         [("ReportHealth", None)],
     ),
     "not-known-yet-with-a-finding-of-before": (
-        observed(attachment(ATTACHED, VISIBLE, node=SAID_UNKNOWN), **READY, health=verdicts.UNKNOWN),
+        observed(attachment(ATTACHED, VISIBLE, node=REPORTED_UNKNOWN), **READY, health=verdicts.UNKNOWN),
         1,
         [],
     ),

@@ -31,7 +31,7 @@ async def test_a_device_that_ails_or_is_pulled_is_reported_to_kubelet_attachment
                 stream.cancel()
             return {entry.device.device_name: (entry.health, entry.message) for entry in answer.devices}
 
-        async def said():
+        async def read():
             return (await node.attachment())["status"]["node"]
 
         async def events():
@@ -43,10 +43,10 @@ async def test_a_device_that_ails_or_is_pulled_is_reported_to_kubelet_attachment
 
         state = tree.root / "bus/pci/devices" / tree.address(1) / "nvme/nvme0/state"
         state.write_text("dead\n")
-        seen = await until(said, lambda value: value.get("health") == "Unhealthy")
+        seen = await until(read, lambda value: value.get("health") == "Unhealthy")
         assert seen["healthMessage"] == f"NVMe controller nvme0 ({tree.address(1)}) is dead"
         state.write_text("live\n")
-        await until(said, lambda value: value.get("health") == "Healthy")
+        await until(read, lambda value: value.get("health") == "Healthy")
 
         await asyncio.to_thread(tree.surprise_remove, 1)
         reported = await until(health, lambda value: value.get("nvme-0", (0,))[0] == api_pb2.UNHEALTHY)

@@ -58,7 +58,7 @@ CASES = {
     "a disk without a driver": (made(NVME, 0x144D, None), dict.fromkeys(NVME_KINDS, UNBOUND)),
     "a disk of a guest": (made(NVME, 0x144D, "vfio-pci"), dict.fromkeys(NVME_KINDS, UNBOUND)),
     "a disk that starts": (made(NVME, 0x144D, "nvme", nvme=(STARTING,)), dict.fromkeys(NVME_KINDS, LATER)),
-    "a disk that has said all": (
+    "a disk that has reported all": (
         made(
             NVME,
             0x144D,

@@ -73,7 +73,7 @@ class Cluster(clusters.Cluster):
 
     def __init__(self, api, wire, options):
         super().__init__(api)
-        self.wire, self.offers, self.watched, self.said = wire, [], None, []
+        self.wire, self.offers, self.watched, self.events = wire, [], None, []
         self.fails = False
         self.left_out, self.again_seconds = (), None
         self.surveys, self.publisher, self._options, self._task = 0, None, options, None
@@ -106,7 +106,7 @@ class Cluster(clusters.Cluster):
 
     def node_warning(self, name, uid, *, reason, message):
         assert uid
-        self.said.append((name, reason, message))
+        self.events.append((name, reason, message))
 
     async def more_rounds(self, number):
         """Return once there were more than so many further rounds."""
@@ -382,13 +382,13 @@ async def test_the_null_device_is_copied_while_the_api_server_cannot_share_it(tm
         world.wire.drops = {encoding.SHARING}
         world.offer(offer("gpu-a"))
         await until(world.devices, named("gpu-a", "none-1", "none-2"))
-        assert world.said == [(NODE, reasons.NULL_DEVICE_NOT_SHARED, nulls.shortage(wanted, NODE))]
+        assert world.events == [(NODE, reasons.NULL_DEVICE_NOT_SHARED, nulls.shortage(wanted, NODE))]
         # The gate is turned on: the next full round finds out.
         world.wire.drops = set()
         devices = await until(world.devices, named("gpu-a", "none"))
         assert devices["none"]["allowMultipleAllocations"] is True
         assert world.watched == {verdicts.Key(pool=NODE, device="gpu-a")}
-        assert len(world.said) == 1
+        assert len(world.events) == 1
 
 
 async def test_a_start_leaves_the_copies_of_the_null_device_as_they_are_and_says_nothing_of_them_again(
@@ -404,7 +404,7 @@ async def test_a_start_leaves_the_copies_of_the_null_device_as_they_are_and_says
         world.start()
         await world.more_rounds(3)
         assert await world.list(kinds.SLICE) == before
-        assert len(world.said) == 1
+        assert len(world.events) == 1
 
 
 async def test_a_null_device_that_is_not_shared_any_more_is_reported_whatever_was_dropped_before(
@@ -416,10 +416,10 @@ async def test_a_null_device_that_is_not_shared_any_more_is_reported_whatever_wa
         world.wire.drops = {"taints"}
         world.offer(offer("gpu-a", LINK))
         await until(world.devices, named("none"))
-        assert (world.publisher.dropped_fields, world.said) == (("taints",), [])
+        assert (world.publisher.dropped_fields, world.events) == (("taints",), [])
         world.wire.drops = {"taints", encoding.SHARING}
         await until(world.devices, named("none-1", "none-2"))
-        assert [message for _, _, message in world.said] == [nulls.shortage(wanted, NODE)]
+        assert [message for _, _, message in world.events] == [nulls.shortage(wanted, NODE)]
 
 
 @pytest.mark.defects
@@ -442,9 +442,9 @@ async def test_a_refused_slice_delays_no_other_slice_of_the_node_and_is_reported
         world.wire.refused = {f"gpu-{number:02}" for number in range(64)}
         world.offer(*(offer(f"gpu-{number:02}") for number in range(65)))
         await until(world.devices, named("gpu-64"))
-        ((name, reason, message),) = await waiting.eventually(lambda: world.said)
+        ((name, reason, message),) = await waiting.eventually(lambda: world.events)
         assert (name, reason) == (NODE, reasons.SLICES_REFUSED)
         assert "1 of the ResourceSlices cannot be written" in message
         world.wire.refused = set()
         await until(world.devices, lambda devices: len(devices) == 65)
-        assert len(world.said) == 1
+        assert len(world.events) == 1

@@ -202,13 +202,13 @@ def test_a_failure_is_counted_once_by_its_reason(measured, clock):
     assert sample(measured, "attach_failures_total", reason="DeviceNotFound") == 1
 
 
-def test_a_release_is_timed_from_the_wish_to_its_end(measured, clock):
+def test_a_release_is_timed_from_its_request_to_its_end(measured, clock):
     meter = instrumentation.AttachmentMeter(measured, lambda address: None, clock)
-    wished = attachment((attachments.RELEASED, "False", "OpenFiles"), deleting=True)
+    releasing = attachment((attachments.RELEASED, "False", "OpenFiles"), deleting=True)
     done = attachment((attachments.RELEASED, "True", "NotInUse"), deleting=True)
-    meter.note_change(READY, wished)
+    meter.note_change(READY, releasing)
     clock.now += 3.0
-    for old, new in ((wished, wished), (wished, done), (done, done), (done, None)):
+    for old, new in ((releasing, releasing), (releasing, done), (done, done), (done, None)):
         meter.note_change(old, new)
     assert sample(measured, "release_duration_seconds_sum") == 3.0
     assert sample(measured, "release_duration_seconds_count") == 1

@@ -47,7 +47,7 @@ async def serving(folder, judged, **more):
         await server.stop(2)
 
 
-async def said(stream):
+async def read_health(stream):
     """Return the next list: by device status, message and time-out."""
     response = await stream.read()
     return {
@@ -61,9 +61,9 @@ async def test_the_full_list_comes_at_once_and_again_on_every_change(tmp_path, v
     judged = Verdicts({ONE: HEALTHY, TWO: verdicts.UNKNOWN})
     async with serving(tmp_path, judged) as served:
         stream = served.watch(version)
-        assert await said(stream) == {"d1": (1, "", 30), "d2": (0, "", 30)}
+        assert await read_health(stream) == {"d1": (1, "", 30), "d2": (0, "", 30)}
         judged.judge(TWO, SICK)
-        assert await said(stream) == {"d1": (1, "", 30), "d2": (2, "the link is narrow", 30)}
+        assert await read_health(stream) == {"d1": (1, "", 30), "d2": (2, "the link is narrow", 30)}
         stream.cancel()
 
 
@@ -71,7 +71,7 @@ async def test_the_full_list_is_repeated_without_a_change(tmp_path):
     async with serving(tmp_path, Verdicts({ONE: HEALTHY}), repeat_seconds=0.02) as served:
         stream = served.watch()
         for _ in range(4):
-            assert await said(stream) == {"d1": (1, "", 30)}
+            assert await read_health(stream) == {"d1": (1, "", 30)}
         stream.cancel()
 
 
@@ -83,7 +83,7 @@ def test_lists_are_repeated_well_before_the_kubelet_forgets():
 async def test_a_list_without_devices_is_a_list_as_well(tmp_path):
     async with serving(tmp_path, Verdicts()) as served:
         stream = served.watch()
-        assert await said(stream) == {}
+        assert await read_health(stream) == {}
         stream.cancel()
 
 
@@ -91,7 +91,7 @@ async def test_a_message_that_is_too_long_is_cut(tmp_path):
     long = verdicts.Verdict(status=verdicts.Status.UNHEALTHY, message="x" * 2000)
     async with serving(tmp_path, Verdicts({ONE: long})) as served:
         stream = served.watch()
-        assert len((await said(stream))["d1"][1]) == 1024
+        assert len((await read_health(stream))["d1"][1]) == 1024
         stream.cancel()
 
 
@@ -100,14 +100,14 @@ async def test_more_streams_than_a_kubelet_opens_are_refused_and_the_others_go_o
     async with serving(tmp_path, judged) as served:
         streams = [served.watch() for _ in range(health.STREAMS_LIMIT)]
         for stream in streams:
-            await said(stream)
+            await read_health(stream)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await said(served.watch())
+            await read_health(served.watch())
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         judged.judge(ONE, SICK)
-        assert [await said(stream) for stream in streams] == [{"d1": (2, "the link is narrow", 30)}] * len(
-            streams
-        )
+        assert [await read_health(stream) for stream in streams] == [
+            {"d1": (2, "the link is narrow", 30)}
+        ] * len(streams)
         for stream in streams:
             stream.cancel()
 
@@ -118,7 +118,7 @@ async def test_a_stream_that_the_kubelet_left_counts_no_longer(tmp_path):
         for _ in range(3):
             streams = [served.watch() for _ in range(health.STREAMS_LIMIT)]
             for stream in streams:
-                await said(stream)
+                await read_health(stream)
                 stream.cancel()
             async with asyncio.timeout(120):
                 while judged.subscribers:  # noqa: ASYNC110 - the server notices it asynchronously
@@ -129,7 +129,7 @@ async def test_streams_end_at_once_when_the_service_stops(tmp_path):
     judged = Verdicts({ONE: HEALTHY})
     async with serving(tmp_path, judged) as served:
         stream = served.watch()
-        await said(stream)
+        await read_health(stream)
         served.streams.close()
         assert await stream.read() is grpc.aio.EOF
         assert await served.watch().read() is grpc.aio.EOF

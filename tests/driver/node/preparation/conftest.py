@@ -152,14 +152,14 @@ class Recorder:
     """Keeps the Events of claims."""
 
     def __init__(self):
-        self.said = []
+        self.events = []
 
     def warning(self, claim, *, reason, message):
-        self.said.append((claim.name, claim.uid, reason, message))
+        self.events.append((claim.name, claim.uid, reason, message))
 
     @property
     def reasons(self):
-        return [reason for _, _, reason, _ in self.said]
+        return [reason for _, _, reason, _ in self.events]
 
 
 class Classic:

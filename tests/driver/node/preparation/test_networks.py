@@ -7,7 +7,7 @@ import re
 
 import msgspec
 import pytest
-from tests.driver.node.preparation.test_preparer_parameters import put_network_cards, said
+from tests.driver.node.preparation.test_preparer_parameters import configure, put_network_cards
 
 from drawbar.driver.api import claims, meta
 from drawbar.driver.kube import kinds
@@ -142,7 +142,7 @@ async def network_claim(world, *config):
 
 
 async def test_what_the_pod_gets_is_reported_and_again_by_the_next_daemon(world):
-    name = await network_claim(world, said("FromClaim", **PREFIX))
+    name = await network_claim(world, configure("FromClaim", **PREFIX))
     addresses = [
         (world.folder / "sys" / world.card(attached).first.path / "net" / interface / "address")
         .read_text()

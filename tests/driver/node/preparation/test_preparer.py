@@ -58,7 +58,7 @@ async def refused(world, name):
     return str(error.value)
 
 
-async def test_a_claim_that_is_gone_is_said(world):
+async def test_a_claim_that_is_gone_is_reported(world):
     name = servicers.ClaimName(namespace="default", name="none", uid="u")
     assert "default/none does not exist any more" in await refused(world, name)
 
@@ -70,11 +70,11 @@ async def test_a_claim_that_was_replaced_is_said_with_the_remedy(world):
     assert name.uid != old.uid
 
 
-async def test_a_claim_that_is_not_allocated_is_said(world):
+async def test_a_claim_that_is_not_allocated_is_reported(world):
     assert "is not allocated" in await refused(world, await world.claim(results=()))
 
 
-async def test_a_claim_that_may_not_be_read_is_said(world, tmp_path):
+async def test_a_claim_that_may_not_be_read_is_reported(world, tmp_path):
     name = await world.claim()
     unauthorized = sessions.Connection(
         server=world.api.server, tls=None, authorization=lambda: "Bearer no", origin="test"
@@ -94,7 +94,7 @@ async def test_a_claim_that_may_not_be_read_is_said(world, tmp_path):
         pytest.param([("d1", None, {"deleting": True})], "is being detached", id="going"),
     ],
 )
-async def test_a_device_that_is_not_attached_for_the_claim_is_said(world, attached, words):
+async def test_a_device_that_is_not_attached_for_the_claim_is_reported(world, attached, words):
     name = await world.claim()
     world.attached = [
         world.attachment(device, name.uid if uid is None else uid, **more) for device, uid, more in attached
@@ -110,7 +110,7 @@ async def test_a_device_that_is_not_attached_for_the_claim_is_said(world, attach
         pytest.param(False, "cannot be used on this node: it fell out", id="lost"),
     ],
 )
-async def test_a_device_that_is_not_here_is_said(world, visible, words):
+async def test_a_device_that_is_not_here_is_reported(world, visible, words):
     name = await world.claim()
     world.tree.detach(1)
     await world.arrivals.read()
@@ -348,6 +348,6 @@ async def test_a_device_of_the_nodes_own_pool_has_its_holder_before_it_is_record
     assert preparer.holders.find("n", "own") == name.uid
 
 
-async def test_a_device_of_the_nodes_own_pool_that_is_gone_is_said(world):
+async def test_a_device_of_the_nodes_own_pool_that_is_gone_is_reported(world):
     name = await world.claim(results=(world.result("own", pool="n"),))
     assert "device n/own of this node is not there" in await refused(world, name)

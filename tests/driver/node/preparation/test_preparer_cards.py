@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 
 import pytest
-from tests.driver.node.preparation.test_preparer_parameters import OWNED, claimed, given, said
+from tests.driver.node.preparation.test_preparer_parameters import OWNED, claimed, configure, given
 
 from drawbar.driver.node import errors
 from drawbar.fabric.contract import DeviceClass
@@ -32,7 +32,7 @@ async def offered(world, card):
 
 async def test_an_fpga_card_with_network_ports_gives_a_container_both(world):
     results = await offered(world, N3000)
-    parameters = said("FromClaim", network={"interfacePrefix": "data"}, **OWNED)
+    parameters = configure("FromClaim", network={"interfacePrefix": "data"}, **OWNED)
     name = await claimed(world, parameters, results=results)
     await world.preparer.prepare(name)
     edits = given(world, name.uid, "card")

@@ -161,14 +161,14 @@ async def test_a_claim_of_1_31_is_read_and_its_handle_is_no_parameter(world_of, 
 
 
 async def test_what_class_and_claim_of_1_31_say_of_the_device_is_obeyed(world_of, classic):
-    def said(source, **content):
+    def configure(source, **content):
         head = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
         opaque = claims.OpaqueConfiguration(driver=DRIVER, parameters=head | content)
         return claims.AllocatedConfiguration(source=source, requests=("disk",), opaque=opaque)
 
     config = (
-        said("FromClass", environment={"MODE": "fast"}, claimVariables=["DEPTH"]),
-        said("FromClaim", environment={"DEPTH": "4"}),
+        configure("FromClass", environment={"MODE": "fast"}, claimVariables=["DEPTH"]),
+        configure("FromClaim", environment={"DEPTH": "4"}),
     )
     async with world_of("1.31-classic") as world:
         api = classic("v1alpha3")

@@ -17,7 +17,7 @@ HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
 OWNED = {"deviceFiles": {"user": 1000, "mode": "0600", "readOnly": True}}
 
 
-def said(source, driver="drawbar.dev", requests=(), **content):
+def configure(source, driver="drawbar.dev", requests=(), **content):
     opaque = {"driver": driver, "parameters": HEAD | content}
     return {"source": source, "requests": list(requests), "opaque": opaque}
 
@@ -46,8 +46,8 @@ def given(world, uid, device="d1"):
 async def test_a_container_gets_the_device_as_class_and_claim_want_it(world):
     name = await claimed(
         world,
-        said("FromClass", environment={"MODE": "fast"}, claimVariables=["TUNE_*"]),
-        said("FromClaim", environment={"TUNE_DEPTH": "4"}, **OWNED),
+        configure("FromClass", environment={"MODE": "fast"}, claimVariables=["TUNE_*"]),
+        configure("FromClaim", environment={"TUNE_DEPTH": "4"}, **OWNED),
     )
     await world.preparer.prepare(name)
     edits = given(world, name.uid)
@@ -58,7 +58,7 @@ async def test_a_container_gets_the_device_as_class_and_claim_want_it(world):
 
 
 async def test_without_parameters_everything_is_as_the_class_of_device_has_it(world):
-    name = await claimed(world, said("FromClaim", driver="other.dev", deviceFiles={"user": 1}))
+    name = await claimed(world, configure("FromClaim", driver="other.dev", deviceFiles={"user": 1}))
     await world.preparer.prepare(name)
     nodes = given(world, name.uid)["deviceNodes"]
     assert [node for node in nodes if node.keys() & {"uid", "gid", "fileMode"}] == []
@@ -66,14 +66,14 @@ async def test_without_parameters_everything_is_as_the_class_of_device_has_it(wo
 
 async def test_each_request_has_its_own(world):
     results = [world.result("d1"), world.result("d2", request="other")]
-    name = await claimed(world, said("FromClaim", requests=["disk"], **OWNED), results=results)
+    name = await claimed(world, configure("FromClaim", requests=["disk"], **OWNED), results=results)
     await world.preparer.prepare(name)
     assert given(world, name.uid, "d1")["deviceNodes"][0]["uid"] == 1000
     assert "uid" not in given(world, name.uid, "d2")["deviceNodes"][0]
 
 
 async def test_after_a_restart_and_a_reboot_a_container_gets_the_same(world):
-    name = await claimed(world, said("FromClass", environment={"MODE": "fast"}, **OWNED))
+    name = await claimed(world, configure("FromClass", environment={"MODE": "fast"}, **OWNED))
     await world.preparer.prepare(name)
     before = given(world, name.uid)
     await world.restarted()
@@ -100,7 +100,7 @@ async def numbered(world):
     """Return a claim that was prepared with two network cards, and a function for the names of their interfaces."""
     identities = {device: identity async for device, identity in put_network_cards(world)}
     results = [world.result("d1"), world.result("d2", request="other")]
-    name = await claimed(world, said("FromClaim", network={"interfacePrefix": "data"}), results=results)
+    name = await claimed(world, configure("FromClaim", network={"interfacePrefix": "data"}), results=results)
     world.attached = [
         msgspec.structs.replace(
             attachment,
@@ -156,7 +156,7 @@ async def test_a_claim_whose_interfaces_are_in_a_container_is_explained_when_the
 
 
 async def test_without_a_record_the_claim_is_asked_and_the_file_stays_as_it_is(world):
-    name = await claimed(world, said("FromClass", environment={"MODE": "fast"}, **OWNED))
+    name = await claimed(world, configure("FromClass", environment={"MODE": "fast"}, **OWNED))
     await world.preparer.prepare(name)
     before = given(world, name.uid)
     world.lose_record()
@@ -172,7 +172,7 @@ async def test_a_claim_that_an_older_version_prepared_in_spite_of_its_parameters
     name = await world.claim()
     world.attached = [world.attachment("d1", name.uid)]
     await world.preparer.prepare(name)
-    bad = said("FromClaim", attachTimeoutSeconds=1)
+    bad = configure("FromClaim", attachTimeoutSeconds=1)
     await world.allocate(name.name, [])
     await allocated(world, name, [world.result("d1")], [bad])
     world.lose_record()
@@ -193,7 +193,7 @@ def vendor_file(world, *names):
 
 
 async def test_the_runtime_gets_the_device_by_its_vendors_file_too(world):
-    name = await claimed(world, said("FromClass", vendorKind=VENDOR))
+    name = await claimed(world, configure("FromClass", vendorKind=VENDOR))
     address = world.card(world.attached[0]).address
     vendor_file(world, "all", address)
     (prepared,) = await world.preparer.prepare(name)
@@ -201,7 +201,7 @@ async def test_the_runtime_gets_the_device_by_its_vendors_file_too(world):
 
 
 async def test_a_vendors_file_without_the_device_is_waited_for_and_named(world):
-    name = await claimed(world, said("FromClass", vendorKind=VENDOR))
+    name = await claimed(world, configure("FromClass", vendorKind=VENDOR))
     vendor_file(world, "all")
     address = world.card(world.attached[0]).address
     with pytest.raises(errors.DeviceLate) as caught:
@@ -221,39 +221,39 @@ async def test_a_vendors_file_without_the_device_is_waited_for_and_named(world):
 
 WRONG = {
     "a vendor's kind in a claim": (
-        said("FromClaim", vendorKind=VENDOR),
+        configure("FromClaim", vendorKind=VENDOR),
         (
             "opaque parameters of the claim: vendorKind is reserved for administrators: only the parameters of "
             "a DeviceClass may have it"
         ),
     ),
     "no kind": (
-        said("FromClass", requests=["disk"], vendorKind="nvidia"),
+        configure("FromClass", requests=["disk"], vendorKind="nvidia"),
         (
             "opaque parameters of the DeviceClass of request disk: vendorKind is 'nvidia': write the kind of the vendor's "
             "CDI files, such as nvidia.com/gpu"
         ),
     ),
     "a misspelt field": (
-        said("FromClaim", deviceFile={}),
+        configure("FromClaim", deviceFile={}),
         "opaque parameters of the claim: deviceFile is not a field of DeviceParameters: did you mean deviceFiles?",
     ),
     "what is the class's to say": (
-        said("FromClaim", attachTimeoutSeconds=5),
+        configure("FromClaim", attachTimeoutSeconds=5),
         (
             "opaque parameters of the claim: attachTimeoutSeconds is reserved for administrators: only the parameters of "
             "a DeviceClass may have it"
         ),
     ),
     "memory of the node": (
-        said("FromClaim", memory={"mode": "system-ram"}),
+        configure("FromClaim", memory={"mode": "system-ram"}),
         (
             "opaque parameters of the claim: memory.mode is system-ram, which is reserved for administrators: leave it out, "
             "and use a DeviceClass whose parameters have it"
         ),
     ),
     "a class's mistake": (
-        said("FromClass", requests=["disk"], network=7),
+        configure("FromClass", requests=["disk"], network=7),
         "opaque parameters of the DeviceClass of request disk: network is 7, not an object: give it some of interfacePrefix",
     ),
 }
@@ -266,7 +266,7 @@ async def test_what_cannot_be_obeyed_is_said_on_the_claim_and_changes_nothing(wo
         with pytest.raises(errors.PrepareError) as caught:
             await world.preparer.prepare(name)
         assert str(caught.value) == words
-    assert world.recorder.said == [(name.name, name.uid, "InvalidParameters", words)]
+    assert world.recorder.events == [(name.name, name.uid, "InvalidParameters", words)]
     assert (world.cdi(), world.recorded()) == ({}, [])
     assert world.preparer.holders.find("p", "d1") is None
 
@@ -291,7 +291,7 @@ async def with_own_device(world, *config):
 
 
 async def test_a_device_of_the_nodes_own_is_given_only_when_it_was_made_ready_for_the_claim(world):
-    name = await with_own_device(world, said("FromClass", **WORK))
+    name = await with_own_device(world, configure("FromClass", **WORK))
     address = own_card(world).address
     for fields in (
         None,
@@ -314,7 +314,7 @@ async def test_a_device_of_the_nodes_own_is_given_only_when_it_was_made_ready_fo
 
 
 async def test_a_device_of_the_nodes_own_that_is_used_already_is_given_again_after_a_restart(world):
-    name = await with_own_device(world, said("FromClass", **WORK))
+    name = await with_own_device(world, configure("FromClass", **WORK))
     marked(world, boot_id="boot-1", pci_address=own_card(world).address)
     await world.preparer.prepare(name)
     await world.restarted()
@@ -324,13 +324,15 @@ async def test_a_device_of_the_nodes_own_that_is_used_already_is_given_again_aft
 
 
 async def test_a_device_of_the_nodes_own_whose_parameters_ask_for_nothing_before_needs_no_mark(world):
-    name = await with_own_device(world, said("FromClass", environment={"A": "1"}, cleanUp={"hook": "wipes"}))
+    name = await with_own_device(
+        world, configure("FromClass", environment={"A": "1"}, cleanUp={"hook": "wipes"})
+    )
     (prepared,) = await world.preparer.prepare(name)
     assert prepared.device == "own"
 
 
 async def test_each_claim_that_is_read_is_handed_on_to_be_made_ready(world):
-    name = await with_own_device(world, said("FromClass", **WORK))
+    name = await with_own_device(world, configure("FromClass", **WORK))
     with pytest.raises(errors.DeviceLate):
         await world.preparer.prepare(name)
     assert [claim.metadata.uid for claim in world.seen] == [name.uid]

@@ -316,7 +316,7 @@ async def test_a_claim_gets_one_event_per_reason_and_again_after_a_success(world
         with pytest.raises(errors.PrepareError):
             await world.preparer.prepare(name)
     assert world.recorder.reasons == ["DeviceDetaching", "DeviceNotAttached"]
-    assert world.recorder.said[0][:2] == ("c1", name.uid)
+    assert world.recorder.events[0][:2] == ("c1", name.uid)
     world.attached = [world.detailed("d1", name.uid)]
     await world.preparer.prepare(name)
     world.attached = []
@@ -330,7 +330,7 @@ async def test_a_claim_that_is_gone_gets_no_event(world):
     await world.remove()
     with pytest.raises(errors.PrepareError):
         await world.preparer.prepare(name)
-    assert world.recorder.said == []
+    assert world.recorder.events == []
 
 
 async def test_a_checkpoint_that_cannot_be_written_is_reported_too(world):

@@ -426,7 +426,7 @@ def test_a_host_is_real_only_at_sys(tmp_path):
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), 1e9])
-def test_a_time_that_cannot_be_is_said(value):
+def test_a_time_that_cannot_be_is_reported(value):
     problems = treatment.problems(treatment.Timeouts(progress_seconds=value))
     assert len(problems) == 1
     assert "progress_seconds" in problems[0]

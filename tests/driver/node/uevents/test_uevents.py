@@ -28,7 +28,7 @@ def test_every_recorded_event_is_understood_in_order():
     assert [event.seqnum for event in events if event] == list(range(715, 743))
 
 
-def test_an_event_holds_what_the_kernel_said():
+def test_an_event_holds_the_properties_of_the_kernel():
     event = uevents.parse(RECORDED[0])
     assert event is not None
     assert (event.action, event.subsystem, event.seqnum) == ("add", "pci", 715)

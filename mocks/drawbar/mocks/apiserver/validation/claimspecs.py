@@ -135,7 +135,7 @@ def _request(request: Json, path: str) -> Iterator[Cause]:
     elif exactly is not None and alternatives:
         yield errors.invalid_value(path, None, f"{text}, but multiple fields are set")
     elif exactly is not None:
-        yield from _wish(exactly, f"{path}.exactly")
+        yield from _device_request(exactly, f"{path}.exactly")
     else:
         yield from lists.distinct(
             alternatives, f"{path}.firstAvailable", _alternative, _name, limit=MAX_ALTERNATIVES
@@ -144,10 +144,10 @@ def _request(request: Json, path: str) -> Iterator[Cause]:
 
 def _alternative(request: Json, path: str) -> Iterator[Cause]:
     yield from names.dns_label(_name(request), f"{path}.name")
-    yield from _wish(request, path)
+    yield from _device_request(request, path)
 
 
-def _wish(request: Json, path: str) -> Iterator[Cause]:
+def _device_request(request: Json, path: str) -> Iterator[Cause]:
     yield from amount(request, path)
     yield from selectors.validate(request.get("selectors") or [], f"{path}.selectors")
     yield from taints.tolerations(request.get("tolerations") or [], path)

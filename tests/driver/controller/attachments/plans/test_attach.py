@@ -140,7 +140,7 @@ ATTACHING = {
         {"attach": call("unknown"), "host_id": "h1"},
         [actions.ReportAttached, actions.RecordAttached, actions.RequeueAfter],
     ),
-    "done and said on the claim": (
+    "done and reported on the claim": (
         {"attach": call("succeeded"), "host_id": "h1", "demand": demand(attach_reported=True)},
         [actions.RecordAttached, actions.RequeueAfter],
     ),
@@ -156,7 +156,7 @@ ATTACHING = {
         {"attachment": attachment(ATTACHED), "host_id": "h1"},
         [actions.ReportAttached, actions.RequeueAfter],
     ),
-    "all said": ({"attachment": attachment(ATTACHED), "host_id": "h1", "demand": READY}, []),
+    "all reported": ({"attachment": attachment(ATTACHED), "host_id": "h1", "demand": READY}, []),
     "it was there and is not: never again by itself": (
         {"attachment": attachment(ATTACHED), "demand": READY},
         [],

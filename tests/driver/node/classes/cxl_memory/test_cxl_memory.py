@@ -191,7 +191,7 @@ def test_memory_that_may_never_go_offline_is_named_with_the_remedy():
         (region(positions=("decoder2.0", "decoder3.0"), committed=False), "commit or delete it on the node"),
     ],
 )
-def test_what_cannot_be_done_from_here_is_said(seen, why):
+def test_what_cannot_be_done_from_here_is_reported(seen, why):
     missing = region_steps.towards_ready(seen, "kmem")
     assert isinstance(missing, region_steps.Missing)
     assert why in missing.why
@@ -236,17 +236,17 @@ def test_the_next_step_back(seen, step):
 
 
 @pytest.mark.parametrize(
-    ("seen", "said"),
+    ("seen", "wanted"),
     [
         (region(), ()),
         (region(mode="pmem"), ("persistent memory",)),
         (region(positions=("decoder2.0", "decoder3.0")), ("decoder3.0",)),
     ],
 )
-def test_what_is_not_to_be_taken_away_is_named(seen, said):
+def test_what_is_not_to_be_taken_away_is_named(seen, wanted):
     obstacles = region_steps.obstacles(seen)
-    assert len(obstacles) == len(said)
-    assert all(part in text for part, text in zip(said, obstacles, strict=True))
+    assert len(obstacles) == len(wanted)
+    assert all(part in text for part, text in zip(wanted, obstacles, strict=True))
 
 
 @given(
@@ -306,9 +306,9 @@ def card_of(tree, slot=1):
 SYSTEM_RAM = parameters.DeviceParameters(memory=parameters.Memory(mode="system-ram"))
 
 
-async def ready(asked, tree, until, slot=1, said=parameters.NOTHING):
+async def ready(asked, tree, until, slot=1, wanted=parameters.NOTHING):
     async def lack():
-        return await classes.by_name("cxl-memory").initialise(asked, card_of(tree, slot), said)
+        return await classes.by_name("cxl-memory").initialise(asked, card_of(tree, slot), wanted)
 
     return await until(lack, lambda missing: missing is None)
 
@@ -341,11 +341,11 @@ async def test_one_use_becomes_the_other(tree, until):
     asked = kernel.Kernel(tree.root)
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
-        await ready(asked, tree, until, said=SYSTEM_RAM)
+        await ready(asked, tree, until, wanted=SYSTEM_RAM)
         assert (dax_driver(tree), paths(tree)) == ("kmem", ["/dev/cxl/mem0"])
         await ready(asked, tree, until)
         assert (dax_driver(tree), standing(tree).regions[0].blocks) == ("device_dax", ())
-        await ready(asked, tree, until, said=SYSTEM_RAM)
+        await ready(asked, tree, until, wanted=SYSTEM_RAM)
         assert dax_driver(tree) == "kmem"
 
 
@@ -368,7 +368,7 @@ async def test_memory_that_came_online_in_the_wrong_zone_is_brought_online_as_mo
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
         await misplaced(asked, tree, until)
-        await ready(asked, tree, until, said=SYSTEM_RAM)
+        await ready(asked, tree, until, wanted=SYSTEM_RAM)
         assert [block.zone for block in standing(tree).regions[0].blocks] == ["Movable"] * 2
 
 
@@ -419,7 +419,7 @@ async def test_memory_comes_online_as_movable_and_goes_again(tree, until):
     operations = classes.by_name("cxl-memory")
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
-        await ready(asked, tree, until, said=SYSTEM_RAM)
+        await ready(asked, tree, until, wanted=SYSTEM_RAM)
         (region,) = standing(tree).regions
         assert region.size_bytes == 1 << 29
         assert [(block.online, block.zone) for block in region.blocks] == [(True, "Movable")] * 2
@@ -471,8 +471,8 @@ async def test_without_its_driver_the_driver_comes_first(tree):
 async def test_a_kernel_that_does_not_do_it_is_not_asked_for_ever(tree):
     await asyncio.to_thread(tree.attach, 1, memory())  # and no kernel reacts
     asked = kernel.Kernel(tree.root)
-    said = await classes.by_name("cxl-memory").initialise(asked, card_of(tree))
-    assert said == "the kernel has not finished the request"
+    pending = await classes.by_name("cxl-memory").initialise(asked, card_of(tree))
+    assert pending == "the kernel has not finished the request"
 
 
 def test_the_window_is_the_widest_that_takes_volatile_memory_and_leads_here(tree):

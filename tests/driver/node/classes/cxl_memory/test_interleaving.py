@@ -396,13 +396,13 @@ def member_operations(tree, slot, slots):
     return classes.by_name("cxl-memory").for_composite(companions), cards[slot]
 
 
-async def ready(asked, tree, until, slot, slots, said=INTERLEAVED):
+async def ready(asked, tree, until, slot, slots, wanted=INTERLEAVED):
     """Make the member ready; what a mocked kernel, which answers late, refuses meanwhile is tried again, as by the daemon."""
 
     async def lack():
         member, card = member_operations(tree, slot, slots)
         try:
-            return await member.initialise(asked, card, said)
+            return await member.initialise(asked, card, wanted)
         except errors.KernelRefused as refused:
             return str(refused)
 
@@ -413,7 +413,7 @@ async def release(asked, tree, until, slot, slots):
     """Bring the member to rest."""
     host = classes.Host.from_sysfs(tree.root)
 
-    async def unrest():
+    async def pending_step():
         member, card = member_operations(tree, slot, slots)
         left = member.pending_quiesce_step(host, card)
         if left is not None:
@@ -421,7 +421,7 @@ async def release(asked, tree, until, slot, slots):
                 await member.quiesce(asked, host, card)
         return left
 
-    return await until(unrest, lambda left: left is None)
+    return await until(pending_step, lambda left: left is None)
 
 
 def regions(tree):
