@@ -483,7 +483,7 @@ async def test_a_service_that_restarts_forgets_the_task_and_the_attach_fails(tri
         (FaultKind.HUGE, errors.Unavailable, "LIMIT_EXCEEDED"),
         (FaultKind.DEEP, errors.Unavailable, "MALFORMED_ANSWER"),
         (FaultKind.REDIRECT, errors.Unavailable, "MALFORMED_ANSWER"),
-        (FaultKind.STALL, errors.DeadlineExceeded, "DEADLINE_EXCEEDED"),
+        (FaultKind.STALL, errors.DeadlineExceeded, "NO_ANSWER"),
         (FaultKind.FORBIDDEN, errors.PermissionDenied, "PERMISSION_DENIED"),
     ],
 )

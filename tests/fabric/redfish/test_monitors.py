@@ -40,7 +40,8 @@ def test_a_task_has_failed_with_an_unknown_effect(state):
     [
         (202, {}, None, None, 0.4),
         (202, {}, 3.0, None, 3.0),
-        (202, {}, 0.0, None, monitors.PAUSE_SECONDS_MIN),
+        (202, {}, 0.0, None, 0.4),
+        (202, {}, 0.01, None, monitors.PAUSE_SECONDS_MIN),
         (202, {}, 1e9, None, monitors.PAUSE_SECONDS_MAX),
         (200, {"TaskState": "Running", "PercentComplete": 30}, None, 30, 0.4),
         (200, {"TaskState": "Suspended", "PercentComplete": "250"}, None, 100, 0.4),

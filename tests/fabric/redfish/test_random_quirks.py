@@ -48,7 +48,7 @@ FAULTS = {
 }
 # By quirk, likewise.
 QUIRKS = {
-    **{name: {"NOT_READ"} for name in ("broken-member", "html-member", "bad-bytes")},
+    **{name: {"NOT_READ"} for name in ("broken-member", "html-member", "hanging-member", "bad-bytes")},
     **dict.fromkeys(UNREADABLE, MALFORMED),
     # Whether the task failed is not told, so the fabric is read.
     "forgotten-monitors": {"NOT_SHOWN"},

@@ -103,6 +103,23 @@ async def test_a_part_that_hangs_delays_only_some_listings_by_the_whole_deadline
     assert len(hanging) == 2
 
 
+async def test_an_enclosure_whose_cards_all_hang_does_not_stop_the_listing():
+    made = redfish_servers.Service()
+    ends = {"h1": put_host(made, "h1"), "gpu-1": put_gpu(made)}
+    ends |= {f"gpu-{number}": put_gpu(made, f"gpu-{number}", f"S{number}") for number in range(2, 14)}
+    made.put_fabric("PCIe", ends, ())
+    inner = made.answer
+
+    async def respond(request):
+        if "/PCIeDevices/gpu-" in request.path and not request.path.endswith("/gpu-1"):
+            await made.ended.wait()
+        return await inner(request)
+
+    made.answer = respond
+    async with adapting(made, timeout_seconds=1) as adapter:
+        assert await names(adapter) == [GPU_1]
+
+
 async def test_a_part_that_stays_sick_is_logged_once(caplog):
     made = service()
     path = f"{FABRIC}/Endpoints/gpu-2"

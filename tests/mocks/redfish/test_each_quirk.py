@@ -116,6 +116,14 @@ async def pass_time(send):
     return round(loop.time() - began, 1)
 
 
+async def wait_a_minute(send):
+    try:
+        async with asyncio.timeout(60):
+            return (await send("GET", LAST))[0]
+    except TimeoutError:
+        return None
+
+
 async def monitor_of_ended(send):
     _, headers, _ = await send("POST", world.ZONES, json=ZONE_D1)
     await asyncio.sleep(TASKS["task_seconds"] + 1)
@@ -189,6 +197,7 @@ SHOWN = {
     ),
     # Members.
     "broken-member": Shown(look=status(path=LAST), plain=200, odd=500),
+    "hanging-member": Shown(look=wait_a_minute, plain=200, odd=None),
     "html-member": Shown(
         look=header("Content-Type", path=LAST), plain="application/json; charset=utf-8", odd="text/html"
     ),
@@ -240,6 +249,21 @@ SHOWN = {
         plain=False,
         odd=True,
     ),
+    "twin-ids": Shown(
+        look=answer(
+            lambda code, headers, raw: (code, json.loads(raw).get("Id")), path=world.endpoint("twin-2")
+        ),
+        plain=(404, None),
+        odd=(200, "twin"),
+    ),
+    "shared-zone": Shown(
+        look=answer(
+            lambda code, headers, raw: json.loads(raw).get("Links", {}).get("Endpoints@odata.count"),
+            path=f"{world.ZONES}/shared",
+        ),
+        plain=None,
+        odd=3,
+    ),
     "host-placeholders": Shown(
         look=body(lambda shown: shown["UUID"].startswith("00000000"), f"{world.SYSTEMS}/h1"),
         plain=False,
@@ -262,6 +286,7 @@ SHOWN = {
     ),
     "refusal-page": Shown(look=refuse(lambda code, headers, raw: raw[:6]), plain=b'{"erro', odd=b"<html>"),
     # Sessions.
+    "basic-root": Shown(look=status(path=f"{ROOT}/"), setting=LOGIN, plain=200, odd=401),
     "basic-only": Shown(look=status("POST", world.SESSIONS, json=SENT), setting=LOGIN, plain=201, odd=401),
     "no-session-location": Shown(
         look=answer(created, "POST", world.SESSIONS, json=SENT),

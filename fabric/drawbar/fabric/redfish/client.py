@@ -42,7 +42,7 @@ class Client:
 
     def __init__(self, wire: transport.Transport, config: contract.AdapterConfig) -> None:
         self.root = documents.Document(uri=ROOT)
-        self.patience = patience.Patience(config.timeout_seconds)
+        self.patience = patience.Patience(config.timeout_seconds, probe=wire.probe, put_off=wire.put_off)
         self._wire = wire
         self._session = sessions.Session(wire, config.credentials)
         self._closed = False
@@ -113,7 +113,13 @@ class Client:
         return self._wire.listing()
 
     async def get(
-        self, uri: str, *, query: str = "", is_open: bool = False, listing: budget.Listing | None = None
+        self,
+        uri: str,
+        *,
+        query: str = "",
+        is_open: bool = False,
+        listing: budget.Listing | None = None,
+        seconds: float | None = None,
     ) -> documents.Document:
         """Read a resource and return it.
 
@@ -122,6 +128,7 @@ class Client:
             query: such as `$expand=.($levels=1)`.
             is_open: whether the resource needs no credentials.
             listing: the budget of the answer; None for a budget of its own.
+            seconds: the deadline of the request; None for the configured one.
 
         Raises:
             FabricError: it cannot be read; NotFound if there is none.
@@ -129,7 +136,7 @@ class Client:
         url, what = self._wire.resolve(uri), f"to read {uri}"
         if query:
             url = url.with_query(query)
-        answer = await self._send("GET", url, what=what, is_open=is_open, listing=listing)
+        answer = await self._send("GET", url, what=what, is_open=is_open, listing=listing, seconds=seconds)
         # A proxy that changes the form of an answer says so by 203.
         if answer.status not in {200, 203}:
             raise self._wire.malformed(what, f"answered with the status {answer.status}")
@@ -295,6 +302,7 @@ class Client:
         changes: bool = False,
         is_open: bool = False,
         listing: budget.Listing | None = None,
+        seconds: float | None = None,
     ) -> transport.Answer:
         """Send a request and return the answer.
 
@@ -312,6 +320,7 @@ class Client:
                 headers={**(headers or {}), **own},
                 changes=changes,
                 listing=listing,
+                seconds=seconds,
             )
 
         token = self._session.token

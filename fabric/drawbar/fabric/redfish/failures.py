@@ -24,7 +24,6 @@ class Exchange:
         is_proven: whether the service has shown that it is one of Redfish.
         timeout_seconds: the deadline of one request.
         answers: the number of earlier answers.
-        is_alive: whether the service has answered another request of late.
     """
 
     what: str
@@ -33,7 +32,6 @@ class Exchange:
     is_proven: bool
     timeout_seconds: float = 0.0
     answers: int = 0
-    is_alive: bool = False
 
 
 def build_malformed(exchange: Exchange, did: str) -> errors.Unavailable:
@@ -69,7 +67,6 @@ def translate(error: Exception, exchange: Exchange) -> errors.FabricError:
             return errors.DeadlineExceeded(
                 f"the Redfish service was asked {exchange.what} and did not answer within {exchange.timeout_seconds:g} s, "
                 f"after {exchange.answers} other answers; raise spec.timeoutSeconds, or look at the service",
-                reason=NO_ANSWER if exchange.is_alive and not exchange.changes else "",
                 side_effects_unknown=exchange.changes,
             )
         case _:

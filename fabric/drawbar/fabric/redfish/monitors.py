@@ -64,7 +64,7 @@ def judge(
         status: of the answer.
         body: of the answer.
         what: the request that began the task, for people.
-        asked_seconds: the pause that the service asks for; None if it asks for none.
+        asked_seconds: the pause that the service asks for; None or 0, as by a date in the past, if it asks for none.
         pause: returns the own pause until the next look.
         redacted: removes the secrets from the service's own words.
     """
@@ -75,7 +75,7 @@ def judge(
         return Ended(error=messages.failure(body, what=what, redacted=redacted))
     if has_ended(body) or status == 204 or (status in {200, 201} and not state):
         return Ended()
-    seconds = pause() if asked_seconds is None else asked_seconds
+    seconds = asked_seconds or pause()
     percent = documents.number(body, "PercentComplete")
     return Running(
         progress=Progress(

@@ -1,11 +1,11 @@
 """How long a reading waits for each resource of a service.
 
-A part in trouble may hang for days, while the service answers for everything else. Each reading would wait for it until
-the deadline, so after such a silence the resource gets a quarter of the time for some readings, and then all of it again.
+A part in trouble may hang for days, while the service answers for everything else. The wait for it does not count
+against the deadline of the reading. After such a silence the resource gets a quarter of the time at some requests, and
+then all of it again.
 """
 
-import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from drawbar.fabric import errors
@@ -25,34 +25,44 @@ class Patience:
 
     Args:
         timeout_seconds: the deadline of a request.
+        probe: tells whether the service answers anything within these seconds.
+        put_off: puts the deadline of the reading off by these seconds.
     """
 
-    def __init__(self, timeout_seconds: float) -> None:
-        self._seconds = SHARE * timeout_seconds
+    def __init__(
+        self,
+        timeout_seconds: float,
+        *,
+        probe: Callable[[float], Awaitable[bool]],
+        put_off: Callable[[float], None],
+    ) -> None:
+        self._whole = timeout_seconds
+        self._probe = probe
+        self._put_off = put_off
         # The hurried requests left, by URI, the latest silence last.
         self._silent: dict[str, int] = {}
 
-    async def wait(self, uri: str, answer: Awaitable[Result]) -> Result:
+    async def read(self, uri: str, read: Callable[[float | None], Awaitable[Result]]) -> Result:
         """Return the answer of a request for a resource.
+
+        Args:
+            uri: of the resource.
+            read: sends the request with a deadline in seconds; None for the configured one.
 
         Raises:
             DeadlineExceeded: it took too long; the reason is `NO_ANSWER` if the service answers other requests.
+            FabricError: it failed.
         """
         left = self._silent.pop(uri, 0)
+        hurried = SHARE * self._whole
         try:
-            async with asyncio.timeout(self._seconds if left else None):
-                return await answer
-        except TimeoutError as error:
-            self._note(uri, left - 1)
-            raise errors.DeadlineExceeded(
-                f"the Redfish service was asked again to read {uri} and did not answer within {self._seconds:g} s; "
-                f"look at this part of the service",
-                reason=NO_ANSWER,
-            ) from error
+            return await read(hurried if left else None)
         except errors.DeadlineExceeded as error:
-            if error.reason == NO_ANSWER:
-                self._note(uri, HURRIED)
-            raise
+            self._put_off(hurried if left else self._whole)
+            if not await self._probe(hurried):
+                raise
+            self._note(uri, left - 1 if left else HURRIED)
+            raise errors.DeadlineExceeded(error.message, reason=NO_ANSWER) from error
 
     def _note(self, uri: str, left: int) -> None:
         self._silent[uri] = left

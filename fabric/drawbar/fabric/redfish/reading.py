@@ -84,8 +84,10 @@ class Reader:
         """
         self.listing.count(budget.Counted.RESOURCES)
         self.requests += 1
-        answer = self._client.get(uri, query=query, listing=self.listing)
-        return await self._client.patience.wait(f"{uri}{query}", answer)
+        return await self._client.patience.read(
+            f"{uri}{query}",
+            lambda seconds: self._client.get(uri, query=query, listing=self.listing, seconds=seconds),
+        )
 
     async def get_detail(self, uri: str) -> Document:
         """Return a resource that seldom changes, from memory if possible.

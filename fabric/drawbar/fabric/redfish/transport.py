@@ -9,7 +9,6 @@ import base64
 import contextlib
 import errno
 import functools
-import math
 import socket
 import ssl
 import urllib.parse
@@ -61,6 +60,7 @@ class Request:
         headers: besides those of every request.
         changes: whether it may change something.
         listing: the budget of the answer; None for a budget of its own.
+        seconds: the deadline; None for the configured one.
     """
 
     method: str
@@ -70,6 +70,7 @@ class Request:
     headers: Mapping[str, str] | None = None
     changes: bool = False
     listing: budget.Listing | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +127,6 @@ class Transport:
             InvalidConfiguration: a certificate of the configuration cannot be used.
         """
         self.answers = 0
-        self._answered_at = -math.inf
-        self._clock = asyncio.get_running_loop().time
         self.is_proven = False
         self.tokens: tuple[str, ...] = ()
         self._config = config
@@ -138,7 +137,7 @@ class Transport:
         self._pace = pace.Pace(requests_at_once)
         self._server_name = config.tls.server_name or None
         # For all event streams of this transport, so that a new stream gets no full balance.
-        self._flow = budget.Flow(config.limits, config.name, clock=self._clock)
+        self._flow = budget.Flow(config.limits, config.name, clock=asyncio.get_running_loop().time)
         # Of calls in flight, which each answer puts off, with the latest that each may become.
         self._deadlines: dict[asyncio.Timeout, float] = {}
 
@@ -155,6 +154,13 @@ class Transport:
             yield
         finally:
             del self._deadlines[deadline]
+
+    def put_off(self, seconds: float) -> None:
+        """Put the deadlines of calls in flight off by these seconds, within their limits."""
+        for deadline, latest in self._deadlines.items():
+            due = deadline.when()
+            if due is not None and not deadline.expired():
+                deadline.reschedule(min(due + seconds, latest))
 
     def listing(self) -> budget.Listing:
         """Return the unused budget of one listing."""
@@ -254,16 +260,18 @@ class Transport:
             FabricError: there is none.
         """
         kind = {} if content is None else {"Content-Type": "application/json"}
+        seconds = self._config.timeout_seconds if request.seconds is None else request.seconds
         try:
             async with (
                 self._pace,
-                self._translate_errors(request.what, changes=request.changes),
+                self._translate_errors(request.what, changes=request.changes, seconds=seconds),
                 self._session.request(
                     method,
                     url,
                     headers={**(request.headers or {}), **kind},
                     allow_redirects=False,
                     data=content,
+                    timeout=aiohttp.ClientTimeout(total=seconds),
                     server_hostname=self._server_name,
                 ) as response,
             ):
@@ -281,15 +289,24 @@ class Transport:
     def _note_answer(self, status: int, headers: Mapping[str, str]) -> None:
         """Put off the deadlines of calls in flight, and adapt the number of requests at once."""
         self.answers += 1
-        self._answered_at = self._clock()
-        for deadline, latest in self._deadlines.items():
-            due = deadline.when()
-            if due is not None and not deadline.expired():
-                deadline.reschedule(min(due + ANSWER_SECONDS, latest))
+        self.put_off(ANSWER_SECONDS)
         if status in _BUSY:
             self._pace.note_busy(decoding.retry_after_seconds(headers.get("Retry-After")) or 0.0)
         else:
             self._pace.note_answer()
+
+    async def probe(self, seconds: float) -> bool:
+        """Return whether the service answers a request within these seconds, whatever its answer; the pace does not delay it."""
+        try:
+            async with self._session.get(
+                self._base,
+                timeout=aiohttp.ClientTimeout(total=seconds),
+                allow_redirects=False,
+                server_hostname=self._server_name,
+            ):
+                return True
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            return False
 
     async def stream(self, uri: str, headers: Mapping[str, str], what: str) -> AsyncGenerator[None, None]:
         """Yield once when a stream of server-sent events is open, and then for each part of it.
@@ -319,8 +336,10 @@ class Transport:
                 response.close()
 
     @contextlib.asynccontextmanager
-    async def _translate_errors(self, what: str, *, changes: bool) -> AsyncIterator[None]:
-        """Raise errors of the contract in place of the library's."""
+    async def _translate_errors(
+        self, what: str, *, changes: bool, seconds: float | None = None
+    ) -> AsyncIterator[None]:
+        """Raise errors of the contract in place of the library's, for a request with this deadline."""
         try:
             yield
         except errors.FabricError as error:
@@ -328,18 +347,16 @@ class Transport:
                 raise judgement.unknown(error) from error
             raise
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise failures.translate(error, self._exchange(what, changes=changes)) from error
+            raise failures.translate(error, self._exchange(what, changes=changes, seconds=seconds)) from error
 
-    def _exchange(self, what: str, *, changes: bool) -> failures.Exchange:
+    def _exchange(self, what: str, *, changes: bool, seconds: float | None = None) -> failures.Exchange:
         return failures.Exchange(
             what=what,
             base=self._base,
             changes=changes,
             is_proven=self.is_proven,
-            timeout_seconds=self._config.timeout_seconds,
+            timeout_seconds=self._config.timeout_seconds if seconds is None else seconds,
             answers=self.answers,
-            # At most as long ago as the request took, and again.
-            is_alive=self._clock() - self._answered_at < 2 * self._config.timeout_seconds,
         )
 
 

@@ -101,6 +101,11 @@ class Service:
             self.tree.remove(uri)
         self._tasks.clear()
 
+    def close(self) -> None:
+        """End all streams of events, and the requests that hang."""
+        self._setting.closed.set()
+        self.end_streams()
+
     def end_streams(self) -> None:
         """End all streams of events."""
         for stream in self._streams:
@@ -408,7 +413,8 @@ class Service:
             case FaultKind.REDIRECT:
                 return web.Response(status=307, headers={"Location": "https://elsewhere.invalid/redfish/v1"})
             case FaultKind.STALL:
-                await asyncio.Event().wait()
+                await self._setting.closed.wait()
+                raise web.HTTPServiceUnavailable
             case FaultKind.EXPIRED_SESSION:
                 self.end_sessions()
             case _:
@@ -447,7 +453,7 @@ async def _serving(
         service.url = f"{'http' if tls is None else 'https'}://{host}:{bound}"
         yield service
     finally:
-        service.end_streams()
+        service.close()
         service.restart()
         await runner.cleanup()
 

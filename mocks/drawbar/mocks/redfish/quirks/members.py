@@ -35,6 +35,12 @@ async def _load(asked: Asked, forward: Forward, setting: Setting) -> Answer:
     return await forward(asked)
 
 
+async def _hang(asked: Asked, forward: Forward, setting: Setting) -> Answer:
+    if _is_sick(asked, setting) or _covers_sick(asked):
+        await setting.closed.wait()
+    return await forward(asked)
+
+
 async def _refuse_expansion(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     if "$expand" in asked.query:
         text = "Querying is not supported on the requested resource."
@@ -117,6 +123,12 @@ QUIRKS = (
         text="The resource of the last device is a page, with 200.",
         seen="Supermicro (influxdata/telegraf #18250, #19289)",
         wrap=_load,
+    ),
+    Quirk(
+        name="hanging-member",
+        text="The resource of the last device is never answered, nor is the collection with it if that is expanded.",
+        seen="no server yet; a card that does not answer its manager",
+        wrap=_hang,
     ),
     Quirk(
         name="refused-expand",

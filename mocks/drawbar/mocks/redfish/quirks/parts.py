@@ -11,6 +11,7 @@ from drawbar.mocks.redfish.quirks.quirk import (
     LINK,
     WITH_BLOCKS,
     WITH_FABRIC,
+    WITH_ZONES,
     Form,
     Forward,
     Quirk,
@@ -125,6 +126,34 @@ def _add_fabrics(tree: Tree, _configuration: Configuration) -> None:
                 f"{fabric}/Endpoints/{role}",
                 {"@odata.type": "#Endpoint.v1_8_2.Endpoint", **shown, "Links": {}},
             )
+
+
+def _put_endpoint(tree: Tree, name: str, own_id: str) -> None:
+    """Add the endpoint of a device that nothing else describes."""
+    entity = {"EntityType": "Processor", "EntityRole": "Target"}
+    tree.put(
+        world.endpoint(name),
+        {
+            "@odata.type": "#Endpoint.v1_8_2.Endpoint",
+            "Id": own_id,
+            "Name": name,
+            "EndpointProtocol": "PCIe",
+            "ConnectedEntities": [entity],
+            "Status": dict(world.OK),
+            "Links": {},
+        },
+    )
+
+
+def _add_twins(tree: Tree, _configuration: Configuration) -> None:
+    for name in ("twin-1", "twin-2"):
+        _put_endpoint(tree, name, "twin")
+
+
+def _share_zone(tree: Tree, configuration: Configuration) -> None:
+    _put_endpoint(tree, "shared", "shared")
+    members = [world.endpoint(name) for name in (*(host.id for host in configuration.hosts), "shared")]
+    tree.put(f"{world.ZONES}/shared", world.zone("shared", members, configuration))
 
 
 async def _show_placeholders(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
@@ -248,6 +277,20 @@ QUIRKS = (
         seen="Intel's PNC simulator, Sunfish",
         forms=WITH_FABRIC,
         wrap=_show_ports,
+    ),
+    Quirk(
+        name="twin-ids",
+        text="Two further endpoints have one Id.",
+        seen="no server yet",
+        forms=WITH_ZONES,
+        furnish=_add_twins,
+    ),
+    Quirk(
+        name="shared-zone",
+        text="A further device is in a zone with all hosts.",
+        seen="no server yet",
+        forms=frozenset({Form.PAIR}),
+        furnish=_share_zone,
     ),
     Quirk(
         name="host-placeholders",

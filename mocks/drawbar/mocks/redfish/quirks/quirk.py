@@ -5,6 +5,7 @@ or it answers instead of the service. Some quirks change the initial resources o
 no quirk.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -47,10 +48,12 @@ class Setting:
 
     Attributes:
         configuration: the configuration of the service.
+        closed: set once the service ends.
         memory: values that the quirk keeps from request to request.
     """
 
     configuration: Configuration
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
     memory: dict[str, Any] = field(default_factory=dict)
 
     @property

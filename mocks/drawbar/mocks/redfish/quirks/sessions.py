@@ -57,7 +57,22 @@ async def _end_early(asked: Asked, forward: Forward, setting: Setting) -> Answer
     return replace(ended, is_cut=True)
 
 
+async def _guard_root(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    is_anonymous = "Authorization" not in asked.headers and "X-Auth-Token" not in asked.headers
+    if asked.resource == ROOT and is_anonymous:
+        return refused(401, "Base.1.0.NoValidSession", "There is no valid session.").with_header(
+            "WWW-Authenticate", 'Basic realm="RedfishService"'
+        )
+    return await forward(asked)
+
+
 QUIRKS = (
+    Quirk(
+        name="basic-root",
+        text="The service root needs a password, too.",
+        seen="no server yet; a proxy in front of one",
+        wrap=_guard_root,
+    ),
     Quirk(
         name="basic-only",
         text="There are no sessions: each request carries the password, and a login is refused with 401.",
