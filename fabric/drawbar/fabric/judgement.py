@@ -305,7 +305,9 @@ def verify(
 
 def _not_shown(what: str) -> errors.Unavailable:
     return errors.Unavailable(
-        f"the fabric accepted {what} and does not show it; read the fabric again", reason="NOT_SHOWN"
+        f"the fabric accepted {what} and does not show it; read the fabric again, and if it stays so, ask the "
+        f"fabric manager's operator",
+        reason="NOT_SHOWN",
     )
 
 
@@ -319,7 +321,9 @@ def _not_read(what: str) -> errors.Unavailable:
 
 
 def _stays(what: str) -> errors.Unavailable:
-    return errors.Unavailable(f"{what}; try again")
+    return errors.Unavailable(
+        f"the fabric accepted the request, and {what}; try again, and if it stays so, ask the fabric manager's operator"
+    )
 
 
 def _entry(values: Mapping[str, Value], name: str, kind: str) -> Value:

@@ -278,4 +278,4 @@ async def test_a_slice_without_an_endpoint_goes_to_no_fabric_among_several():
 async def test_a_name_that_is_too_long_is_left_out_and_reported():
     method = await read(chunk("x" * 200))
     assert list(method.view().devices) == ["C.D"]
-    assert any("too long" in oddity for oddity in method.view().oddities)
+    assert any("longer than 128 bytes" in oddity for oddity in method.view().oddities)

@@ -67,7 +67,7 @@ async def _verify_bounds(
     for device_id in device_ids:
         device = inventory.device(device_id)
         if device is None:
-            raise errors.FailedPrecondition(f"there is no device {device_id}; name one that is listed")
+            raise errors.FailedPrecondition(inventory.explain_missing(device_id, "name one that is listed"))
         if device.connection is not None:
             raise errors.FailedPrecondition(
                 f"device {device_id} is attached to host {device.connection.host_id}; detach it, or name another one"

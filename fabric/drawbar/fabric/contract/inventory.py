@@ -216,6 +216,12 @@ class Inventory:
         """Return the device with that id, or None if the fabric has none."""
         return next((device for device in self.devices if device.id == device_id), None)
 
+    def explain_missing(self, device_id: str, remedy: str) -> str:
+        """Return why a device has no entry, in a sentence with the remedy; another one if it may be in an unread part."""
+        if self.unread:
+            return f"device {device_id} is not listed, and {self.unread[0]}; look at the fabric manager"
+        return f"there is no device {device_id}; {remedy}"
+
 
 def bound_sentences(sentences: Iterable[str]) -> tuple[str, ...]:
     """Return at most `SENTENCES_MAX` sentences, each cut to `SENTENCE_BYTES`; the last one counts the others."""

@@ -122,7 +122,7 @@ class Composition:
         used: dict[str, list[str]] = {host_id: [] for host_id in read.systems}
         oddities = list(read.oddities)
         oddities += [
-            f"the host {system.uri} has an Id that is too long or not unique" for system in read.unnamed
+            views.explain_unusable_id(f"the host {system.uri}", system.id) for system in read.unnamed
         ]
         owners: dict[str, list[str]] = {}
         for owner, system in sorted(read.systems.items()):
@@ -407,7 +407,7 @@ def _devices(
     usable_ids = views.find_usable_ids(block.id for block in there)
     for block in there:
         if block.id not in usable_ids:
-            oddities.append(f"the resource block {block.uri} has an Id that is too long or not unique")
+            oddities.append(views.explain_unusable_id(f"the resource block {block.uri}", block.id))
             continue
         if not unread.isdisjoint(uri for name in _PARTS for uri in block.links(name)):
             continue

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import calls, carving, documents, ends, entities, profiles, zones
+from drawbar.fabric.redfish import calls, carving, documents, ends, entities, profiles, views, zones
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -107,7 +107,7 @@ class Connections(zones.Zones):
             for device in carving.devices(domain, self._profile.note_place):
                 document = carved[device.id]
                 if len(device.id.encode()) > contract.STRING_BYTES or device.id in devices:
-                    oddities.append(f"the memory {document.uri} has an Id that is too long or not unique")
+                    oddities.append(views.explain_unusable_id(f"the memory {document.uri}", device.id))
                     continue
                 made = device.slice_of
                 # One that was made by a request is listed for its deletion.

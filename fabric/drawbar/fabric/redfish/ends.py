@@ -188,7 +188,7 @@ def _name_devices(
         if not unread.isdisjoint(links):
             continue
         if device_id not in usable_ids:
-            oddities.append(f"the device {target.uri} has an Id that is too long or not unique")
+            oddities.append(views.explain_unusable_id(f"the device {target.uri}", device_id))
             continue
         if entities.is_cpu(linked):
             oddities.append(f"the endpoint {target.uri} is a host's CPU, so it is no device")
@@ -225,7 +225,7 @@ def _name_hosts(
         if uri in unread or host_id not in usable_ids:
             unnamed |= {endpoint.uri for endpoint in listed}
             if uri not in unread:
-                oddities.append(f"the host {uri} has an Id that is too long or not unique")
+                oddities.append(views.explain_unusable_id(f"the host {uri}", host_id))
             continue
         hosts[host_id] = entities.host(host_id, system, listed)
         uris[host_id] = tuple(endpoint.uri for endpoint in listed)

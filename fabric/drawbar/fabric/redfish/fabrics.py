@@ -84,9 +84,7 @@ async def read(
         if wanted.ids and document.id not in wanted.ids:
             continue
         if document.id not in usable_ids:
-            oddities.append(
-                f"the fabric {document.uri} has an Id that is too long or not unique, so its devices are not listed"
-            )
+            oddities.append(views.explain_unusable_id(f"the fabric {document.uri}", document.id))
             continue
         if problem := wanted.find_problem(document):
             oddities.append(problem)

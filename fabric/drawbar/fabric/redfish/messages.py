@@ -225,6 +225,8 @@ def _remedy(kind: type[errors.FabricError], reason: str) -> str:
         return "; look at the user name and password in the Fabric's Secret"
     if kind is errors.PermissionDenied:
         return "; give the account the privilege ConfigureComponents"
+    if kind is errors.Unimplemented:
+        return "; the service may need another value of the parameter `profile`"
     return ""
 
 

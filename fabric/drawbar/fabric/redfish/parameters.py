@@ -40,7 +40,11 @@ class Parameters:
     def apply(self, profile: profiles.Profile) -> profiles.Profile:
         """Return the profile with the values of these parameters in place of its own."""
         return replace(
-            profile, ports=self.ports or profile.ports, zone_body=self.zone_body or profile.zone_body
+            profile,
+            ports=self.ports or profile.ports,
+            zone_body=self.zone_body or profile.zone_body,
+            # Who sets the form of a body has tried it.
+            unverified="" if self.zone_body else profile.unverified,
         )
 
 

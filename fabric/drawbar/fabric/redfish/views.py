@@ -38,6 +38,13 @@ def find_usable_ids(ids: Iterable[str]) -> frozenset[str]:
     )
 
 
+def explain_unusable_id(what: str, own_id: str) -> str:
+    """Return why a resource is left out, with the remedy: its Id is too long, or another resource has it, too."""
+    if len(own_id.encode()) > contract.STRING_BYTES:
+        return f"{what} is left out: its Id is longer than {contract.STRING_BYTES} bytes; ask the vendor for a shorter one"
+    return f"{what} is left out: its Id {own_id} is not unique; give each resource its own"
+
+
 def check_read(view: View, device_id: str | None) -> None:
     """Refuse to judge a device that is not shown while a part of the service cannot be read.
 

@@ -326,6 +326,13 @@ def endpoint(name: str) -> str:
     return f"{ENDPOINTS}/{name}"
 
 
+def _describe(configuration: Configuration) -> str:
+    """Return the product and the ids of all parts, which another service of the same product has otherwise."""
+    hosts, enclosures = configuration.hosts, configuration.enclosures
+    ids = (*(host.id for host in hosts), *(enclosure.id for enclosure in enclosures))
+    return " ".join((configuration.product, *ids))
+
+
 def _services(tree: Tree, configuration: Configuration) -> None:
     connects: Body = {}
     if configuration.has_fabric:
@@ -344,7 +351,7 @@ def _services(tree: Tree, configuration: Configuration) -> None:
             "Id": "RootService",
             "Name": "Root Service",
             "RedfishVersion": "1.20.0",
-            "UUID": str(uuid.uuid5(uuid.NAMESPACE_URL, configuration.product)),
+            "UUID": str(uuid.uuid5(uuid.NAMESPACE_URL, _describe(configuration))),
             "Product": configuration.product,
             "ProtocolFeaturesSupported": {
                 "ExpandQuery": {

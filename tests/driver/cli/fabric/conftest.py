@@ -49,8 +49,8 @@ def grpc_file(drawbar_fabric, config_file):
 
 
 @pytest.fixture
-def redfish_file(tmp_path, config_file):
-    """A configuration file of an emulated Redfish service with a password."""
+def redfish_file(request, tmp_path, config_file):
+    """A configuration file of an emulated Redfish service with a password, and with quirks as the parameter."""
     content = {
         "hosts": [{"id": "h1"}, {"id": "h2"}],
         "enclosures": [
@@ -58,6 +58,7 @@ def redfish_file(tmp_path, config_file):
         ],
         "username": "drawbar",
         "password": PASSWORD,
+        "quirks": getattr(request, "param", []),
     }
     (tmp_path / "redfish.json").write_text(json.dumps(content))
     (tmp_path / "username").write_text("drawbar\n")

@@ -56,6 +56,26 @@ def test_devices_and_hosts_of_a_redfish_manager_are_listed_as_the_user_of_the_fi
     assert "credentials: user drawbar" in drawbar_command("check", "--config", redfish_file)[1]
 
 
+@pytest.mark.parametrize("redfish_file", [["broken-member"]], indirect=True)
+def test_a_device_in_doubt_is_not_told_to_be_missing(drawbar_command, redfish_file):
+    part = "/redfish/v1/Chassis/e1/PCIeDevices/gpu-1 cannot be read: the service answers with 500"
+    status, out, err = drawbar_command("devices", "--config", redfish_file)
+    assert (status, out.strip()) == (3, "The fabric manager shows no device.")
+    assert f"warning: {part}; its devices are in doubt" in err
+    status, out, _ = drawbar_command("check", "--config", redfish_file)
+    assert status == 0
+    assert f"{part}; its devices are in doubt" in " ".join(out.split())
+    assert "lists no device" not in out
+    for words in (
+        ("attach", "PCIe.gpu-1", "h1", "--yes"),
+        ("detach", "PCIe.gpu-1", "--yes"),
+        ("conformance", "--devices", "PCIe.gpu-1", "--hosts", "h1,h2", "--yes"),
+    ):
+        status, _, err = drawbar_command(*words, "--config", redfish_file)
+        assert status == 1
+        assert f"device PCIe.gpu-1 is not listed, and {part}; look at the fabric manager" in err
+
+
 def test_a_wrong_password_is_one_sentence(drawbar_command, redfish_file, tmp_path):
     (tmp_path / "password").write_text("another wrong horse")
     status, out, err = drawbar_command("check", "--config", redfish_file)

@@ -142,10 +142,11 @@ async def _read(
     """Return the fabric's capabilities and a device that may be changed."""
     async with progress.show_activity("reading the fabric"):
         can = await adapter.capabilities()
-        device = (await adapter.devices()).device(device_id)
+        inventory = await adapter.devices()
         operations = await adapter.operations()
+    device = inventory.device(device_id)
     if device is None:
-        raise objects.Missing(f"there is no device {device_id}; `drawbar fabric devices` lists the ids")
+        raise objects.Missing(inventory.explain_missing(device_id, "`drawbar fabric devices` lists the ids"))
     mark = device.connection.mark if device.connection is not None else None
     if mark is not None:
         raise errors.DrawbarError(

@@ -63,7 +63,7 @@ async def attach(
             "the fabric chooses the device itself, so none can be named; give --model and --host"
         )
     if device is None:
-        raise objects.Missing(f"there is no device {device_id}; `drawbar fabric devices` lists the ids")
+        raise objects.Missing(listed.explain_missing(device_id, "`drawbar fabric devices` lists the ids"))
     node, host_id = _where(source.cluster, mapped, host_name)
     _refuse_taken(source, device)
     question = f"Attach device {device_id} to node {node} (host {host_id})?"

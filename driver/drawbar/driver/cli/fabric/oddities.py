@@ -26,7 +26,7 @@ def oddities(
     return (
         *(f"{sentence}; its devices are in doubt" for sentence in inventory.unread),
         *inventory.oddities,
-        *_setup(source, can, hosts, devices),
+        *_setup(source, can, hosts, inventory),
         *_hosts(hosts),
         *_devices(hosts, devices),
         *_recognition(hosts, devices),
@@ -46,13 +46,14 @@ def _setup(
     source: observed.Source,
     can: contract.Capabilities,
     hosts: tuple[contract.Host, ...],
-    devices: tuple[contract.Device, ...],
+    inventory: contract.Inventory,
 ) -> Iterator[str]:
+    devices = inventory.devices
     if not source.spec.tls.verify:
         yield "tls.verify is off: any server may pose as the fabric manager; give ca.crt and turn it on"
     if not hosts:
         yield "the fabric manager lists no host; check what the account may see"
-    if not devices:
+    if not devices and not inventory.unread:
         yield "the fabric manager lists no device; check what the account may see, and the adapter's parameters"
     offer = source.spec.offer
     if devices and not any(
@@ -112,19 +113,23 @@ def _devices(hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, .
 
 def _recognition(hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, ...]) -> Iterator[str]:
     forecasts = prospects.forecasts(devices, hosts)
+    listed = numbers.Numbers.from_devices(devices)
     carved = contract.find_carved(devices)
-    by_kinds: dict[str, list[str]] = {}
+    by_cause: dict[str, list[str]] = {}
     for device in devices:
         if device.id not in carved and forecasts[device.id].means is recognition.Means.SOLE_ARRIVAL:
-            kinds = prospects.shorten(each.kind.value for each in device.identifiers)
-            by_kinds.setdefault(kinds, []).append(device.id)
-    for kinds, ids in by_kinds.items():
-        shown = f"of {kinds} their nodes can read none" if kinds else "the fabric manager shows no identifier"
+            own = numbers.remove_identifiers(device, listed.find_shared(device)).identifiers
+            kinds = prospects.shorten(each.kind.value for each in own)
+            cause = f"nodes cannot read {kinds}" if kinds else "the fabric manager shows no identifier"
+            if device.identifiers and not own:
+                cause = "no identifier is theirs alone"
+            by_cause.setdefault(cause, []).append(device.id)
+    for shown, ids in by_cause.items():
         yield (
             f"{_describe_ids(ids)} can be recognised only by sole arrival: {shown}; attach one such device to a host at a time, "
             "and none by hand meanwhile"
         )
-    shared = numbers.Numbers.from_devices(devices).holders()
+    shared = listed.holders()
     # A serial number also appears under its declared kind.
     declared = {
         (value, named) for (kind, value), named in shared.items() if kind is not witnesses.Kind.SERIAL

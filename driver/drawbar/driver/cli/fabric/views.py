@@ -157,7 +157,7 @@ def show_devices(
     if any(item["sliceOf"] or item["carving"] for item in items):
         head = (*head, "SLICES")
         lines = [[*line, _slices(item)] for line, item in zip(lines, items, strict=True)]
-    tables.rows(out, head, lines, "The fabric manager lists no device.")
+    tables.rows(out, head, lines, "The fabric manager shows no device.")
 
 
 def _kinds(item: Mapping[str, Any]) -> str:
@@ -198,7 +198,7 @@ def show_hosts(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None
     if any(item["reachGroups"] for item in items):
         head = (*head, "GROUPS")
         lines = [(*line, ", ".join(item["reachGroups"])) for line, item in zip(lines, items, strict=True)]
-    tables.rows(out, head, lines, "The fabric manager lists no host.")
+    tables.rows(out, head, lines, "The fabric manager shows no host.")
 
 
 def operation(item: contract.Operation) -> dict[str, Any]:

@@ -280,7 +280,9 @@ async def _devices(args: argparse.Namespace) -> int:
             views.show_devices,
             name="device",
         )
-    return 0
+    for sentence in inventory.unread:
+        sys.stderr.write(f"warning: {sentence}; its devices are in doubt\n")
+    return errors.ExitStatus.UNREAD if inventory.unread else errors.ExitStatus.FINE
 
 
 async def _hosts(args: argparse.Namespace) -> int:
