@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from drawbar.mocks import redfish
-from drawbar.mocks.redfish import world
+from drawbar.mocks.redfish import places
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
 
 CONFIGURATION = redfish.Configuration(
@@ -85,13 +85,13 @@ async def test_the_enclosure_has_four_modules_and_blocks_in_them(backend):
 
 
 async def test_memory_is_assigned_and_unassigned(backend):
-    endpoint = world.endpoint("port1")
+    endpoint = places.endpoint("port1")
     body = {
         "ConnectionType": "Memory",
         "MemoryChunkInfo": [{"MemoryChunk": {"@odata.id": CHUNK}}],
         "Links": {"TargetEndpoints": [{"@odata.id": endpoint}]},
     }
-    made = (await backend("POST", world.CONNECTIONS, body))["@odata.id"]
+    made = (await backend("POST", places.CONNECTIONS, body))["@odata.id"]
     assert (await backend("GET", CHUNK))["Links"]["Endpoints"] == [{"@odata.id": endpoint}]
     assert (await backend("GET", endpoint))["Links"]["Connections"] == [{"@odata.id": made}]
     await backend("DELETE", made)

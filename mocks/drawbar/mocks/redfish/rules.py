@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drawbar.mocks.redfish import world
+from drawbar.mocks.redfish import ends, memory, places
 from drawbar.mocks.redfish.configuration import Configuration
 from drawbar.mocks.redfish.tree import Tree, reference
 
@@ -34,7 +34,7 @@ class Rules:
     def __init__(self, tree: Tree, configuration: Configuration) -> None:
         self._tree = tree
         self._configuration = configuration
-        self._hosts = {world.endpoint(host.id) for host in configuration.hosts}
+        self._hosts = {places.endpoint(host.id) for host in configuration.hosts}
         self._number = 0
 
     def change(self, method: str, path: str, body: Mapping[str, Any]) -> str | None:
@@ -49,21 +49,21 @@ class Rules:
             raise missing(path)
         if method not in allowed:
             raise not_allowed(method, path)
-        if path == world.ZONES:
+        if path == places.ZONES:
             return self._create_zone(body)
-        if path == world.CONNECTIONS:
+        if path == places.CONNECTIONS:
             return self._create_connection(body)
         if self._domain(path) is not None:
             return self._create_chunk(path, body)
         if self._domain(collection) is not None:
             self._delete_chunk(path)
-        elif collection == world.CONNECTIONS:
+        elif collection == places.CONNECTIONS:
             self._end_connection(path)
-        elif collection == world.ZONES:
+        elif collection == places.ZONES:
             self._change_zone(path, self._wanted(body) if method == "PATCH" else None)
-        elif collection == world.SYSTEMS and self._configuration.constrained and "Links" not in body:
+        elif collection == places.SYSTEMS and self._configuration.constrained and "Links" not in body:
             self._request(path, body)
-        elif collection == world.SYSTEMS:
+        elif collection == places.SYSTEMS:
             blocks = _links(body, "ResourceBlocks")
             if self._configuration.constrained and not set(blocks) <= set(self._blocks(path)):
                 raise Refused(
@@ -81,13 +81,13 @@ class Rules:
         collection = path.rpartition("/")[0]
         if path not in self._tree:
             return ("POST",) if self._offers(path) else ()
-        if path in {world.ZONES, world.CONNECTIONS} or self._domain(path) is not None:
+        if path in {places.ZONES, places.CONNECTIONS} or self._domain(path) is not None:
             return ("GET", "HEAD", "POST")
-        if collection == world.CONNECTIONS or self._domain(collection) is not None:
+        if collection == places.CONNECTIONS or self._domain(collection) is not None:
             return ("GET", "HEAD", "DELETE")
-        if collection == world.ZONES:
+        if collection == places.ZONES:
             return ("GET", "HEAD", "PATCH", "DELETE")
-        if collection == world.SYSTEMS and self._configuration.method == "composition":
+        if collection == places.SYSTEMS and self._configuration.method == "composition":
             return ("GET", "HEAD", "PATCH")
         return ("GET", "HEAD")
 
@@ -123,8 +123,8 @@ class Rules:
     def _create_zone(self, body: Mapping[str, Any]) -> str:
         endpoints = _links(body, "Endpoints")
         self._check(endpoints)
-        uri = self._free_uri(world.ZONES)
-        zone = world.zone(str(self._number), endpoints, self._configuration, _texts(body))
+        uri = self._free_uri(places.ZONES)
+        zone = ends.zone(str(self._number), endpoints, self._configuration, _texts(body))
         self._tree.put(uri, zone)
         return uri
 
@@ -164,8 +164,8 @@ class Rules:
             self._check_cables(host, [end for end in endpoints if end not in self._hosts])
         if not self._configuration.exclusive:
             return
-        for other in (*self._tree.below(world.ZONES), *self._tree.below(world.CONNECTIONS)):
-            taken = set(world.ends(self._tree[other])) - self._hosts
+        for other in (*self._tree.below(places.ZONES), *self._tree.below(places.CONNECTIONS)):
+            taken = set(ends.ends(self._tree[other])) - self._hosts
             if other != zone and (conflicts := taken.intersection([*endpoints, *chunks])):
                 raise Refused(
                     status=409,
@@ -232,26 +232,26 @@ class Rules:
                 text="A connection is of the type Memory, of memory chunks with the endpoint of one port.",
             )
         connected = {
-            end for uri in self._tree.below(world.CONNECTIONS) for end in world.ends(self._tree[uri])
+            end for uri in self._tree.below(places.CONNECTIONS) for end in ends.ends(self._tree[uri])
         }
         if self._configuration.exclusive and targets[0] in connected:
             raise Refused(
                 status=409, key="Base.1.18.ResourceInUse", text=f"The port of {targets[0]} has a connection."
             )
         uri = self._put_connection([], targets, chunks, {})
-        world.show_connection(self._tree, uri, is_made=True)
+        ends.show_connection(self._tree, uri, is_made=True)
         return uri
 
     def _end_connection(self, uri: str) -> None:
         if self._configuration.is_appliance:
-            world.show_connection(self._tree, uri, is_made=False)
+            ends.show_connection(self._tree, uri, is_made=False)
         self._tree.remove(uri)
 
     def _put_connection(
         self, initiators: list[str], targets: list[str], chunks: list[str], texts: Mapping[str, str]
     ) -> str:
-        uri = self._free_uri(world.CONNECTIONS)
-        self._tree.put(uri, world.connection(str(self._number), initiators, targets, chunks, texts))
+        uri = self._free_uri(places.CONNECTIONS)
+        self._tree.put(uri, ends.connection(str(self._number), initiators, targets, chunks, texts))
         return uri
 
     # --- memory chunks ---
@@ -290,17 +290,17 @@ class Rules:
                 text=f"The memory domain has {domain['MemorySizeMiB'] - used} MiB left.",
             )
         uri = self._free_uri(chunks)
-        world.put_slice(self._tree, uri, size, _texts(body))
+        memory.put_slice(self._tree, uri, size, _texts(body))
         return uri
 
     def _delete_chunk(self, uri: str) -> None:
-        for other in self._tree.below(world.CONNECTIONS):
+        for other in self._tree.below(places.CONNECTIONS):
             listed = self._tree[other]["MemoryChunkInfo"]
             if any(information["MemoryChunk"]["@odata.id"] == uri for information in listed):
                 raise Refused(
                     status=409, key="Base.1.18.ResourceInUse", text=f"The chunk {uri} is in {other}."
                 )
-        world.remove_slice(self._tree, uri)
+        memory.remove_slice(self._tree, uri)
 
     # --- composition ---
 
@@ -311,7 +311,7 @@ class Rules:
             for _ in range(wanted["@Redfish.RequestedCount"]):
                 free = (
                     block
-                    for block in reversed(self._tree.below(world.BLOCKS))
+                    for block in reversed(self._tree.below(places.BLOCKS))
                     if block not in given and self._is_free(block) and self._matches(block, name, wanted)
                 )
                 chosen = next(free, None)
@@ -337,7 +337,7 @@ class Rules:
 
     def _compose(self, uri: str, blocks: list[str]) -> None:
         current = self._blocks(uri)
-        own = world.block(uri.rpartition("/")[2])
+        own = places.block(uri.rpartition("/")[2])
         if own in current and own not in blocks:
             raise Refused(
                 status=409,
@@ -346,7 +346,7 @@ class Rules:
             )
         self._check_cables(uri, [block for block in blocks if block != own and block in self._tree])
         for block in blocks:
-            if block not in self._tree or not block.startswith(f"{world.BLOCKS}/"):
+            if block not in self._tree or not block.startswith(f"{places.BLOCKS}/"):
                 raise Refused(
                     status=400, key="Base.1.18.ResourceNotFound", text=f"There is no block {block}."
                 )

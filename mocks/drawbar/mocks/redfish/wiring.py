@@ -10,7 +10,7 @@ from pathlib import Path
 
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import journal, slots
-from drawbar.mocks.redfish import numbers, world
+from drawbar.mocks.redfish import devices, numbers, places
 from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Wiring:
         self._journal = written
         # As the adapter names them.
         self._names = {
-            device.id: world.device_name(enclosure, device, configuration)
+            device.id: places.device_name(enclosure, device, configuration)
             for enclosure in configuration.enclosures
             for device in enclosure.devices
         }
@@ -114,8 +114,8 @@ def _device(enclosure: Enclosure, device: Device) -> contract.Device:
         model=device.model,
         vendor=device.vendor,
         serial=numbers.serial(device),
-        pci_vendor_id=int(world.pci_ids(device)[0], 16),
-        pci_device_id=int(world.pci_ids(device)[1], 16),
+        pci_vendor_id=int(devices.pci_ids(device)[0], 16),
+        pci_device_id=int(devices.pci_ids(device)[1], 16),
         enclosure=enclosure.id,
         memory_bytes=device.memory_mib * MIB,
     )

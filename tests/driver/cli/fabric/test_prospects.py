@@ -51,7 +51,9 @@ def test_a_number_that_two_devices_show_recognises_neither_and_names_both():
     means = {name: each.means for name, each in prospects.forecasts(devices, (HOST,)).items()}
     assert means == {"a": Means.SOLE_ARRIVAL, "b": Means.SOLE_ARRIVAL, "c": Means.IDENTIFIER}
     alone, same = warnings(*devices)
-    assert alone.startswith("devices a, b can be recognised only by sole arrival: no identifier is theirs alone")
+    assert alone.startswith(
+        "devices a, b can be recognised only by sole arrival: no identifier is theirs alone"
+    )
     assert same.startswith("devices a, b show the same pcie-dsn 00-00-01-00-00-00-00-01")
 
 
