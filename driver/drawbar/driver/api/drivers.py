@@ -5,17 +5,15 @@ shared: those of field managers, of the Lease and of the Role, and the value of 
 the plain names; every other driver adds its own name to them.
 """
 
-import re
+from drawbar.driver.api import dnsnames
 
 DEFAULT = "drawbar.dev"
 NAME_LIMIT = 63
-# A DNS subdomain: Kubernetes' rule for names of drivers and nodes.
-SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 
 
 def problems(name: str) -> list[str]:
     """Return the problems of the name from the option `--driver-name`."""
-    if SUBDOMAIN.fullmatch(name) and len(name) <= NAME_LIMIT:
+    if dnsnames.is_subdomain(name, NAME_LIMIT):
         return []
     return [f"--driver-name {name!r} is not a DNS subdomain of at most {NAME_LIMIT} characters"]
 

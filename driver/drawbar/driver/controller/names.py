@@ -15,11 +15,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from drawbar.driver.api import attachments
+from drawbar.driver.api import attachments, dnsnames
 
 LABEL_CHARS = 63
 HASH_CHARS = 8
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 SHARE_PREFIX = "share-"
 _SHARE = re.compile(rf"{SHARE_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
 _MODEL, _REACH, _REFUSED = "model.", "reach.", "refused."
@@ -53,7 +52,7 @@ class DeviceKey(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def label(text: str, *, room: int = 0) -> str:
     """Return a DNS label for any id, with `room` characters to spare; equal labels mean equal ids, except for equal hashes."""
     most = LABEL_CHARS - room
-    if len(text) <= most and _LABEL.fullmatch(text) and not is_of_rule(text):
+    if dnsnames.is_label(text, most) and not is_of_rule(text):
         return text
     readable = _readable(text, most - HASH_CHARS - 1)
     return f"{readable}-{_hash(text)}" if readable else f"x-{_hash(text)}"

@@ -9,7 +9,7 @@ import socket
 from dataclasses import dataclass, field
 
 from drawbar.driver import logs
-from drawbar.driver.api import drivers
+from drawbar.driver.api import dnsnames, drivers
 from drawbar.driver.configuration import loader, schema
 from drawbar.driver.operation import address
 from drawbar.fabric import contract
@@ -25,7 +25,6 @@ WRITES_PER_SECOND = 400.0
 # An address of the pod itself; a second container of it can offer them to Prometheus.
 HTTP_ADDRESS = "127.0.0.1:9179"
 # A DNS label, as Kubernetes requires of namespaces.
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 # Only equalities, as the chart sets them.
 _SELECTOR = re.compile(r"[A-Za-z0-9][\w./-]*=[\w.-]*(,[A-Za-z0-9][\w./-]*=[\w.-]*)*")
 
@@ -135,7 +134,7 @@ def problems(settings: Settings) -> list[str]:
         sentences.append(f"--api-writes-per-second {settings.writes_per_second} is not a number above 0")
     if settings.writes_burst < 1:
         sentences.append(f"--api-writes-burst {settings.writes_burst} is not above 0")
-    if not _LABEL.fullmatch(settings.lease_namespace):
+    if not dnsnames.is_label(settings.lease_namespace):
         sentences.append(f"--lease-namespace {settings.lease_namespace!r} is not the name of a namespace")
     if settings.node_daemon_selector and not _SELECTOR.fullmatch(settings.node_daemon_selector):
         sentences.append(

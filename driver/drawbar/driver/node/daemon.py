@@ -14,13 +14,12 @@ import asyncio
 import contextlib
 import functools
 import logging
-from pathlib import Path
 
 from drawbar.driver import clocks, evaluation, watching
 from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
-from drawbar.driver.node import claim_versions, errors, kernel, parts, settings, treatment, uevents, watches
+from drawbar.driver.node import claim_versions, kernel, parts, settings, treatment, uevents, watches
 from drawbar.driver.node.attachments import context, exclusiveness, executor, probation
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import devices, live
@@ -42,7 +41,6 @@ log = logging.getLogger(__name__)
 
 WORKERS = 4
 HELD_LOOK_SECONDS = 1.0
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 async def run(options: settings.Settings) -> None:
@@ -66,13 +64,6 @@ async def run(options: settings.Settings) -> None:
             asyncio.TaskGroup() as tasks,
         ):
             await _Node(options, measured.client(api), measured).serve(measured.uevents(source), where, tasks)
-
-
-def _boot_id() -> str:
-    try:
-        return BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError as error:
-        raise errors.NodeError(f"cannot read {BOOT_ID}: {error.strerror}; mount /proc") from error
 
 
 def _wait_for_another() -> None:
@@ -335,7 +326,7 @@ def _basis(
         contained=contained,
         recorder=recorder,
         changes=changes,
-        boot_id=_boot_id(),
+        boot_id=host.read_boot_id(),
         host=users.Host.from_sysfs(options.sysfs),
         arrivals=devices.Devices(options.sysfs, settings=options.discovery, contained=contained),
         attached=mirrored,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drawbar.driver import logs
-from drawbar.driver.api import drivers
+from drawbar.driver.api import dnsnames, drivers
 from drawbar.driver.configuration import loader, schema
 from drawbar.driver.node import treatment
 from drawbar.driver.node.discovery import devices
@@ -164,7 +164,7 @@ def _problems(settings: Settings) -> list[str]:
     wrong = []
     if not settings.node_name:
         wrong.append("no node name: pass --node-name or set NODE_NAME from spec.nodeName")
-    elif not drivers.SUBDOMAIN.fullmatch(settings.node_name):
+    elif not dnsnames.is_subdomain(settings.node_name):
         wrong.append(f"--node-name {settings.node_name!r} is not the name of a node: see kubectl get nodes")
     wrong += drivers.problems(settings.driver)
     if not POD_UID.fullmatch(settings.instance):

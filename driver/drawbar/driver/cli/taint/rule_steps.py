@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.api import meta, slices, taintrules
+from drawbar.driver.api import dnsnames, meta, slices, taintrules
 from drawbar.driver.cli import objects
 from drawbar.driver.cli.taint import preview
 from drawbar.driver.kube import kinds
@@ -33,7 +33,6 @@ NAME_CHARS_MAX = 50
 """Short enough for a label value, and for the names of batches."""
 REASON_CHARS_MAX = 1024
 UNTIL_DAYS_MAX = 366
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _SPAN = re.compile(r"(\d{1,6})(s|m|h|d)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -148,7 +147,7 @@ def check(request: RuleRequest, existing: taintrules.DeviceTaintRule | None) -> 
         errors.UsageError: the name or reason is invalid, options contradict each other, nothing is selected, or the
             existing rule is another.
     """
-    if not _NAME.fullmatch(request.name) or len(request.name) > NAME_CHARS_MAX:
+    if not dnsnames.is_label(request.name, NAME_CHARS_MAX):
         raise errors.UsageError(
             f"{request.name!r} is not the name of a rule; use at most {NAME_CHARS_MAX} lower-case letters, digits and hyphens"
         )

@@ -21,6 +21,7 @@ import msgspec
 from aiohttp import web, web_request
 
 from drawbar.driver import errors
+from drawbar.driver.api import dnsnames
 from drawbar.driver.cli import objects
 from drawbar.driver.cli.ui import explaining, following, model
 
@@ -54,7 +55,6 @@ KINDS = {
 """The content types by the suffix of the page's files."""
 INDEX = "page.html"
 NOT_FOUND = "not found: open the URL that drawbar ui printed"
-NAME_LIMIT_CHARS = 253
 # The form of a Kubernetes name in the URL of an object.
 _NAMELESS = frozenset("/?#%\\")
 
@@ -183,7 +183,11 @@ def send_file(files: Files, path: str) -> web.Response:
 
 
 def _is_name(content: str) -> bool:
-    return 0 < len(content) <= NAME_LIMIT_CHARS and content.isprintable() and _NAMELESS.isdisjoint(content)
+    return (
+        0 < len(content) <= dnsnames.SUBDOMAIN_CHARS
+        and content.isprintable()
+        and _NAMELESS.isdisjoint(content)
+    )
 
 
 def refuse(status: int, sentence: str, **headers: str) -> web.Response:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from drawbar.driver import expressions
-from drawbar.driver.api import attachments, deviceplugins
+from drawbar.driver.api import attachments, deviceplugins, dnsnames
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 
@@ -132,7 +132,6 @@ def problems(settings: Selection) -> list[str]:
 
 LABEL_CHARS = 63
 HASH_CHARS = 8
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,11 +193,7 @@ def label(text: str) -> str:
     """Return a DNS label for any text; two texts share a label only if they differ in case and separators alone."""
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     # If more than separators and case changed, or the text is cut, a hash of the whole text keeps labels distinct.
-    if (
-        len(plain) <= LABEL_CHARS
-        and _LABEL.fullmatch(plain)
-        and re.fullmatch(r"[a-z0-9.:_ -]+", text.lower())
-    ):
+    if dnsnames.is_label(plain, LABEL_CHARS) and re.fullmatch(r"[a-z0-9.:_ -]+", text.lower()):
         return plain
     short = plain[: LABEL_CHARS - HASH_CHARS - 1].rstrip("-")
     return f"{short or 'x'}-{_hash(text)}"

@@ -22,6 +22,8 @@ from drawbar.driver.node import errors, settings, uevents
 from drawbar.driver.node.inventory import files
 
 PROC = Path("/proc")
+BOOT_ID = Path("sys/kernel/random/boot_id")
+"""The random number of the running kernel, below /proc."""
 # The inode number of the first namespace of each kind, by the name of its file.
 FIRST_NAMESPACES = {"user": 0xEFFFFFFD, "pid": 0xEFFFFFFC}
 NETLINK_KOBJECT_UEVENT = 15
@@ -86,13 +88,25 @@ class Facts:
     uevents: str | None
 
 
+def read_boot_id() -> str:
+    """Return the random number of the running kernel.
+
+    Raises:
+        NodeError: it cannot be read.
+    """
+    try:
+        return (PROC / BOOT_ID).read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise errors.NodeError(f"cannot read {PROC / BOOT_ID}: {error.strerror}; mount /proc") from error
+
+
 def facts(directories: tuple[Path, ...], sysfs: Path, *, proc: Path = PROC) -> Facts:
     """Return all facts. Blocking; never raises, because an unreadable fact is a fact too."""
     mounts = tuple(_mounts(proc))
     return Facts(
         capabilities=_capabilities(proc),
         first_namespaces={name: _is_first(proc, name) for name in FIRST_NAMESPACES},
-        boot_id=os.access(proc / "sys" / "kernel" / "random" / "boot_id", os.R_OK),
+        boot_id=os.access(proc / BOOT_ID, os.R_OK),
         sysfs_readable=os.access(sysfs / "bus" / "pci" / "devices", os.R_OK),
         sysfs=_place(sysfs / "bus" / "pci", mounts),
         directories=tuple(_place(path, mounts) for path in directories),
@@ -215,7 +229,7 @@ def _directories(places: Sequence[Place]) -> Iterator[str]:
 
 def _sources(facts: Facts, *, on_host: bool) -> Iterator[str]:
     if not facts.boot_id:
-        yield "cannot read /proc/sys/kernel/random/boot_id; mount /proc"
+        yield f"cannot read {PROC / BOOT_ID}; mount /proc"
     if not facts.sysfs_readable:
         root = facts.sysfs.path.parents[1]
         yield f"{root} is not a sysfs tree with a PCI bus; mount the host's /sys, or name one with --sysfs"

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import grpc
 
 from drawbar.driver import output
-from drawbar.driver.api import drivers
+from drawbar.driver.api import dnsnames
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import errors
 from drawbar.driver.node.plugin import sockets
@@ -39,7 +39,6 @@ SUPPORTED_VERSIONS = (
 
 # A pod has far fewer claims. Each costs a task and may cost a request to the API server.
 CLAIMS_LIMIT = 256
-NAME_LIMIT_CHARS = 253
 UID_LIMIT_CHARS = 128
 REASON_LIMIT_CHARS = 500
 
@@ -62,7 +61,10 @@ class ClaimName:
     @property
     def extra(self) -> dict[str, object]:
         """Return the claim's name and uid for the log, shortened and on one line."""
-        return {"claim": _one_line(self.name, NAME_LIMIT_CHARS), "uid": _one_line(self.uid, UID_LIMIT_CHARS)}
+        return {
+            "claim": _one_line(self.name, dnsnames.SUBDOMAIN_CHARS),
+            "uid": _one_line(self.uid, UID_LIMIT_CHARS),
+        }
 
     def check(self) -> None:
         """Refuse names that no claim can have, before the claim is looked up, recorded or reported.
@@ -71,9 +73,7 @@ class ClaimName:
             errors.PrepareError: no claim can have this name.
         """
         names = (self.namespace, self.name)
-        if all(len(name) <= NAME_LIMIT_CHARS and drivers.SUBDOMAIN.fullmatch(name) for name in names) and (
-            0 < len(self.uid) <= UID_LIMIT_CHARS
-        ):
+        if all(map(dnsnames.is_subdomain, names)) and 0 < len(self.uid) <= UID_LIMIT_CHARS:
             return
         where = f"{_one_line(self.namespace, 63)}/{_one_line(self.name, 63)} of uid {_one_line(self.uid, 63)}"
         raise errors.PrepareError(

@@ -18,7 +18,6 @@ import asyncio
 import functools
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from drawbar.driver import backoff, containment
-from drawbar.driver.api import attachments, nodepools, parameters, references
+from drawbar.driver.api import attachments, dnsnames, nodepools, parameters, references
 from drawbar.driver.catalogue import taints
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
@@ -49,7 +48,6 @@ LOOK_SECONDS = 1.0
 GONE_FIRST_SECONDS = 0.5
 GONE_MAX_SECONDS = 60.0
 """The longest pause between two looks at a claim. Most claims are deleted with their pod."""
-_DEVICE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 class Marks:
@@ -70,7 +68,7 @@ class Marks:
                 f"cannot read {self._folder}: {error.strerror}; run as the user that owns it"
             ) from error
         devices = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
-        marks = ((device, self.get(device)) for device in devices if _DEVICE.fullmatch(device))
+        marks = ((device, self.get(device)) for device in devices if dnsnames.is_label(device))
         return {device: mark for device, mark in marks if mark is not None}
 
     def get(self, device: str) -> demands.Mark | None:
@@ -298,7 +296,7 @@ class Cleaner:
             or not nodepools.is_pool(device.pool, around.node_name)
         ):
             return False
-        if nulls.is_null(device.device) or _DEVICE.fullmatch(device.device) is None:
+        if nulls.is_null(device.device) or not dnsnames.is_label(device.device):
             return False
         return residents.class_of(device.device) is not DeviceClass.CXL_MEMORY
 

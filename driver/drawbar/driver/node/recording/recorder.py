@@ -28,8 +28,9 @@ from drawbar.driver import errors
 from drawbar.driver.node import uevents
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
-from drawbar.driver.node.errors import UeventError
+from drawbar.driver.node.errors import NodeError, UeventError
 from drawbar.driver.node.inventory import files, model, pci
+from drawbar.driver.node.operation import host
 from drawbar.driver.node.recording import kinds, masks, tree
 
 EVENTS_MOST = 50_000
@@ -101,7 +102,6 @@ _COMMAND_LINE = "/proc/cmdline"
 _KERNEL_OPTION = re.compile(
     r"(pci|pcie_ports|pcie_aspm|iommu|intel_iommu|amd_iommu|arm-smmu\.[a-z_]+|memhp_default_state)=[\w,.:@/;=-]*"
 )
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _UNDER_WAY_SECONDS = 0.1  # for events that the kernel sent before the end
 _FORMAT = 1
 _GZIP = 31  # zlib's `wbits` for a gzip file; without a time, so that equal trees make equal files
@@ -284,8 +284,8 @@ def _compress(snapshot: tree.Snapshot, proc: tree.Snapshot) -> Iterator[bytes]:
 
 def _boot_id() -> str | None:
     try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
+        return host.read_boot_id()
+    except NodeError:
         return None
 
 
