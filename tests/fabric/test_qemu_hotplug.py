@@ -168,12 +168,12 @@ def test_a_detach_asks_waits_asks_again_and_gives_up(asked, refused, there, now,
     ],
 )
 def test_every_sentence_of_qemu_has_a_meaning(sentence, meaning):
-    assert qmp.meaning(qmp.Rejected("GenericError", sentence)) == meaning
+    assert qmp.find_meaning(qmp.Rejected("GenericError", sentence)) == meaning
 
 
 def test_a_device_that_is_not_found_is_gone():
     error = qmp.Rejected("DeviceNotFound", "Device 'x' not found")
-    assert qmp.meaning(error) is qmp.Meaning.GONE
+    assert qmp.find_meaning(error) is qmp.Meaning.GONE
 
 
 @pytest.mark.parametrize("text", [None, "", "no JSON", "[]", '{"request": 1, "mark": []}', 7])

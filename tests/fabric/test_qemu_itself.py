@@ -46,7 +46,7 @@ async def test_the_sentences_of_qemu_mean_what_we_think(real_qemu, eventually):
             try:
                 await where.execute(command, given)
             except qmp.Rejected as error:
-                return qmp.meaning(error)
+                return qmp.find_meaning(error)
             return None
 
         note = {"qom_type": "authz-simple", "id": "n", "identity": "x"}

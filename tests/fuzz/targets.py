@@ -208,7 +208,7 @@ def _show(item: object) -> None:
     """Build the page's rows, as `status` and `ui` do."""
     rows = device_rows.Rows(DRIVER)
     rows.change(None, item)
-    msgspec.json.encode((rows.current(), rows.pending()))
+    msgspec.json.encode((rows.current(), rows.list_pending()))
 
 
 def _read_slice(item: slices.ResourceSlice) -> None:

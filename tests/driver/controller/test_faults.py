@@ -85,7 +85,7 @@ def test_two_devices_that_fail_on_one_host_for_one_namespace_are_free_and_the_ho
     assert ledger.suspects(MINUTE, NOW) == {"h"}
     assert ledger.find_faulty_hosts(MINUTE, NOW) == {}
     assert ledger.probations(MINUTE, NOW) == {"a": 0 * MINUTE, "b": 0 * MINUTE}
-    assert ledger.resting(MINUTE, NOW) == frozenset()
+    assert ledger.find_resting(MINUTE, NOW) == frozenset()
     assert ledger.suspects(MINUTE, NOW + MINUTE) == frozenset()
 
 
@@ -126,8 +126,8 @@ def test_a_success_in_between_clears_the_host():
 
 def test_a_device_rests_for_its_probation_from_its_last_failure():
     ledger = ledger_of(("a", "h", claim("x")))
-    assert ledger.resting(MINUTE, NOW) == {"a"}
-    assert ledger.resting(MINUTE, NOW + MINUTE) == frozenset()
+    assert ledger.find_resting(MINUTE, NOW) == {"a"}
+    assert ledger.find_resting(MINUTE, NOW + MINUTE) == frozenset()
 
 
 def test_what_did_not_fail_for_a_day_is_forgotten():

@@ -51,7 +51,7 @@ def test_claims_of_one_namespace_do_not_prolong_it_and_a_second_namespace_does()
 def test_a_device_that_works_there_after_all_is_forgotten():
     remembered = refused(("a", "h"), ("b", "h"))
     remembered.note_success("a", "h")
-    assert remembered.lasting(MINUTE, NOW).keys() == {("b", "h")}
+    assert remembered.find_lasting(MINUTE, NOW).keys() == {("b", "h")}
 
 
 def test_the_next_controller_takes_the_pairs_from_the_status_and_counts_from_its_start():
@@ -82,8 +82,8 @@ def test_what_the_status_has_is_bounded_and_the_latest(history):
 
 def test_of_too_many_the_oldest_go_and_those_of_yesterday():
     remembered = refused(*((f"d{number}", "h") for number in range(pairs.LIMIT + 1)))
-    lasting = remembered.lasting(MINUTE, NOW)
+    lasting = remembered.find_lasting(MINUTE, NOW)
     assert len(lasting) == pairs.LIMIT
     assert ("d0", "h") not in lasting
     refused(("new", "h"), now=NOW + faults.FORGET_AFTER + MINUTE, remembered=remembered)
-    assert remembered.lasting(faults.FORGET_AFTER * 3, NOW).keys() == {("new", "h")}
+    assert remembered.find_lasting(faults.FORGET_AFTER * 3, NOW).keys() == {("new", "h")}

@@ -22,9 +22,9 @@ def test_a_key_is_free_again_when_its_oldest_counted_act_leaves_the_window():
         rate.add("a", after(seconds))
     assert rate.free_at("a", 3, after(30)) == after(60)
     assert rate.free_at("b", 3, after(30)) is None
-    assert rate.over(3, after(30)) == {"a": after(60)}
+    assert rate.find_exhausted(3, after(30)) == {"a": after(60)}
     assert rate.free_at("a", 3, after(60)) is None
-    assert rate.over(3, after(60)) == {}
+    assert rate.find_exhausted(3, after(60)) == {}
 
 
 @given(st.lists(st.floats(0, 50)), st.integers(1, 5))
@@ -45,7 +45,7 @@ def test_what_is_counted_is_bounded():
         rate.add(number, START)
     for _ in range(rates.ACTS_MAX + 10):
         rate.add("a", START)
-    assert len(rate.over(1, START)) == rates.KEYS_MAX
+    assert len(rate.find_exhausted(1, START)) == rates.KEYS_MAX
     assert rate.free_at("a", rates.ACTS_MAX, START) == START + MINUTE
     rate.add("b", after(60))
-    assert rate.over(1, after(60)).keys() == {"b"}
+    assert rate.find_exhausted(1, after(60)).keys() == {"b"}

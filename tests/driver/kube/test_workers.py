@@ -107,7 +107,7 @@ async def test_a_slow_partition_does_not_delay_another():
         await asyncio.sleep(0)
         queues.add(("quick", 1))
         await done.wait()
-        assert (queues.waiting("slow"), queues.waiting("quick"), queues.waiting("none")) == (1, 0, 0)
+        assert (queues.count_waiting("slow"), queues.count_waiting("quick"), queues.count_waiting("none")) == (1, 0, 0)
         assert queues.failing("slow") == queues.failing("none") == 0
         held.set()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:

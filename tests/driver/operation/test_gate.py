@@ -92,7 +92,7 @@ async def server(tmp_path):
     (tmp_path / "key").write_bytes(key)
     context = await certificates.Certificates(tmp_path / "crt", tmp_path / "key").load()
     entrance = gate.Gate(context, LIMITS)
-    listener = await asyncio.get_running_loop().create_server(entrance.before(Echo), "127.0.0.1", 0)
+    listener = await asyncio.get_running_loop().create_server(entrance.wrap(Echo), "127.0.0.1", 0)
     async with listener:
         yield Server(entrance, listener.sockets[0].getsockname()[1])
         entrance.close()

@@ -179,7 +179,7 @@ class FabricReconciler:
         if view is None:
             return
         limit = view.spec.policy.erases_per_device_per_day
-        resting = sorted(view.erasures.over(limit, self._cluster.clock()))
+        resting = sorted(view.erasures.find_exhausted(limit, self._cluster.clock()))
         further = f" and {len(resting) - NAMED_MAX} more" if len(resting) > NAMED_MAX else ""
         trouble = (
             f"erased {limit} times within a day and resting: {', '.join(resting[:NAMED_MAX])}{further}; find the claims that "

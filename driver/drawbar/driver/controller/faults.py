@@ -175,7 +175,7 @@ class Ledger:
             for name, device in self._devices.items()
         }
 
-    def resting(self, probation: datetime.timedelta, now: datetime.datetime) -> frozenset[str]:
+    def find_resting(self, probation: datetime.timedelta, now: datetime.datetime) -> frozenset[str]:
         """Return the names of the devices whose last failure still counts."""
         periods = self.probations(probation, now)
         return frozenset(name for name, device in self._devices.items() if now < device.last + periods[name])

@@ -101,19 +101,21 @@ class Pairs:
         """Return whether the device was refused to a host within the last day."""
         return any(refused == device for refused, _ in self._refusals)
 
-    def lasting(self, probation: datetime.timedelta, now: datetime.datetime) -> dict[Pair, Refusal]:
+    def find_lasting(self, probation: datetime.timedelta, now: datetime.datetime) -> dict[Pair, Refusal]:
         """Return the pairs that are not tried now."""
         return {pair: refusal for pair, refusal in self._refusals.items() if now < refusal.ends_at(probation)}
 
     def ends(self, probation: datetime.timedelta, now: datetime.datetime) -> dict[Pair, datetime.datetime]:
         """Return the pairs that are not tried now, each with the time of the next possible try."""
-        return {pair: refusal.ends_at(probation) for pair, refusal in self.lasting(probation, now).items()}
+        return {
+            pair: refusal.ends_at(probation) for pair, refusal in self.find_lasting(probation, now).items()
+        }
 
     def build_report(
         self, probation: datetime.timedelta, now: datetime.datetime
     ) -> tuple[fabrics.IncompatiblePair, ...]:
         """Return the pairs for the Fabric's status, sorted; of too many, the last refused ones."""
-        lasting = list(self.lasting(probation, now).items())[-SHOWN_MAX:]
+        lasting = list(self.find_lasting(probation, now).items())[-SHOWN_MAX:]
         return tuple(
             fabrics.IncompatiblePair(
                 device=device, host=host, message=refusal.message, refused_at=refusal.reported_at

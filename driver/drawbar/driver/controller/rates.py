@@ -48,7 +48,7 @@ class Rate(Generic[K]):
         moment = acts[-limit] + self._window
         return moment if moment > now else None
 
-    def over(self, limit: int, now: datetime.datetime) -> dict[K, datetime.datetime]:
+    def find_exhausted(self, limit: int, now: datetime.datetime) -> dict[K, datetime.datetime]:
         """Return the keys without room for one more act, each with the time when there is room."""
         moments = {key: self.free_at(key, limit, now) for key in self._acts}
         return {key: moment for key, moment in moments.items() if moment is not None}

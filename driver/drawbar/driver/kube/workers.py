@@ -227,7 +227,7 @@ class PartitionedQueue(Generic[K]):
         for key in keys:
             self.add(key)
 
-    def waiting(self, name: str) -> int:
+    def count_waiting(self, name: str) -> int:
         """Return how many keys of the partition wait."""
         return len(self._queues[name]) if name in self._queues else 0
 

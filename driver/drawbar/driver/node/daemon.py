@@ -84,11 +84,11 @@ class _Node:
         self._served, self._holders, self._verdicts = made.served, made.holders, made.verdicts
         # The process runs only if there is a selector, and only while devices change.
         self._evaluator = evaluation.Process()
-        self._neighbours = parts.neighbouring(made)
+        self._neighbours = parts.build_neighbours(made)
         # All claims are watched only if the scheduler waits for a device of this node.
         self._holds_back = asyncio.Event()
         self._local = parts.residents(made, self._neighbours, self._evaluator, self._holds_back)
-        self._publisher = parts.publishing(made, self._local)
+        self._publisher = parts.build_publisher(made, self._local)
         treated = treatment.Executor(made.kernel, limits=options.release)
         hooked = hooks.Runner(options.initialise, made.kernel, made.contained)
         self._cleaner = parts.cleaner(made, treated, hooked, self._local)
@@ -208,7 +208,7 @@ class _Node:
                 # The held devices are known by now, so they stay published.
                 start("local-pool", self._publish)
                 start(self._neighbours.worker, self._follow_neighbours)
-                start("local-cleaning", functools.partial(self._cleaner.run, self._demanded.over))
+                start("local-cleaning", functools.partial(self._cleaner.run, self._demanded.end_claim))
                 start("local-devices", self._demanded.run)
                 start(self._claims.worker, self._follow_claims)
 

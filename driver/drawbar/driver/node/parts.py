@@ -105,7 +105,7 @@ class Basis:
         return cleaning.Marks(self.options.data_dir)
 
 
-def neighbouring(basis: Basis) -> neighbours.Neighbours:
+def build_neighbours(basis: Basis) -> neighbours.Neighbours:
     """Return the other components that offer devices of this node."""
     options = basis.options
     return neighbours.Neighbours(
@@ -152,7 +152,7 @@ def residents(
     )
 
 
-def publishing(basis: Basis, own_devices: pool.LocalPool) -> publisher.Publisher:
+def build_publisher(basis: Basis, own_devices: pool.LocalPool) -> publisher.Publisher:
     """Return the publisher of the node's own devices."""
     options = basis.options
     return publisher.Publisher(

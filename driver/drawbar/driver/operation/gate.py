@@ -51,7 +51,7 @@ class Gate:
         self._kept: set[_Arrival] = set()
         self._arrivals: set[_Arrival] = set()
 
-    def before(self, factory: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
+    def wrap(self, factory: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """Return the protocol factory of the listener; the protocols of `factory` get the decrypted connections."""
         return functools.partial(_Arrival, self, factory)
 

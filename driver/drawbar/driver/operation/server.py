@@ -220,7 +220,7 @@ async def _listen(endpoint: address.Endpoint, handlers: Handlers, stack: context
     try:
         if endpoint.family is address.Family.UNIX:
             path = Path(endpoint.host)
-            listener = await loop.create_unix_server(handlers, sock=_listening(path))
+            listener = await loop.create_unix_server(handlers, sock=_open_socket(path))
         else:
             listener = await loop.create_server(handlers, endpoint.host, endpoint.port)
     except OSError as error:
@@ -250,7 +250,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _listening(path: Path) -> socket.socket:
+def _open_socket(path: Path) -> socket.socket:
     """Return a UNIX socket for its owner only; replace a dead socket at the path, but not a live one."""
     with _lock_folder(path.parent), contextlib.ExitStack() as stack:
         if os.path.lexists(path) and not stat.S_ISSOCK(path.lstat().st_mode):

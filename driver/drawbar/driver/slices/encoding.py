@@ -151,7 +151,7 @@ def find_kept_details(sent: slices.Taint, stored: slices.Taint) -> frozenset[str
     )
 
 
-def missing(sent: slices.Device, stored: slices.Device) -> tuple[str, ...]:
+def find_missing(sent: slices.Device, stored: slices.Device) -> tuple[str, ...]:
     """Return the fields of a device that did not come back as they were sent."""
     fields = {
         "bindsToNode": sent.binds_to_node and not stored.binds_to_node,
@@ -171,7 +171,7 @@ def find_lost_fields(sent: slices.SliceSpec, stored: slices.SliceSpec) -> frozen
     names = {
         name
         for device in sent.devices
-        for name in (missing(device, kept[device.name]) if device.name in kept else ("devices",))
+        for name in (find_missing(device, kept[device.name]) if device.name in kept else ("devices",))
     }
     if sent.taints and not stored.taints:
         names.add("taints")

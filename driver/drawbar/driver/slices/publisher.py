@@ -79,16 +79,16 @@ class Memory(Store):
 
     async def create(self, desired: slices.ResourceSlice) -> slices.ResourceSlice:
         """Give the slice a uid of its own and a version."""
-        return self._stored(desired, uid=f"memory-{next(self._versions)}")
+        return self._build_stored(desired, uid=f"memory-{next(self._versions)}")
 
     async def replace(self, desired: slices.ResourceSlice) -> slices.ResourceSlice:
         """Give the slice a new version."""
-        return self._stored(desired, uid=desired.metadata.uid)
+        return self._build_stored(desired, uid=desired.metadata.uid)
 
     async def delete(self, stored: slices.ResourceSlice) -> None:
         """Do nothing: the publisher's own copy is the only one."""
 
-    def _stored(self, desired: slices.ResourceSlice, *, uid: str) -> slices.ResourceSlice:
+    def _build_stored(self, desired: slices.ResourceSlice, *, uid: str) -> slices.ResourceSlice:
         metadata = msgspec.structs.replace(
             desired.metadata, uid=uid, resource_version=str(next(self._versions))
         )
@@ -135,9 +135,9 @@ async def probe(api: client.Client, driver: str) -> encoding.Kept:
         kube.errors.KubeError: the API server refuses the probe, or cannot be reached.
     """
     try:
-        return await _kept(api, driver, informs=True)
+        return await _probe_kept(api, driver, informs=True)
     except kube_errors.Invalid:
-        return await _kept(api, driver, informs=False)
+        return await _probe_kept(api, driver, informs=False)
 
 
 async def probe_node(
@@ -182,7 +182,7 @@ _SHARED = slices.Device(
 )
 
 
-async def _kept(api: client.Client, driver: str, *, informs: bool) -> encoding.Kept:
+async def _probe_kept(api: client.Client, driver: str, *, informs: bool) -> encoding.Kept:
     taint = slices.Taint(
         key=f"{driver}/probe",
         effect=encoding.NO_SCHEDULE,
@@ -202,7 +202,7 @@ async def _kept(api: client.Client, driver: str, *, informs: bool) -> encoding.K
     )
     stored = await _dry_run(api, _spec(driver, node_selector=_SELECTOR, devices=(wanted, _SHARED)))
     keeps_shares = _SHARED in stored.devices
-    dropped = encoding.missing(wanted, stored.devices[0]) if stored.devices else ("devices",)
+    dropped = encoding.find_missing(wanted, stored.devices[0]) if stored.devices else ("devices",)
     form, kept = encoding.Encoding.PER_DEVICE, [taint for device in stored.devices for taint in device.taints]
     if "taints" in dropped:
         entries = tuple(slices.SliceTaint(device="probe", taint=taint) for taint in sent)

@@ -78,7 +78,7 @@ async def serving(
     try:
         try:
             server = await asyncio.get_running_loop().create_server(
-                entrance.before(handlers), where.address, where.port
+                entrance.wrap(handlers), where.address, where.port
             )
         except OSError as error:
             raise address.make_listen_error(where.address, where.port, error) from error

@@ -80,7 +80,7 @@ async def _get(client: qmp.Client, path: str, name: str) -> qmp.Answer:
         return await client.execute("qom-get", {"path": path, "property": name})
     except qmp.Rejected as error:
         # QEMU reports a missing property and an unsupported one in the same words.
-        if qmp.meaning(error) in {qmp.Meaning.GONE, qmp.Meaning.UNSUPPORTED}:
+        if qmp.find_meaning(error) in {qmp.Meaning.GONE, qmp.Meaning.UNSUPPORTED}:
             return None
         raise
 
@@ -172,7 +172,7 @@ class Machine:
                     )
                 await client.execute(*_command(action))
         except qmp.Rejected as error:
-            meaning = qmp.meaning(error)
+            meaning = qmp.find_meaning(error)
             if meaning in _TOLERATED.get(type(action), ()) or isinstance(action, hotplug.RemoveDevice):
                 return meaning
             raise self._refusal(action, meaning, error) from error

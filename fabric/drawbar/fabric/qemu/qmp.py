@@ -247,7 +247,7 @@ _SENTENCES = tuple(
 )
 
 
-def meaning(error: Rejected) -> Meaning:
+def find_meaning(error: Rejected) -> Meaning:
     """Return the meaning of an error."""
     if error.kind == "DeviceNotFound":
         return Meaning.GONE

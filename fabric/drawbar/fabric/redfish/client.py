@@ -87,7 +87,9 @@ class Client:
                 raise
             root = await self._get_root(is_open=False)
         if not (root.text("@odata.type").startswith("#ServiceRoot.") or root.text("RedfishVersion")):
-            raise self._wire.malformed("to read the service root", "answered as no Redfish service does")
+            raise self._wire.build_malformed(
+                "to read the service root", "answered as no Redfish service does"
+            )
         self._wire.is_proven = True
         return root
 
@@ -108,9 +110,9 @@ class Client:
         with self._wire.extending(deadline):
             yield
 
-    def listing(self) -> budget.Listing:
+    def begin_listing(self) -> budget.Listing:
         """Return the unused budget of one listing."""
-        return self._wire.listing()
+        return self._wire.begin_listing()
 
     async def get(
         self,
@@ -139,7 +141,7 @@ class Client:
         answer = await self._send("GET", url, what=what, is_open=is_open, listing=listing, seconds=seconds)
         # A proxy that changes the form of an answer says so by 203.
         if answer.status not in {200, 203}:
-            raise self._wire.malformed(what, f"answered with the status {answer.status}")
+            raise self._wire.build_malformed(what, f"answered with the status {answer.status}")
         return documents.Document.from_json(answer.body, uri=uri, etag=answer.headers.get("ETag"))
 
     async def change(
@@ -176,10 +178,10 @@ class Client:
         if is_task:
             await self._task_ended(answer, what, on_progress)
         elif answer.status not in {200, 201, 204}:
-            raise self._wire.malformed(what, f"answered with the status {answer.status}", changes=True)
+            raise self._wire.build_malformed(what, f"answered with the status {answer.status}", changes=True)
         elif messages.is_refusal(answer.body):
             refused = messages.refusal(
-                answer.status, answer.body, what=what, changes=True, redacted=self._wire.redacted
+                answer.status, answer.body, what=what, changes=True, redacted=self._wire.redact
             )
             raise judgement.unknown(refused)
         is_shown = not is_task and (answer.body or "ETag" in answer.headers)
@@ -196,7 +198,7 @@ class Client:
             FabricError: it failed, or cannot be followed.
         """
         if not answer.places:
-            raise self._wire.malformed(what, "accepted it and names no task monitor", changes=True)
+            raise self._wire.build_malformed(what, "accepted it and names no task monitor", changes=True)
         where, pauses = self._wire.resolve(answer.places[0]), _build_task_pauses()
         while True:
             state = monitors.judge(
@@ -205,7 +207,7 @@ class Client:
                 what=what,
                 asked_seconds=decoding.retry_after_seconds(answer.headers.get("Retry-After")),
                 pause=pauses.count_failure,
-                redacted=self._wire.redacted,
+                redacted=self._wire.redact,
             )
             if isinstance(state, monitors.Ended):
                 if state.error is not None:

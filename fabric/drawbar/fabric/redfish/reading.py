@@ -71,7 +71,7 @@ class Reader:
         self._remembered = remembered
         self._turns = remembered.oldest(turns) if remembered is not None and turns is not None else None
         self._busy_tries = BUSY_TRIES
-        self.listing = client.listing()
+        self.listing = client.begin_listing()
         self.unread: dict[str, str] = {}
         self.dangling: set[str] = set()
         self._client = client

@@ -76,7 +76,7 @@ class Service:
 
     def _take(self, view: views.View) -> None:
         """Keep a view; without its new devices and hosts if it exceeds the limits."""
-        self.excess = views.find_excess(view, self._client.listing())
+        self.excess = views.find_excess(view, self._client.begin_listing())
         self.history.exceed("listing", self.excess)
         if self.excess:
             known = {host.id for host in self.history.hosts}

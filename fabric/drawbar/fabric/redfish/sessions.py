@@ -73,7 +73,7 @@ class Session:
             # An answer on its way may still echo the former.
             self._wire.tokens = (former, self.token)
             if not self.token:
-                raise self._wire.malformed("to begin a session", "sent no X-Auth-Token")
+                raise self._wire.build_malformed("to begin a session", "sent no X-Auth-Token")
             named = documents.text(answer.body, "Id")
             former_uris, self._uris = self._uris, (*answer.places, *((f"{uri}/{named}",) if named else ()))
             # It may last: some services answer 401 for missing privileges, and each reading would leave one behind.

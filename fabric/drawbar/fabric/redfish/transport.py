@@ -162,7 +162,7 @@ class Transport:
             if due is not None and not deadline.expired():
                 deadline.reschedule(min(due + seconds, latest))
 
-    def listing(self) -> budget.Listing:
+    def begin_listing(self) -> budget.Listing:
         """Return the unused budget of one listing."""
         return budget.Listing(self._config.limits, self._config.name)
 
@@ -175,13 +175,13 @@ class Transport:
         try:
             return self._addresses.resolve(uri, redirected)
         except addresses.Foreign as error:
-            raise self.malformed("to follow a link", str(error)) from error
+            raise self.build_malformed("to follow a link", str(error)) from error
 
-    def malformed(self, what: str, did: str, *, changes: bool = False) -> errors.Unavailable:
+    def build_malformed(self, what: str, did: str, *, changes: bool = False) -> errors.Unavailable:
         """Return the error of an answer that breaks the rules of Redfish; see `failures.build_malformed`."""
         return failures.build_malformed(self._exchange(what, changes=changes), did)
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return a text of the service without secrets, also those that a proxy echoes from the headers."""
         credentials = self._config.credentials
         basic = base64.b64encode(f"{credentials.username}:{credentials.password}".encode()).decode()
@@ -213,7 +213,9 @@ class Transport:
             if answer.status == 303 or (answer.status in {301, 302} and not is_same):
                 method, body = "GET", None
             url = target
-        raise self.malformed(request.what, f"redirected more than {REDIRECTS} times", changes=request.changes)
+        raise self.build_malformed(
+            request.what, f"redirected more than {REDIRECTS} times", changes=request.changes
+        )
 
     async def _send_once(
         self, request: Request, method: str, url: yarl.URL, body: documents.Json | None
@@ -224,7 +226,7 @@ class Transport:
             FabricError: it was refused, or failed.
         """
         content = None if body is None else msgspec.json.encode(body)
-        status, received, raw = await self._exchanged(request, method, url, content)
+        status, received, raw = await self._send_raw(request, method, url, content)
         self._note_answer(status, received)
         what, changes = request.what, request.changes
         if status >= 400:
@@ -234,24 +236,24 @@ class Transport:
                 decoding.refusal(raw) if self.is_proven else {},
                 what=what,
                 changes=changes,
-                redacted=self.redacted,
+                redacted=self.redact,
                 remedy=failures.find_scheme_remedy(exchange) if status == 400 else "",
-                challenge=self.redacted(", ".join(received.getall("WWW-Authenticate", ()))),
+                challenge=self.redact(", ".join(received.getall("WWW-Authenticate", ()))),
             )
         if status in _REDIRECTS:
             return Answer(status=status, headers=received, body={})
         answered = decoding.json_object(raw, received.get("Content-Type", ""))
         if answered is None:
             content_type = errors.cut(
-                self.redacted(received.get("Content-Type", "").partition(";")[0].strip()),
+                self.redact(received.get("Content-Type", "").partition(";")[0].strip()),
                 documents.TEXT_BYTES,
             )
             named = content_type if self.is_proven and content_type else "something"
-            raise self.malformed(what, f"answered with {named} that is no JSON object", changes=changes)
+            raise self.build_malformed(what, f"answered with {named} that is no JSON object", changes=changes)
         self._addresses.note(raw)
         return Answer(status=status, headers=received, body=answered, path=url.raw_path)
 
-    async def _exchanged(
+    async def _send_raw(
         self, request: Request, method: str, url: yarl.URL, content: bytes | None
     ) -> tuple[int, multidict.CIMultiDictProxy[str], bytes]:
         """Return status, headers and body of the answer to one request, and keep them with the recorder.
@@ -276,7 +278,7 @@ class Transport:
                 ) as response,
             ):
                 status, received = response.status, response.headers
-                raw = await _read_body(response, request.listing or self.listing())
+                raw = await _read_body(response, request.listing or self.begin_listing())
         except (errors.FabricError, asyncio.CancelledError) as error:
             if self._recorder is not None:
                 is_stall = isinstance(error, errors.DeadlineExceeded | asyncio.CancelledError)
@@ -327,7 +329,9 @@ class Transport:
                 )
             try:
                 if response.status != 200 or response.content_type != "text/event-stream":
-                    raise self.malformed(what, f"answered with {response.status} {response.content_type}")
+                    raise self.build_malformed(
+                        what, f"answered with {response.status} {response.content_type}"
+                    )
                 yield
                 async for part in response.content.iter_chunked(EVENT_BYTES):
                     self._flow.take(len(part))

@@ -23,15 +23,15 @@ def moved(*pods):
 def test_each_pod_of_a_controller_is_replaced_by_one_that_was_not_there_and_runs():
     planned = moved(pod("a", "job"), pod("b", "job"), pod("c", "other"), pod("d"))
     before = frozenset({"a", "b", "c", "d", "old"})
-    assert claim_moves.missing(planned, before, []) == 3
+    assert claim_moves.count_missing(planned, before, []) == 3
     there = [pod("old", "job"), pod("x", "job", phase="Pending"), pod("y", "job", deletion_timestamp="now")]
-    assert claim_moves.missing(planned, before, there) == 3
-    assert claim_moves.missing(planned, before, [*there, pod("z", "job"), pod("w", "other")]) == 1
-    assert claim_moves.missing(planned, before, [pod("q", "job"), pod("z", "job"), pod("v", "job")]) == 1
+    assert claim_moves.count_missing(planned, before, there) == 3
+    assert claim_moves.count_missing(planned, before, [*there, pod("z", "job"), pod("w", "other")]) == 1
+    assert claim_moves.count_missing(planned, before, [pod("q", "job"), pod("z", "job"), pod("v", "job")]) == 1
 
 
 def test_who_has_no_controller_is_not_waited_for():
-    assert claim_moves.missing(moved(pod("d")), frozenset({"d"}), []) == 0
+    assert claim_moves.count_missing(moved(pod("d")), frozenset({"d"}), []) == 0
 
 
 def test_what_was_in_maintenance_before_is_not_taken_out():

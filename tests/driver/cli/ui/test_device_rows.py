@@ -82,7 +82,7 @@ def test_after_any_changes_the_rows_are_those_of_the_whole_tree(steps):
         key: without_order(row) for key, row in whole.items()
     }
     unallocated = {claim.metadata.name for claim in cluster.claims if claim.status.allocation is None}
-    assert {claim.name for claim in shown.pending()} == unallocated
+    assert {claim.name for claim in shown.list_pending()} == unallocated
 
 
 def without_order(row):

@@ -124,8 +124,8 @@ async def test_what_is_not_allowed_is_tried_again_after_a_pause(hands):
 async def test_an_attachment_that_could_not_be_made_leaves_no_claim_waiting_for_its_device(hands):
     attach = await hands.attach()
     assert await hands.executor().carry_out([attach])
-    assert hands.seen.waiting(0.0) == (KEY,)
+    assert hands.seen.list_waiting(0.0) == (KEY,)
     hands.seen.clear()
     # Another controller was faster, and its watch has not told.
     assert await hands.executor().carry_out([attach])
-    assert hands.seen.waiting(0.0) == ()
+    assert hands.seen.list_waiting(0.0) == ()

@@ -77,7 +77,7 @@ class Manager(sessions.Manager):
 
 def attached(**reports):
     """Return the holdings of devices with these reports of their nodes."""
-    return holdings.Holdings.of(
+    return holdings.Holdings.from_parts(
         holdings.Holding(name=name, uid=name, host_id="h0", report=report) for name, report in reports.items()
     )
 

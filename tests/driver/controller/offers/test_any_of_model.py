@@ -25,7 +25,7 @@ def hold(place, *, uid="u1", host="h1", recorded="", model="m"):
 
 
 def arrange(devices, *holds, claimed=(), memory=None, mark=MARK):
-    held = holdings.Holdings.of(holds, claimed=claimed)
+    held = holdings.Holdings.from_parts(holds, claimed=claimed)
     return any_of_model.arrange(
         {each.id: each for each in devices}, held, memory or any_of_model.Memory(), mark
     )

@@ -27,13 +27,13 @@ SHOWS, LOST, SILENT = holdings.NodeReport
     ],
 )
 def test_what_the_node_of_a_device_reports(conditions, node_gone, report):
-    held = holdings.Holdings.of([holdings.Holding.from_attachment(attachment(*conditions))])
+    held = holdings.Holdings.from_parts([holdings.Holding.from_attachment(attachment(*conditions))])
     held = held.replace_absence("n1", NOW if node_gone else None)
     assert held.reports(NOW) == {"d": report}
 
 
 def test_a_node_counts_as_gone_from_its_moment_on():
-    held = holdings.Holdings.of([holdings.Holding.from_attachment(attachment(ATTACHED, VISIBLE))])
+    held = holdings.Holdings.from_parts([holdings.Holding.from_attachment(attachment(ATTACHED, VISIBLE))])
     later = NOW + datetime.timedelta(seconds=30)
     held = held.replace_absence("n1", later)
     assert held.reports(NOW) == {"d": SHOWS}

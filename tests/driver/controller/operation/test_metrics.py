@@ -195,12 +195,12 @@ def test_a_new_term_begins_with_nothing_under_way(counted):
 def test_one_who_waited_before_is_waited_for_and_not_timed(counted):
     latencies = counted.latency
     latencies.resume([KEY])
-    assert latencies.waiting(0.0) == (KEY,)
-    assert latencies.waiting(1000.0) == ()
+    assert latencies.list_waiting(0.0) == (KEY,)
+    assert latencies.list_waiting(1000.0) == ()
     latencies.note_change(KEY, None, NEW)
     latencies.note_call(KEY, ATTACH)
     latencies.note_result(KEY, ATTACH, None)
-    assert latencies.waiting(0.0) == ()
+    assert latencies.list_waiting(0.0) == ()
     latencies.note_claim_report(KEY)
     assert counted.steps() == {"ask": 1.0, "connect": 1.0, "tell": 1.0}
     assert counted.value("attach_duration_seconds_count", way="Attached") == 0

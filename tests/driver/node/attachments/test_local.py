@@ -182,7 +182,7 @@ class World:
         """What keeps the claim from the device, as Prepare asks; empty for nothing."""
         value = self.devices.attachment(NODE, DEVICE, f"uid-{name}", at)
         use = readiness.Use(claim_uid=f"uid-{name}", allocation_timestamp=at)
-        missing = readiness.missing(value, use, boot_id=self.boot_id, card=self.card)
+        missing = readiness.find_missing(value, use, boot_id=self.boot_id, card=self.card)
         return missing.reason if missing is not None else ""
 
     def passes(self, seconds):

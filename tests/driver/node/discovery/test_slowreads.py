@@ -53,7 +53,7 @@ def test_the_data_is_there_once_it_is_read(tmp_path):
     slow.vital(Arrival(ADDRESS, 1), str(path))
     wait()
     assert slow.vital(Arrival(ADDRESS, 1), str(path)).fields["SN"] == "MT2304XZ04QF"
-    assert slow.pending() == frozenset()
+    assert slow.list_pending() == frozenset()
 
 
 def test_a_function_is_read_once_per_arrival(tmp_path):
@@ -86,7 +86,7 @@ def test_a_read_that_hangs_blocks_nothing_and_is_slow(tmp_path):
         assert time.monotonic() - began < 5
         assert handmade.pairs(function) == {("mac", "94:6d:ae:51:c0:2a")}
         assert silences.silences(function)[Kind.VPD_SERIAL] is Silence.VPD_SLOW
-        assert slow.pending() == {ADDRESS}
+        assert slow.list_pending() == {ADDRESS}
 
 
 def test_threads_are_bounded_and_what_waits_is_read_later(tmp_path):
@@ -101,7 +101,7 @@ def test_threads_are_bounded_and_what_waits_is_read_later(tmp_path):
         for number in range(20):
             slow.vital(Arrival(f"0001:00:{number:02x}.0", 1), str(good))
         assert len(set(threading.enumerate()) - before) == 2
-        assert len(slow.pending()) == 22
+        assert len(slow.list_pending()) == 22
     wait(22)
     assert slow.vital(Arrival("0001:00:00.0", 1), str(good)).fields["SN"] == "MT2304XZ04QF"
 

@@ -272,7 +272,7 @@ def test_vital_product_data_is_read_without_a_driver(case, tmp_path):
 def finish(slow):
     """Wait until all Vital Product Data is read."""
     slow.wait(10)
-    assert not slow.pending()
+    assert not slow.list_pending()
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_vital_product_data_of_devices_that_hang_is_never_read(ids, code, links,
         (folder / name).symlink_to(target)
     slow = slowreads.SlowReads()
     tree.read(ADDRESS, slow)
-    assert not slow.pending()
+    assert not slow.list_pending()
 
 
 def test_bridges_and_virtual_functions_have_no_identifiers(tmp_path):

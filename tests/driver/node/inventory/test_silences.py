@@ -143,4 +143,4 @@ PENDING = {
 @pytest.mark.parametrize("case", PENDING)
 def test_a_kind_whose_reason_passes_by_itself_is_pending(case):
     function, expected = PENDING[case]
-    assert silences.pending(function) == expected
+    assert silences.find_pending(function) == expected

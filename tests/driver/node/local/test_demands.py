@@ -153,7 +153,7 @@ def test_prepare_gets_a_device_only_where_its_mark_is_of_this_allocation_and_thi
     def is_given(mark):
         value = demands.attachment(demand, mark, "b1")
         card = model.Card(functions=(cards.function(ADDRESS),))
-        return readiness.missing(value, use, boot_id="b1", card=card) is None
+        return readiness.find_missing(value, use, boot_id="b1", card=card) is None
 
     assert [mark for mark in (None, *marks()) if is_given(mark)] == [READY]
 

@@ -80,7 +80,7 @@ def missing(
         node=node if report else None,
     )
     card = None if address is None else model.Card(functions=(cards.function(address, arrival=arrival),))
-    return readiness.missing(attachment, readiness.Use(**{"claim_uid": "u"} | use), boot_id=BOOT, card=card)
+    return readiness.find_missing(attachment, readiness.Use(**{"claim_uid": "u"} | use), boot_id=BOOT, card=card)
 
 
 def test_a_device_that_is_ready_for_its_claim_is_given():
@@ -126,7 +126,7 @@ def test_admin_access_gets_an_idle_device_only_without_traces(user):
     idle = scenes.attachment(attachments.ATTACHED, attachments.VISIBLE, idle_since=AT, node=node)
     use = readiness.Use(claim_uid="u", admin=True)
     card = model.Card(functions=(cards.function(ADDRESS),))
-    refusal = readiness.missing(idle, use, boot_id=BOOT, card=card)
+    refusal = readiness.find_missing(idle, use, boot_id=BOOT, card=card)
     assert (refusal and refusal.reason) == (reasons.NOT_CLEANED if user[0] else None)
 
 

@@ -48,7 +48,7 @@ def _with_step(world: observed.World, fabric: fabrics.Fabric | None, trouble: ju
     found = trouble.finding
     match trouble.condition.reason:
         case reasons.NO_USABLE_DEVICE:
-            taints = claim_findings.describe_taints(_blocked(world.devices))
+            taints = claim_findings.describe_taints(_find_blocked(world.devices))
             return dataclasses.replace(found, message=found.message + taints, remedy=_unblock(world.devices))
         case reasons.NO_USABLE_NODE if fabric is not None and fabric.status.mapped_hosts:
             names = [host.node for host in fabric.status.mapped_hosts]
@@ -62,14 +62,14 @@ def _with_step(world: observed.World, fabric: fabrics.Fabric | None, trouble: ju
     return found
 
 
-def _blocked(devices: Sequence[tree.Device]) -> tuple[tree.Device, ...]:
+def _find_blocked(devices: Sequence[tree.Device]) -> tuple[tree.Device, ...]:
     return tuple(device for device in devices if categories.judge(device) == categories.BLOCKED)
 
 
 def _unblock(devices: Sequence[tree.Device]) -> str:
     """Return the next step for a fabric without a usable device: lift a taint, else look at a failure."""
     failed = [device for device in devices if device.state == "Failed"]
-    if step := claim_findings.lift(_blocked(devices)):
+    if step := claim_findings.lift(_find_blocked(devices)):
         return step
     if failed:
         return f"drawbar explain device/{failed[0].pool}/{failed[0].name} shows why it failed"

@@ -238,7 +238,7 @@ def _free_places(
     cluster: observed.Cluster, devices: Iterable[contract.Device], model: str
 ) -> tuple[contract.Device, ...]:
     """Return the free places of a model, high numbers first: claims get low ones."""
-    held = holdings.Holdings.of(map(holdings.Holding.from_attachment, cluster.attachments))
+    held = holdings.Holdings.from_parts(map(holdings.Holding.from_attachment, cluster.attachments))
     by_id = {device.id: device for device in devices}
     arrangement = any_of_model.arrange(by_id, held, any_of_model.Memory(), None)
     free = [

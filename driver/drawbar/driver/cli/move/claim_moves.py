@@ -172,7 +172,7 @@ def count_awaited(planned: Move) -> Mapping[str, int]:
     return Counter(pod.controller.uid for pod in planned.pods if pod.controller is not None)
 
 
-def missing(planned: Move, before: frozenset[str], pods: Iterable[Pod]) -> int:
+def count_missing(planned: Move, before: frozenset[str], pods: Iterable[Pod]) -> int:
     """Return the number of successors that do not run yet.
 
     Args:

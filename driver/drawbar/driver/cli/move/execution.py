@@ -157,7 +157,7 @@ class Mover:
         ):
             following = tasks.create_task(pods.run(), name="pods")
             await pods.synced.wait()
-            while claim_moves.missing(self._planned, before, pods) or any(
+            while claim_moves.count_missing(self._planned, before, pods) or any(
                 pod.metadata.uid in gone for pod in pods
             ):
                 wake.clear()

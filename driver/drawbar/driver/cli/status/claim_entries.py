@@ -86,12 +86,12 @@ def describe_claim(claim: claims.ResourceClaim, driver: str) -> tree.Claim:
         since=allocated_at(claim),
         node=(allocation.node or "") if allocation is not None else "",
         pods=tuple(consumer.name for consumer in status.reserved_for if consumer.resource == "pods"),
-        waits_for="the scheduler, to allocate it" if allocation is None else _missing(claim, driver),
+        waits_for="the scheduler, to allocate it" if allocation is None else _find_missing(claim, driver),
         severity=_WARNING if allocation is None else "",
     )
 
 
-def _missing(claim: claims.ResourceClaim, driver: str) -> str:
+def _find_missing(claim: claims.ResourceClaim, driver: str) -> str:
     """Return the failed or missing condition of the claim's devices; empty if none is missing."""
     for result in claim.results(driver):
         conditions = claim.conditions(result)

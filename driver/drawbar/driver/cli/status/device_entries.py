@@ -243,7 +243,7 @@ def _progress(
 ) -> tuple[str, str, str]:
     """Return the state of a device, its begin, and the step that it waits for."""
     if attachment is not None:
-        return _attaching(attachment)
+        return _describe_attaching(attachment)
     if not holders:
         return tree.FREE, "", ""
     since = min(claim_entries.allocated_at(claim) for claim in holders)
@@ -254,7 +254,7 @@ def _progress(
     )
 
 
-def _attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]:
+def _describe_attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]:
     status = attachment.status
     phase = outcomes.phase(attachment)
     created = attachment.metadata.creation_timestamp or ""

@@ -98,7 +98,7 @@ class Live:
             claims=tuple(self._claims),
             rules=tuple(self._rules) if self._rules is not None else (),
             pods=tuple(self._pods),
-            unlisted=self.unlisted(),
+            unlisted=self.find_unlisted(),
             unread=self.unread(),
         )
 
@@ -112,7 +112,7 @@ class Live:
         objects = [left for followed in self._mirrors.values() for left in followed.unreadable.values()]
         return (*collections, *reading.describe_unreadable(objects))
 
-    def unlisted(self) -> frozenset[str]:
+    def find_unlisted(self) -> frozenset[str]:
         """Return the plural names of the collections without a working watch."""
         return frozenset(plural for plural, followed in self._mirrors.items() if followed.problem is not None)
 

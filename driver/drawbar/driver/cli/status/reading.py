@@ -143,7 +143,7 @@ async def read(api: client.Client, target: objects.Target, *, driver: str) -> ob
             kinds.POD, observed.UnscheduledPod, fields="spec.nodeName=", namespace=target.namespace
         )
         if target.kind in objects.NAMESPACED
-        else _nothing(),
+        else _read_nothing(),
         read_one[target.kind](readings, target, driver),
     )
     if readings.failed - {"devicetaintrules"} and not (
@@ -155,7 +155,7 @@ async def read(api: client.Client, target: objects.Target, *, driver: str) -> ob
     )
 
 
-async def _nothing() -> tuple[()]:
+async def _read_nothing() -> tuple[()]:
     return ()
 
 
@@ -186,10 +186,10 @@ async def _read_whole(readings: _Readings, driver: str, *, with_causes: bool = T
         ),
         asyncio.gather(
             readings.list_all(kinds.CLAIM, claims.ResourceClaim),
-            readings.list_rules() if with_causes else _nothing(),
+            readings.list_rules() if with_causes else _read_nothing(),
             readings.list_all(kinds.POD, observed.UnscheduledPod, fields="spec.nodeName=")
             if with_causes
-            else _nothing(),
+            else _read_nothing(),
         ),
     )
     if {"fabrics", "resourceslices", "deviceattachments", "resourceclaims"} <= readings.failed:

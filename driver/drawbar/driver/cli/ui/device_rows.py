@@ -119,7 +119,7 @@ class Rows:
         # A claim may also have devices of other pools.
         return tuple(row for row in from_tree(built) if row.device.pool == pool)
 
-    def pending(self, *, are_pods_known: bool = True) -> tuple[tree.Claim, ...]:
+    def list_pending(self, *, are_pods_known: bool = True) -> tuple[tree.Claim, ...]:
         """Return all claims without a device, of any driver; see `claim_entries.list_pending`."""
         return claim_entries.list_pending(
             self._pending.values(), self._pods.values(), self._driver, are_pods_known=are_pods_known

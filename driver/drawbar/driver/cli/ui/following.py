@@ -66,11 +66,11 @@ async def following(
     shown = device_rows.Rows(driver)
     latest, waits = Latest(), Waits()
 
-    def changed(old: object | None, new: object | None) -> None:
+    def note_change(old: object | None, new: object | None) -> None:
         shown.change(old, new)
         wake.set()
 
-    async with live.following(api, driver=driver, changed=changed) as cluster:
+    async with live.following(api, driver=driver, changed=note_change) as cluster:
 
         def draw() -> model.Page:
             return page(about, cluster, shown, waits.reasons)
@@ -130,8 +130,8 @@ def page(
 ) -> model.Page:
     """Return the page of the cluster's present state, with the known reasons of waiting claims."""
     listed = shown.current()
-    unlisted = cluster.unlisted()
-    unallocated = shown.pending(are_pods_known="pods" not in unlisted)
+    unlisted = cluster.find_unlisted()
+    unallocated = shown.list_pending(are_pods_known="pods" not in unlisted)
     unused = sum(claim.severity == "note" for claim in unallocated)
     return model.Page(
         about=about,

@@ -73,7 +73,7 @@ async def _run(args: argparse.Namespace) -> int:
 async def _cluster(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...], dict[str, str]]:
     from drawbar.driver.cli.doctor import observation, plan
 
-    where = located(args)
+    where = find_installation(args)
     cluster = await observation.observe(shell.connection(args), where)
     about = {"server": cluster.server, "version": cluster.version, "driver": where.driver}
     return plan.plan(cluster), about | {"namespace": where.namespace}
@@ -107,7 +107,7 @@ async def _node(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...],
     return host.plan(observed_node), {"node": options.node_name, "driver": options.driver}
 
 
-def located(args: argparse.Namespace) -> observed.Where:
+def find_installation(args: argparse.Namespace) -> observed.Where:
     """Return the installation of Drawbar that the options name.
 
     Raises:

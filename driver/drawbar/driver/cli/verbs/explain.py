@@ -39,7 +39,7 @@ async def _explain(args: argparse.Namespace) -> int:
     from drawbar.driver.cli import progress
     from drawbar.driver.cli.explain import diagnosis, reading, report
 
-    where = doctor.located(args)
+    where = doctor.find_installation(args)
     async with shell.connecting(args) as session, progress.show_activity("reading the cluster"):
         target = session.target(args.target)
         world = await reading.read(session.api, target, driver=where.driver, namespace=where.namespace)

@@ -47,7 +47,7 @@ async def _run(args: argparse.Namespace) -> int:
     recordings = bundle.recordings(args.recording)
     connection = shell.connection(args)
     async with progress.show_activity("collecting"):
-        files = await bundle.collect(connection, doctor.located(args))
+        files = await bundle.collect(connection, doctor.find_installation(args))
     bundle.write(path, {**files, **recordings}, now=now)
     document = {"path": str(path), "files": sorted({*files, *recordings})}
     if documents.is_document(args.output):

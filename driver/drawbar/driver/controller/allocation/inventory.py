@@ -142,7 +142,7 @@ def find_reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.I
             ),
         )
         probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
-        resting = opened.faults.resting(probation, now)
+        resting = opened.faults.find_resting(probation, now)
         carved, beyond = memory_chunk.find_carved(opened.devices), cluster.pools.find_not_offered(opened.name)
         for device in opened.devices:
             key = names.DeviceKey(fabric=opened.name, device=names.label(device.id))

@@ -89,7 +89,7 @@ class Delays:
     def look(self, patience_seconds: float) -> None:
         """Emit why devices are not attached that claims have awaited for so many seconds."""
         cluster, waiting = self.context.cluster, []
-        for key in self.context.latency.waiting(patience_seconds):
+        for key in self.context.latency.list_waiting(patience_seconds):
             claim = self._claim(key)
             if claim is None:
                 continue

@@ -48,7 +48,7 @@ _LASTING = (kube_errors.Denied, kube_errors.Invalid, fabric_errors.Misconfigured
 async def work(context: Context, queue: workers.WorkQueue[names.DeviceKey]) -> None:
     """Reconcile the devices of a queue until cancelled, as one of its workers."""
 
-    async def reconciled(key: names.DeviceKey) -> float | None:
+    async def reconcile_device(key: names.DeviceKey) -> float | None:
         with (
             context.watchdog.watching(f"device {key.attachment}"),
             context.cluster.refusals.attempt((key.fabric,), f"device {key.device}"),
@@ -57,7 +57,7 @@ async def work(context: Context, queue: workers.WorkQueue[names.DeviceKey]) -> N
             return await reconcile(context, key)
 
     await queue.run(
-        reconciled,
+        reconcile_device,
         lambda key: {"attachment": key.attachment},
         retried=(kube_errors.KubeError, fabric_errors.FabricError),
         level=lambda error: logging.WARNING if isinstance(error, _LASTING) else logging.INFO,

@@ -68,7 +68,7 @@ class Attempt:
         """Return the number of devices that the request already has."""
         return sum(request_of(attachment) == request.name for attachment in self.held)
 
-    def lacking(self, requests: claim_requests.ClaimRequests) -> tuple[matching.Request, ...]:
+    def find_missing_requests(self, requests: claim_requests.ClaimRequests) -> tuple[matching.Request, ...]:
         """Return the missing devices as requests."""
         lacking = []
         left = self.missing

@@ -195,7 +195,7 @@ class _Round:
             else:
                 self._allocate(requester, waiting, handle)
         elif attempt.missing:
-            lacking = attempt.lacking(waiting.requests)
+            lacking = attempt.find_missing_requests(waiting.requests)
             given = matching.Search(self._stock, lacking).on(attempt.node)
             if given is None or sum(map(len, given)) != attempt.missing:
                 message = f"node {attempt.node} has no device left for all that the claim asks for"

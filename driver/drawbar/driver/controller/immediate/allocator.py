@@ -96,14 +96,14 @@ class Waiting:
 
     def withdraw(self, device: names.DeviceKey) -> None:
         """Note that a device is no longer shown to the scheduler."""
-        self.withdrawn = self.settling() | {device: asyncio.get_running_loop().time()}
+        self.withdrawn = self.find_settling() | {device: asyncio.get_running_loop().time()}
 
     def requeue_all(self) -> None:
         """Have all claims processed again, since devices or nodes changed."""
         for name in self.memories:
             self.queue.add_after(name, GATHER_SECONDS)
 
-    def settling(self) -> dict[names.DeviceKey, float]:
+    def find_settling(self) -> dict[names.DeviceKey, float]:
         """Return the recently withdrawn devices, which the scheduler may still be giving to a claim."""
         now = asyncio.get_running_loop().time()
         return {key: at for key, at in self.withdrawn.items() if now - at < self.settle_seconds}
@@ -187,7 +187,7 @@ class Allocator:
 
     async def _allocate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
         while True:
-            self.waiting.withdrawn = self.waiting.settling()
+            self.waiting.withdrawn = self.waiting.find_settling()
             offered = inventory.find_published_reserved(self.cluster) | self.waiting.withdrawn.keys()
             reserved = inventory.find_reserved(self.cluster, offered)
             again = self.waiting.settle_seconds if offered else LOOK_AGAIN_SECONDS

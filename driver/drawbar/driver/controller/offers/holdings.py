@@ -92,7 +92,7 @@ class Holdings:
     published: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, parts: Iterable[Holding], *, claimed: Iterable[str] = ()) -> Self:
+    def from_parts(cls, parts: Iterable[Holding], *, claimed: Iterable[str] = ()) -> Self:
         """Return the holdings with these parts."""
         return cls(parts={part.name: part for part in parts}, claimed=frozenset(claimed))
 

@@ -252,7 +252,8 @@ class Gauges:
             "queue_length",
             "Waiting devices.",
             lambda: {
-                session.name: float(self.devices_queue.waiting(session.name)) for session in cluster.sessions
+                session.name: float(self.devices_queue.count_waiting(session.name))
+                for session in cluster.sessions
             },
             label="fabric",
         )
@@ -335,7 +336,7 @@ class Gauges:
             opened = self.cluster.sessions.get(fabric.metadata.name)
             if opened is not None:
                 probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
-                numbers[opened.name] = float(len(opened.pairs.lasting(probation, self.cluster.clock())))
+                numbers[opened.name] = float(len(opened.pairs.find_lasting(probation, self.cluster.clock())))
         return numbers
 
     def conditions(self) -> ByFabric:
@@ -356,7 +357,7 @@ class Gauges:
         """Return, by fabric, the number of keys at the limit of a rate."""
         now = self.cluster.clock()
         return {
-            opened.name: float(len(rate.over(limit, now)))
+            opened.name: float(len(rate.find_exhausted(limit, now)))
             for opened in self.cluster.sessions
             for rate, limit in [read(opened)]
         }

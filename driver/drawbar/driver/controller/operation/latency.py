@@ -126,7 +126,7 @@ class Latency:
         for key in keys:
             self._there.begin(key, now, last=BEFORE)
 
-    def waiting(self, seconds: float) -> tuple[names.DeviceKey, ...]:
+    def list_waiting(self, seconds: float) -> tuple[names.DeviceKey, ...]:
         """Return the devices that claims have awaited for so many seconds, and that the fabric has not connected."""
         since = self._clock() - seconds
         measurements = self._there.measured.items()

@@ -205,7 +205,7 @@ class Publisher:
                 failures=view.faults.failures(),
                 missing=view.missing,
                 chooses=view.inventory.parts.are_chosen,
-                worn=view.erasures.over(fabric.spec.policy.erases_per_device_per_day, now),
+                worn=view.erasures.find_exhausted(fabric.spec.policy.erases_per_device_per_day, now),
                 maintenance=scope,
                 refused=tuple(refused),
                 refused_until=min(refused.values(), default=None),

@@ -112,7 +112,7 @@ class Sharing:
     offered: bool = False
 
 
-def unshared(_: attachments.DeviceAttachment) -> Sharing:
+def build_unshared(_: attachments.DeviceAttachment) -> Sharing:
     """Return the sharing of a device without virtual functions in use."""
     return Sharing()
 
@@ -179,7 +179,7 @@ class Context:
     hooks: hooks.Runner
     node_verdicts: verdicts.Verdicts | None = None
     links: Links = netdevs.set_up_functions
-    sharing: Callable[[attachments.DeviceAttachment], Sharing] = unshared
+    sharing: Callable[[attachments.DeviceAttachment], Sharing] = build_unshared
     offers: Callable[[str], bool] = lambda _: False
     companion: Callable[[str], attachments.DeviceAttachment | None] = lambda _: None
     attached: Callable[[], Iterable[attachments.DeviceAttachment]] = lambda: ()

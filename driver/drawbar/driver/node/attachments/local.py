@@ -161,7 +161,7 @@ class LocalDevices:
             around.context,
             reporter=reporter,
             node_verdicts=None,
-            sharing=context.unshared,
+            sharing=context.build_unshared,
             companion=lambda _: None,
             local=around.card,
             memories={},
@@ -199,7 +199,7 @@ class LocalDevices:
                 self._context.forget(demands.NAME_PREFIX + demand.device)
             self._ask(demand)
 
-    def over(self, mark: demands.Mark) -> None:
+    def end_claim(self, mark: demands.Mark) -> None:
         """End the work for a mark's claim, because its allocation has ended; the watch ends awaited demands."""
         work = self._works.get(mark.device)
         if work is not None and not work.demand.is_awaited and mark.is_of(*work.demand.user):

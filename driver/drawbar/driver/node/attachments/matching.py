@@ -276,7 +276,7 @@ def has_identifier(identity: attachments.Identity, card: model.Card) -> bool:
 def can_tell_more(identity: attachments.Identity, card: model.Card) -> bool:
     """Return whether the card may still show an identifier that can be compared with the fabric's."""
     wanted = {each.kind for each in witnesses.evidence(identity)}.intersection(recognition.STRENGTH)
-    return any(not wanted.isdisjoint(silences.pending(function)) for function in card.functions)
+    return any(not wanted.isdisjoint(silences.find_pending(function)) for function in card.functions)
 
 
 def find_held_card(

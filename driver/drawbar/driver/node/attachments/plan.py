@@ -82,7 +82,7 @@ def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[
 
 def _begin_release(observed: actions.Observed) -> tuple[actions.Action, ...]:
     node = observed.attachment.status.node
-    card = leaving(observed)
+    card = find_leaving_card(observed)
     if isinstance(observed.match, matching.Ambiguous) and card is None:
         failure = failures.build_late(observed)
         return _report_blocked(observed, failure.reason, failure.message)
@@ -99,7 +99,7 @@ def _begin_release(observed: actions.Observed) -> tuple[actions.Action, ...]:
     return (actions.Release(card=card, slot=card.first.slot or node.slot),)
 
 
-def leaving(observed: actions.Observed) -> model.Card | None:
+def find_leaving_card(observed: actions.Observed) -> model.Card | None:
     """Return the card to release, or None if no card is known to be the device."""
     node = observed.attachment.status.node
     match observed.match:

@@ -94,7 +94,7 @@ class Live:
                 self._topology = cxl.topology(self._cxl.values())
             topology = self._topology
             self._snapshot = index.Inventory(
-                functions=self._entries.ordered(),
+                functions=self._entries.list_functions(),
                 slots=tuple(self._entries.slots.values()),
                 memdevs=topology.memdevs,
                 ports=topology.ports,

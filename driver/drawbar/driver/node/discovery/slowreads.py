@@ -121,7 +121,7 @@ class SlowReads:
             self._texts[path] = fresh
         return fresh.text if fresh.done.wait(PATIENCE_SECONDS) else None
 
-    def pending(self) -> frozenset[str]:
+    def list_pending(self) -> frozenset[str]:
         """Return the addresses of functions with unread data."""
         with self._lock:
             return frozenset(

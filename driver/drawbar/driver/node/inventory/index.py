@@ -94,7 +94,7 @@ class Entries:
         """Return the functions by address, unordered."""
         return self._functions
 
-    def ordered(self) -> tuple[model.PciFunction, ...]:
+    def list_functions(self) -> tuple[model.PciFunction, ...]:
         """Return every function, in order of address."""
         return tuple(self._ordered.items)
 

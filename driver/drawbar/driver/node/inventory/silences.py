@@ -104,7 +104,7 @@ def silences(function: PciFunction) -> Mapping[Kind, Silence]:
     return reasons
 
 
-def pending(function: PciFunction) -> frozenset[Kind]:
+def find_pending(function: PciFunction) -> frozenset[Kind]:
     """Return the kinds that the function may show soon: it waits for a driver to be bound, a read, or its driver's work.
 
     The kernel binds no driver to a function whose memory has no addresses, and never unbinds one by itself.

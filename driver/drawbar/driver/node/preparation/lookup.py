@@ -266,7 +266,7 @@ class Finder:
             errors.DeviceLate: the claim may not use the device yet.
             errors.PrepareError: the claim may not use the device, and waiting does not help.
         """
-        missing = readiness.missing(attachment, use, boot_id=self._boot_id, card=card)
+        missing = readiness.find_missing(attachment, use, boot_id=self._boot_id, card=card)
         if missing is None:
             assert card is not None
             return card

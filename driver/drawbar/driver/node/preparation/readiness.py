@@ -51,7 +51,7 @@ class Missing:
     is_node_at_work: bool = False
 
 
-def missing(
+def find_missing(
     attachment: attachments.DeviceAttachment, use: Use, *, boot_id: str, card: model.Card | None
 ) -> Missing | None:
     """Return the first condition of the claim's use that does not hold; None if the claim may have the device.

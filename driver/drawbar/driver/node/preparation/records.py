@@ -112,7 +112,7 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         """Return the same claim in another state."""
         return self if state == self.state else msgspec.structs.replace(self, state=state)
 
-    def replacing(self, before: "PreparedClaim | None") -> "PreparedClaim":
+    def with_unknown_of(self, before: "PreparedClaim | None") -> "PreparedClaim":
         """Return the same claim with the unknown fields of its former record."""
         if before is None:
             return self
@@ -169,7 +169,7 @@ def add_started(claims: Claims, claim: PreparedClaim) -> Claims:
         if wanted.holds(wanted.pool, wanted.device):
             refuse_overlap(claims, wanted.pool, wanted.device, claim.uid)
     before = claims.get(claim.uid)
-    started = claim.replacing(before)
+    started = claim.with_unknown_of(before)
     if before is not None and before.state != UNEXPLAINED and started.in_state(before.state) == before:
         return claims
     return {**claims, claim.uid: started}

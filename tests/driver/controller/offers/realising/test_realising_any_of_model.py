@@ -258,7 +258,7 @@ def restarted(fabric, holds, *, marks=True):
     return any_of_model.AnyOfModel(
         fabric,
         MARK if marks else None,
-        held=holdings.Holdings.of(holds),
+        held=holdings.Holdings.from_parts(holds),
         report=lambda event: None,
         withdraw=lambda name: None,
     )
@@ -267,7 +267,7 @@ def restarted(fabric, holds, *, marks=True):
 def hold(adapter, holds, *more):
     """Have DeviceAttachments made, and the adapter given them."""
     holds += more
-    adapter.update_holdings(holdings.Holdings.of(holds), arranges=False)
+    adapter.update_holdings(holdings.Holdings.from_parts(holds), arranges=False)
 
 
 def held(name, uid):
@@ -398,7 +398,7 @@ def shown(opened):
 
 @virtualtime.in_virtual_time
 async def test_an_attachment_that_is_gone_arranges_the_places_anew():
-    manager, holding = Manager(watch=True), holdings.Holdings.of([held("m-3", "u1")])
+    manager, holding = Manager(watch=True), holdings.Holdings.from_parts([held("m-3", "u1")])
     manager.devices_now = (manager.disk(1, "h9"), manager.disk(2), manager.disk(3))
     async with sessions.running(manager, held=holding) as opened:
         assert shown(opened) == ["m-1", "m-3"]

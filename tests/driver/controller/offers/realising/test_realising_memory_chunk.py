@@ -45,7 +45,7 @@ class Bench:
     def __init__(self, fabric):
         self.fabric = fabric
         share = attachments.Share(device="pool-0", device_id="pool-0", share_id=ONE, memory_bytes=STEP)
-        self.held = holdings.Holdings.of([holdings.Holding(name=NAME, uid=UID, share=share, host_id="h1")])
+        self.held = holdings.Holdings.from_parts([holdings.Holding(name=NAME, uid=UID, share=share, host_id="h1")])
         self.reported, self.withdrawn = [], []
         self.adapter = self.connected()
 
@@ -60,7 +60,7 @@ class Bench:
 
     def hold(self, *parts):
         """Have the adapter given what DeviceAttachments hold now."""
-        self.held = holdings.Holdings.of(parts)
+        self.held = holdings.Holdings.from_parts(parts)
         self.adapter.update_holdings(self.held, arranges=False)
 
     async def shown(self):

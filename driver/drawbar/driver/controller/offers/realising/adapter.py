@@ -150,7 +150,7 @@ class RealisingAdapter(wrapping.KeepingAdapter):
         async with self._locks.setdefault(self._lock(part), asyncio.Lock()):
             device_id = await self._find_device(part, request.request_id)
             if device_id is None:
-                return self._done(request.request_id, contract.OperationKind.DETACH, part)
+                return self._build_done(request.request_id, contract.OperationKind.DETACH, part)
             before = dict(self._devices)
             return self._view_answer(
                 await self._adapter.detach(replace(request, device_id=device_id)), before
@@ -167,7 +167,7 @@ class RealisingAdapter(wrapping.KeepingAdapter):
         del before
         return self._translate(operation)
 
-    def _done(
+    def _build_done(
         self, request_id: str, kind: contract.OperationKind, part: holdings.Holding, mark: str | None = None
     ) -> contract.Operation:
         """Return an operation that had nothing to do."""

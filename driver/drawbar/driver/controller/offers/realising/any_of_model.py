@@ -108,7 +108,7 @@ class AnyOfModel(adapter.RealisingAdapter):
         connection = placed_device.connection if placed_device is not None else None
         if connection is not None and connection.host_id == part.host_id:
             mark = request.mark if self._mark is not None else None
-            return self._done(request.request_id, contract.OperationKind.ATTACH, part, mark)
+            return self._build_done(request.request_id, contract.OperationKind.ATTACH, part, mark)
         before = dict(self._devices)
         operation = await self._adapter.attach(replace(request, device_id=None, model=part.model))
         return self._take_answer(operation, before)
