@@ -495,7 +495,7 @@ def _metrics() -> str:
     first: dict[str, str] = {}
     for daemon, measured in described_metrics().items():
         rows = []
-        for name, metric in sorted(measured.described().items()):
+        for name, metric in sorted(measured.list_described().items()):
             origin = first.setdefault(metric.help, name)
             rows.append(
                 [

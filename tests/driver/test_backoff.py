@@ -76,7 +76,7 @@ def call(*failures):
 
 
 def repeating(**changes):
-    return backoff.repeating(Busy, unless=(Broken,), first_seconds=0.001, max_seconds=0.002, **changes)
+    return backoff.build_retrying(Busy, unless=(Broken,), first_seconds=0.001, max_seconds=0.002, **changes)
 
 
 async def test_a_call_is_made_again_until_it_succeeds():

@@ -49,7 +49,7 @@ def test_an_unexpected_error_is_kept_from_the_caller_counted_and_shown_once(cont
             failing(error)
     assert attempt.failure
     assert contained.counts() == {"devices": 2.0}
-    assert contained.failing() == {"devices": 1.0}
+    assert contained.count_failing() == {"devices": 1.0}
     assert shown == [attempt.failure]
     (record,) = [record for record in caplog.records if record.message == containment.MESSAGE]
     assert (record.levelno, record.worker, record.device) == (logging.ERROR, "devices", "d1")
@@ -65,7 +65,7 @@ def test_a_success_ends_a_row_of_failures(contained):
                 raise error
         assert bool(attempt.failure) == (error is not None)
     assert len(shown) == 2
-    assert contained.failing() == {"devices": 1.0}
+    assert contained.count_failing() == {"devices": 1.0}
 
 
 def test_the_sentence_for_people_has_no_word_of_the_error(contained):
@@ -134,7 +134,7 @@ def test_what_is_remembered_is_bounded(contained, caplog):
     for number in range(containment.SUBJECTS_MAX + 10):
         with contained.attempt("devices", number):
             raise KeyError
-    assert contained.failing() == {"devices": float(containment.SUBJECTS_MAX)}
+    assert contained.count_failing() == {"devices": float(containment.SUBJECTS_MAX)}
 
 
 def test_an_object_that_fails_leaves_the_daemon_ready_and_a_worker_that_fails_does_not(contained, clock):
@@ -142,13 +142,13 @@ def test_an_object_that_fails_leaves_the_daemon_ready_and_a_worker_that_fails_do
         raise KeyError
     with contained.attempt("events"):
         raise KeyError
-    assert contained.missing() is None
+    assert contained.find_missing() is None
     clock.now += containment.PATIENCE_SECONDS
-    assert re.match("events failed unexpectedly: look for ", contained.missing())
+    assert re.match("events failed unexpectedly: look for ", contained.find_missing())
     assert contained.details() == {"failing": {"devices": 1, "events": 1}}
     with contained.attempt("events"):
         pass
-    assert contained.missing() is None
+    assert contained.find_missing() is None
     assert contained.details() == {"failing": {"devices": 1}}
 
 
@@ -178,7 +178,7 @@ def test_a_loop_begins_again_after_pauses_that_grow_and_the_other_goes_on():
             contained.start(tasks, "good", good.run)
             tasks.create_task(contained.keep("bad", bad.run, failed=shown.append), name="bad")
             await asyncio.sleep(containment.PATIENCE_SECONDS + 1)
-            assert contained.missing() is not None
+            assert contained.find_missing() is not None
             await asyncio.sleep(600)
             pauses = [later - earlier for earlier, later in zip(bad.began, bad.began[1:], strict=False)]
             assert len(pauses) == len(shown) == 12
@@ -186,8 +186,8 @@ def test_a_loop_begins_again_after_pauses_that_grow_and_the_other_goes_on():
             assert containment.PAUSE_MAX_SECONDS / 2 <= pauses[-1] <= containment.PAUSE_MAX_SECONDS
             assert len(good.began) == 1
             # It has run for long enough since.
-            assert contained.missing() is None
-            assert contained.failing() == {"good": 0.0, "bad": 0.0}
+            assert contained.find_missing() is None
+            assert contained.count_failing() == {"good": 0.0, "bad": 0.0}
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
 
@@ -268,12 +268,12 @@ def test_a_callback_that_fails_is_made_again_with_the_state_that_was_reported_la
         callbacks.tell("b", changed, None, "b1")
         callbacks.tell("a", changed, "a1", "a2")
         assert seen == [(None, "b1")]
-        assert contained.failing() == {"watch": 1.0}
+        assert contained.count_failing() == {"watch": 1.0}
         await asyncio.sleep(5)
         broken.clear()
         await asyncio.sleep(containment.PAUSE_MAX_SECONDS)
         assert seen == [(None, "b1"), (None, "a2")]
-        assert contained.failing() == {"watch": 0.0}
+        assert contained.count_failing() == {"watch": 0.0}
         tries = contained.counts()["watch"]
         callbacks.tell("a", changed, "a2", "a3")
         await asyncio.sleep(containment.PAUSE_MAX_SECONDS)
@@ -296,7 +296,7 @@ def test_an_object_that_came_and_went_unreported_is_never_reported():
         callbacks.tell("a", changed, "a1", None)
         await asyncio.sleep(600)
         assert seen == [(None, "a1")]
-        assert contained.failing() == {"watch": 0.0}
+        assert contained.count_failing() == {"watch": 0.0}
 
     in_virtual_time(steps)
 
@@ -314,7 +314,7 @@ def test_nothing_is_called_after_the_end():
         callbacks.close()
         await asyncio.sleep(600)
         assert seen == [1]
-        assert contained.failing() == {"watch": 0.0}
+        assert contained.count_failing() == {"watch": 0.0}
 
     in_virtual_time(steps)
 
@@ -326,7 +326,7 @@ async def test_what_a_timer_raises_is_counted_and_logged(contained, caplog):
         loop.call_soon(failing, KeyError("x"))
         await waiting.eventually(lambda: contained.counts() == {"callbacks": 1.0})
     assert loop.get_exception_handler() is before
-    assert contained.failing() == {"callbacks": 0.0}
+    assert contained.count_failing() == {"callbacks": 0.0}
     assert [record.message for record in caplog.records] == [containment.MESSAGE]
 
 

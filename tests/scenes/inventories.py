@@ -13,7 +13,7 @@ def read_subjects(root, subjects, slots):
 def read_known(root):
     """Read a tree object by object: the slots first, as for the functions their names are needed."""
     known = live.Live()
-    listed = reader.listing(str(root))
+    listed = reader.list_subjects(str(root))
     slots = {subject for subject in listed if subject.kind is Kind.SLOT}
     for first in (slots, listed - slots):
         done, todo = set(), first

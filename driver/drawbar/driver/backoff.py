@@ -40,7 +40,7 @@ class Backoff(backoff.Backoff):
         return self.count_failure(asked_seconds)
 
 
-def repeating(
+def build_retrying(
     *retried: type[Exception],
     unless: tuple[type[Exception], ...] = (),
     first_seconds: float = FIRST_SECONDS,
@@ -48,7 +48,7 @@ def repeating(
     tries: int | None = None,
     noted: Callable[[Exception], None] = lambda _: None,
 ) -> tenacity.AsyncRetrying:
-    """Return the loop of a call that is made again after one of these failures; see `drawbar.fabric.backoff.repeating`.
+    """Return the loop of a call that is made again after one of these failures; see `drawbar.fabric.backoff.build_retrying`.
 
     Args:
         retried: the failures after which the call is made again.
@@ -58,7 +58,7 @@ def repeating(
         tries: the most calls; None for a loop that ends with its task.
         noted: called with each failure before its pause.
     """
-    return backoff.repeating(
+    return backoff.build_retrying(
         lambda error: isinstance(error, retried) and not isinstance(error, unless),
         Backoff(first_seconds, max_seconds),
         tries=tries,

@@ -140,7 +140,7 @@ class Containment:
         """Return by worker how many unexpected errors there were."""
         return {worker: float(count) for worker, count in self._counts.items()}
 
-    def failing(self) -> dict[str, float]:
+    def count_failing(self) -> dict[str, float]:
         """Return by worker how many pieces of work ended in an unexpected error the last time that they were tried."""
         failing = dict.fromkeys(self._counts, 0.0)
         for worker, _ in self._failing:
@@ -149,10 +149,10 @@ class Containment:
 
     def details(self) -> dict[str, object]:
         """Return for the probes which workers fail, and for how many objects."""
-        failing = {worker: int(number) for worker, number in self.failing().items() if number}
+        failing = {worker: int(number) for worker, number in self.count_failing().items() if number}
         return {"failing": failing} if failing else {}
 
-    def missing(self) -> str | None:
+    def find_missing(self) -> str | None:
         """Return a clause if a whole worker has failed for `PATIENCE_SECONDS`; None if all work, if not on every object."""
         now = self._clock()
         broken = sorted(

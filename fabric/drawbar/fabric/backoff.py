@@ -59,7 +59,7 @@ class Backoff:
         return min(asked_seconds, self._max_seconds) * self._uniform(1.0, 1.5)
 
 
-def repeating(
+def build_retrying(
     is_retried: Callable[[BaseException], bool],
     pauses: Backoff | None,
     *,

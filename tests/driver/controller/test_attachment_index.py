@@ -52,7 +52,7 @@ def test_the_index_agrees_with_a_walk_after_every_change(changes):
             )
         for node in NODES:
             there = (attachment for attachment in stored.values() if attachment.spec.node_name == node)
-            assert by_name(index.on(node)) == by_name(there)
+            assert by_name(index.list_on(node)) == by_name(there)
         for uid in CLAIMS:
             mine = [
                 attachment

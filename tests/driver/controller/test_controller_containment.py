@@ -94,12 +94,12 @@ async def test_a_defect_over_one_device_leaves_the_others_attached_and_is_tried_
         counts = measured.contained.counts
         before = counts()["devices"]
         await waiting.eventually(lambda: counts()["devices"] > before)
-        assert measured.contained.failing()["devices"] == 1.0
+        assert measured.contained.count_failing()["devices"] == 1.0
         # One device's defect keeps no update of the controller from going on.
-        assert measured.readiness.missing() == {}
+        assert measured.readiness.find_missing() == {}
         broken.clear()
         await cluster.attached("gpu-0")
-        await waiting.eventually(lambda: not measured.contained.failing()["devices"])
+        await waiting.eventually(lambda: not measured.contained.count_failing()["devices"])
 
 
 async def test_a_fabric_whose_session_meets_a_defect_has_it_in_a_condition_and_the_other_goes_on(
@@ -116,7 +116,7 @@ async def test_a_fabric_whose_session_meets_a_defect_has_it_in_a_condition_and_t
         await cluster.published()
         await cluster.allocate("gpu-0")
         await cluster.attached("gpu-0")
-        assert measured.contained.failing()["fabric"] == 1.0
+        assert measured.contained.count_failing()["fabric"] == 1.0
         broken.clear()
         await cluster.condition("Connected", "bad", status="True")
 
@@ -158,7 +158,7 @@ def test_a_change_that_the_listener_fails_over_is_reported_again_and_the_session
         task.cancel()
         await asyncio.wait({task})
         assert task.cancelled()
-        assert not any(contained.failing().values())
+        assert not any(contained.count_failing().values())
 
     virtualtime.in_virtual_time(steps)()
 

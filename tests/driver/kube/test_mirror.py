@@ -594,7 +594,7 @@ async def test_a_change_that_its_follower_fails_over_is_reported_again_and_the_o
     (added,) = [new for old, new in seen.pairs if old is None and new.metadata.name == "bad"]
     assert added.metadata.labels == {"a": "b"}
     assert [event[:2] for event in recorder.events] == [("ConfigMap", "bad")]
-    assert contained.failing()[copy.worker] == 0.0
+    assert contained.count_failing()[copy.worker] == 0.0
 
 
 async def test_a_list_that_expires_between_its_pages_is_begun_again_after_ever_longer_pauses():

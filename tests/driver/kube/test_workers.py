@@ -107,8 +107,12 @@ async def test_a_slow_partition_does_not_delay_another():
         await asyncio.sleep(0)
         queues.add(("quick", 1))
         await done.wait()
-        assert (queues.count_waiting("slow"), queues.count_waiting("quick"), queues.count_waiting("none")) == (1, 0, 0)
-        assert queues.failing("slow") == queues.failing("none") == 0
+        assert (
+            queues.count_waiting("slow"),
+            queues.count_waiting("quick"),
+            queues.count_waiting("none"),
+        ) == (1, 0, 0)
+        assert queues.count_failing("slow") == queues.count_failing("none") == 0
         held.set()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             if task.get_name().startswith("devices-"):
@@ -149,10 +153,10 @@ def test_a_key_that_fails_unexpectedly_is_reported_and_comes_back_while_the_othe
             moments = [moment for key, moment in tried if key == "bad"]
             assert len(moments) > 5
             assert moments[-1] - moments[-2] > 10 * (moments[1] - moments[0])
-            assert (work.failing, contained.failing()["things"]) == (1, 1.0)
+            assert (work.failing, contained.count_failing()["things"]) == (1, 1.0)
             broken.clear()
             await asyncio.sleep(2 * workers.PAUSE_MAX_SECONDS)
-            assert (work.failing, contained.failing()["things"]) == (0, 0.0)
+            assert (work.failing, contained.count_failing()["things"]) == (0, 0.0)
             assert contained.counts()["things"] == len(moments)
             assert [key for key, _ in reported] == ["bad"]
             work.add("good")

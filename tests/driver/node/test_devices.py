@@ -328,7 +328,7 @@ async def test_a_subscriber_that_raises_keeps_no_change_from_the_others_and_gets
         await waiting.eventually(lambda: any(ADDRESS in changes.functions for changes in reported))
         broken = False
         await waiting.eventually(lambda: any(ADDRESS in changes.functions for changes in late))
-        assert contained.failing() == {"hardware-changes": 0.0}
+        assert contained.count_failing() == {"hardware-changes": 0.0}
 
 
 @pytest.mark.defects

@@ -308,7 +308,7 @@ def answered(page):
 
 def test_the_daemon_is_ready_once_nothing_is_missing():
     restored, registered = readiness.Milestone("not known"), readiness.Milestone("not registered")
-    ready = readiness.Readiness({"attachments": restored.missing, "kubelet": registered.missing})
+    ready = readiness.Readiness({"attachments": restored.find_missing, "kubelet": registered.find_missing})
     page = server.pages(readiness.Watchdog(), ready, bytes)["/readyz"]
     restored.reach(True)
     assert answered(page) == (503, {"ready": False, "missing": {"kubelet": "not registered"}})
@@ -352,7 +352,7 @@ async def test_a_page_that_fails_is_answered_and_counted_and_the_others_are_serv
 async def test_readyz_names_the_workers_that_fail(endpoint):
     clock = waiting.Clock()
     contained = containment.Containment(clock)
-    ready = readiness.Readiness({"workers": contained.missing})
+    ready = readiness.Readiness({"workers": contained.find_missing})
     pages = server.pages(readiness.Watchdog(), ready, bytes, contained=contained)
 
     async def asked():

@@ -100,7 +100,7 @@ class Index:
         """Return the device of the attachment with that UID, or None if there is none."""
         return next(map(device_key, self._by.get(("uid", uid), {}).values()), None)
 
-    def on(self, node: str) -> Iterator[attachments.DeviceAttachment]:
+    def list_on(self, node: str) -> Iterator[attachments.DeviceAttachment]:
         """Return all attachments of a node."""
         return iter(tuple(self._by.get(("node", node), {}).values()))
 

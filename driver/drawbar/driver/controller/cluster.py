@@ -154,7 +154,7 @@ async def identity(api: client.Client) -> str:
 
     It is empty if the namespace may not be read. Then no connection is marked, and none is taken back.
     """
-    loop = backoff.repeating(errors.Unreachable, first_seconds=PAUSE_FIRST_SECONDS)
+    loop = backoff.build_retrying(errors.Unreachable, first_seconds=PAUSE_FIRST_SECONDS)
     try:
         return (await loop(api.read, kinds.NAMESPACE, NAMESPACE, into=_Namespace)).metadata.uid
     except (errors.Denied, errors.NotFound) as error:

@@ -252,7 +252,7 @@ class ClusterObserver:
                 )
             )
             if old.kind == kinds.NODE:
-                attached = map(attachment_index.device_key, self._cluster.placed.on(old.metadata.name))
+                attached = map(attachment_index.device_key, self._cluster.placed.list_on(old.metadata.name))
                 self._see_absence(old.metadata.name, attached)
 
     def _node_changed(self, old: core.Node | None, new: core.Node | None) -> None:
@@ -263,7 +263,7 @@ class ClusterObserver:
         assert node is not None
         name = node.metadata.name
         attached = tuple(
-            attachment_index.device_key(attachment) for attachment in self._cluster.placed.on(name)
+            attachment_index.device_key(attachment) for attachment in self._cluster.placed.list_on(name)
         )
         if new is None:
             self._cluster.daemons.forget(name)

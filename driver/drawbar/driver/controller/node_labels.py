@@ -172,7 +172,7 @@ class NodeLabels:
             if good and key not in self._damper:
                 steady.add(node)
                 continue
-            attached = self._cluster.placed.on(node)
+            attached = self._cluster.placed.list_on(node)
             work = frozenset(
                 attachment.metadata.uid for attachment in attached if attachment.spec.fabric == view.name
             )

@@ -44,9 +44,9 @@ async def run(options: settings.Settings) -> None:
             kind = await _rule_kind(api)
             watcher = _monitor(options, api, kind, counts)
             contained = counts.contained
-            ready = readiness.Readiness({"caches": watcher.missing, "workers": contained.missing})
+            ready = readiness.Readiness({"caches": watcher.find_missing, "workers": contained.find_missing})
             counts.show(
-                ready=lambda: {"": float(not ready.missing())},
+                ready=lambda: {"": float(not ready.find_missing())},
                 causes=lambda: {"": len(watcher.state.causes)},
                 rules=watcher.own_rules,
                 withheld=watcher.withheld,

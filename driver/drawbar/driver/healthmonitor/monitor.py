@@ -63,7 +63,7 @@ class Monitor:
         self.policies.follow(self._note_change)
         self.slices.follow(self._note_change)
 
-    def missing(self) -> str | None:
+    def find_missing(self) -> str | None:
         """Return what the monitor waits for, as a clause; None once it takes signals."""
         if self._started:
             return None
@@ -102,7 +102,7 @@ class Monitor:
         Raises:
             receiver.NotReady: the cluster is not read yet.
         """
-        if (missing := self.missing()) is not None:
+        if (missing := self.find_missing()) is not None:
             raise receiver.NotReady(missing)
         now = self._now()
         seen = causes.observe(self.state, batch, tainting.select_served(self.policies), self._devices(), now)

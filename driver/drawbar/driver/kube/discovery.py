@@ -68,7 +68,7 @@ async def _read(api: client.Client, path: str, into: type[T]) -> T:
 async def await_resources(api: client.Client, group: str) -> Mapping[str, frozenset[str]]:
     """Return `resources`, repeated until the API server answers; empty if it denies the request."""
     noted = backoff.warning_once(log, "cannot learn what the API server serves, trying again: %s")
-    loop = backoff.repeating(errors.KubeError, unless=(errors.Denied,), noted=noted)
+    loop = backoff.build_retrying(errors.KubeError, unless=(errors.Denied,), noted=noted)
     try:
         return await loop(resources, api, group)
     except errors.Denied as error:

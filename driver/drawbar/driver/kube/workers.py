@@ -231,7 +231,7 @@ class PartitionedQueue(Generic[K]):
         """Return how many keys of the partition wait."""
         return len(self._queues[name]) if name in self._queues else 0
 
-    def failing(self, name: str) -> int:
+    def count_failing(self, name: str) -> int:
         """Return how many keys of the partition failed the last time, and come back after a pause."""
         return self._queues[name].failing if name in self._queues else 0
 

@@ -59,7 +59,7 @@ class Served:
             noted = backoff.warning_once(
                 log, "cannot ask in which versions claims are served, trying again: %s"
             )
-            loop = backoff.repeating(
+            loop = backoff.build_retrying(
                 kube_errors.KubeError,
                 first_seconds=RETRY_FIRST_SECONDS,
                 max_seconds=RETRY_MAX_SECONDS,

@@ -85,7 +85,7 @@ class Exposition:
         self.watch(
             "failing_work",
             "Objects, loops and callbacks whose last try met a defect.",
-            self.contained.failing,
+            self.contained.count_failing,
             label="worker",
         )
 
@@ -159,7 +159,7 @@ class Exposition:
         """Return the label names of this daemon's own metrics, by the metrics' names in documents."""
         return {name: ("driver", *described.labels) for name, described in self._described.items()}
 
-    def described(self) -> Mapping[str, Described]:
+    def list_described(self) -> Mapping[str, Described]:
         """Return the descriptions of this daemon's own metrics, by the metrics' names in documents."""
         return self._described
 

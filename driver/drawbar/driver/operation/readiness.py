@@ -58,7 +58,7 @@ class Readiness:
     def __init__(self, missing: Mapping[str, Callable[[], str | None]]) -> None:
         self._missing = missing
 
-    def missing(self) -> dict[str, str]:
+    def find_missing(self) -> dict[str, str]:
         """Return what is missing by name; empty when the daemon is ready."""
         clauses = {name: missing() for name, missing in self._missing.items()}
         return {name: clause for name, clause in clauses.items() if clause is not None}
@@ -75,6 +75,6 @@ class Milestone:
         """Set whether the milestone is reached."""
         self.reached = reached
 
-    def missing(self) -> str | None:
+    def find_missing(self) -> str | None:
         """Return the missing condition, or None once the milestone is reached."""
         return None if self.reached else self._until

@@ -76,7 +76,7 @@ def pages(
     return {
         "/healthz": lambda: _verdict("alive", {"overdue": watchdog.overdue()}, {}),
         "/readyz": lambda: _verdict(
-            "ready", {"missing": ready.missing()}, {**details(), **contained.details()}
+            "ready", {"missing": ready.find_missing()}, {**details(), **contained.details()}
         ),
         "/metrics": lambda: web_response.Response(body=metrics(), headers={"Content-Type": METRICS_TYPE}),
     }

@@ -347,7 +347,7 @@ class GrpcAdapter(contract.FabricAdapter):
             ask: returns the page of a token.
             read: counts a page and returns its values.
         """
-        loop = backoff.repeating(
+        loop = backoff.build_retrying(
             lambda error: isinstance(error, errors.Aborted),
             None,
             tries=LISTING_ATTEMPTS,

@@ -27,7 +27,9 @@ def test_each_pod_of_a_controller_is_replaced_by_one_that_was_not_there_and_runs
     there = [pod("old", "job"), pod("x", "job", phase="Pending"), pod("y", "job", deletion_timestamp="now")]
     assert claim_moves.count_missing(planned, before, there) == 3
     assert claim_moves.count_missing(planned, before, [*there, pod("z", "job"), pod("w", "other")]) == 1
-    assert claim_moves.count_missing(planned, before, [pod("q", "job"), pod("z", "job"), pod("v", "job")]) == 1
+    assert (
+        claim_moves.count_missing(planned, before, [pod("q", "job"), pod("z", "job"), pod("v", "job")]) == 1
+    )
 
 
 def test_who_has_no_controller_is_not_waited_for():

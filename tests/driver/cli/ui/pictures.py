@@ -112,7 +112,7 @@ async def until(latest, holds):
     """Return once the page has it."""
     async with asyncio.timeout(SECONDS):
         while not holds(latest.page):
-            await latest.after(latest.page)
+            await latest.wait_for_newer(latest.page)
 
 
 def states(page):

@@ -14,7 +14,7 @@ SECONDS = 60
 async def until(latest, is_so):
     async with asyncio.timeout(SECONDS):
         while not is_so(latest.page):
-            await latest.after(latest.page)
+            await latest.wait_for_newer(latest.page)
 
 
 async def rows_of_status(api):

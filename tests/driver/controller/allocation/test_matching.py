@@ -24,7 +24,7 @@ def left(models, *, ports=None, rules=(), has=None, refused=()):
 
 
 def search(stock_, *wanted, node="n1"):
-    given = matching.Search(stock_, wanted).on(node)
+    given = matching.Search(stock_, wanted).match_on(node)
     return None if given is None else [sorted(key.device for key in keys) for keys in given]
 
 
@@ -52,7 +52,7 @@ def test_a_device_that_the_manager_refuses_on_a_node_goes_to_others_only():
     assert search(stock, request) == [["d1"]]
     assert search(stock, both) is None
     looking = matching.Search(stock, (both,))
-    assert [looking.on(node) is None for node in ("n1", "n3", "n1")] == [True, False, True]
+    assert [looking.match_on(node) is None for node in ("n1", "n3", "n1")] == [True, False, True]
 
 
 def test_the_rules_of_a_fabric_limit_the_search():

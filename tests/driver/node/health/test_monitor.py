@@ -369,7 +369,7 @@ async def test_a_read_that_raises_costs_its_device_alone_and_is_made_again(tmp_p
         assert world.monitor.verdict(KEY) == UNKNOWN
         broken = False
         await world.verdict(healthy)
-        await waiting.eventually(lambda: contained.failing()["health-devices"] == 0)
+        await waiting.eventually(lambda: contained.count_failing()["health-devices"] == 0)
 
 
 @pytest.mark.defects

@@ -434,7 +434,7 @@ async def test_a_survey_that_fails_leaves_the_pool_as_it_is_and_is_made_again(tm
         assert (await world.devices()).keys() == {"gpu-1"}
         world.fails = False
         await until(world.devices, lambda devices: devices.keys() == {"gpu-2"})
-        assert contained.failing()["local-pool"] == 0.0
+        assert contained.count_failing()["local-pool"] == 0.0
 
 
 async def test_a_refused_slice_delays_no_other_slice_of_the_node_and_is_reported_once(tmp_path, until):

@@ -80,7 +80,9 @@ def missing(
         node=node if report else None,
     )
     card = None if address is None else model.Card(functions=(cards.function(address, arrival=arrival),))
-    return readiness.find_missing(attachment, readiness.Use(**{"claim_uid": "u"} | use), boot_id=BOOT, card=card)
+    return readiness.find_missing(
+        attachment, readiness.Use(**{"claim_uid": "u"} | use), boot_id=BOOT, card=card
+    )
 
 
 def test_a_device_that_is_ready_for_its_claim_is_given():

@@ -61,7 +61,7 @@ async def _write_one(
     api: client.Client, planned: entries.Plan, change: entries.Change, *, dry_run: bool
 ) -> None:
     try:
-        async for attempt in backoff.repeating(kube_errors.Conflict, kube_errors.NotFound, tries=TRIES):
+        async for attempt in backoff.build_retrying(kube_errors.Conflict, kube_errors.NotFound, tries=TRIES):
             with attempt:
                 listed = await api.list_all(kinds.MAINTENANCE, into=maintenances.Maintenance)
                 for write in entries.writes(planned, change, listed.items):

@@ -122,7 +122,7 @@ class Mover:
         async with progress.show_activity(f"evicting pod {name}"):
             # Another pod may have the name by now, or none.
             with contextlib.suppress(kube_errors.NotFound, kube_errors.Conflict):
-                loop = backoff.repeating(kube_errors.Throttled, noted=self._note_refusal)
+                loop = backoff.build_retrying(kube_errors.Throttled, noted=self._note_refusal)
                 await loop(self._api.request, "POST", path, body=body)
                 self._refused = ""
 

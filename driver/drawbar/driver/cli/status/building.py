@@ -24,7 +24,7 @@ def build(cluster: observed.Cluster) -> tree.Tree:
     ):
         fabric, enclosure = device_entries.locate(key, fact)
         device = device_entries.describe_device(
-            key, fact, is_local=not fabric, driver=cluster.driver, rules=rules.of(key)
+            key, fact, is_local=not fabric, driver=cluster.driver, rules=rules.find_taints(key)
         )
         if fabric:
             by_fabric[fabric][enclosure].append(device)
@@ -66,7 +66,7 @@ class _Rules:
             and rule.spec.device_selector.driver in (None, driver)
         ]
 
-    def of(self, key: bindings.Key) -> tuple[tree.Taint, ...]:
+    def find_taints(self, key: bindings.Key) -> tuple[tree.Taint, ...]:
         """Return the taints of a device."""
         return tuple(
             tree.Taint(

@@ -55,7 +55,7 @@ async def _wait(latest: following.Latest, page: model.Page, wake: asyncio.Event)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(REDRAW_SECONDS):
             async with asyncio.TaskGroup() as tasks:
-                changed = tasks.create_task(latest.after(page), name="page")
+                changed = tasks.create_task(latest.wait_for_newer(page), name="page")
                 pressed = tasks.create_task(wake.wait(), name="key")
                 await asyncio.wait({changed, pressed}, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()

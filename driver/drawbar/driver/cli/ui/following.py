@@ -39,7 +39,7 @@ class Latest:
         self._newer.set()
         self._newer = asyncio.Event()
 
-    async def after(self, page: model.Page) -> model.Page:
+    async def wait_for_newer(self, page: model.Page) -> model.Page:
         """Return the newest page as soon as it differs from `page`."""
         while self.page is page:
             await self._newer.wait()
@@ -104,7 +104,7 @@ async def _find_reasons(
                     waits.reasons = found
                     wake.set()
             await asyncio.sleep(REASONS_SECONDS)
-            await latest.after(seen)
+            await latest.wait_for_newer(seen)
     finally:
         await evaluator.aclose()
 

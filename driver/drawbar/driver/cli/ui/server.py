@@ -137,7 +137,7 @@ class Pages:
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    await self._latest.after(page)
+                    await self._latest.wait_for_newer(page)
 
 
 class _LocalPages:

@@ -265,7 +265,7 @@ class Search:
             )
             self._kinds.setdefault(kind, []).append(key)
 
-    def on(self, node: str) -> Given | None:
+    def match_on(self, node: str) -> Given | None:
         """Return the devices for each request on that node, or None if the node cannot have them all."""
         if self.hopeless:
             return None

@@ -70,7 +70,7 @@ def ahead_of(context: Context, attachment: attachments.DeviceAttachment) -> str:
         return ""
     others = (
         other.metadata.name
-        for other in context.cluster.placed.on(attachment.spec.node_name)
+        for other in context.cluster.placed.list_on(attachment.spec.node_name)
         if other.metadata.uid != attachment.metadata.uid
         and identities.could_be_mistaken(attachment, other)
         and identities.awaits_recognition(

@@ -175,7 +175,7 @@ class _Rules:
         fabric = self.part.key.fabric
         models = Counter(
             attachment.spec.model
-            for attachment in self.context.cluster.placed.on(node)
+            for attachment in self.context.cluster.placed.list_on(node)
             if attachment.spec.fabric == fabric
         )
         models.update(

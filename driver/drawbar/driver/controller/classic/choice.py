@@ -51,7 +51,7 @@ def choose(
         nodes = () if search.hopeless else candidates()
         return Choice(
             requests=asked,
-            suitable={node: given for node in nodes if (given := search.on(node)) is not None},
+            suitable={node: given for node in nodes if (given := search.match_on(node)) is not None},
         )
 
     everything = [(waiting.claim.uid, request) for waiting in once for request in waiting.requests.requests]

@@ -79,7 +79,7 @@ class History:
     now: datetime.datetime = _NEVER
     wake_at: datetime.datetime | None = None
 
-    def at(self, now: datetime.datetime) -> "History":
+    def copy_at(self, now: datetime.datetime) -> "History":
         """Return a copy for a round at that time."""
         return History(
             turns=dict(self.turns),

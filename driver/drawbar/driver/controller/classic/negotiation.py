@@ -63,7 +63,7 @@ class Decision:
 
 def plan(observed: observation.Round, past: history.History, now: datetime.datetime) -> Decision:
     """Return the next safe steps for all claims and contexts."""
-    return _Round(observed, past.at(now)).decide()
+    return _Round(observed, past.copy_at(now)).decide()
 
 
 class _Round:
@@ -196,7 +196,7 @@ class _Round:
                 self._allocate(requester, waiting, handle)
         elif attempt.missing:
             lacking = attempt.find_missing_requests(waiting.requests)
-            given = matching.Search(self._stock, lacking).on(attempt.node)
+            given = matching.Search(self._stock, lacking).match_on(attempt.node)
             if given is None or sum(map(len, given)) != attempt.missing:
                 message = f"node {attempt.node} has no device left for all that the claim asks for"
                 self._break_off(attempt, reasons.NO_DEVICE_LEFT, message)

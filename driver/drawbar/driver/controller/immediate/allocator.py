@@ -366,6 +366,6 @@ def _candidates(
 
     def order(node: core.Node) -> tuple[bool, bool, int, str]:
         name = node.metadata.name
-        return bool(node.spec.taints), name in avoided, sum(1 for _ in cluster.placed.on(name)), name
+        return bool(node.spec.taints), name in avoided, sum(1 for _ in cluster.placed.list_on(name)), name
 
     return tuple(node.metadata.name for node in sorted(filter(is_usable, cluster.nodes), key=order))

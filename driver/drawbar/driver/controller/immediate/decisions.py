@@ -101,7 +101,7 @@ def plan(observed: OpenClaim, judge: matching.Judge, now: datetime.datetime) -> 
         for ways in itertools.islice(combinations, COMBINATIONS_MAX):
             search = matching.Search(stock, _requests(ways, observed.classes))
             for node in observed.nodes:
-                given = search.on(node)
+                given = search.match_on(node)
                 if given is not None:
                     return _allocate(observed, ways, given, node, now)
     return Wait(reason=reasons.NO_RESERVED_DEVICE, message=_why_not(observed))

@@ -261,7 +261,8 @@ class Gauges:
             "failing_devices",
             "Devices with a failed last round.",
             lambda: {
-                session.name: float(self.devices_queue.failing(session.name)) for session in cluster.sessions
+                session.name: float(self.devices_queue.count_failing(session.name))
+                for session in cluster.sessions
             },
             label="fabric",
         )

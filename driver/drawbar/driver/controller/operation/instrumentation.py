@@ -127,13 +127,17 @@ class Instrumentation:
         self.metrics = metrics.Metrics(options.driver)
         self.watchdog = readiness.Watchdog()
         self.contained = self.metrics.contained
-        self.readiness = readiness.Readiness({"caches": self._not_synced, "workers": self.contained.missing})
+        self.readiness = readiness.Readiness(
+            {"caches": self._not_synced, "workers": self.contained.find_missing}
+        )
         self._tracing = activation.Switch("drawbar-controller", os.environ)
         self.latency = latency.Latency(
             self.metrics, traced=traces.Traces(self._tracing) if self._tracing.wanted else None
         )
         self.metrics.watch(
-            "ready", "1 while ready; a follower is ready.", lambda: {"": float(not self.readiness.missing())}
+            "ready",
+            "1 while ready; a follower is ready.",
+            lambda: {"": float(not self.readiness.find_missing())},
         )
 
     # Parts with instruments.

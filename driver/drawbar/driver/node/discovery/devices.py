@@ -196,7 +196,7 @@ class Devices:
         Raises:
             errors.SysfsError: there is no sysfs tree.
         """
-        listed = await asyncio.to_thread(reader.listing, self._root)
+        listed = await asyncio.to_thread(reader.list_subjects, self._root)
         subjects = listed | self._live.subjects()
         # Functions are read once if the names of all slots are known.
         slots = frozenset(subject for subject in subjects if subject.kind is Kind.SLOT)
@@ -390,7 +390,7 @@ class Devices:
         Raises:
             errors.SysfsError: the tree is gone.
         """
-        listed = await asyncio.to_thread(reader.listing, self._root)
+        listed = await asyncio.to_thread(reader.list_subjects, self._root)
         missed = live.Changes()
         for batch in _batches(listed | self._live.subjects()):
             started = _now()

@@ -210,7 +210,7 @@ def _entries(descriptor: int, ids: Ids) -> tuple[frozenset[str], tuple[str, ...]
         return _BRIDGES_OWN, ()
     if ids.is_known and ids.driver in _BOUND_TO:
         return _CORE, _BOUND_TO[ids.driver]
-    names = files.listing(descriptor)
+    names = files.list_names(descriptor)
     # Entries of the PCI core need no further check.
     return names, tuple(
         sorted(name for name in names - model.CORE_ENTRIES if files.is_directory(name, descriptor))

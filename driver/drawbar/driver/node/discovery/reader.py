@@ -134,7 +134,7 @@ def combine(observations: Sequence[Observation]) -> Observation:
     )
 
 
-def listing(root: str) -> frozenset[Subject]:
+def list_subjects(root: str) -> frozenset[Subject]:
     """Return every object in the tree, of all kinds, without reading any.
 
     Raises:

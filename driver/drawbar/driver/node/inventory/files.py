@@ -90,7 +90,7 @@ def link_name(path: str, directory: int | None = None) -> str | None:
     return target.rpartition("/")[2] if target is not None else None
 
 
-def listing(directory: int) -> frozenset[str]:
+def list_names(directory: int) -> frozenset[str]:
     """Return the names of all entries of an open directory; empty if it cannot be listed."""
     try:
         return frozenset(os.listdir(directory))

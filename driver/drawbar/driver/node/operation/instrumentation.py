@@ -333,10 +333,10 @@ class Instrumentation:
         self.contained = self.metrics.contained
         self.readiness = readiness.Readiness(
             {
-                "workers": self.contained.missing,
-                "attachments": self.synced.missing,
-                "checkpoint": self.restored.missing,
-                "kubelet": self.registered.missing,
+                "workers": self.contained.find_missing,
+                "attachments": self.synced.find_missing,
+                "checkpoint": self.restored.find_missing,
+                "kubelet": self.registered.find_missing,
             }
         )
         self._tracing = activation.Switch("drawbar-node", os.environ)
@@ -354,7 +354,7 @@ class Instrumentation:
             "1 for the acting instance.",
             lambda: {"": float(self.acting.reached)},
         )
-        self.metrics.watch("ready", "1 while ready.", lambda: {"": float(not self.readiness.missing())})
+        self.metrics.watch("ready", "1 while ready.", lambda: {"": float(not self.readiness.find_missing())})
 
     # Instrumented parts.
 

@@ -46,7 +46,7 @@ class Sweeper:
     async def run(self) -> None:
         """Settle claims until none is unsettled."""
         while self._prepared.unsettled:
-            loop = backoff.repeating(
+            loop = backoff.build_retrying(
                 kube_errors.KubeError,
                 errors.NodeError,
                 first_seconds=RETRY_FIRST_SECONDS,

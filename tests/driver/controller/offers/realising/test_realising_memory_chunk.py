@@ -45,7 +45,9 @@ class Bench:
     def __init__(self, fabric):
         self.fabric = fabric
         share = attachments.Share(device="pool-0", device_id="pool-0", share_id=ONE, memory_bytes=STEP)
-        self.held = holdings.Holdings.from_parts([holdings.Holding(name=NAME, uid=UID, share=share, host_id="h1")])
+        self.held = holdings.Holdings.from_parts(
+            [holdings.Holding(name=NAME, uid=UID, share=share, host_id="h1")]
+        )
         self.reported, self.withdrawn = [], []
         self.adapter = self.connected()
 
