@@ -17,7 +17,6 @@ import msgspec
 
 from drawbar.driver.api import attachments, dnsnames
 
-LABEL_CHARS = 63
 HASH_CHARS = 8
 SHARE_PREFIX = "share-"
 _SHARE = re.compile(rf"{SHARE_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
@@ -51,7 +50,7 @@ class DeviceKey(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def label(text: str, *, room: int = 0) -> str:
     """Return a DNS label for any id, with `room` characters to spare; equal labels mean equal ids, except for equal hashes."""
-    most = LABEL_CHARS - room
+    most = dnsnames.LABEL_CHARS - room
     if dnsnames.is_label(text, most) and not is_of_rule(text):
         return text
     readable = _readable(text, most - HASH_CHARS - 1)
@@ -192,7 +191,7 @@ def list_closed_labels(pool_name: str) -> tuple[str, ...]:
 
 
 def _make_closed_label(fabric: str, model: str) -> str:
-    readable = _readable(f"{fabric}-{model}", LABEL_CHARS - HASH_CHARS - 1)
+    readable = _readable(f"{fabric}-{model}", dnsnames.LABEL_CHARS - HASH_CHARS - 1)
     return f"{CLOSED_LABEL_PREFIX}{readable}-{_hash(f'{fabric}/{model}')}"
 
 

@@ -130,7 +130,6 @@ def problems(settings: Selection) -> list[str]:
     return wrong
 
 
-LABEL_CHARS = 63
 HASH_CHARS = 8
 
 
@@ -193,9 +192,9 @@ def label(text: str) -> str:
     """Return a DNS label for any text; two texts share a label only if they differ in case and separators alone."""
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     # If more than separators and case changed, or the text is cut, a hash of the whole text keeps labels distinct.
-    if dnsnames.is_label(plain, LABEL_CHARS) and re.fullmatch(r"[a-z0-9.:_ -]+", text.lower()):
+    if dnsnames.is_label(plain) and re.fullmatch(r"[a-z0-9.:_ -]+", text.lower()):
         return plain
-    short = plain[: LABEL_CHARS - HASH_CHARS - 1].rstrip("-")
+    short = plain[: dnsnames.LABEL_CHARS - HASH_CHARS - 1].rstrip("-")
     return f"{short or 'x'}-{_hash(text)}"
 
 
