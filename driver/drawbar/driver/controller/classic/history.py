@@ -61,7 +61,7 @@ class Refusal:
 
 @dataclass(slots=True, kw_only=True)
 class History:
-    """The history before or during a round; a round works on a copy from `at`.
+    """The history before or during a round; a round works on a copy from `copy_at`.
 
     Attributes:
         turns: the turns by the UID of a pod or of an immediate claim.

@@ -213,9 +213,7 @@ class _Round:
     def _allocate(
         self, requester: observation.Requester, waiting: observation.Waiting, handle: handles.Handle
     ) -> None:
-        # If several pods wait for one claim, the claim is for the pod that goes to the claim's node.
-        users = self._users.get(waiting.claim.uid, [requester])
-        requester = next((user for user in users if user.selected_node == handle.node), requester)
+        requester = self._find_user(requester, waiting, handle.node)
         pod = requester.pod
         consumer = None
         if pod is not None and len(waiting.claim.reserved_for) < classic.CONSUMERS_MAX:
@@ -230,6 +228,20 @@ class _Round:
                 pod=consumer,
             )
         )
+
+    def _find_user(
+        self, requester: observation.Requester, waiting: observation.Waiting, node: str
+    ) -> observation.Requester:
+        """Return the pod for which a claim is allocated: of those that go to its node, one whose other claims go there, too.
+
+        Another one might never get its other claims while this one waits, and both would be taken back, again and again.
+        """
+
+        def goes_there(user: observation.Requester) -> bool:
+            return all(self._attempts[each.claim.uid].node == node for each in user.waiting)
+
+        users = [user for user in self._users[waiting.claim.uid] if user.selected_node == node]
+        return max(users, key=goes_there, default=requester)
 
     # New attempts.
 

@@ -55,6 +55,21 @@ def test_of_several_pods_that_wait_for_a_claim_it_is_for_the_one_that_goes_where
     assert step.pod.name == "later"
 
 
+def test_of_several_pods_on_one_node_a_claim_is_for_the_one_whose_other_claims_go_there_too(world):
+    """Or each would get one of its two claims, and both would be taken back, again and again."""
+    cluster = world(devices=2, node_names=("n1",), ports=2)
+    for name in ("a", "b", "shared"):
+        cluster.claim(name)
+    first, second = cluster.pod("first", "a", "shared"), cluster.pod("second", "b", "shared")
+    cluster.select(first, "elsewhere")
+    cluster.select(second, "n1", ("n1",))
+    cluster.settle()
+    cluster.select(first, "n1", ("n1",))
+    cluster.attach_all()
+    steps = scenes.of_kind(cluster.decide(), actions.Allocate)
+    assert {step.claim.name.name: step.pod.name for step in steps} == {"b": "second", "shared": "second"}
+
+
 def test_another_selected_node_changes_nothing_about_an_attempt_that_is_under_way(world):
     cluster, pod = scenes.waiting(world, selected="n1")
     cluster.settle()
