@@ -10,11 +10,13 @@ import importlib
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import metadata
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from drawbar.driver import errors, output
 from drawbar.driver.cli import command, completion, flags, shell
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 GROUP = "drawbar.commands"
 GROUPS: Mapping[str, Mapping[str, str]] = {
@@ -85,6 +87,8 @@ def _run(words: Sequence[str]) -> int:
     words = verb_first(words)
     first = words[0] if words else "help"
     if first in ("version", "--version"):
+        from importlib import metadata
+
         sys.stdout.write(f"drawbar {metadata.version('drawbar')}\n")
         return 0
     if first in ("help", "-h", "--help"):
@@ -199,18 +203,20 @@ def parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser of the verb that `words` begin with, or of all verbs."""
     top = _Parser(prog="drawbar", add_help=False)
     verbs = top.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
-    listed = [*VERBS, *sorted(_plugins())]
-    if words and words[0] in listed:
+    if words and (words[0] in VERBS or words[0] in _plugins()):
         _add(verbs, _load(words[0]))
         return top
-    for name in listed:
+    for name in (*VERBS, *sorted(_plugins())):
         if (verb := _find(name)) is not None:
             _add(verbs, verb)
     return top
 
 
-def _plugins() -> dict[str, metadata.EntryPoint]:
+def _plugins() -> "dict[str, metadata.EntryPoint]":
     """Return the verbs of other packages by name."""
+    # It takes tens of milliseconds, which the driver's own verbs do not need.
+    from importlib import metadata
+
     return {point.name: point for point in metadata.entry_points(group=GROUP)}
 
 
