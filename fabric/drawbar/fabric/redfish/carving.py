@@ -130,17 +130,17 @@ def find_endpoint(domain: Domain, chunk: Document, endpoints: Mapping[str, Docum
     """
     linked = {uri: frozenset(entities.links(endpoint)) for uri, endpoint in sorted(endpoints.items())}
 
-    def find_linking(uris: Iterable[str]) -> Iterator[str]:
+    def find_referrers(uris: Iterable[str]) -> Iterator[str]:
         wanted = frozenset(uris)
         return (uri for uri, ends in linked.items() if not wanted.isdisjoint(ends))
 
     own, all_parts = _memory_uris(chunk), _part_uris(domain.document)
     shown = [uri for part in (chunk, *domain.parts) for uri in part.links("Links", "Endpoints")]
     candidates = (
-        *find_linking((chunk.uri,)),
+        *find_referrers((chunk.uri,)),
         *(uri for uri in chunk.links("Links", "Endpoints") if uri in endpoints),
-        *find_linking((*own, *map(_card, own))),
-        *find_linking((*all_parts, *map(_card, all_parts))),
+        *find_referrers((*own, *map(_card, own))),
+        *find_referrers((*all_parts, *map(_card, all_parts))),
         *(uri for uri in shown if uri in endpoints),
     )
     return next(iter(candidates), None)

@@ -28,7 +28,6 @@ from drawbar.fabric.redfish import (
 
 _logger = logging.getLogger(__name__)
 
-ROOT = "/redfish/v1"
 CLOSE_SECONDS = 2.0
 
 
@@ -41,7 +40,7 @@ class Client:
     """
 
     def __init__(self, wire: transport.Transport, config: contract.AdapterConfig) -> None:
-        self.root = documents.Document(uri=ROOT)
+        self.root = documents.Document(uri=transport.ROOT)
         self.patience = patience.Patience(config.timeout_seconds, probe=wire.probe, put_off=wire.put_off)
         self._wire = wire
         self._session = sessions.Session(wire, config.credentials)
@@ -95,9 +94,9 @@ class Client:
 
     async def _get_root(self, *, is_open: bool) -> documents.Document:
         try:
-            return await self.get(ROOT + "/", is_open=is_open)
+            return await self.get(f"{transport.ROOT}/", is_open=is_open)
         except (errors.NotFound, errors.Unimplemented):
-            return await self.get(ROOT, is_open=is_open)
+            return await self.get(transport.ROOT, is_open=is_open)
 
     @property
     def answers(self) -> int:

@@ -39,6 +39,7 @@ REDIRECTS = 3
 PARALLEL = polling.AT_ONCE_MAX
 # The time that each answer adds to the deadline of a listing, and the most that all of them add.
 ANSWER_SECONDS = 1.0
+ROOT = "/redfish/v1"
 LISTING_SECONDS_MAX = 600.0
 EVENT_BYTES = 64 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -298,10 +299,10 @@ class Transport:
             self._pace.note_answer()
 
     async def probe(self, seconds: float) -> bool:
-        """Return whether the service answers a request within these seconds, whatever its answer; the pace does not delay it."""
+        """Return whether the service answers for its root within these seconds, by whatever status; the pace does not delay it."""
         try:
             async with self._session.get(
-                self._base,
+                self.resolve(f"{ROOT}/"),
                 timeout=aiohttp.ClientTimeout(total=seconds),
                 allow_redirects=False,
                 server_hostname=self._server_name,
