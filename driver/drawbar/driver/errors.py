@@ -23,7 +23,7 @@ class ExitStatus(enum.IntEnum):
     USAGE = 2
     """The command line, the kubeconfig or a configuration file is wrong."""
     UNREAD = 3
-    """The cluster was not reached, or a right is missing, so that not everything could be read."""
+    """Not everything could be read: the cluster was not reached, a right is missing, or a fabric manager hides a part."""
     INTERRUPTED = 130
     """Ended by Ctrl-C."""
 
