@@ -145,6 +145,19 @@ async def test_networks_and_storage_are_left_out_unless_they_are_named(kind):
     assert (list(view.devices), view.oddities) == (["F.d1"], ())
 
 
+@pytest.mark.parametrize("named", [frozenset(), frozenset({"F"})], ids=["not named", "named"])
+async def test_a_storage_fabric_of_connections_has_no_parameter_that_would_list_it(named):
+    tree = redfish_trees.fabric(initiator("h1"), target("d1"))
+    fabric = tree.resources[f"{ROOT}/Fabrics/F"]
+    fabric |= {"FabricType": "NVMeOverFabrics", "Connections": fabric.pop("Zones")}
+    if named:
+        with pytest.raises(errors.FabricError, match="attaches nothing by its Connections"):
+            await _read(tree, fabrics=named)
+        return
+    (sentence,) = (await _read(tree)).view().oddities
+    assert sentence.endswith("Drawbar attaches nothing by its Connections")
+
+
 @pytest.mark.parametrize(
     "kind", ["PCIe", "CXL", "MultiProtocol", None, "GenZ", "NVLink", "UALink", "Memory Appliance"]
 )

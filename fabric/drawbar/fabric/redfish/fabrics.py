@@ -32,11 +32,13 @@ class Wanted:
 
     def find_problem(self, document: Document) -> str:
         """Return a sentence with the reason why a fabric's devices are not listed; empty if they are."""
-        if not self.ids and not entities.has_devices(document):
-            return (
-                f"the fabric {document.id} is of the type {document.text('FabricType')}, so its devices are not listed; set the "
-                f"parameter `fabrics: {document.id}` if they should be"
-            )
+        is_of_devices = entities.has_devices(document)
+        unlisted = f"the fabric {document.id} is of the type {document.text('FabricType')}, so its devices are not listed"
+        # A connection of another fabric is one of volumes or ports.
+        if not is_of_devices and document.link("Connections") and not document.link("Zones"):
+            return f"{unlisted}; Drawbar attaches nothing by its Connections"
+        if not self.ids and not is_of_devices:
+            return f"{unlisted}; set the parameter `fabrics: {document.id}` if they should be"
         other = _OTHER[self.collection]
         if document.link(self.collection) is not None or document.link(other) is None:
             return ""
