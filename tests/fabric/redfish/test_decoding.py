@@ -85,6 +85,7 @@ def test_a_refusal_is_read_in_any_form(raw, read):
         (None, None),
         ("7", 7.0),
         ("0.5", 0.5),
+        ("7\x1f", 7.0),
         ("Wed, 21 Oct 2026 07:28:30 GMT", 30.0),
         ("Wed, 21 Oct 2020 07:28:30 GMT", 0.0),
         ("soon", None),

@@ -83,6 +83,7 @@ def test_properties_of_another_type_are_none_or_nothing(odd):
         (True, 0),
         ("1", 1),
         ("1.9", 1),
+        ("1\x1f", 1),
         ("-1", 0),
         ("1e9", 0),
         ("x", 0),

@@ -163,8 +163,8 @@ def retry_after_seconds(header: str | None, now: datetime.datetime | None = None
     """Return the seconds of a Retry-After header, counted from now for a date, or None if it is not readable."""
     if header is None:
         return None
-    if _SECONDS.fullmatch(header.strip()):
-        return float(header)
+    if _SECONDS.fullmatch(shown := header.strip()):
+        return float(shown)
     try:
         moment = email.utils.parsedate_to_datetime(header)
     except (ValueError, TypeError, OverflowError):

@@ -174,8 +174,10 @@ def is_true(content: Any) -> bool:
 def number(body: Json, *names: str) -> int:
     """Return the number below these properties, or 0; never a negative one."""
     content = value(body, *names)
-    if isinstance(content, str) and _NUMBER.fullmatch(content.strip()):
-        content = float(content) if "." in content else int(content)
+    # Of the characters that strip removes, int and float accept most, and not U+001C to U+001F.
+    shown = content.strip() if isinstance(content, str) else ""
+    if _NUMBER.fullmatch(shown):
+        content = float(shown) if "." in shown else int(shown)
     is_number = isinstance(content, int | float) and not isinstance(content, bool)
     return int(content) if is_number and 0 < content < 2**63 else 0
 

@@ -42,7 +42,7 @@ class Context(types.SimpleNamespace):
         )
         super().__init__(
             cluster=cluster,
-            latency=types.SimpleNamespace(waiting=lambda _seconds: tuple(keys)),
+            latency=types.SimpleNamespace(list_waiting=lambda _seconds: tuple(keys)),
         )
 
 
