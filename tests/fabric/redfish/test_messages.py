@@ -115,6 +115,7 @@ def test_only_a_failure_of_the_service_leaves_open_whether_it_changed(status, ch
         (403, "Base.1.18.PasswordChangeRequired", "new password"),
         (401, "Base.1.18.NoValidSession", "the Fabric's Secret"),
         (403, "Base.1.18.InsufficientPrivilege", "ConfigureComponents"),
+        (405, "Base.1.18.OperationNotAllowed", "`profile`"),
     ],
 )
 def test_what_an_administrator_can_put_right_is_named(status, key, remedy):

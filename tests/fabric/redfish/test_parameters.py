@@ -131,3 +131,9 @@ def test_the_schema_describes_every_parameter_that_is_read():
         assert described["description"]
         assert content in described.get("enum", [content])
         assert re.search(described.get("pattern", ""), content)
+
+
+@pytest.mark.parametrize(("zone_body", "warns"), [(None, True), (profiles.ZoneBody.ENDPOINTS, False)])
+def test_a_profile_is_called_untried_until_the_form_of_its_body_is_set(zone_body, warns):
+    applied = parameters.Parameters(zone_body=zone_body).apply(profiles.PROFILES["h3"])
+    assert bool(applied.unverified) is warns

@@ -4,10 +4,11 @@ import json
 from contextlib import AsyncExitStack
 
 import aiohttp
+import msgspec
 import pytest
 
 from drawbar.mocks import redfish
-from drawbar.mocks.redfish import places
+from drawbar.mocks.redfish import places, world
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
 
 CONFIGURATION = redfish.Configuration(
@@ -97,3 +98,13 @@ async def test_memory_is_assigned_and_unassigned(backend):
     await backend("DELETE", made)
     assert (await backend("GET", CHUNK))["Links"]["Endpoints"] == []
     assert (await backend("GET", endpoint))["Links"]["Connections"] == []
+
+
+def test_two_appliances_of_one_product_have_two_uuids():
+    """Seagate's cfm-service takes a second one with the same UUID for the first."""
+    enclosures = tuple(msgspec.structs.replace(each, id="blade2") for each in CONFIGURATION.enclosures)
+    trees = [
+        world.create(each)
+        for each in (CONFIGURATION, msgspec.structs.replace(CONFIGURATION, enclosures=enclosures))
+    ]
+    assert len({tree[places.SYSTEMS.rpartition("/")[0]]["UUID"] for tree in trees}) == 2

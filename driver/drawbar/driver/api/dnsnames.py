@@ -1,4 +1,4 @@
-"""The names that Kubernetes gives its objects (RFC 1123).
+"""The rules for names of Kubernetes objects (RFC 1123).
 
 Source: k8s.io/apimachinery/pkg/util/validation.
 """

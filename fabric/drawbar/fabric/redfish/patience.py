@@ -1,4 +1,4 @@
-"""How long a reading waits for each resource of a service.
+"""The time that a reading gives each resource of a service.
 
 A part in trouble may hang for days, while the service answers for everything else. The wait for it does not count
 against the deadline of the reading. After such a silence the resource gets a quarter of the time at some requests, and
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class Patience:
-    """The resources of one service that did not answer the last time.
+    """The silent resources of one service, and the time for their next requests.
 
     Args:
         timeout_seconds: the deadline of a request.

@@ -128,30 +128,19 @@ def _add_fabrics(tree: Tree, _configuration: Configuration) -> None:
             )
 
 
-def _put_endpoint(tree: Tree, name: str, own_id: str) -> None:
+def _put_device(tree: Tree, name: str) -> None:
     """Add the endpoint of a device that nothing else describes."""
-    entity = {"EntityType": "Processor", "EntityRole": "Target"}
-    tree.put(
-        places.endpoint(name),
-        {
-            "@odata.type": "#Endpoint.v1_8_2.Endpoint",
-            "Id": own_id,
-            "Name": name,
-            "EndpointProtocol": "PCIe",
-            "ConnectedEntities": [entity],
-            "Status": dict(places.OK),
-            "Links": {},
-        },
-    )
+    ends.put_endpoint(tree, name, name, [{"EntityType": "Processor", "EntityRole": "Target"}])
 
 
 def _add_twins(tree: Tree, _configuration: Configuration) -> None:
     for name in ("twin-1", "twin-2"):
-        _put_endpoint(tree, name, "twin")
+        _put_device(tree, name)
+        tree.update(places.endpoint(name), Id="twin")
 
 
 def _share_zone(tree: Tree, configuration: Configuration) -> None:
-    _put_endpoint(tree, "shared", "shared")
+    _put_device(tree, "shared")
     members = [places.endpoint(name) for name in (*(host.id for host in configuration.hosts), "shared")]
     tree.put(f"{places.ZONES}/shared", ends.zone("shared", members, configuration))
 
