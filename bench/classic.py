@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import sys
 import tempfile
 import time
@@ -93,7 +92,7 @@ def _objects(version: str, size: Size, endpoint: str) -> Iterator[tuple[Any, str
         yield kinds.CLASSIC_DEVICE_CLASS, None, {"metadata": {"name": "gpu"}, "spec": spec}
         request = {"name": "gpu", "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
         asked = {"controller": DRIVER, "devices": {"requests": [request]}}
-    template = dataclasses.replace(kinds.CLAIM_TEMPLATE, version=version)
+    template = msgspec.structs.replace(kinds.CLAIM_TEMPLATE, version=version)
     yield template, "default", {"metadata": {"name": "gpu"}, "spec": {"spec": asked}}
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import msgspec
 import pytest
 from field import choice, configuration, fabric_devices, node, preflight, session
 from lab import errors
@@ -157,7 +158,7 @@ def seen(**changes):
 def without(device_id):
     inventory = seen()
     kept = tuple(device for device in inventory.devices if device.id != device_id)
-    return dataclasses.replace(inventory, devices=kept)
+    return msgspec.structs.replace(inventory, devices=kept)
 
 
 def judged(inventory=None, hosts=None, **capabilities):

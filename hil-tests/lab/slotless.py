@@ -1,7 +1,7 @@
 """A fabric as a manager shows it that does not know its hosts' slots, as most do not."""
 
+import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import replace
 
 from drawbar.fabric import contract, wrapping
 
@@ -16,10 +16,10 @@ class SlotlessAdapter(wrapping.WrappingAdapter):
     async def devices(self) -> contract.Inventory:
         """Return the devices."""
         listed = await super().devices()
-        return replace(listed, devices=tuple(_device(device) for device in listed.devices))
+        return dataclasses.replace(listed, devices=tuple(_device(device) for device in listed.devices))
 
     def _translate(self, operation: contract.Operation) -> contract.Operation:
-        return replace(operation, device=operation.device and _device(operation.device))
+        return dataclasses.replace(operation, device=operation.device and _device(operation.device))
 
     async def _events(
         self, events: AsyncIterator[contract.WatchEvent]
@@ -27,18 +27,20 @@ class SlotlessAdapter(wrapping.WrappingAdapter):
         async for event in super()._events(events):
             match event:
                 case contract.DeviceChanged(device=device):
-                    yield replace(event, device=_device(device))
+                    yield dataclasses.replace(event, device=_device(device))
                 case contract.HostChanged(host=host):
-                    yield replace(event, host=_host(host))
+                    yield dataclasses.replace(event, host=_host(host))
                 case _:
                     yield event
 
 
 def _host(host: contract.Host) -> contract.Host:
-    return replace(host, ports=tuple(replace(port, slot_hint=None) for port in host.ports))
+    return dataclasses.replace(
+        host, ports=tuple(dataclasses.replace(port, slot_hint=None) for port in host.ports)
+    )
 
 
 def _device(device: contract.Device) -> contract.Device:
     if device.connection is None:
         return device
-    return replace(device, connection=replace(device.connection, slot_hint=None))
+    return dataclasses.replace(device, connection=dataclasses.replace(device.connection, slot_hint=None))

@@ -9,6 +9,7 @@ process is gone. Any component may be killed and started again at any moment; po
 """
 
 import contextlib
+import dataclasses
 import json
 import secrets
 import socket
@@ -16,7 +17,6 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -147,7 +147,7 @@ class ControlPlane:
 
     def schedule_with(self, binding_timeout_seconds: int | None) -> None:
         """Restart the scheduler with another timeout of binding conditions; None: its default."""
-        self.settings = replace(self.settings, binding_timeout_seconds=binding_timeout_seconds)
+        self.settings = dataclasses.replace(self.settings, binding_timeout_seconds=binding_timeout_seconds)
         self._write_scheduler()
         self.restart(SCHEDULER)
 

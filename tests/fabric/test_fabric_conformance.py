@@ -1,8 +1,8 @@
 """The suite judges the simulated fabric, directly and behind a socket, and finds out adapters that lie."""
 
 import asyncio
+import dataclasses
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -78,8 +78,10 @@ class Generous(SimulatedFabric):
 
     async def attach(self, request):
         self.count = getattr(self, "count", 0) + 1
-        operation = await super().attach(replace(request, request_id=f"{request.request_id}+{self.count}"))
-        return replace(operation, request_id=request.request_id)
+        operation = await super().attach(
+            dataclasses.replace(request, request_id=f"{request.request_id}+{self.count}")
+        )
+        return dataclasses.replace(operation, request_id=request.request_id)
 
 
 class Nameless(SimulatedFabric):
@@ -87,7 +89,7 @@ class Nameless(SimulatedFabric):
 
     async def operation(self, *, operation_id=None, request_id=None):
         operation = await super().operation(operation_id=operation_id, request_id=request_id)
-        return replace(operation, device=None)
+        return dataclasses.replace(operation, device=None)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,8 @@ class Blind(SimulatedFabric):
     async def hosts(self):
         groups = frozenset({"elsewhere"})
         return tuple(
-            replace(host, reach_groups=groups) if host.id == "h2" else host for host in await super().hosts()
+            dataclasses.replace(host, reach_groups=groups) if host.id == "h2" else host
+            for host in await super().hosts()
         )
 
 
@@ -121,13 +124,16 @@ class Divided(SimulatedFabric):
     """Has a device in more groups than a device may be in."""
 
     async def hosts(self):
-        return tuple(replace(host, reach_groups=frozenset({"g0"})) for host in await super().hosts())
+        return tuple(
+            dataclasses.replace(host, reach_groups=frozenset({"g0"})) for host in await super().hosts()
+        )
 
     async def devices(self):
         inventory = await super().devices()
         groups = frozenset(f"g{number}" for number in range(contract.DEVICE_GROUPS_MAX + 1))
-        return replace(
-            inventory, devices=tuple(replace(device, reach_groups=groups) for device in inventory.devices)
+        return dataclasses.replace(
+            inventory,
+            devices=tuple(dataclasses.replace(device, reach_groups=groups) for device in inventory.devices),
         )
 
 
@@ -151,8 +157,10 @@ class Forgetful(SimulatedFabric):
 
     async def attach(self, request):
         self.count = getattr(self, "count", 0) + 1
-        operation = await super().attach(replace(request, request_id=f"{request.request_id}+{self.count}"))
-        return replace(operation, request_id=request.request_id)
+        operation = await super().attach(
+            dataclasses.replace(request, request_id=f"{request.request_id}+{self.count}")
+        )
+        return dataclasses.replace(operation, request_id=request.request_id)
 
 
 class Robber(SimulatedFabric):
@@ -191,8 +199,9 @@ class Blind(SimulatedFabric):
 
     async def devices(self):
         inventory = await super().devices()
-        return replace(
-            inventory, devices=tuple(replace(device, connection=None) for device in inventory.devices)
+        return dataclasses.replace(
+            inventory,
+            devices=tuple(dataclasses.replace(device, connection=None) for device in inventory.devices),
         )
 
 
@@ -214,7 +223,7 @@ class Markless(SimulatedFabric):
     """Declares that it keeps marks, and does not."""
 
     async def attach(self, request):
-        return await super().attach(replace(request, mark=None))
+        return await super().attach(dataclasses.replace(request, mark=None))
 
 
 class Careless(SimulatedFabric):
@@ -223,7 +232,9 @@ class Careless(SimulatedFabric):
     async def attach(self, request):
         device = self._world.stock._devices[request.device_id]
         if device.connection is not None and device.connection.host_id == request.host_id:
-            changed = replace(device, connection=replace(device.connection, mark=request.mark))
+            changed = dataclasses.replace(
+                device, connection=dataclasses.replace(device.connection, mark=request.mark)
+            )
             self._world.stock._devices[request.device_id] = changed
         return await super().attach(request)
 
@@ -234,8 +245,8 @@ class Sloppy(SimulatedFabric):
     async def devices(self):
         inventory = await super().devices()
         number = witnesses.Identifier(kind=witnesses.Kind.MAC, value="94-6D-AE-51-C0-2A")
-        devices = tuple(replace(device, identifiers=(number,)) for device in inventory.devices)
-        return replace(inventory, devices=devices)
+        devices = tuple(dataclasses.replace(device, identifiers=(number,)) for device in inventory.devices)
+        return dataclasses.replace(inventory, devices=devices)
 
 
 class Verbose(SimulatedFabric):
@@ -243,9 +254,11 @@ class Verbose(SimulatedFabric):
 
     async def devices(self):
         inventory = await super().devices()
-        return replace(
+        return dataclasses.replace(
             inventory,
-            devices=tuple(replace(device, compute_capability="sm_90") for device in inventory.devices),
+            devices=tuple(
+                dataclasses.replace(device, compute_capability="sm_90") for device in inventory.devices
+            ),
         )
 
 
@@ -254,8 +267,9 @@ class Wordy(SimulatedFabric):
 
     async def devices(self):
         inventory = await super().devices()
-        return replace(
-            inventory, devices=tuple(replace(device, switch="the left one") for device in inventory.devices)
+        return dataclasses.replace(
+            inventory,
+            devices=tuple(dataclasses.replace(device, switch="the left one") for device in inventory.devices),
         )
 
 
@@ -304,7 +318,9 @@ class Slotless(SimulatedFabric):
 
     async def hosts(self):
         return tuple(
-            replace(host, ports=tuple(replace(port, slot_hint=None) for port in host.ports))
+            dataclasses.replace(
+                host, ports=tuple(dataclasses.replace(port, slot_hint=None) for port in host.ports)
+            )
             for host in await super().hosts()
         )
 
@@ -315,7 +331,7 @@ class Numbered(Slotless):
     async def devices(self):
         inventory = await super().devices()
         devices = tuple(
-            replace(
+            dataclasses.replace(
                 device,
                 identifiers=(
                     witnesses.identifier(witnesses.Kind.PCIE_DSN, f"{number << 40 | 0x3C2A91 + number:#x}"),
@@ -323,7 +339,7 @@ class Numbered(Slotless):
             )
             for number, device in enumerate(inventory.devices, 1)
         )
-        return replace(inventory, devices=devices)
+        return dataclasses.replace(inventory, devices=devices)
 
 
 async def test_an_adapter_without_identifiers_gets_a_warning(connected):
@@ -346,7 +362,10 @@ class Modest(SimulatedFabric):
 
     async def devices(self):
         inventory = await super().devices()
-        return replace(inventory, devices=tuple(replace(device, etag=None) for device in inventory.devices))
+        return dataclasses.replace(
+            inventory,
+            devices=tuple(dataclasses.replace(device, etag=None) for device in inventory.devices),
+        )
 
     async def detach(self, request):
         if request.force:
@@ -472,7 +491,7 @@ class Wrong(SimulatedFabric):
 
     async def attach(self, request):
         return await super().attach(
-            replace(request, device_id="d3") if request.device_id == "d2" else request
+            dataclasses.replace(request, device_id="d3") if request.device_id == "d2" else request
         )
 
 

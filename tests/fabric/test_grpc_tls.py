@@ -1,9 +1,9 @@
 """A plugin over the network: both sides show certificates, and each thing that can be wrong with them has its sentence."""
 
+import dataclasses
 import datetime
 import socket
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 import pytest
 import trustme
@@ -90,7 +90,7 @@ async def test_the_contract_is_kept_over_mutual_tls(site):
 async def test_the_key_of_the_connection_is_not_sent_to_the_plugin(site):
     config = site.config(await site.serve())
     given = []
-    config = replace(config, credentials=replace(config.credentials, token="word"))
+    config = dataclasses.replace(config, credentials=dataclasses.replace(config.credentials, token="word"))
     async with AsyncExitStack() as stack:
         endpoint = await stack.enter_async_context(
             server.serving(
@@ -102,7 +102,7 @@ async def test_the_key_of_the_connection_is_not_sent_to_the_plugin(site):
                 files=site.files,
             )
         )
-        await site.connect(replace(config, endpoint=endpoint))
+        await site.connect(dataclasses.replace(config, endpoint=endpoint))
     assert [credentials.present_parts for credentials in given] == [("token",)]
 
 
@@ -211,7 +211,7 @@ def test_without_certificates_there_is_no_connection(site):
         (config.credentials, contract.Tls(verify=False), "always verified"),
     ):
         with pytest.raises(errors.InvalidConfiguration, match=words):
-            GrpcAdapter.validate(replace(config, credentials=credentials, tls=tls))
+            GrpcAdapter.validate(dataclasses.replace(config, credentials=credentials, tls=tls))
 
 
 async def test_a_plugin_needs_its_files_and_only_over_the_network(site, tmp_path):

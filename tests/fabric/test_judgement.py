@@ -1,11 +1,13 @@
-from dataclasses import replace
+import dataclasses
 
 import pytest
 
 from drawbar.fabric import contract, errors, judgement
 
 FREE = contract.Device(id="d1", device_class=contract.DeviceClass.NVME, model="M", etag="e1")
-HELD = replace(FREE, id="d2", connection=contract.Connection(host_id="h1", port_id="p1", mark="m"))
+HELD = dataclasses.replace(
+    FREE, id="d2", connection=contract.Connection(host_id="h1", port_id="p1", mark="m")
+)
 DEVICES = {device.id: device for device in (HELD, FREE)}
 HOSTS = {
     "h1": contract.Host(
@@ -77,16 +79,16 @@ POOL = contract.Device(
     model="P",
     carving=contract.Carving(free_bytes=8, step_bytes=2, is_pool=True),
 )
-CARVED = replace(POOL, id="carved", carving=contract.Carving(free_bytes=4, step_bytes=2))
-SLICE = replace(
+CARVED = dataclasses.replace(POOL, id="carved", carving=contract.Carving(free_bytes=4, step_bytes=2))
+SLICE = dataclasses.replace(
     POOL,
     id="slice",
     carving=None,
     memory_bytes=4,
     slice_of=contract.Slice(origin_id="carved", request_id="r"),
 )
-USED = replace(SLICE, id="used", connection=contract.Connection(host_id="h1"))
-WHOLE = replace(CARVED, id="whole", connection=contract.Connection(host_id="h1"))
+USED = dataclasses.replace(SLICE, id="used", connection=contract.Connection(host_id="h1"))
+WHOLE = dataclasses.replace(CARVED, id="whole", connection=contract.Connection(host_id="h1"))
 MEMORY = {device.id: device for device in (POOL, CARVED, SLICE, USED, WHOLE, FREE)}
 INVALID = (errors.Code.INVALID_ARGUMENT, "INVALID_ARGUMENT")
 IN_USE = (errors.Code.FAILED_PRECONDITION, Reason.IN_USE)
@@ -144,9 +146,10 @@ def test_an_attach_by_model_takes_neither_a_slice_nor_what_is_carved(listed):
 def _placed(**groups):
     """Return devices d1 and d3 of one model in these groups, and hosts in theirs."""
     devices = {
-        name: replace(FREE, id=name, reach_groups=frozenset(groups.get(name, ()))) for name in ("d1", "d3")
+        name: dataclasses.replace(FREE, id=name, reach_groups=frozenset(groups.get(name, ())))
+        for name in ("d1", "d3")
     }
-    hosts = {"h1": replace(HOSTS["h1"], reach_groups=frozenset(groups.get("h1", ())))}
+    hosts = {"h1": dataclasses.replace(HOSTS["h1"], reach_groups=frozenset(groups.get("h1", ())))}
     return devices, hosts
 
 

@@ -1,7 +1,7 @@
 """The qemu adapter when an outcome cannot be determined, or another client was quicker."""
 
 import asyncio
-from dataclasses import replace
+import dataclasses
 
 import pytest
 
@@ -27,7 +27,7 @@ def after(machine, command, then):
 
 
 async def test_an_attach_after_which_qemu_is_silent_says_that_nobody_knows(qemu_lab, calls):
-    quick = replace(qemu_lab.config(), timeout_seconds=2)
+    quick = dataclasses.replace(qemu_lab.config(), timeout_seconds=2)
     stumble, machine = qemu_lab.stumbles["vm1"], qemu_lab.machines["vm1"]
 
     def fall_silent():
@@ -45,7 +45,7 @@ async def test_an_attach_after_which_qemu_is_silent_says_that_nobody_knows(qemu_
 
 
 async def test_a_detach_goes_on_when_qemu_was_silent_for_a_while(qemu_lab, calls):
-    quick = replace(qemu_lab.config(), timeout_seconds=1)
+    quick = dataclasses.replace(qemu_lab.config(), timeout_seconds=1)
     stumble, machine = qemu_lab.stumbles["vm1"], qemu_lab.machines["vm1"]
     machine.guest, machine.release_seconds = Guest.PROMPT, 0.3
     async with await QemuAdapter.connect(quick) as adapter:
@@ -132,7 +132,7 @@ async def test_a_watcher_that_is_too_slow_lists_again():
     assert isinstance(await anext(events), contract.Bookmark)
     for number in range(3):
         connection = contract.Connection(host_id=f"vm{number}")
-        history.publish((replace(edu, connection=connection),), ())
+        history.publish((dataclasses.replace(edu, connection=connection),), ())
     assert isinstance(await anext(events), contract.Resync)
     with pytest.raises(StopAsyncIteration):
         await anext(events)

@@ -1,6 +1,6 @@
 """What the qemu adapter decides, without a QEMU."""
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
 from hypothesis import given
@@ -42,7 +42,7 @@ def test_the_note_comes_before_the_device_and_the_device_comes_last(model):
 
 
 def test_what_an_earlier_life_left_goes_first_and_its_names_are_not_used_again():
-    left = replace(
+    left = dataclasses.replace(
         HOST,
         objects=frozenset({"drawbar.mem-1.memory-0", "drawbar.mem-1.note", "drawbar.mem-10.memory-0"}),
     )
@@ -56,7 +56,9 @@ def test_what_an_earlier_life_left_goes_first_and_its_names_are_not_used_again()
 
 
 def test_nothing_is_tidied_that_is_attached_or_in_flight():
-    left = replace(HOST, objects=frozenset({"drawbar.a.note", "drawbar.b.note", "drawbar.c.note"}))
+    left = dataclasses.replace(
+        HOST, objects=frozenset({"drawbar.a.note", "drawbar.b.note", "drawbar.c.note"})
+    )
     assert hotplug.tidy(["a", "b", "c"], left, {"a"}, {"b"}) == (hotplug.RemoveObject(id="drawbar.c.note"),)
 
 
@@ -97,7 +99,7 @@ def test_nothing_begins_on_a_port_in_use_or_for_a_device_that_is_anywhere(
     devices = {model.id: pool.device(model) for model in (NVME, MODELS[3], MEMORY)}
     for name, place in places.items():
         connection = contract.Connection(host_id=place.host.id, port_id=place.port.id)
-        devices[name] = replace(devices[name], connection=connection)
+        devices[name] = dataclasses.replace(devices[name], connection=connection)
     request = contract.AttachRequest(request_id="r", device_id=device_id, host_id="vm1", mark="m")
     places_taken = frozenset(("vm1", name) for name in taken)
     try:
@@ -118,14 +120,14 @@ def test_nothing_begins_on_a_port_in_use_or_for_a_device_that_is_anywhere(
 
 
 def test_a_port_that_an_attach_in_flight_has_is_passed_over():
-    host = replace(HOST, ports=(EMPTY, sights.Port(id="rp2")))
+    host = dataclasses.replace(HOST, ports=(EMPTY, sights.Port(id="rp2")))
     request = contract.AttachRequest(request_id="r", device_id="nvme-1", host_id="vm1")
     verdict = judged(request, {"nvme-1": pool.device(NVME)}, {"vm1": host}, frozenset({("vm1", "rp1")}))
     assert verdict == judgement.Begin(device_id="nvme-1", port_id="rp2")
 
 
 def test_a_port_that_filled_up_since_the_judgement_gets_nothing():
-    used = replace(EMPTY, port_devices=(sights.PortDevice(path="/x"),))
+    used = dataclasses.replace(EMPTY, port_devices=(sights.PortDevice(path="/x"),))
     with pytest.raises(errors.Aborted):
         hotplug.attach(NVME, used, HOST, Note())
 
@@ -219,6 +221,6 @@ def test_a_stopped_host_is_no_place_and_a_model_finds_the_first_free_device():
     with pytest.raises(errors.ResourceExhausted):
         on_host(HOST, {"edu-1", "edu-2"})
     with pytest.raises(errors.NotFound, match="model"):
-        on_host(HOST, wanted=replace(request, model="other"))
+        on_host(HOST, wanted=dataclasses.replace(request, model="other"))
     with pytest.raises(errors.Unavailable, match="start it"):
-        on_host(replace(HOST, running=False))
+        on_host(dataclasses.replace(HOST, running=False))

@@ -1,8 +1,8 @@
 """Operations over a fabric in memory that is read back."""
 
 import asyncio
+import dataclasses
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -49,7 +49,7 @@ class Memory:
             id="d1", device_class=contract.DeviceClass.NVME, model="M", connection=self.connection
         )
         free = POOL.carving.free_bytes - sum(made.memory_bytes for made in self.slices.values())
-        pool = replace(POOL, carving=replace(POOL.carving, free_bytes=free))
+        pool = dataclasses.replace(POOL, carving=dataclasses.replace(POOL.carving, free_bytes=free))
         self.history.publish((device, pool, *self.slices.values()), HOSTS)
 
     def judge(self, request):
@@ -83,7 +83,7 @@ class Memory:
             case contract.CreateSliceRequest(request_id=request_id, memory_bytes=memory_bytes, mark=mark):
                 made = contract.Slice(origin_id="pool", request_id=request_id, mark=mark)
                 slice_id = f"slice-{self.changes}"
-                self.slices[slice_id] = replace(
+                self.slices[slice_id] = dataclasses.replace(
                     POOL, id=slice_id, memory_bytes=memory_bytes, slice_of=made, carving=None
                 )
             case contract.DeleteSliceRequest(device_id=device_id):
@@ -109,7 +109,7 @@ async def test_the_same_request_twice_is_one_operation(memory, operations):
     assert await operations.begin(ATTACH, patience_seconds=30) == first
     assert memory.changes == 1
     with pytest.raises(errors.AlreadyExists):
-        await operations.begin(replace(ATTACH, host_id="h2"), patience_seconds=30)
+        await operations.begin(dataclasses.replace(ATTACH, host_id="h2"), patience_seconds=30)
 
 
 async def test_an_operation_in_flight_shows_its_progress_and_refuses_another(memory, operations):
@@ -117,7 +117,7 @@ async def test_an_operation_in_flight_shows_its_progress_and_refuses_another(mem
     operation = await operations.begin(ATTACH, patience_seconds=0.01)
     assert (operation.done, operation.percent) == (False, 50)
     with pytest.raises(errors.Aborted) as caught:
-        await operations.begin(replace(ATTACH, request_id="r9"), patience_seconds=30)
+        await operations.begin(dataclasses.replace(ATTACH, request_id="r9"), patience_seconds=30)
     assert caught.value.reason == errors.Reason.OPERATION_PENDING
     memory.gate.set()
     assert (await operations.begin(ATTACH, patience_seconds=30)).succeeded
@@ -199,7 +199,7 @@ async def test_the_attach_of_an_earlier_life_is_adopted_while_its_connection_sta
     memory.connection = contract.Connection(host_id="h1", request_id="r1")
     assert (await operations.find(request_id="r1")).succeeded
     with pytest.raises(errors.AlreadyExists):
-        await operations.begin(replace(ATTACH, host_id="h2"), patience_seconds=30)
+        await operations.begin(dataclasses.replace(ATTACH, host_id="h2"), patience_seconds=30)
     assert (await operations.begin(ATTACH, patience_seconds=30)).succeeded
     assert memory.changes == 0
     assert (await operations.begin(DETACH, patience_seconds=30)).succeeded
@@ -273,7 +273,7 @@ async def test_the_creation_of_an_earlier_life_is_adopted_while_its_slice_is_the
     operation = await operations.find(request_id="c1")
     assert (operation.kind, operation.device.id, operation.mark) == ("create-slice", "slice-0", "m")
     with pytest.raises(errors.AlreadyExists):
-        await operations.begin(replace(CREATE, memory_bytes=2), patience_seconds=30)
+        await operations.begin(dataclasses.replace(CREATE, memory_bytes=2), patience_seconds=30)
     assert (await operations.begin(CREATE, patience_seconds=30)).device.id == "slice-0"
     assert memory.changes == 0
 
@@ -285,9 +285,11 @@ async def test_a_slice_is_deleted_once_and_a_failed_deletion_is_shown(memory, op
     failed = await operations.begin(delete, patience_seconds=30)
     assert "still there" in failed.error.message
     memory.is_effective = True
-    done = await operations.begin(replace(delete, request_id="x2"), patience_seconds=30)
+    done = await operations.begin(dataclasses.replace(delete, request_id="x2"), patience_seconds=30)
     assert (done.succeeded, done.device, done.mark) == (True, None, None)
-    assert (await operations.begin(replace(delete, request_id="x3"), patience_seconds=30)).succeeded
+    assert (
+        await operations.begin(dataclasses.replace(delete, request_id="x3"), patience_seconds=30)
+    ).succeeded
     assert memory.changes == 2
 
 
@@ -295,7 +297,7 @@ async def test_a_pool_has_one_creation_at_a_time(memory, operations):
     memory.gate.clear()
     await operations.begin(CREATE, patience_seconds=0.01)
     with pytest.raises(errors.Aborted) as caught:
-        await operations.begin(replace(CREATE, request_id="c2"), patience_seconds=30)
+        await operations.begin(dataclasses.replace(CREATE, request_id="c2"), patience_seconds=30)
     assert caught.value.reason == errors.Reason.OPERATION_PENDING
     memory.gate.set()
     assert (await operations.begin(CREATE, patience_seconds=30)).succeeded

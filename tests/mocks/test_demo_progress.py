@@ -145,7 +145,8 @@ def test_a_failed_attach_and_a_later_one_count_only_the_later_ones_time():
 
 def test_pods_that_are_not_ours_are_not_shown():
     views = after(
-        progress.PodSeen(pod="stranger", running=True), dataclasses.replace(CLAIM, uid="d", pod="stranger")
+        progress.PodSeen(pod="stranger", running=True),
+        dataclasses.replace(CLAIM, uid="d", pod="stranger"),
     )
     assert list(views) == ["p"]
     assert views["p"].steps == {}

@@ -25,7 +25,12 @@ N3000 = MockDevice(
     device=0x0B30,
     serial="00-00-00-00-00-00-30-00",
     switch=True,
-    further=(PORT, dataclasses.replace(PORT, beside=True), PORT, dataclasses.replace(PORT, beside=True)),
+    further=(
+        PORT,
+        dataclasses.replace(PORT, beside=True),
+        PORT,
+        dataclasses.replace(PORT, beside=True),
+    ),
 )
 INSTINCT = MockDevice(device_class=DeviceClass.GPU, vendor=0x1002, device=0x74A1, code=0x120000, partitions=8)
 H100 = MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, minor=3)

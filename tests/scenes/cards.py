@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import msgspec
+
 from drawbar.driver.node.inventory import model
 from drawbar.fabric import witnesses
 from drawbar.fabric.contract import DeviceClass
@@ -51,7 +53,7 @@ def of_any_arrival(inventory):
 
 def card_of_any_arrival(card):
     """Return the card, or any value with functions, without arrivals."""
-    functions = tuple(dataclasses.replace(each, arrival=0) for each in card.functions)
+    functions = tuple(msgspec.structs.replace(each, arrival=0) for each in card.functions)
     return dataclasses.replace(card, functions=functions)
 
 

@@ -16,8 +16,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from drawbar.driver import errors
 
@@ -46,8 +47,7 @@ class Failed(errors.DrawbarError):
     """The program did not end with status 0 within its bounds; the message has its last output."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of a run.
 
     Attributes:

@@ -5,8 +5,9 @@ tells each change that it observes. The functions of a row are pure.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 C = TypeVar("C")
 
@@ -16,8 +17,7 @@ def always(_change: object) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(msgspec.Struct, frozen=True):
     """A row of a reconciler's table; `watch` makes it with its types checked.
 
     Attributes:
@@ -44,8 +44,7 @@ def watch(
     return Watch(name, on, keys, when)
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciler:
+class Reconciler(msgspec.Struct, frozen=True):
     """A reconciler from the view of the sources of changes.
 
     Attributes:

@@ -1,7 +1,5 @@
 """What a writer applies to a claim's status."""
 
-import dataclasses
-
 import msgspec
 import pytest
 
@@ -146,7 +144,7 @@ def test_what_would_change_nothing_is_not_written(case):
     ids=lambda change: next(iter(change)),
 )
 def test_every_difference_is_written(change):
-    statement = dataclasses.replace(STATEMENT, **change)
+    statement = msgspec.structs.replace(STATEMENT, **change)
     assert applied(claim(devices=(device_status("d1", SAME),)), {KEY: statement}) is not None
 
 
@@ -157,7 +155,7 @@ def test_the_write_is_guarded_by_the_view_it_was_decided_on():
 
 
 def test_a_share_is_named_with_its_id_and_a_whole_device_without():
-    share = dataclasses.replace(KEY, share_id="s1")
+    share = msgspec.structs.replace(KEY, share_id="s1")
     body = applied(claim(given("d1", share_id="s1"), given("d2")), {share: STATEMENT, OTHER: STATEMENT})
     assert [entry.get("shareID") for entry in body["status"]["devices"]] == ["s1", None]
     assert "shareID" not in body["status"]["devices"][1]
@@ -244,6 +242,6 @@ def test_a_patch_of_an_interface_leaves_the_conditions_as_they_are():
 
 
 def test_of_two_shares_of_a_device_each_has_its_own_conditions():
-    shares = [dataclasses.replace(KEY, share_id=share_id) for share_id in ("s1", "s2")]
+    shares = [msgspec.structs.replace(KEY, share_id=share_id) for share_id in ("s1", "s2")]
     body = applied(claim(given("d1", share_id="s1"), given("d1", share_id="s2")), {shares[1]: STATEMENT})
     assert [entry["shareID"] for entry in body["status"]["devices"]] == ["s2"]

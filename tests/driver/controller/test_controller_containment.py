@@ -1,8 +1,8 @@
 """A defect that one device, claim or Fabric meets costs the others nothing, is reported on the object, and is tried again."""
 
 import asyncio
+import dataclasses
 import types
-from dataclasses import replace
 
 import pytest
 from tests.scenes import sessions as scenes
@@ -46,8 +46,8 @@ def adapter_over(fabric, broken):
         async def devices(self):
             inventory = await super().devices()
             if "devices" in broken:
-                nameless = tuple(replace(device, id=None) for device in inventory.devices)
-                return replace(inventory, devices=nameless)
+                nameless = tuple(dataclasses.replace(device, id=None) for device in inventory.devices)
+                return dataclasses.replace(inventory, devices=nameless)
             return inventory
 
         async def close(self):

@@ -1,7 +1,6 @@
 """One tenant neither keeps a slow fabric from the others, nor wears its devices out."""
 
-import dataclasses
-
+import msgspec
 from tests.scenes import waiting
 
 from drawbar.driver import clocks
@@ -59,7 +58,7 @@ async def test_a_namespace_waits_for_one_operation_of_another_and_not_for_all(co
         can = await cluster.fabric.capabilities()
 
         async def one_at_a_time():
-            return dataclasses.replace(can, serialization_scope=contract.SerializationScope.FABRIC)
+            return msgspec.structs.replace(can, serialization_scope=contract.SerializationScope.FABRIC)
 
         cluster.fabric.capabilities = one_at_a_time
         cluster.start()

@@ -2,8 +2,8 @@
 
 import datetime
 import re
-from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -344,6 +344,6 @@ def test_a_refusal_changes_nothing_for_any_other_pair(hosts, devices, refused, n
 
 def test_a_reach_that_changes_reaches_no_further_than_its_device():
     before = published(device("d", reach_groups=groups("a")), device("e", reach_groups=groups("a")))
-    changed = replace(device("d"), reach_groups=groups("b"))
+    changed = msgspec.structs.replace(device("d"), reach_groups=groups("b"))
     moved = after(before, changed, device("e", reach_groups=groups("a")))
     assert pools(moved)["e"] == pools(before)["e"]

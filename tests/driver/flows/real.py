@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import re
 import shutil
@@ -10,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.driver.flows import sites
 
@@ -194,7 +194,7 @@ class Real:
 
 def served(kind, release):
     """A kind of `resource.k8s.io` in the version of the release."""
-    return dataclasses.replace(kind, version=release.dynamic_version)
+    return msgspec.structs.replace(kind, version=release.dynamic_version)
 
 
 async def admitted(api):

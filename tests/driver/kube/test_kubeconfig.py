@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import dataclasses
 import json
 import os
 import socket
@@ -12,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 import trustme
 import yaml
@@ -183,7 +183,7 @@ def sent(connection, *, as_other):
 
 
 def at(connection, url):
-    return dataclasses.replace(connection, server=url, tls=None)
+    return msgspec.structs.replace(connection, server=url, tls=None)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """What parameters change in what a container gets, and the numbers of network interfaces."""
 
-from dataclasses import replace
-
+import msgspec
 import pytest
 
 from drawbar.cdi import spec
@@ -95,7 +94,11 @@ def network_card(tmp_path):
             pool="p", device=device, cdi_id=f"x/y={device}", parameters=reported, share_id=share
         )
         host = classes.Host.from_sysfs(tree.root)
-        shown = card if has_interface else model.Card(functions=(replace(function, net_interfaces=()),))
+        shown = (
+            card
+            if has_interface
+            else model.Card(functions=(msgspec.structs.replace(function, net_interfaces=()),))
+        )
         return claimdevices.PresentDevice(
             record=record, card=shown, device_class=DeviceClass.NIC, claim_uid="u", host=host
         )

@@ -1,8 +1,8 @@
 """A kernel's own hot-plug of a disk and of CXL memory, as `drawbar discover --record` saw it in a guest of the lab."""
 
-import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.scenes import cards, inventories
 
@@ -92,11 +92,11 @@ def test_a_release_begins_with_the_driver_resets_and_ends_with_the_power(before,
     card = reader.read(after).card_of(address)
     seen = look(after, card, slot).observed
     assert plan.plan(seen) == plan.Unbind(address=address)
-    unbound = dataclasses.replace(
-        seen, functions=tuple(dataclasses.replace(each, bound=False) for each in seen.functions)
+    unbound = msgspec.structs.replace(
+        seen, functions=tuple(msgspec.structs.replace(each, bound=False) for each in seen.functions)
     )
     assert plan.plan(unbound) == plan.Remove(address=address, reset=True)
-    assert plan.plan(dataclasses.replace(seen, functions=())) == plan.PowerOff(slot=slot)
+    assert plan.plan(msgspec.structs.replace(seen, functions=())) == plan.PowerOff(slot=slot)
     gone = look(before, card, slot).observed
     assert plan.plan(gone) == plan.Finish()
 

@@ -1,7 +1,6 @@
 """The content of `drawbar status`, `drawbar ui` and `drawbar explain`, compared with the objects, in each state."""
 
 import asyncio
-import dataclasses
 
 import msgspec
 from tests.scenes import colours, pages
@@ -175,7 +174,7 @@ def _tree(cluster):
         return tuple(sorted(objects, key=lambda item: (item.metadata.namespace, item.metadata.name)))
 
     return building.build(
-        dataclasses.replace(
+        msgspec.structs.replace(
             cluster,
             fabrics=ordered(cluster.fabrics),
             slices=ordered(cluster.slices),

@@ -1,6 +1,6 @@
 """Answers that are not whole: what they leave in doubt is not offered."""
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
 from tests.scenes import redfish_servers
@@ -136,7 +136,7 @@ async def test_an_etag_that_an_expanded_collection_hides_is_read_once_it_is_aske
     made.answer = respond
     async with adapting(made) as adapter:
         assert (await adapter.detach(detach())).succeeded
-        other = replace(detach(GPU_2, "h2"), request_id="d2")
+        other = dataclasses.replace(detach(GPU_2, "h2"), request_id="d2")
         assert (await adapter.detach(other)).succeeded
     assert [method for method, *_ in made.changes] == ["DELETE", "DELETE"]
 

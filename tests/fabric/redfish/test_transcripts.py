@@ -1,9 +1,9 @@
 """A transcript of a Redfish service has no secrets, and reads as the service did."""
 
 import base64
+import dataclasses
 import re
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -131,7 +131,7 @@ async def test_a_transcript_reads_as_the_service_did(redfish_lab, form):
     transcript, read = await recorded(redfish_lab, service)
     assert transcript.complete
     async with redfish_replay.replaying(transcript) as served:
-        config = replace(configured(redfish_lab, service), endpoint=served.url)
+        config = dataclasses.replace(configured(redfish_lab, service), endpoint=served.url)
         async with await RedfishAdapter.connect(config) as adapter:
             assert shape(*await walk(adapter)) == shape(*read)
     assert served.left == []
@@ -326,7 +326,7 @@ async def test_an_odd_answer_is_odd_again_when_it_is_replayed(redfish_lab, kind,
     assert [secret for secret in (PASSWORD, *service.issued) if secret in text] == []
     async with redfish_replay.replaying(recorder.transcript()) as served:
         with pytest.raises(expected):
-            await RedfishAdapter.connect(replace(config, endpoint=served.url))
+            await RedfishAdapter.connect(dataclasses.replace(config, endpoint=served.url))
 
 
 def test_what_comes_after_the_bound_is_left_out(monkeypatch):

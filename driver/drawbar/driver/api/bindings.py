@@ -15,7 +15,6 @@ Source: KEP-5007; server-side apply, "Field management".
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Self
 
 import msgspec
@@ -31,8 +30,7 @@ CONTROLLER_CONDITIONS = (ATTACHED, ATTACH_FAILED)
 NODE_CONDITIONS = (VISIBLE, NODE_FAILED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(msgspec.Struct, frozen=True, kw_only=True):
     """One device, or share of one, by its DRA names.
 
     Drivers and pools cannot hold spaces, so a key is one line of text.
@@ -48,8 +46,7 @@ class Key:
         return cls(pool=result.pool, device=result.device, share_id=result.share_id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """A condition of one device, to be applied."""
 
     condition: str

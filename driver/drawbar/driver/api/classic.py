@@ -10,7 +10,8 @@ Source: KEP-3063; `resource.k8s.io/v1alpha2` and `v1alpha3`; core `v1` Pod, whos
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from drawbar.driver.api import claims, handles, meta
 
@@ -31,8 +32,7 @@ class Version(enum.StrEnum):
     V1ALPHA3 = "v1alpha3"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Name:
+class Name(msgspec.Struct, frozen=True, kw_only=True):
     """An object in a namespace."""
 
     namespace: str
@@ -42,8 +42,7 @@ class Name:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParametersReference:
+class ParametersReference(msgspec.Struct, frozen=True, kw_only=True):
     """The place of the parameters of a v1alpha2 claim or class."""
 
     api_group: str
@@ -52,8 +51,7 @@ class ParametersReference:
     namespace: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRequest:
+class DeviceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One named request of a v1alpha3 claim.
 
     Attributes:
@@ -67,8 +65,7 @@ class DeviceRequest:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opaque:
+class Opaque(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of ours in a v1alpha3 claim or class.
 
     Attributes:
@@ -79,8 +76,7 @@ class Opaque:
     requests: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allocation:
+class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     """An allocation and its author.
 
     Attributes:
@@ -94,8 +90,7 @@ class Allocation:
     node: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """A claim for this driver's controller.
 
     Attributes:
@@ -145,8 +140,7 @@ class Claim:
         return self.deallocation_requested or (self.deleting and not self.reserved_for)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Class:
+class Class(msgspec.Struct, frozen=True, kw_only=True):
     """A ResourceClass or a DeviceClass.
 
     Attributes:
@@ -163,8 +157,7 @@ class Class:
     config: tuple[Opaque, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The scheduler's question to the drivers about one pod, and their answers.
 
     Attributes:
@@ -181,11 +174,10 @@ class Context:
     pod_uids: tuple[str, ...] = ()
     selected_node: str = ""
     potential_nodes: tuple[str, ...] = ()
-    entries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    entries: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that waits for claims.
 
     Attributes:
@@ -197,7 +189,7 @@ class Pod:
     name: Name
     uid: str
     created: str = ""
-    claims: Mapping[str, str | None] = field(default_factory=dict)
+    claims: Mapping[str, str | None] = msgspec.field(default_factory=dict)
     from_template: frozenset[str] = frozenset()
     over: bool = False
 

@@ -9,7 +9,6 @@ requests. Source: `resource.k8s.io` DeviceAllocationConfiguration.
 
 import fnmatch
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -20,8 +19,7 @@ from drawbar.driver.catalogue import reasons
 Topic = TypeVar("Topic", bound=meta.Struct)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of the allocation's configuration, decoded.
 
     Attributes:

@@ -12,15 +12,15 @@ intel/intel-device-plugins-for-kubernetes and k8snetworkplumbingwg/sriov-network
 import fnmatch
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 
 NOTHING = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cards:
+class Cards(msgspec.Struct, frozen=True, kw_only=True):
     """A set of cards.
 
     Attributes:
@@ -38,8 +38,7 @@ class Cards:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     """The meaning of a resource.
 
     Attributes:

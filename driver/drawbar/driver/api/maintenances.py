@@ -7,7 +7,8 @@ Source: `deploy/drawbar/definitions/maintenances.yaml`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import drivers, meta
 
@@ -50,8 +51,7 @@ class Maintenance(meta.Struct, frozen=True):
     status: MaintenanceStatus = MaintenanceStatus()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """All entries of the Maintenances of one Fabric."""
 
     devices: frozenset[str] = frozenset()

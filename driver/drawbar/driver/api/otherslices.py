@@ -10,7 +10,8 @@ GPU, SR-IOV), `pcieBusID` (NVIDIA up to 25.8), `pciAddr` and `parentPciAddr` (AM
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import meta
 from drawbar.fabric import witnesses
@@ -94,8 +95,7 @@ class Node(meta.Struct, frozen=True):
         return frozenset(name for name, quantity in both if "/" in name and quantity.strip("0"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherDevice:
+class OtherDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A device that another driver offers.
 
     Attributes:

@@ -13,7 +13,6 @@ import itertools
 import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -252,8 +251,7 @@ class Invalid(Exception):
         self.problems = problems
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Field:
+class _Field(msgspec.Struct, frozen=True, kw_only=True):
     """One field of an object.
 
     Attributes:

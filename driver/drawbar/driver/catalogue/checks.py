@@ -3,11 +3,10 @@
 `cli.doctor.findings.Check` has the names.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """One check.
 
     Attributes:
@@ -19,8 +18,7 @@ class Check:
     subject: str
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """The checks of one command."""
 
     title: str

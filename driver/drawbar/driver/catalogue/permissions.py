@@ -4,7 +4,7 @@
 chart's ClusterRoles are written from the table. Tests compare it with all of the chart's roles and with the requests of a run.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 GRANULAR_STATUS_MINOR = 36
 """The first release that asks for `resourceclaims/driver` and `resourceclaims/binding`."""
@@ -12,8 +12,7 @@ DRIVER, LEASE, SECRETS = "drawbar.dev", "drawbar-controller", "fabric-credential
 """The names of the chart's defaults: the driver, the controller's lease, and a Secret of `credentialsSecrets`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Permission:
+class Permission(msgspec.Struct, frozen=True):
     """One rule of a role.
 
     Attributes:
@@ -39,8 +38,7 @@ class Permission:
     since: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(msgspec.Struct, frozen=True):
     """The permissions of one account or person.
 
     Attributes:

@@ -1,7 +1,8 @@
 """The parts of a table of conditions."""
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.catalogue import links
 
@@ -17,8 +18,7 @@ class Severity(enum.StrEnum):
     OK = "ok"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One reason of a condition.
 
     Attributes:
@@ -45,8 +45,7 @@ class Row:
         return links.advise(self.remedy, self.page)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """The reasons of one condition, or of several with common reasons.
 
     Attributes:

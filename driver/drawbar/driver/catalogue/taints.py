@@ -4,7 +4,7 @@ One key may have several rows, which its values tell apart. `controller.pools.ca
 description; `drawbar explain` shows the remedy, and docs/reference/taints.md is written from the table.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from drawbar.driver.catalogue import links
 
@@ -13,8 +13,7 @@ NO_SCHEDULE = "NoSchedule"
 NO_EFFECT = "None"
 
 
-@dataclass(frozen=True, slots=True)
-class Taint:
+class Taint(msgspec.Struct, frozen=True):
     """One reason to keep pods from a device.
 
     Attributes:

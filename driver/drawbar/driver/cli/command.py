@@ -6,18 +6,18 @@ can be described and tested without importing the others.
 
 import argparse
 import contextlib
-import dataclasses
 import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
 from drawbar.driver import output
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(msgspec.Struct, frozen=True, kw_only=True):
     """A verb of the program.
 
     Attributes:

@@ -3,7 +3,8 @@
 import argparse
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.cli import command, flags, objects
 
@@ -30,8 +31,7 @@ SCRIPTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The objects whose names are offered for the last word.
 
     Attributes:
@@ -45,8 +45,7 @@ class Wanted:
     start: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
     """A command line that is being typed.
 
     Attributes:

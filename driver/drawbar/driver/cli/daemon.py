@@ -6,8 +6,9 @@ import importlib
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from drawbar.driver import errors, logs, supervision
 from drawbar.driver.cli import command
@@ -29,8 +30,7 @@ class Settings(Protocol):
 T = TypeVar("T", bound=Settings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probes(Generic[T]):
+class Probes(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """The target of the request of `--check`.
 
     Attributes:
@@ -44,8 +44,7 @@ class Probes(Generic[T]):
     located_by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Daemon(Generic[T]):
+class Daemon(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A daemon that a verb runs.
 
     Attributes:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from drawbar.driver import errors, output
 from drawbar.driver.cli import command, discover_record, documents, flags
 from drawbar.driver.node import uevents
@@ -135,16 +137,14 @@ _Described = (
 
 
 def _plain(value: _Described) -> dict[str, Any]:
-    """Return a dataclass as a dictionary whose keys are the field names."""
-    result: dict[str, Any] = {}
-    for field in dataclasses.fields(value):
-        content = getattr(value, field.name)
-        if isinstance(content, model.DeviceNode):
-            content = _device_node(content)
-        elif isinstance(content, tuple):
-            content = list(content)
-        result[_key(field.name)] = content
-    return result
+    """Return a struct as a dictionary whose keys are the field names."""
+    return {_key(name): _plain_value(content) for name, content in msgspec.structs.asdict(value).items()}
+
+
+def _plain_value(content: Any) -> Any:
+    if isinstance(content, model.DeviceNode):
+        return _device_node(content)
+    return list(content) if isinstance(content, tuple) else content
 
 
 def _key(name: str) -> str:
@@ -152,8 +152,7 @@ def _key(name: str) -> str:
     return _UNDERSCORE.sub(lambda match: match[1].upper(), name.replace("_gts", "_g_ts"))
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of an event on a function.
 
     Attributes:

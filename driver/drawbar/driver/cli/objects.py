@@ -2,7 +2,8 @@
 
 import argparse
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver import errors
 
@@ -25,8 +26,7 @@ _KIND_OF = {name: kind for kind, names in (KINDS | SPECIAL_KINDS).items() for na
 NAMESPACED = frozenset({"claim", "pod"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """An object, or the whole cluster if the kind is empty.
 
     Attributes:

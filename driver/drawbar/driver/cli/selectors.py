@@ -7,7 +7,8 @@ existence (`a`, `!a`) are understood.
 import argparse
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 _KEY = r"[A-Za-z0-9](?:[\w./-]*[A-Za-z0-9])?"
 _TERMS = re.compile(r",(?![^()]*\))")
@@ -16,8 +17,7 @@ _TERM = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class Term(msgspec.Struct, frozen=True, kw_only=True):
     """A condition on one label.
 
     Attributes:

@@ -3,12 +3,12 @@
 import argparse
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from drawbar.driver import errors
 from drawbar.driver.cli import command, documents, objects
@@ -56,8 +56,7 @@ class Late(errors.DrawbarError):
     exit_code = errors.ExitStatus.UNREAD
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A connection to the cluster.
 
     Attributes:
@@ -150,7 +149,7 @@ def connection(args: argparse.Namespace) -> "sessions.Connection":
         raise errors.UsageError("--as-group goes with --as USER")
     if args.as_user:
         groups = [("Impersonate-Group", group) for group in args.as_groups or ()]
-        chosen = dataclasses.replace(chosen, impersonation=(("Impersonate-User", args.as_user), *groups))
+        chosen = msgspec.structs.replace(chosen, impersonation=(("Impersonate-User", args.as_user), *groups))
     return chosen
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from drawbar.driver import errors
 from drawbar.driver.configuration import schema
 
@@ -23,8 +25,7 @@ LIMIT_BYTES = 1024 * 1024
 _NULL = "tag:yaml.org,2002:null"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileValue:
+class FileValue(msgspec.Struct, frozen=True, kw_only=True):
     """A value of the file and the line it stands on."""
 
     value: Any
@@ -161,8 +162,7 @@ FILE_VARIABLE = f"{schema.PREFIX}CONFIG"
 _OF_A_SERVICE = re.compile(rf"{schema.PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT|PORT)(_\w+)?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """One effective setting.
 
     Attributes:
@@ -174,8 +174,7 @@ class Setting:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded(Generic[T]):
+class Loaded(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """All settings of a daemon.
 
     Attributes:

@@ -26,6 +26,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 TRUE = frozenset({"true", "yes", "on", "1"})
 FALSE = frozenset({"false", "no", "off", "0"})
 NONE = frozenset({"", "null", "~"})
@@ -138,8 +140,7 @@ _NAMES = "drawbar.driver.configuration"
 _ATTRIBUTE = re.compile(r"(\w+): +(\S.*)")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class Names(msgspec.Struct, frozen=True, kw_only=True):
     """Names that do not follow the rule; empty ones do.
 
     Attributes:
@@ -152,8 +153,7 @@ class Names:
     variables: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """A dataclass of settings; the outermost has an empty path and key."""
 
     path: tuple[str, ...]
@@ -161,8 +161,7 @@ class Topic:
     help: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(msgspec.Struct, frozen=True, kw_only=True):
     """One setting and what it is called everywhere.
 
     Attributes:

@@ -7,8 +7,9 @@ import asyncio
 import datetime
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from drawbar.driver import containment, evaluation, watching
 from drawbar.driver.api import attachments
@@ -21,8 +22,7 @@ from drawbar.driver.controller.immediate import service as immediate
 from drawbar.driver.kube import client, events, mirror
 
 
-@dataclass(frozen=True, slots=True)
-class Allocators:
+class Allocators(msgspec.Struct, frozen=True):
     """All methods of allocation of one controller."""
 
     ways: tuple[interface.Allocation, ...]

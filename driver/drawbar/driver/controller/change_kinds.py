@@ -3,7 +3,9 @@
 The observers update the indexes, gather these facts, and pass on the change.
 """
 
-from dataclasses import dataclass, replace
+import dataclasses
+
+import msgspec
 
 from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, slices
 from drawbar.driver.controller import hosts, names
@@ -11,8 +13,7 @@ from drawbar.driver.controller.pools import causes, fabric_state
 from drawbar.fabric import contract
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FabricChange:
+class FabricChange(msgspec.Struct, frozen=True, kw_only=True):
     """A Fabric of this driver.
 
     Attributes:
@@ -31,8 +32,7 @@ class FabricChange:
         return fabric.metadata.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachmentChange:
+class AttachmentChange(msgspec.Struct, frozen=True, kw_only=True):
     """A DeviceAttachment of this driver.
 
     Attributes:
@@ -120,8 +120,7 @@ def _is_used(attachment: attachments.DeviceAttachment | None) -> bool:
     return report is not None and bool(report.claim_uid)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimChange:
+class ClaimChange(msgspec.Struct, frozen=True, kw_only=True):
     """Any claim.
 
     Attributes:
@@ -139,8 +138,7 @@ class ClaimChange:
     observes: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceChange:
+class MaintenanceChange(msgspec.Struct, frozen=True, kw_only=True):
     """A Maintenance of this driver."""
 
     old: maintenances.Maintenance | None
@@ -154,8 +152,7 @@ class MaintenanceChange:
         return tuple(dict.fromkeys(item.spec.fabric for item in (self.old, self.new) if item is not None))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeChange:
+class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     """Any Node.
 
     Attributes:
@@ -178,13 +175,11 @@ class NodeChange:
         return old is not None and (new is None or new.out_of_service != old.out_of_service)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonChange:
+class DaemonChange(msgspec.Struct, frozen=True, kw_only=True):
     """The change of a node daemon's pod to or from Ready, on some node."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceChange:
+class SliceChange(msgspec.Struct, frozen=True, kw_only=True):
     """A ResourceSlice of this driver."""
 
     old: slices.ResourceSlice | None
@@ -204,8 +199,7 @@ class SliceChange:
         return bool(names.reach_of(pool) or names.refusal_of(pool))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceChange:
+class DeviceChange(msgspec.Struct, frozen=True, kw_only=True):
     """A device in its fabric manager's list.
 
     Attributes:
@@ -234,18 +228,20 @@ class DeviceChange:
     def is_shown(self) -> bool:
         """Return whether the change shows in the device's pool; our own attach does not."""
         old, new = self.old, self.new
-        if old is None or new is None or replace(old, connection=new.connection, etag=new.etag) != new:
+        if (
+            old is None
+            or new is None
+            or dataclasses.replace(old, connection=new.connection, etag=new.etag) != new
+        ):
             return True
         return (old.connection is None) != (new.connection is None) and not self.attached
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostsChange:
+class HostsChange(msgspec.Struct, frozen=True, kw_only=True):
     """The hosts of a fabric, or their ports; some of the hosts are Nodes already."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionChange:
+class ConnectionChange(msgspec.Struct, frozen=True, kw_only=True):
     """The connection to a fabric manager, or its Fabric's policy.
 
     Attributes:
@@ -258,22 +254,19 @@ class ConnectionChange:
     devices: tuple[names.DeviceKey, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TroublesChange:
+class TroublesChange(msgspec.Struct, frozen=True, kw_only=True):
     """The troubles of a Fabric, in the words of its status."""
 
     fabric: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationChange:
+class OperationChange(msgspec.Struct, frozen=True, kw_only=True):
     """An operation of the fabric that began or ended, or can begin now."""
 
     devices: tuple[names.DeviceKey, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TermChange:
+class TermChange(msgspec.Struct, frozen=True, kw_only=True):
     """The begin of this controller's leadership.
 
     Attributes:
@@ -287,15 +280,13 @@ class TermChange:
     observers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionChange:
+class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
     """The Fabric's first session in a term of leadership."""
 
     fabric: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadableChange:
+class ReadableChange(msgspec.Struct, frozen=True, kw_only=True):
     """An object that could not be read, and now is read or gone.
 
     Attributes:

@@ -7,8 +7,9 @@ only ours.
 
 import datetime
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, parameters, references
@@ -31,8 +32,7 @@ K = TypeVar("K")
 Clock = Callable[[], datetime.datetime]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstSeen:
+class FirstSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The times when this process first saw the claim's allocation and its failure.
 
     `failed` is None if it did not fail, or if a pod may be using the claim because it had been ready.
@@ -42,8 +42,7 @@ class FirstSeen:
     failed: datetime.datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
     """An allocation that names this device.
 
     Attributes:

@@ -1,8 +1,9 @@
 """The cluster as the controller has observed it, and its UID."""
 
 import logging
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from drawbar.driver import backoff, clocks, containment
 from drawbar.driver.api import attachments, claims, core, drivers, fabrics, maintenances, meta
@@ -30,8 +31,7 @@ _Claim = claims.ResourceClaim
 _Attachment = attachments.DeviceAttachment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """The mirrors of the API server, their indexes and the fabrics' sessions, for all parts of the controller.
 
     Attributes:
@@ -76,8 +76,8 @@ class Cluster:
     refusals: refusals.Refusals
     retries: retries.Retries
     recorder: events.Recorder
-    contained: containment.Containment = field(default_factory=containment.Uncontained)
-    arranged: dict[str, tuple[offer.Stock, offer.Arrangement]] = field(default_factory=dict)
+    contained: containment.Containment = msgspec.field(default_factory=containment.Uncontained)
+    arranged: dict[str, tuple[offer.Stock, offer.Arrangement]] = msgspec.field(default_factory=dict)
 
     def composites(self, fabric: str) -> offer.Arrangement | None:
         """Return the arrangement of a Fabric that has or had composites, or None. Other parts are known by their attachments."""

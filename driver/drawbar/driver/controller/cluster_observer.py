@@ -4,9 +4,9 @@ Changes are also taken in while another controller leads, so that this one can b
 queues of the reconcilers.
 """
 
+import dataclasses
 import functools
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -129,7 +129,7 @@ class ClusterObserver:
             self._cluster.refusals.forget(change.name)
             # A Fabric that is deleted by force leaves attachments without a session.
             unserved = map(attachment_index.device_key, self._cluster.placed.in_fabric(change.name))
-            change = replace(change, unserved=tuple(unserved))
+            change = msgspec.structs.replace(change, unserved=tuple(unserved))
         self._changes.tell(change)
 
     def _attachment_changed(
@@ -171,7 +171,7 @@ class ClusterObserver:
             opened.erasures.add(key.device, cluster.clock())
             limit = opened.spec.policy.erases_per_device_per_day
             worn = opened.erasures.free_at(key.device, limit, cluster.clock()) is not None
-            change = replace(change, is_worn=worn)
+            change = msgspec.structs.replace(change, is_worn=worn)
         if opened is not None and new is not None:
             self._blame(opened, change, new)
         self._changes.tell(change)
@@ -223,7 +223,7 @@ class ClusterObserver:
             opened = self._cluster.sessions.get(fabric)
             if opened is not None:
                 claimed = frozenset(self._cluster.allocated.pools(fabric))
-                opened.update_holdings(replace(opened.inventory.held, claimed=claimed))
+                opened.update_holdings(dataclasses.replace(opened.inventory.held, claimed=claimed))
         regrouped = tuple(key for key in changed if facts.has_composites(self._cluster, key.fabric))
         self._changes.tell(
             change_kinds.ClaimChange(

@@ -10,7 +10,8 @@ import contextlib
 import datetime
 import functools
 import logging
-from dataclasses import dataclass, field
+
+import msgspec
 
 from drawbar.driver import clocks, containment, evaluation, watching
 from drawbar.driver.api import drivers
@@ -49,8 +50,7 @@ log = logging.getLogger(__name__)
 FABRIC_WORKERS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The controller's inputs from its machine and installation.
 
     Attributes:
@@ -64,7 +64,7 @@ class Surroundings:
     clock: clocks.Clock = clocks.steady
     time_of_day: clocks.Clock = clocks.time_of_day
     adapters: redacting_adapter.AdapterOf = registry.adapter_class
-    evaluator: evaluation.Evaluator = field(default_factory=evaluation.Inline)
+    evaluator: evaluation.Evaluator = msgspec.field(default_factory=evaluation.Inline)
 
 
 async def run(options: settings.Settings, surroundings: Surroundings | None = None) -> None:
@@ -90,8 +90,7 @@ async def run(options: settings.Settings, surroundings: Surroundings | None = No
             await Controller(collect_basis(options, counted, around, measured, offered)).serve(tasks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Basis:
+class Basis(msgspec.Struct, frozen=True, kw_only=True):
     """The parts that all other parts need."""
 
     options: settings.Settings

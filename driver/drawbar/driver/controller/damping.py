@@ -19,8 +19,9 @@ Source: RFC 2439, BGP Route Flap Damping, with counts in place of its figure of 
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
+
+import msgspec
 
 FREE_DROPS = 3
 HOLD_FIRST_SECONDS = 10.0
@@ -33,8 +34,7 @@ LOOK_AGAIN_SECONDS = 0.1
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
     """The history of one thing, by seconds of one monotonic clock.
 
     Attributes:
@@ -85,17 +85,21 @@ def observe(
         is_explained = not work <= signal.work
         drops = max(0, signal.drops - calm) + (0 if is_explained else 1)
         limit = FREE_DROPS + DOUBLINGS_MAX + 1
-        return replace(signal, shown=False, shown_since=now, good_since=None, drops=min(drops, limit))
-    return replace(signal, good_since=None)
+        return msgspec.structs.replace(
+            signal, shown=False, shown_since=now, good_since=None, drops=min(drops, limit)
+        )
+    return msgspec.structs.replace(signal, good_since=None)
 
 
 def _observe_good(signal: Signal, calm: int, now: float, work: frozenset[str]) -> Signal | None:
     if signal.shown:
         return signal if calm < signal.drops else None
-    signal = replace(signal, good_since=now if signal.good_since is None else signal.good_since)
+    signal = msgspec.structs.replace(
+        signal, good_since=now if signal.good_since is None else signal.good_since
+    )
     if signal.due_seconds(now):
         return signal
-    return replace(signal, shown=True, shown_since=now, work=work) if signal.drops else None
+    return msgspec.structs.replace(signal, shown=True, shown_since=now, work=work) if signal.drops else None
 
 
 class Damper(Generic[K]):

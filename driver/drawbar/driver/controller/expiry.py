@@ -13,6 +13,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from drawbar.driver.api import taintrules
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller.cluster import Cluster
@@ -26,8 +28,7 @@ LOOKS_PER_DISCOVERY = 30
 RULES_MAX = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class End(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a rule.
 
     Attributes:

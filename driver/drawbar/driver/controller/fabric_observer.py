@@ -1,7 +1,8 @@
 """The observer of the fabric managers: it takes in their sessions' reports, and passes the changes to the reconcilers."""
 
 import asyncio
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from drawbar.driver import watching
 from drawbar.driver.controller import (
@@ -16,8 +17,7 @@ from drawbar.driver.controller.cluster import Cluster
 from drawbar.fabric import contract
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FabricObserver:
+class FabricObserver(msgspec.Struct, frozen=True, kw_only=True):
     """The listener of the sessions.
 
     Attributes:
@@ -34,7 +34,7 @@ class FabricObserver:
         """Take in a change of a device."""
         change = change_kinds.DeviceChange(fabric=fabric, old=old, new=new)
         attached = self.cluster.attachments.get(change.key.attachment) is not None
-        self.changes.tell(replace(change, attached=attached))
+        self.changes.tell(msgspec.structs.replace(change, attached=attached))
 
     def hosts_changed(self, fabric: str) -> None:
         """Take in a change of hosts; a fabric that was just listed is mapped at once, the others together."""

@@ -4,7 +4,8 @@ import asyncio
 import datetime
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+
+import msgspec
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import jobs, marks, names, node_labels, outcomes
@@ -35,7 +36,7 @@ class FabricStatus:
             return None
         wanted = status.status(
             fabric,
-            replace(
+            msgspec.structs.replace(
                 view.view,
                 troubles=self._troubles(fabric),
                 contradicted=any(self._list_contradicted(name)),

@@ -16,7 +16,9 @@ without a failure for a day are dropped, and of more than `LIMIT` entries the ol
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
 
 from drawbar.driver.api import attachments
 
@@ -32,8 +34,7 @@ DEVICES_MAX = 16
 _BY_HAND = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of an attach.
 
     Attributes:
@@ -53,17 +54,15 @@ class Source:
         return cls(namespace=claim.namespace, uid=claim.uid)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Namespace:
+class _Namespace(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[str, ...]
     last: datetime.datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """The failures of one device, host or pair, by the namespaces of the claims."""
 
-    namespaces: Mapping[str, _Namespace] = field(default_factory=dict)
+    namespaces: Mapping[str, _Namespace] = msgspec.field(default_factory=dict)
 
     def add(self, source: Source, now: datetime.datetime) -> "Tally":
         """Return the tally with one more failure; a repeated failure of a claim changes no number."""
@@ -92,18 +91,16 @@ class Tally:
         return max([*together, *([by_hand.last] if by_hand is not None else [])], default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Device:
+class _Device(msgspec.Struct, frozen=True, kw_only=True):
     tally: Tally
     last: datetime.datetime
     host: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Host:
+class _Host(msgspec.Struct, frozen=True, kw_only=True):
     """The host's failures since the last success, and some of the devices that failed."""
 
-    tally: Tally = field(default_factory=Tally)
+    tally: Tally = msgspec.field(default_factory=Tally)
     devices: tuple[str, ...] = ()
     last: datetime.datetime
 
@@ -130,7 +127,9 @@ class Ledger:
         self._devices[device] = _Device(tally=tally.add(source, now), last=now, host=host)
         at = self._hosts.pop(host, _Host(last=now))
         devices = (*(name for name in at.devices if name != device), device)[-DEVICES_MAX:]
-        self._hosts[host] = replace(at, tally=at.tally.add(source, now), devices=devices, last=now)
+        self._hosts[host] = msgspec.structs.replace(
+            at, tally=at.tally.add(source, now), devices=devices, last=now
+        )
 
     def note_success(self, device: str, host: str) -> None:
         """Note that the device is in use on the host: neither is at fault."""

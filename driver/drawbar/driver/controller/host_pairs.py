@@ -6,7 +6,8 @@ A contested host or node has no partner and gets none. Each contradiction is a s
 import enum
 import itertools
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 # The most names for a shared identifier in a message.
 NAMED_MAX = 8
@@ -26,8 +27,7 @@ class Means(enum.Enum):
     ID = "the id"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, kw_only=True):
     """The hosts and the nodes with one property in common: each of them claims to be the others."""
 
     means: Means

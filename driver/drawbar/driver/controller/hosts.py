@@ -32,7 +32,8 @@ Source: NodeRestriction admission plugin, for the labels that a kubelet may not 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from drawbar.driver.api import core, fabrics
 from drawbar.driver.controller import host_claims, host_pairs
@@ -43,8 +44,7 @@ REMEMBERED_MAX = 5000
 REMEMBERED_BYTES = 500_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeMap:
+class NodeMap(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a mapping.
 
     Attributes:
@@ -54,10 +54,10 @@ class NodeMap:
         remembered: by host id, its node; also for hosts that the fabric does not list now.
     """
 
-    host_of: Mapping[str, str] = field(default_factory=dict)
+    host_of: Mapping[str, str] = msgspec.field(default_factory=dict)
     with_room: frozenset[str] = frozenset()
     problems: tuple[str, ...] = ()
-    remembered: Mapping[str, str] = field(default_factory=dict)
+    remembered: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def node_of(self, host_id: str) -> str | None:
         """Return the host's node, or None."""

@@ -5,7 +5,8 @@ A job that is added twice before it is done is done once.
 
 import enum
 from collections.abc import Sized
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import attachment_index, change_kinds
@@ -39,8 +40,7 @@ class Job(enum.StrEnum):
     MAINTENANCE = "maintenance"
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(msgspec.Struct, frozen=True):
     """A job for one object, to be done after some seconds."""
 
     job: Job
@@ -48,8 +48,7 @@ class Due:
     after: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobDone:
+class JobDone(msgspec.Struct, frozen=True, kw_only=True):
     """A change: the reconciler of fabrics has done a job."""
 
     job: Job

@@ -5,7 +5,8 @@ Further labels say which of the fabric's devices a node can have; see `controlle
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import core
 from drawbar.driver.controller import names
@@ -13,8 +14,7 @@ from drawbar.driver.controller import names
 NAMED_MAX = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Labels of one node to set, or with None to remove."""
 
     node: str

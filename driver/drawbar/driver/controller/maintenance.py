@@ -2,7 +2,6 @@
 
 import datetime
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -60,8 +59,7 @@ class Index:
         return tuple(self._by_fabric.get(fabric, ()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedNames:
+class ListedNames(msgspec.Struct, frozen=True, kw_only=True):
     """The names that entries of a Fabric's Maintenances may have.
 
     Attributes:

@@ -13,6 +13,8 @@ import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.controller import faults
 
@@ -24,8 +26,7 @@ Pair = tuple[str, str]
 """The names of a device and of a host."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """The fabric manager's last refusal of a pair.
 
     Attributes:
@@ -38,7 +39,7 @@ class Refusal:
     message: str
     at: datetime.datetime
     reported_at: str
-    tally: faults.Tally = field(default_factory=faults.Tally)
+    tally: faults.Tally = msgspec.field(default_factory=faults.Tally)
 
     def ends_at(self, probation: datetime.timedelta) -> datetime.datetime:
         """Return when the manager is asked again."""

@@ -18,7 +18,8 @@ Invariants:
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import names
@@ -35,8 +36,7 @@ Pair = tuple[str, str]
 """The names of a device and of a host."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLabels:
+class NodeLabels(msgspec.Struct, frozen=True, kw_only=True):
     """The labels of a fabric's nodes.
 
     Attributes:
@@ -45,8 +45,8 @@ class NodeLabels:
         crowded: nodes whose hosts reach more groups than a node can have labels.
     """
 
-    reached: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    closed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    reached: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
+    closed: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     crowded: tuple[str, ...] = ()
 
 

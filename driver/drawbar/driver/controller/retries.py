@@ -12,7 +12,8 @@ goes.
 
 import datetime
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver import backoff
 from drawbar.driver.api import claims
@@ -26,8 +27,7 @@ PAUSE_MAX_SECONDS = 300.0
 PAUSE_SHARE = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Claim:
+class _Claim(msgspec.Struct, frozen=True, kw_only=True):
     failures: int
     last: datetime.datetime
     allocation: tuple[str | None, str | None]

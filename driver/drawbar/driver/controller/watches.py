@@ -9,8 +9,9 @@ import functools
 import logging
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from drawbar.driver import containment
 from drawbar.driver import errors as driver_errors
@@ -28,8 +29,7 @@ class Upgraded(driver_errors.DrawbarError):
     """The API server serves other versions than it did at the start."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class Served(msgspec.Struct, frozen=True, kw_only=True):
     """The served versions of dynamic resource allocation.
 
     Attributes:
@@ -91,8 +91,7 @@ async def until_upgraded(
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonPods:
+class DaemonPods(msgspec.Struct, frozen=True, kw_only=True):
     """The place of the node daemons' pods: a namespace, and a label selector."""
 
     namespace: str

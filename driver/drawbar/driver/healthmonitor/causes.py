@@ -7,8 +7,9 @@ they hold. They exist only for published devices, at most `CAUSES_MAX`, each wit
 import datetime
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import msgspec
 
 from drawbar.driver.api import healthpolicies, meta, taintrules
 from drawbar.driver.healthmonitor import signals
@@ -27,8 +28,7 @@ class Key(NamedTuple):
     device: Device
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """The reason why a device is, or may soon be, tainted.
 
     Attributes:
@@ -46,8 +46,7 @@ class Cause:
     clear_since: datetime.datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class State(msgspec.Struct, frozen=True, kw_only=True):
     """The memory between two looks.
 
     Attributes:
@@ -55,8 +54,8 @@ class State:
             its rate.
     """
 
-    causes: Mapping[Key, Cause] = field(default_factory=dict)
-    acted: Mapping[str, tuple[datetime.datetime, ...]] = field(default_factory=dict)
+    causes: Mapping[Key, Cause] = msgspec.field(default_factory=dict)
+    acted: Mapping[str, tuple[datetime.datetime, ...]] = msgspec.field(default_factory=dict)
 
 
 Policies = Mapping[str, healthpolicies.HealthPolicy]
@@ -85,8 +84,7 @@ def _read_acted_time(rule: taintrules.DeviceTaintRule) -> datetime.datetime | No
     return meta.moment(rule.metadata.annotations.get(healthpolicies.ACTED_ANNOTATION))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchResult:
+class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     """The state after a batch of signals.
 
     Attributes:
@@ -129,7 +127,7 @@ def observe(
                 present = reported.get(key, set())
                 _clear(causes, key, present.__contains__, now)
     outcomes["limit"] += batch.left_out
-    return BatchResult(state=replace(state, causes=causes), outcomes=outcomes)
+    return BatchResult(state=msgspec.structs.replace(state, causes=causes), outcomes=outcomes)
 
 
 def _matches(policy: healthpolicies.HealthPolicy, signal: signals.Signal) -> bool:
@@ -151,7 +149,7 @@ def _fire(
         return True
     if fingerprint not in cause.firing and len(cause.firing) >= FINGERPRINTS_MAX:
         return False
-    causes[key] = replace(
+    causes[key] = msgspec.structs.replace(
         cause, times=cause.times + counts, last=now, firing={**cause.firing, fingerprint: now}
     )
     return True
@@ -169,7 +167,7 @@ def _clear(
         for fingerprint, moment in cause.firing.items()
         if fingerprint != RESTORED and present(fingerprint)
     }
-    causes[key] = replace(cause, firing=left, clear_since=None if left else now)
+    causes[key] = msgspec.structs.replace(cause, firing=left, clear_since=None if left else now)
 
 
 def shift(state: State, by: datetime.timedelta) -> State:
@@ -177,7 +175,7 @@ def shift(state: State, by: datetime.timedelta) -> State:
     if not by:
         return state
     causes = {
-        key: replace(
+        key: msgspec.structs.replace(
             cause,
             since=cause.since + by,
             last=cause.last + by,
@@ -205,7 +203,9 @@ def drop_old(state: State, policies: Policies, now: datetime.datetime) -> State:
         if clear is not None and clear + datetime.timedelta(seconds=policy.spec.clear_after_seconds) <= now:
             continue
         causes[key] = (
-            cause if len(firing) == len(cause.firing) else replace(cause, firing=firing, clear_since=clear)
+            cause
+            if len(firing) == len(cause.firing)
+            else msgspec.structs.replace(cause, firing=firing, clear_since=clear)
         )
     acted = {
         name: tuple(moment for moment in moments if moment + _window(policy) > now)

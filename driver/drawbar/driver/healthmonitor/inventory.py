@@ -1,8 +1,9 @@
 """The devices that one driver publishes, and their selection by labels."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from drawbar.driver.api import healthpolicies, slices
 from drawbar.driver.slices import encoding
@@ -19,8 +20,7 @@ class Device(NamedTuple):
         return "/".join(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class Published(msgspec.Struct, frozen=True, kw_only=True):
     """A device as its driver publishes it.
 
     Attributes:
@@ -32,13 +32,12 @@ class Published:
     tainted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(msgspec.Struct, frozen=True):
     """The devices that one driver publishes, in the newest generation of each pool."""
 
     driver: str
     devices: Mapping[Device, Published]
-    _indexes: dict[str | None, dict[str, list[Device]]] = field(default_factory=dict)
+    _indexes: dict[str | None, dict[str, list[Device]]] = msgspec.field(default_factory=dict)
 
     def select(self, policy: healthpolicies.HealthPolicy, labels: Mapping[str, str]) -> Device | None:
         """Return the one device that the labels name, or None for none, or more than one."""

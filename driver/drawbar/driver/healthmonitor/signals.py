@@ -8,7 +8,6 @@ Sources: Alertmanager, "webhook_config"; DMTF DSP0266 "Eventing" and the schema 
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -24,8 +23,7 @@ VALUE_CHARS_MAX = 1024
 _SEVERITIES = {severity.casefold(): severity for severity in ("OK", "Warning", "Critical")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
     """One statement about a device.
 
     Attributes:
@@ -39,8 +37,7 @@ class Signal:
     firing: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """The content of one payload.
 
     Attributes:
@@ -51,7 +48,7 @@ class Batch:
     source: Source
     signals: tuple[Signal, ...] = ()
     complete: bool = False
-    left_out: int = field(default=0)
+    left_out: int = msgspec.field(default=0)
 
 
 class Unreadable(Exception):

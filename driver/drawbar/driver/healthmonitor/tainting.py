@@ -12,7 +12,8 @@ import enum
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from drawbar.driver.api import healthpolicies, taintrules
 from drawbar.driver.healthmonitor import causes
@@ -100,8 +101,7 @@ class Reason(enum.StrEnum):
     DRY_RUN = "DryRun"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taint:
+class Taint(msgspec.Struct, frozen=True, kw_only=True):
     """Create the rule of a device."""
 
     key: Key
@@ -110,8 +110,7 @@ class Taint:
     reason: Reason = Reason.HELD
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Give a rule the effect of its policy."""
 
     key: Key
@@ -125,8 +124,7 @@ class Change:
         return _RANK[self.effect] > _RANK[self.rule.spec.taint.effect]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renew:
+class Renew(msgspec.Struct, frozen=True, kw_only=True):
     """Let a rule expire later."""
 
     key: Key
@@ -135,8 +133,7 @@ class Renew:
     reason: Reason = Reason.REPEATED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lift:
+class Lift(msgspec.Struct, frozen=True, kw_only=True):
     """Delete a rule."""
 
     key: Key
@@ -144,8 +141,7 @@ class Lift:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Withhold:
+class Withhold(msgspec.Struct, frozen=True, kw_only=True):
     """Do nothing, where a policy asks for something.
 
     Attributes:
@@ -160,8 +156,7 @@ class Withhold:
 Decision = Taint | Change | Renew | Lift | Withhold
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
     """What `decide` returns.
 
     Attributes:
@@ -212,7 +207,7 @@ def note_action(state: State, decision: Decision, now: datetime.datetime) -> Sta
     if not isinstance(decision, Taint) and not (isinstance(decision, Change) and decision.is_harder):
         return state
     policy = decision.key.policy
-    return replace(state, acted={**state.acted, policy: (*state.acted.get(policy, ()), now)})
+    return msgspec.structs.replace(state, acted={**state.acted, policy: (*state.acted.get(policy, ()), now)})
 
 
 def decide(

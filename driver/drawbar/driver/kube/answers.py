@@ -7,7 +7,6 @@ Source: Kubernetes API concepts (watch, chunked lists); `meta/v1` Status.
 """
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import aiohttp
@@ -79,8 +78,7 @@ T = TypeVar("T")
 MESSAGE_LIMIT_CHARS = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing(Generic[T]):
+class Listing(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """All objects of a collection, and the version from which a watch continues.
 
     Attributes:
@@ -92,8 +90,7 @@ class Listing(Generic[T]):
     unreadable: tuple[exclusions.Unreadable, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchEvent(Generic[T]):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One line of a watch: ADDED, MODIFIED or DELETED with the object, or BOOKMARK with only a version.
 
     Attributes:

@@ -5,11 +5,12 @@ A pod never imports `kubeconfig`, which costs a daemon 18 MB.
 Source: "Organizing Cluster Access Using kubeconfig Files", "Accessing the Kubernetes API from a Pod".
 """
 
-import dataclasses
 import os
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
+
+import msgspec
 
 from drawbar.driver.kube import errors, sessions
 
@@ -74,7 +75,7 @@ def from_service_account(account: Path, environ: Mapping[str, str]) -> sessions.
     """Return the connection of a pod."""
     token = account / "token"
     _check_readable(token, "mount a token of the service account there")
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         anonymous(account, environ),
         authorization=lambda: sessions.read_bearer(token),
         origin=f"service account in {account}",

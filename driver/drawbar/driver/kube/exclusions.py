@@ -1,7 +1,8 @@
 """Unreadable objects, which are excluded from a list or watch."""
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import meta
 from drawbar.driver.kube import kinds
@@ -14,8 +15,7 @@ class Cause(enum.StrEnum):
     MALFORMED = "Malformed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     """An unreadable object, excluded from a list or watch.
 
     Attributes:

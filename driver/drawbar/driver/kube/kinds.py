@@ -5,13 +5,13 @@ Source: Kubernetes API concepts, "Resource URIs".
 
 import functools
 import urllib.parse
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.kube import errors
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """One served resource type.
 
     Attributes:

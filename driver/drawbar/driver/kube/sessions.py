@@ -7,10 +7,10 @@ import ssl
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+import msgspec
 from multidict import CIMultiDict
 
 from drawbar.driver.kube import errors
@@ -20,8 +20,7 @@ def _ignore() -> None:
     """Do nothing: there is no other credential."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a connection to one API server.
 
     Attributes:

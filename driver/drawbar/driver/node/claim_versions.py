@@ -11,7 +11,6 @@ several claims share.
 """
 
 import asyncio
-import dataclasses
 import logging
 import random
 
@@ -34,7 +33,7 @@ KNOWN = ("v1", "v1beta2", "v1beta1", V1ALPHA3, V1ALPHA2)
 FOLLOW_SECONDS = 60.0
 RETRY_FIRST_SECONDS = 0.2
 RETRY_MAX_SECONDS = 30.0
-_CLAIMS = tuple(dataclasses.replace(kinds.CLAIM, version=version) for version in KNOWN)
+_CLAIMS = tuple(msgspec.structs.replace(kinds.CLAIM, version=version) for version in KNOWN)
 
 
 class Served:

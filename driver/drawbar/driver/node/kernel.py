@@ -25,9 +25,10 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar, cast
+
+import msgspec
 
 from drawbar.driver.node import errors
 from drawbar.driver.node.inventory import files, model
@@ -78,8 +79,7 @@ _REFUSED_BITS = {
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CharacterDevice:
+class CharacterDevice(msgspec.Struct, frozen=True, kw_only=True):
     """The file of a character device.
 
     Attributes:
@@ -91,8 +91,7 @@ class CharacterDevice:
     numbers: tuple[int, int] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
+class _Call(msgspec.Struct, frozen=True, kw_only=True):
     """A call in progress. Its future never fails: an outcome contains the error.
 
     Attributes:
@@ -103,11 +102,10 @@ class _Call:
 
     what: str
     since: float
-    done: "concurrent.futures.Future[_Outcome]" = field(default_factory=concurrent.futures.Future)
+    done: "concurrent.futures.Future[_Outcome]" = msgspec.field(default_factory=concurrent.futures.Future)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
+class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
     value: object = None
     error: Exception | None = None
 

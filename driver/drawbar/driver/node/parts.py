@@ -3,7 +3,8 @@
 import asyncio
 import datetime
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver import clocks, containment, evaluation, watching
 from drawbar.driver.api import attachments, claims
@@ -57,8 +58,7 @@ class Own:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Basis:
+class Basis(msgspec.Struct, frozen=True, kw_only=True):
     """The basic parts, used by all others.
 
     Attributes:

@@ -4,7 +4,8 @@ A reconciler observes everything again when it is woken, so a needless wake-up c
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.watching import watch
 
@@ -12,8 +13,7 @@ ALL = "all"
 """The key of the reconcilers that look at all their objects."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachmentChange:
+class AttachmentChange(msgspec.Struct, frozen=True, kw_only=True):
     """The appearance, change or removal of an attachment on this node, of any driver.
 
     Attributes:
@@ -27,8 +27,7 @@ class AttachmentChange:
     card: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HardwareChange:
+class HardwareChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change of the node's hardware in the kernel's view.
 
     Attributes:
@@ -40,8 +39,7 @@ class HardwareChange:
     attachments: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HolderChange:
+class HolderChange(msgspec.Struct, frozen=True, kw_only=True):
     """The release of a device by a claim.
 
     Attributes:
@@ -55,8 +53,7 @@ class HolderChange:
     attachments: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictChange:
+class VerdictChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change of a device's health.
 
     Attributes:
@@ -68,13 +65,11 @@ class VerdictChange:
     local: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CleaningChange:
+class CleaningChange(msgspec.Struct, frozen=True):
     """The beginning, failure or end of the cleaning of one of the node's own devices."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NeighbourChange:
+class NeighbourChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change of another driver's offers on this node.
 
     Attributes:
@@ -84,8 +79,7 @@ class NeighbourChange:
     attachments: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DemandChange:
+class DemandChange(msgspec.Struct, frozen=True):
     """A change of one of the node's own devices: it became ready for a claim, failed, or ended its probation."""
 
 

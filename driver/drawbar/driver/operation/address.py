@@ -6,7 +6,8 @@ callers.
 
 import enum
 import ipaddress
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver import errors
 from drawbar.driver.operation import probe
@@ -51,8 +52,7 @@ class Family(enum.Enum):
     TCP = enum.auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint to listen on; for a UNIX socket, `port` is 0 and `host` a path."""
 
     family: Family
@@ -100,8 +100,7 @@ def parse(address: str, *, auto: str | None = None) -> Endpoint | None:
 CHECK_TIMEOUT_SECONDS = 3.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon's answer.
 
     Attributes:

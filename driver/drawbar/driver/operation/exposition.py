@@ -6,9 +6,9 @@ have few values, none of them chosen by the users of a cluster.
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 
+import msgspec
 import prometheus_client as prometheus
 from prometheus_client import core, registry
 
@@ -17,8 +17,7 @@ from drawbar.driver import containment
 Values = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A number for each combination of label values, read at each scrape."""
 
     name: str
@@ -28,8 +27,7 @@ class _Asked:
     read: Callable[[], Mapping[Values, float]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class Described(msgspec.Struct, frozen=True, kw_only=True):
     """A metric as documents show it.
 
     Attributes:

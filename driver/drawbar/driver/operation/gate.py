@@ -11,15 +11,15 @@ import functools
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 CONNECTIONS_LIMIT = 64
 HANDSHAKE_SECONDS = 5.0
 CLOSE_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of one server.
 
     Attributes:

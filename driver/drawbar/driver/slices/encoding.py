@@ -14,7 +14,6 @@ Source: KEP-5055, "API"; limits from the validation of `resource.k8s.io/v1`.
 import datetime
 import enum
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 import msgspec
@@ -62,8 +61,7 @@ class Encoding(enum.StrEnum):
     WITHDRAWN = "withdrawn"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a fabric's device that an API server keeps.
 
     Attributes:
@@ -86,8 +84,7 @@ class Kept:
         return not CONDITIONS & set(self.dropped)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class Content(msgspec.Struct, frozen=True, kw_only=True):
     """The published content of one pool.
 
     Attributes:

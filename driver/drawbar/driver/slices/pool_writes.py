@@ -14,7 +14,6 @@ Source: ResourcePool of `resource.k8s.io/v1`; KEP-5055 on changes of taints.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -25,8 +24,7 @@ DEVICES_MAX = 64
 """Any taint halves the API's limit of 128 devices in a slice."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """A desired pool.
 
     Attributes:
@@ -45,27 +43,24 @@ class Pool:
     content: encoding.Content
     node_name: str | None = None
     node_selector: claims.NodeSelector | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     owners: tuple[meta.OwnerReference, ...] | None = None
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Create:
+class Create(msgspec.Struct, frozen=True, kw_only=True):
     """Publish a new slice."""
 
     slice: slices.ResourceSlice
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replace:
+class Replace(msgspec.Struct, frozen=True, kw_only=True):
     """Replace a slice in place."""
 
     slice: slices.ResourceSlice
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True, kw_only=True):
     """Withdraw a slice."""
 
     slice: slices.ResourceSlice
@@ -120,7 +115,7 @@ def _drop_doubles(
         elif devices:
             fewer = msgspec.structs.replace(change.slice, spec=msgspec.structs.replace(spec, devices=devices))
             if fewer != standing.get(name):
-                yield replace(change, slice=fewer)
+                yield msgspec.structs.replace(change, slice=fewer)
         elif name in standing:
             yield Delete(slice=standing[name])
 

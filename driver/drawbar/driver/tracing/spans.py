@@ -7,16 +7,16 @@ attachment and the claim. So the node's spans join the controller's trace.
 import hashlib
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from drawbar.driver.api import attachments
 
 SPAN_ID_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(msgspec.Struct, frozen=True, kw_only=True):
     """A finished span.
 
     Attributes:

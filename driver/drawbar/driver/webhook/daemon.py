@@ -12,7 +12,6 @@ import logging
 import ssl
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 
 import msgspec
 from aiohttp import web
@@ -35,8 +34,7 @@ IDLE_SECONDS = 120.0
 SHUTDOWN_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """The limits for callers.
 
     Attributes:
@@ -49,7 +47,10 @@ class Bounds:
     at_once: int = AT_ONCE
     read_seconds: float = READ_SECONDS
     idle_seconds: float = IDLE_SECONDS
-    connections: gate.Limits = field(default_factory=gate.Limits)
+    connections: gate.Limits = msgspec.field(default_factory=gate.Limits)
+
+
+DEFAULTS = Bounds()
 
 
 @contextlib.asynccontextmanager
@@ -57,7 +58,7 @@ async def serving(
     driver: str,
     where: settings.Listen,
     context: ssl.SSLContext,
-    bounds: Bounds = Bounds(),
+    bounds: Bounds = DEFAULTS,
     contained: containment.Containment | None = None,
 ) -> AsyncIterator[int]:
     """Serve while the context lasts and yield the port. Unexpected errors are `contained` and answered with 500.

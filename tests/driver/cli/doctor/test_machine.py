@@ -1,11 +1,11 @@
 """What the doctor reports of a host's preparation for hot-plug, decided and read."""
 
 import asyncio
-import dataclasses
 import os
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,11 +41,11 @@ WELL = machine.Machine(
 
 
 def port(**changes):
-    return {"ports": (dataclasses.replace(PORT, **changes),)}
+    return {"ports": (msgspec.structs.replace(PORT, **changes),)}
 
 
 def findings_on(**changes):
-    return list(machine.plan(dataclasses.replace(WELL, **changes)))
+    return list(machine.plan(msgspec.structs.replace(WELL, **changes)))
 
 
 def unlike(listed):
@@ -216,7 +216,7 @@ def test_recorded_kernels_give_no_false_alarm(recording, tmp_path):
     assert all(port.is_native and port.bus_count == 1 and port.windows == SMALL for port in read.ports)
     # A host without slots is for its own devices alone.
     wanted = {DeviceClass.NVME: 0} if read.ports else {}
-    listed = list(machine.plan(dataclasses.replace(read, wanted=wanted)))
+    listed = list(machine.plan(msgspec.structs.replace(read, wanted=wanted)))
     assert {finding.severity for finding in listed} <= {Severity.OK, Severity.NOTE}
 
 
@@ -227,7 +227,7 @@ def test_a_mocked_host_is_prepared_for_every_card_of_one_bus(layout, tmp_path):
     assert read.ports
     assert all(port.slot and port.is_native for port in read.ports)
     wanted = dict.fromkeys((DeviceClass.GPU, DeviceClass.NVME, DeviceClass.CXL_MEMORY), 256 * GIB)
-    listed = list(machine.plan(dataclasses.replace(read, wanted=wanted)))
+    listed = list(machine.plan(msgspec.structs.replace(read, wanted=wanted)))
     assert {finding.check: finding.severity for finding in listed if "driver" not in finding.check} == {
         "host.hotplug": Severity.OK,
         "host.buses": Severity.OK,

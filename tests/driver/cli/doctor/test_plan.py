@@ -1,6 +1,5 @@
 """What the doctor makes of what it saw of a cluster."""
 
-import dataclasses
 import datetime
 
 import msgspec
@@ -167,7 +166,7 @@ HEALTHY = observed.Cluster(
 
 def problems(**changes):
     """What is not well, as `severity check`."""
-    reported = plan.plan(dataclasses.replace(HEALTHY, **changes))
+    reported = plan.plan(msgspec.structs.replace(HEALTHY, **changes))
     assert all(finding.message for finding in reported)
     assert all(finding.remedy for finding in reported if finding.severity is not Severity.OK), reported
     return {
@@ -251,7 +250,7 @@ SKEWED = (lease("n1", skew=3), lease("n2", skew=-31), lease("n3"))
         case("we are ahead", "warning clocks.here", clock=clock(ahead=5)),
         case("we are behind", "warning clocks.here", clock=clock(ahead=-5)),
         case("whole seconds of a header", clock=clock(ahead=1.5)),
-        case("no header", "unchecked clocks.here", clock=dataclasses.replace(clock(), date=None)),
+        case("no header", "unchecked clocks.here", clock=msgspec.structs.replace(clock(), date=None)),
         case("nodes' clocks", "warning clocks.node", "error clocks.node", node_leases=SKEWED),
         case("many nodes' clocks", "warning clocks.node", node_leases=MANY_SKEWED),
         case("strange times", "error controller.leader", lease=lease(renewed="strange", written=False)),
@@ -329,7 +328,7 @@ def silent(*names):
 def test_a_mapped_node_whose_daemon_the_controller_does_not_see_is_an_error(node_name, pods, words):
     nodes = (node(), node("n2", labels={}))
     judged = plan.plan(
-        dataclasses.replace(HEALTHY, nodes=nodes, pods=pods, fabrics=(silent(node_name, "elsewhere"),))
+        msgspec.structs.replace(HEALTHY, nodes=nodes, pods=pods, fabrics=(silent(node_name, "elsewhere"),))
     )
     lines = [
         f"{finding.subject}: {finding.message}"
@@ -442,7 +441,7 @@ def attached(when):
 def test_what_the_doctor_reports_of_an_attachment(attachment, expected):
     check, _, word = (expected or "").partition(": ")
     assert problems(attachments=(attachment,)) == ({check} if check else set())
-    reported = plan.plan(dataclasses.replace(HEALTHY, attachments=(attachment,)))
+    reported = plan.plan(msgspec.structs.replace(HEALTHY, attachments=(attachment,)))
     assert any(word in finding.message + finding.remedy for finding in reported)
 
 
@@ -454,7 +453,7 @@ def test_an_outage_is_reported_on_a_page():
     many = tuple(attachment(name=f"rack.gpu-{number}") for number in range(500))
     reported = [
         finding
-        for finding in plan.plan(dataclasses.replace(HEALTHY, attachments=many))
+        for finding in plan.plan(msgspec.structs.replace(HEALTHY, attachments=many))
         if finding.check.topic == "attachments"
     ]
     assert len(reported) == 51
@@ -467,7 +466,7 @@ def test_nodes_with_the_same_trouble_are_one_finding():
         node(f"n{number}", kubelet="v1.31.0", runtime="containerd://1.6.0") for number in range(5000)
     )
     pods = tuple(pod(node.metadata.name) for node in many)
-    reported = plan.plan(dataclasses.replace(HEALTHY, nodes=many, pods=pods, node_leases=()))
+    reported = plan.plan(msgspec.structs.replace(HEALTHY, nodes=many, pods=pods, node_leases=()))
     assert [finding.check.value for finding in reported if finding.severity is Severity.ERROR] == [
         "nodes.kubelet",
         "nodes.runtime",
@@ -475,19 +474,19 @@ def test_nodes_with_the_same_trouble_are_one_finding():
 
 
 READINGS = [
-    field.name
-    for field in dataclasses.fields(observed.Cluster)
-    if isinstance(getattr(HEALTHY, field.name), tuple) and field.name != "unreadable"
+    name
+    for name, reading in msgspec.structs.asdict(HEALTHY).items()
+    if isinstance(reading, tuple) and name != "unreadable"
 ]
 
 
 @pytest.mark.parametrize("field", [*READINGS, "lease", "features"])
 def test_what_cannot_be_read_is_a_finding_and_never_an_error(field):
     several = {"access": "node's permissions", "trials": "node's writes"}
-    lost = (dataclasses.replace(LOST, what=several[field]),) if field in several else LOST
+    lost = (msgspec.structs.replace(LOST, what=several[field]),) if field in several else LOST
     # What the controller reports in a Fabric stands in for a probe that is not allowed.
     silent = {"fabrics": (), "attachments": ()} if field == "features" else {}
-    reported = plan.plan(dataclasses.replace(HEALTHY, **silent | {field: lost}))
+    reported = plan.plan(msgspec.structs.replace(HEALTHY, **silent | {field: lost}))
     assert Severity.UNCHECKED in {finding.severity for finding in reported}
     assert findings.exit_status(reported) == 3
 
@@ -506,7 +505,7 @@ def resources(name="n1", **quantities):
 
 
 def exclusive(**changes):
-    reported = plan.plan(dataclasses.replace(HEALTHY, **changes))
+    reported = plan.plan(msgspec.structs.replace(HEALTHY, **changes))
     return [finding for finding in reported if finding.check is findings.Check.ATTACHMENTS_EXCLUSIVE]
 
 
@@ -556,7 +555,7 @@ def test_the_devices_that_nodes_leave_to_others_are_notes():
         )
         for name, text in (("n1", leftout.encode(left)), ("n2", "not ours"))
     )
-    reported = plan.plan(dataclasses.replace(HEALTHY, published=published))
+    reported = plan.plan(msgspec.structs.replace(HEALTHY, published=published))
     (finding,) = (each for each in reported if each.check is findings.Check.NODES_LEFT_OUT)
     assert (finding.severity, finding.subject) == (Severity.NOTE, "node n1")
     assert finding.message == "gpu-0 and 2 more not offered: R"

@@ -1,7 +1,6 @@
 """The doctor's judgement of definitions, of a container runtime's configuration and of a node; its report."""
 
 import copy
-import dataclasses
 import datetime
 import io
 import json
@@ -264,7 +263,7 @@ def test_a_healthy_node_gives_cause_for_nothing():
     ],
 )
 def test_what_the_doctor_reports_of_a_node(changes, expected):
-    reported = host.plan(dataclasses.replace(WELL, **changes))
+    reported = host.plan(msgspec.structs.replace(WELL, **changes))
     assert unlike(reported) == expected
     assert all(finding.remedy for finding in reported if finding.severity is not Severity.OK)
 

@@ -1,6 +1,6 @@
 """Forecasts among all devices of a fabric, and the numbers that several of them show."""
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
 
@@ -12,7 +12,9 @@ from drawbar.fabric.witnesses import Kind
 
 SOURCE = observed.Source(name="f", spec=fabrics.FabricSpec(adapter="redfish", endpoint="https://m"))
 HOST = contract.Host(id="h1", name="h1", ports=(contract.Port(id="1", state=contract.PortState.FREE),))
-HOST_WITH_SLOTS = replace(HOST, ports=(contract.Port(id="1", state=contract.PortState.FREE, slot_hint="3"),))
+HOST_WITH_SLOTS = dataclasses.replace(
+    HOST, ports=(contract.Port(id="1", state=contract.PortState.FREE, slot_hint="3"),)
+)
 
 
 def device(name, *numbers, **changes):
@@ -23,7 +25,7 @@ def device(name, *numbers, **changes):
         pci_device_id=0x2330,
         identifiers=tuple(witnesses.identifier(kind, value) for kind, value in numbers),
     )
-    return replace(made, **changes)
+    return dataclasses.replace(made, **changes)
 
 
 def dsn(number):
@@ -98,7 +100,7 @@ def test_each_kind_has_a_short_name():
 
 
 def machine(name, **numbers):
-    return replace(
+    return dataclasses.replace(
         HOST, id=name, identifiers={kind.replace("_", "-"): text for kind, text in numbers.items()}
     )
 

@@ -1,6 +1,6 @@
 """Which pods are waited for after a move."""
 
-import dataclasses
+import msgspec
 
 from drawbar.driver.api import meta
 from drawbar.driver.cli.maintenance import entries
@@ -39,5 +39,7 @@ def test_who_has_no_controller_is_not_waited_for():
 def test_what_was_in_maintenance_before_is_not_taken_out():
     change = entries.Change(fabric="f", devices=frozenset({"d1"}))
     planned = moved(pod("a"))
-    planned = dataclasses.replace(planned, change=dataclasses.replace(planned.change, changes=(change,)))
+    planned = msgspec.structs.replace(
+        planned, change=msgspec.structs.replace(planned.change, changes=(change,))
+    )
     assert (planned.back.on, planned.back.changes) == (False, (change,))

@@ -1,6 +1,5 @@
 """The steps to a rule, and what is refused."""
 
-import dataclasses
 import datetime
 
 import hypothesis
@@ -167,8 +166,8 @@ def test_without_an_api_for_it_a_rate_is_a_batch_per_second():
 
 def test_pods_that_tolerate_the_taint_for_a_time_are_waited_for_and_in_no_batch():
     seen = affected(4)
-    patient = dataclasses.replace(seen.pods[3], fate=preview.Fate.LATER, after_seconds=30)
-    seen = dataclasses.replace(seen, pods=(*seen.pods[:3], patient))
+    patient = msgspec.structs.replace(seen.pods[3], fate=preview.Fate.LATER, after_seconds=30)
+    seen = msgspec.structs.replace(seen, pods=(*seen.pods[:3], patient))
     planned = steps(requested(effect="NoExecute", batch=2), None, seen)
     in_batches = [uid for step in planned if isinstance(step, rule_steps.Evict) for uid in step.pods]
     assert sorted(in_batches) == ["uid-0", "uid-1", "uid-2"]

@@ -1,11 +1,11 @@
 """The lines of the live terminal view, and the effect of each key."""
 
-import dataclasses
 import datetime
 import io
 import itertools
 import re
 
+import msgspec
 import pytest
 from rich import console
 from tests.scenes import pages
@@ -149,7 +149,7 @@ def test_the_cursor_moves_within_the_list_and_stays_on_its_device():
     assert pressed(screen.PAGE_DOWN, "j", "k").chosen == listed[2]
     assert pressed(screen.END, screen.HOME).chosen == listed[0]
     state = pressed(screen.DOWN)
-    filtered = screen.arrange(BROKEN, dataclasses.replace(state, filter="gpu-6"))
+    filtered = screen.arrange(BROKEN, msgspec.structs.replace(state, filter="gpu-6"))
     assert filtered[screen.find_position(state, filtered)].key == listed[1]
 
 

@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import logging
 import ssl
 from types import SimpleNamespace
 
 import aiohttp
+import msgspec
 import pytest
 import yaml
 from tests.scenes import waiting
@@ -66,7 +66,7 @@ async def hosted(tmp_path, monkeypatch):
         await fill(api)
 
         def connect(token):
-            return dataclasses.replace(admin, authorization=lambda: f"Bearer {token}", origin="a token")
+            return msgspec.structs.replace(admin, authorization=lambda: f"Bearer {token}", origin="a token")
 
         clock = waiting.Clock()
         received = await stack.enter_async_context(

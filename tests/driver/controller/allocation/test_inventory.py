@@ -1,8 +1,8 @@
 """What fabrics have for claims: free devices, ports and rules."""
 
+import dataclasses
 import datetime
 import types
-from dataclasses import replace
 
 import pytest
 from tests.scenes import attachments as scenes
@@ -109,8 +109,8 @@ def opened_on(*, device_groups=(), host_groups=(), refused=()):
     """Return a fabric with the devices `d-00` and `d-01`, of which the first one is in these groups."""
     opened = opened_with(2)
     first, second = opened.devices
-    opened.devices = (replace(first, reach_groups=frozenset(device_groups)), second)
-    opened.hosts = (replace(opened.hosts[0], reach_groups=frozenset(host_groups)),)
+    opened.devices = (dataclasses.replace(first, reach_groups=frozenset(device_groups)), second)
+    opened.hosts = (dataclasses.replace(opened.hosts[0], reach_groups=frozenset(host_groups)),)
     source = faults.Source(namespace="x", uid="x")
     for device in refused:
         opened.pairs.note_refusal((device, "h"), source, "no", now=NOW, date=NOW)

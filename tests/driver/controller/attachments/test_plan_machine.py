@@ -89,7 +89,7 @@ class Machine(RuleBasedStateMachine):
     def the_node_reports_it_on_the_claim(self):
         mine = self.attachment.spec.allocation_timestamp == self.demand.allocation_timestamp
         if mine and self.attachment.holds(attachments.ATTACHED) and self.attachment.status.error is None:
-            self.demand = dataclasses.replace(self.demand, visible_reported=True)
+            self.demand = msgspec.structs.replace(self.demand, visible_reported=True)
 
     @rule(node=st.sampled_from(HOSTS))
     @precondition(lambda self: self.demand is None)
@@ -230,7 +230,7 @@ class Machine(RuleBasedStateMachine):
             case actions.ReportAttached(demand=demand):
                 assert self.fabric.host == demand.host_id == self.attachment.spec.host_id
                 if self._is_current(demand):
-                    self.demand = dataclasses.replace(self.demand, attach_reported=True)
+                    self.demand = msgspec.structs.replace(self.demand, attach_reported=True)
             case actions.RecordAttached():
                 self._say(attachments.ATTACHED)
                 self._put(status=msgspec.structs.replace(self.attachment.status, error=None))
@@ -242,7 +242,7 @@ class Machine(RuleBasedStateMachine):
                 error = self.attachment.status.error if self.attachment else None
                 assert error is None or self.tainted or error.reason in outcomes.NOT_THE_DEVICE
                 if self._is_current(demand):
-                    self.demand = dataclasses.replace(
+                    self.demand = msgspec.structs.replace(
                         self.demand, failure_reported=True, failed_at=self.demand.failed_at or self.now
                     )
             case actions.Delete():

@@ -5,7 +5,6 @@ acts in the cluster is in `planner/conftest.py`.
 """
 
 import collections
-import dataclasses
 import datetime
 import itertools
 
@@ -280,14 +279,14 @@ class State:
         return stored if stored is not None and stored.uid == claim.uid else None
 
     def _change(self, claim, **changes):
-        fresh = dataclasses.replace(claim, resource_version=str(next(self.numbers)), **changes)
+        fresh = msgspec.structs.replace(claim, resource_version=str(next(self.numbers)), **changes)
         self.claims[claim.name] = fresh
         if fresh.deleting and not fresh.finalizers:
             assert self._held(fresh) == [], "a device would be lost"
             del self.claims[claim.name]
 
     def _put_context(self, context, **changes):
-        fresh = dataclasses.replace(context, resource_version=str(next(self.numbers)), **changes)
+        fresh = msgspec.structs.replace(context, resource_version=str(next(self.numbers)), **changes)
         self.contexts[context.uid] = fresh
 
     def _put_attachment(self, attachment, **status):

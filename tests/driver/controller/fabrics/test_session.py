@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import itertools
 import json
 import types
@@ -51,7 +50,7 @@ class Way:
         return self
 
     async def capabilities(self):
-        return dataclasses.replace(await self.fabric.capabilities(), **self.can)
+        return msgspec.structs.replace(await self.fabric.capabilities(), **self.can)
 
     async def hosts(self):
         return await self.fabric.hosts()

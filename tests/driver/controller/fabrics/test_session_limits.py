@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import itertools
 
 import msgspec
@@ -63,7 +62,7 @@ async def running(manager=None):
 
 def degraded(opened):
     """Return the reason and the message of the condition."""
-    view = dataclasses.replace(opened.view, troubles=tuple(opened.troubles.values()))
+    view = msgspec.structs.replace(opened.view, troubles=tuple(opened.troubles.values()))
     wanted = status.status(FABRIC, view, dropped_fields=(), attached=0, now=NOW)
     (condition,) = [entry for entry in wanted.conditions if entry.type == fabrics.DEGRADED]
     return condition.reason, condition.message

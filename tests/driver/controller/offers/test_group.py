@@ -1,7 +1,7 @@
 """Which devices of a fabric are one DRA device together."""
 
+import dataclasses
 from collections import defaultdict
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -181,7 +181,7 @@ def rule(*parts, name="pair", within="enclosure", leftover="withheld"):
 
 
 def nic(name, **fields):
-    return replace(device(name, **fields), device_class=contract.DeviceClass.NIC)
+    return dataclasses.replace(device(name, **fields), device_class=contract.DeviceClass.NIC)
 
 
 def groups(arranged):
@@ -273,8 +273,8 @@ def test_the_name_of_a_composite_of_a_rule_is_derived_from_its_devices():
 @pytest.mark.parametrize(
     ("devices", "changes"),
     [
-        (replace(GPUS[0], health=contract.Health.CRITICAL), {}),
-        (replace(GPUS[0], connection=contract.Connection(host_id="h")), {}),
+        (dataclasses.replace(GPUS[0], health=contract.Health.CRITICAL), {}),
+        (dataclasses.replace(GPUS[0], connection=contract.Connection(host_id="h")), {}),
         (GPUS[0], {"maintenance": ("g1",)}),
     ],
     ids=["sick", "in use by another owner", "in maintenance"],
@@ -360,13 +360,16 @@ PUBLISHED = called("g2", "g10")
         pytest.param(GPUS[:2], {}, ["g1+g2"], id="a member is gone"),
         pytest.param(GPUS[1:3], {}, ["g2+g10"], id="others went"),
         pytest.param(
-            [replace(GPUS[1], enclosure="e2"), *GPUS[2:]],
+            [dataclasses.replace(GPUS[1], enclosure="e2"), *GPUS[2:]],
             {},
             ["g10+g11"],
             id="a member moved to another enclosure",
         ),
         pytest.param(
-            [replace(GPUS[1], model="B"), *GPUS[2:]], {}, ["g10+g11"], id="a member is of another model now"
+            [dataclasses.replace(GPUS[1], model="B"), *GPUS[2:]],
+            {},
+            ["g10+g11"],
+            id="a member is of another model now",
         ),
         pytest.param(GPUS, {"given": {"g2"}}, ["g1+g10"], id="a member was given alone"),
         pytest.param(

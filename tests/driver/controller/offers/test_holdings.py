@@ -1,8 +1,8 @@
 """What a cluster holds of a fabric, as the value that a session is given."""
 
-import dataclasses
 import datetime
 
+import msgspec
 import pytest
 from tests.scenes.attachmentplan import ATTACHED, INVISIBLE, NOW, RELEASED, attachment
 
@@ -58,7 +58,7 @@ def test_the_absence_of_a_node_goes_with_its_last_part():
     held = holdings.Holdings().add_part(first, NOW).add_part(second, NOW)
     assert held.remove_part("d").gone_at == {"n1": NOW}
     assert held.remove_part("d").remove_part("e") == holdings.Holdings()
-    moved = dataclasses.replace(second, node="n2")
+    moved = msgspec.structs.replace(second, node="n2")
     assert held.remove_part("d").add_part(moved).gone_at == {}
 
 

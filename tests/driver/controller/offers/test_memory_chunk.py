@@ -1,7 +1,8 @@
 """Shares of a pool of memory: which slice is whose, and what each is shown as."""
 
-from dataclasses import replace
+import dataclasses
 
+import msgspec
 import pytest
 
 from drawbar.driver.api import attachments, claims
@@ -28,7 +29,7 @@ def hold(share_id=ONE, *, slice_id=""):
 
 
 def made(share_id=ONE, *, slice_id="slice-1", host=None, mark=MARK, request=None):
-    return replace(
+    return dataclasses.replace(
         POOL,
         id=slice_id,
         serial="0x1001",
@@ -67,7 +68,7 @@ def test_a_share_whose_slice_is_not_listed_any_more_is_lost_and_never_carved_aga
 
 
 def test_where_a_fabric_keeps_no_requests_the_record_names_the_slice():
-    bare = replace(made(host="h"), slice_of=contract.Slice(origin_id="pool-0"))
+    bare = msgspec.structs.replace(made(host="h"), slice_of=contract.Slice(origin_id="pool-0"))
     assert arrange([hold()], [bare]).contents == {}
     assert arrange([hold(slice_id="slice-1")], [bare]).contents.keys() == {f"share-{ONE}"}
 

@@ -1,6 +1,5 @@
 """What a taint says of its cause, where the API server has room for that, and that it stays silent where not."""
 
-import dataclasses
 import json
 import typing
 
@@ -50,7 +49,7 @@ SOURCES = {
 def made(source, words=WORDS):
     """The cause, with all the words that it has a place for."""
     kind, facts = SOURCES[source]
-    places = {field.name for field in dataclasses.fields(kind)}
+    places = kind.__struct_fields__
     return kind(**{name: word for name, word in words.items() if name in places} | facts)
 
 

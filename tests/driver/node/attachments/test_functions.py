@@ -1,7 +1,6 @@
 """The virtual functions that a class asks for: the steps towards them, and what is missing."""
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from drawbar.driver.api import parameters
@@ -56,7 +55,7 @@ def test_they_are_made_and_set_up_in_order_of_their_numbers(tree):
 
 
 def test_what_needs_no_link_needs_no_interface(tree):
-    bare = dataclasses.replace(card_of(tree).first, net_interfaces=())
+    bare = msgspec.structs.replace(card_of(tree).first, net_interfaces=())
     card = model.Card(functions=(bare,))
     assert steps(card, wanted(Group(count=2)), begun=False) == [functions.Make(address=bare.address, count=2)]
     linked = wanted(Group(count=2, vlan=7))
@@ -78,7 +77,7 @@ def test_those_of_somebody_else_are_made_anew_and_those_of_this_claim_get_driver
         f"virtual function {first} has not got its driver vfio-pci; load that on this node"
     )
     without = tuple(
-        dataclasses.replace(function, driver=None) if function.address == second else function
+        msgspec.structs.replace(function, driver=None) if function.address == second else function
         for function in card.functions
     )
     (_, give) = steps(model.Card(functions=without), asked, begun=True)
@@ -100,7 +99,7 @@ def test_nothing_is_missing_once_all_are_there(tree, count, missing):
 def test_without_a_driver_one_is_ready_only_in_a_class_that_needs_none(tree):
     tree.set_vfs(1, 1)
     card = card_of(tree)
-    bare = tuple(dataclasses.replace(function, driver=None) for function in card.functions)
+    bare = tuple(msgspec.structs.replace(function, driver=None) for function in card.functions)
     asked = wanted(Group(count=1))
     assert "has no driver; load one" in functions.find_missing(
         model.Card(functions=bare), asked, needs_driver=True
@@ -117,7 +116,7 @@ def test_more_than_the_card_can_have_is_a_problem_of_the_class(tree):
     assert "and 0000:01:00.0 can have 4: lower" in (
         functions.problem(card, wanted(Group(count=3), Group(count=2))) or ""
     )
-    plain = model.Card(functions=(dataclasses.replace(card.first, sriov=None),))
+    plain = model.Card(functions=(msgspec.structs.replace(card.first, sriov=None),))
     assert "the device can have none" in (functions.problem(plain, wanted(Group(count=1))) or "")
 
 
@@ -131,12 +130,12 @@ def test_a_stable_address_is_one_for_a_key_and_local_and_for_one_receiver():
 
 def test_links_of_a_card_with_other_functions_are_set_up_through_its_network_functions(tree):
     network = card_of(tree).first
-    fpga = dataclasses.replace(
+    fpga = msgspec.structs.replace(
         network, address="0000:01:00.7", device_class=DeviceClass.FPGA, net_interfaces=(), driver="dfl-pci"
     )
     card, asked = model.Card(functions=(fpga, network)), wanted(Group(count=1, vlan=7))
     assert [type(step).__name__ for step in steps(card, asked, begun=False)] == ["Make", "Make", "SetLinks"]
-    late = dataclasses.replace(network, net_interfaces=())
+    late = msgspec.structs.replace(network, net_interfaces=())
     card = model.Card(functions=(fpga, late))
     assert steps(card, asked, begun=False) == []
     assert functions.find_missing(card, asked, needs_driver=False).startswith(

@@ -6,7 +6,6 @@ the executor and the reporter are the daemon's own; the kernel's view is a `Live
 """
 
 import asyncio
-import dataclasses
 import datetime
 import types
 
@@ -263,7 +262,7 @@ class Cards:
 
     def _arrive(self, card):
         self.arrived += 1
-        return dataclasses.replace(card, arrival=self.arrived)
+        return msgspec.structs.replace(card, arrival=self.arrived)
 
     def do(self, step):
         """Take one step; return the functions that it changes, by address, as the kernel shows them then."""
@@ -282,7 +281,7 @@ class Cards:
                 card = self.placed.pop(bus)
                 address = f"0000:{to:02x}:00.0"
                 path = f"devices/pci0000:00/{address}"
-                card = dataclasses.replace(card, address=address, path=path, slot=str(to))
+                card = msgspec.structs.replace(card, address=address, path=path, slot=str(to))
                 self.placed[to] = self._arrive(card)
             case "clone" if bus in self.placed:
                 kind, text = numbers(device)
@@ -303,7 +302,7 @@ class Cards:
 
     def _change(self, bus, **changes):
         if bus in self.placed:
-            self.placed[bus] = dataclasses.replace(self.placed[bus], **changes)
+            self.placed[bus] = msgspec.structs.replace(self.placed[bus], **changes)
 
     def _functions(self, bus):
         card = self.placed.get(bus)
@@ -312,7 +311,7 @@ class Cards:
         functions = {card.address: card}
         for number in range(1, card.sriov.num_vfs + 1):
             address = f"{card.address[:-1]}{number}"
-            functions[address] = dataclasses.replace(
+            functions[address] = msgspec.structs.replace(
                 card,
                 address=address,
                 path=f"devices/pci0000:00/{address}",

@@ -3,10 +3,10 @@
 Each case has the identifiers of both sides, the right answer, and the reason for it.
 """
 
-import dataclasses
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.scenes import cards as scenes
 
@@ -64,7 +64,7 @@ def function(shown):
         slot=shown["slot"],
         dsn=shown["dsn"],
     )
-    return dataclasses.replace(made, identifiers=identifiers(shown["identifiers"]))
+    return msgspec.structs.replace(made, identifiers=identifiers(shown["identifiers"]))
 
 
 def inventory(case):

@@ -3,8 +3,7 @@
 Each row has the fabric's description, the node's functions, and the right outcome.
 """
 
-import dataclasses
-
+import msgspec
 import pytest
 from tests.scenes import cards
 
@@ -57,11 +56,11 @@ def device(device_class, ids, *listed, serial=None):
 def function(address, device_class, ids, *listed, **fields):
     described = {"vendor": ids[0], "device": ids[1], "driver": "x"} | fields
     made = cards.function(address, device_class, **described)
-    return dataclasses.replace(made, identifiers=identifiers(*listed))
+    return msgspec.structs.replace(made, identifiers=identifiers(*listed))
 
 
 def in_slot(name, *functions):
-    return tuple(dataclasses.replace(each, slot=name) for each in functions)
+    return tuple(msgspec.structs.replace(each, slot=name) for each in functions)
 
 
 def outcome(described, functions, *, shared=(), **what):
@@ -136,7 +135,7 @@ ARI = tuple(
     )
     for number in range(256)
 )
-NO_ARI = tuple(dataclasses.replace(each, ari=False) for each in ARI[:16])
+NO_ARI = tuple(msgspec.structs.replace(each, ari=False) for each in ARI[:16])
 HOPPER = (function("0000:17:00.0", GPU, H100, "pcie-dsn=9f-21-0f-69-a4-2d-b0-48", slot="5"),)
 SAMSUNG = (function("0000:01:00.0", NVME, SSD, "pcie-dsn=2b-0a-50-31-8c-38-25-00", driver=None, slot="1"),)
 LOGICAL_DEVICES = tuple(

@@ -1,13 +1,13 @@
 """Hooks as programs: what they are given, how they end, and which files are not run. Bitstreams that are loaded without one."""
 
 import asyncio
-import dataclasses
 import hashlib
 import os
 import re
 import threading
 import types
 
+import msgspec
 import pytest
 from tests.scenes import attachments as scenes
 from tests.scenes import bitstreams, cards
@@ -62,7 +62,7 @@ def with_manager(settings, state):
     folder.mkdir(parents=True)
     (folder / "state").write_text(f"{state}\n")
     manager = model.FpgaManager(name="fpga0", path="devices/x/fpga0", title=None, state=None)
-    return model.Card(functions=(dataclasses.replace(CARD.first, fpga_managers=(manager,)),))
+    return model.Card(functions=(msgspec.structs.replace(CARD.first, fpga_managers=(manager,)),))
 
 
 @pytest.mark.parametrize("state", ["operating", "unknown", "power off"])

@@ -1,7 +1,5 @@
 """Which card is the device of an attachment."""
 
-import dataclasses
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -537,7 +535,7 @@ AGAIN = {
 @pytest.mark.parametrize("case", AGAIN)
 def test_a_card_that_was_put_in_again_is_recognised_again(case):
     shown, kind, expected = AGAIN[case]
-    shown = dataclasses.replace(shown, arrival=8)
+    shown = msgspec.structs.replace(shown, arrival=8)
     record = msgspec.structs.replace(recorded(shown, kind=kind), arrival=7)
     seen = inventory(shown)
     fresh = {comparison.fingerprint(card) for card in seen.cards} if "soon" in case else ()

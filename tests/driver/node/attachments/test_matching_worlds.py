@@ -10,6 +10,7 @@ number are both listed by the fabric.
 import dataclasses
 import random
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.scenes import cards as scenes
@@ -76,7 +77,7 @@ class Piece:
     def function(self):
         device_class, vendor, device, _ = MODELS[self.model]
         made = scenes.function(f"0000:{self.bus:02x}:00.0", device_class, vendor=vendor, device=device)
-        return dataclasses.replace(made, identifiers=shown(self.host))
+        return msgspec.structs.replace(made, identifiers=shown(self.host))
 
 
 def shown(listed):
@@ -120,7 +121,7 @@ def make_twins(chance, first, second):
         rest = tuple(each for each in piece.host if each[0] is not kind)
         has_shown = len(rest) < len(piece.host)
         fabric = (*(each for each in piece.fabric if each[0] is not kind), number)
-        return dataclasses.replace(piece, fabric=fabric, host=(*rest, number) if has_shown else rest)
+        return msgspec.structs.replace(piece, fabric=fabric, host=(*rest, number) if has_shown else rest)
 
     return changed(first), changed(second)
 

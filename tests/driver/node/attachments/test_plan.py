@@ -1,7 +1,5 @@
 """What the node owes one attachment, decided purely: arrival."""
 
-import dataclasses
-
 import msgspec
 import pytest
 from tests.scenes.nodeplan import (
@@ -30,8 +28,8 @@ from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.treatment import plan as treatment_plan
 
-OFF = dataclasses.replace(SLOT, powered=False)
-EMPTY = dataclasses.replace(SLOT, present=False)
+OFF = msgspec.structs.replace(SLOT, powered=False)
+EMPTY = msgspec.structs.replace(SLOT, present=False)
 BARE = card(driver=None)
 HOMELESS = card(driver=None, unassigned_bars=(0,))
 DEAD = card(link=model.Link(max_speed_gts=16.0, max_width=4))
@@ -80,7 +78,7 @@ def wanting(memory_mode):
 
 def waiting(*, last):
     """A device whose last try was to wait for another member of its composite, and that has been attached for long."""
-    attempt = dataclasses.replace(tried(missing="it waits", at=last, since=0), waited=moment(last))
+    attempt = msgspec.structs.replace(tried(missing="it waits", at=last, since=0), waited=moment(last))
     return {"match": matched(), "attempt": attempt}
 
 
@@ -119,7 +117,7 @@ ARRIVAL = {
         observed(
             wanting("system-ram"),
             matched(),
-            attempt=dataclasses.replace(tried(), memory=parameters.Memory(mode="system-ram")),
+            attempt=msgspec.structs.replace(tried(), memory=parameters.Memory(mode="system-ram")),
         ),
         0,
         [("ReportVisible", CARD)],
@@ -129,7 +127,7 @@ ARRIVAL = {
     "its-own-time-begins-when-all-are-there": (
         arriving(
             matched(),
-            attempt=dataclasses.replace(tried(missing="no", at=1059, since=1001), waited=moment(1000)),
+            attempt=msgspec.structs.replace(tried(missing="no", at=1059, since=1001), waited=moment(1000)),
         ),
         1060,
         fails(reasons.NOT_INITIALISED),

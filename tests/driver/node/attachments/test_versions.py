@@ -1,7 +1,6 @@
 """Drivers and firmware that are too old for their class."""
 
-import dataclasses
-
+import msgspec
 import pytest
 from tests.scenes import cards
 
@@ -36,8 +35,8 @@ def card(tmp_path):
             module.mkdir(parents=True)
             (module / "version").write_text(f"{version}\n")
         function = cards.function(nvme="SN1", driver="nvme")
-        controller = dataclasses.replace(function.nvme[0], firmware=firmware)
-        return model.Card(functions=(dataclasses.replace(function, nvme=(controller,)),))
+        controller = msgspec.structs.replace(function.nvme[0], firmware=firmware)
+        return model.Card(functions=(msgspec.structs.replace(function, nvme=(controller,)),))
 
     return make
 

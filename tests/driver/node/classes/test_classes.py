@@ -1,8 +1,8 @@
 """What each class of device needs, gets ready, and gives to a container."""
 
 import asyncio
-import dataclasses
 
+import msgspec
 import pytest
 from tests.scenes import cards
 
@@ -77,7 +77,7 @@ def test_without_its_driver_a_card_is_ready_only_in_a_class_that_needs_none(card
 @pytest.mark.parametrize("device_class", [DeviceClass.NVME, DeviceClass.CXL_MEMORY])
 def test_storage_and_memory_need_their_device_files(card, device_class):
     seen = card(device(device_class))
-    bare = dataclasses.replace(seen.first, device_nodes=())
+    bare = msgspec.structs.replace(seen.first, device_nodes=())
     lack = classes.by_name(device_class).missing_requirements(model.Card(functions=(bare,)))
     assert lack == f"its driver {bare.driver} offers no device file; look at the kernel's log"
 
@@ -88,7 +88,7 @@ def test_an_unknown_class_is_treated_as_other():
 
 def passed_through(seen, *, defect=None):
     group = model.DeviceNode(path="/dev/vfio/17", major=242, minor=1, block=False, subsystem="vfio")
-    function = dataclasses.replace(
+    function = msgspec.structs.replace(
         seen.first, driver="vfio-pci", device_nodes=() if defect else (group,), defect=defect
     )
     return model.Card(functions=(function,))
@@ -171,7 +171,7 @@ def test_a_device_file_is_described_with_its_numbers_and_type(card):
 def test_a_gpu_gives_no_files_of_other_subsystems(card):
     seen = card(device(DeviceClass.GPU))
     bus = model.DeviceNode(path="/dev/i2c-5", major=89, minor=5, block=False, subsystem="i2c-dev")
-    function = dataclasses.replace(seen.first, device_nodes=(*seen.first.device_nodes, bus))
+    function = msgspec.structs.replace(seen.first, device_nodes=(*seen.first.device_nodes, bus))
     assert "/dev/i2c-5" not in paths(
         classes.by_name("gpu").edits(model.Card(functions=(function,)), classes.Host())
     )
@@ -216,8 +216,8 @@ def test_a_gpu_is_named_by_its_address_and_the_uuid_of_its_driver(card, tmp_path
 
 def test_the_interfaces_of_a_nic_move_into_the_container_under_their_own_names(card):
     seen = card(device(DeviceClass.NIC, total_vfs=2, vf_driver="iavf"), vfs=2)
-    second = dataclasses.replace(seen.first, net_interfaces=("ens1f0", "ens1f1"))
-    virtual = dataclasses.replace(seen.functions[1], net_interfaces=("ens1f0v0",))
+    second = msgspec.structs.replace(seen.first, net_interfaces=("ens1f0", "ens1f1"))
+    virtual = msgspec.structs.replace(seen.functions[1], net_interfaces=("ens1f0v0",))
     card_with_parts = model.Card(functions=(second, virtual))
     given = nic.Nic().edits(card_with_parts, classes.Host()).net_devices
     assert [interface.host_name for interface in given] == ["ens1f0", "ens1f1", "ens1f0v0"]
@@ -230,7 +230,7 @@ def test_the_interfaces_of_a_nic_move_into_the_container_under_their_own_names(c
 
 def test_the_interfaces_of_a_virtual_function_move_into_the_container_that_has_just_that(card):
     seen = card(device(DeviceClass.NIC, total_vfs=2, vf_driver="iavf"), vfs=2)
-    virtual = dataclasses.replace(seen.functions[1], net_interfaces=("ens1f0v0",))
+    virtual = msgspec.structs.replace(seen.functions[1], net_interfaces=("ens1f0v0",))
     edits = nic.Nic().edits(model.Card(functions=(virtual,)), classes.Host())
     assert [interface.host_name for interface in edits.net_devices] == ["ens1f0v0"]
 
@@ -243,7 +243,7 @@ def test_an_interface_never_takes_the_name_of_the_pods_own(card):
 def test_the_files_of_all_functions_are_given(card):
     seen = card(device(DeviceClass.GPU))
     node = model.DeviceNode(path="/dev/dri/card9", major=226, minor=9, block=False, subsystem="drm")
-    second = dataclasses.replace(seen.first, address="0000:01:00.1", device_nodes=(node,))
+    second = msgspec.structs.replace(seen.first, address="0000:01:00.1", device_nodes=(node,))
     both = model.Card(functions=(seen.first, second))
     assert paths(classes.by_name("gpu").edits(both, classes.Host()))[-1] == "/dev/dri/card9"
 

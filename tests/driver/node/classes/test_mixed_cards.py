@@ -1,7 +1,6 @@
 """A card whose functions are of several classes is one device, and brings what each of them has."""
 
-import dataclasses
-
+import msgspec
 import pytest
 from tests.scenes import cards
 
@@ -82,8 +81,8 @@ def test_of_each_function_a_container_gets_the_files_of_its_own_class(host):
 def test_a_card_is_ready_when_each_function_is_by_the_rules_of_its_class():
     fpga = classes.by_name("fpga")
     assert fpga.missing_requirements(N3000) is None
-    bare = dataclasses.replace(PORTS[2], driver=None, net_interfaces=())
-    card = dataclasses.replace(N3000, functions=(FPGA, *PORTS[:2], bare, PORTS[3], SWITCH))
+    bare = msgspec.structs.replace(PORTS[2], driver=None, net_interfaces=())
+    card = msgspec.structs.replace(N3000, functions=(FPGA, *PORTS[:2], bare, PORTS[3], SWITCH))
     assert fpga.missing_requirements(card) == (
         "of its function 0000:05:00.0 (nic), no kernel driver is bound; load the driver on this node"
     )
@@ -98,7 +97,7 @@ async def test_drivers_are_asked_for_every_function_that_has_none(tmp_path):
         async def probe(self, address):
             asked.append(address)
 
-    bare = dataclasses.replace(PORTS[0], driver=None)
+    bare = msgspec.structs.replace(PORTS[0], driver=None)
     card = model.Card(functions=(FPGA, bare))
     assert await classes.by_name("fpga").initialise(Kernel(tmp_path), card) is not None
     assert asked == [bare.address]
@@ -107,6 +106,8 @@ async def test_drivers_are_asked_for_every_function_that_has_none(tmp_path):
 def test_the_disk_of_a_card_is_erased_whatever_the_card_is(host):
     disk = cards.function("0000:05:00.0", DeviceClass.NVME, nvme="SN1", driver="nvme", slot="7")
     card = model.Card(functions=(FPGA, disk))
-    eraser = classes.by_name("fpga").eraser(dataclasses.replace(host, dev=classes.Host().dev), card)
+    eraser = classes.by_name("fpga").eraser(msgspec.structs.replace(host, dev=classes.Host().dev), card)
     assert eraser is not None
-    assert classes.by_name("fpga").eraser(dataclasses.replace(host, dev=classes.Host().dev), N3000) is None
+    assert (
+        classes.by_name("fpga").eraser(msgspec.structs.replace(host, dev=classes.Host().dev), N3000) is None
+    )

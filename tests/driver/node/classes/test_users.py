@@ -4,6 +4,7 @@ import dataclasses
 import os
 import stat
 
+import msgspec
 import pytest
 
 from drawbar.driver.node import classes
@@ -16,7 +17,7 @@ from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
 NULL = model.DeviceNode(path="/dev/nvidia0", major=1, minor=3, block=False, subsystem="nvidia")
 
-GROUP = dataclasses.replace(NULL, path="/dev/vfio/17", subsystem="vfio")
+GROUP = msgspec.structs.replace(NULL, path="/dev/vfio/17", subsystem="vfio")
 
 
 class Host:
@@ -91,7 +92,7 @@ def test_a_device_file_counts_by_its_number_and_not_by_its_name(gpu, tmp_path):
     gpu.process(1, opened=(other,))
     gpu.process(2, opened=("/dev/zero",))
     assert gpu.current_users(device_nodes=(NULL,)) == "held by pid 1 (worker), /dev/nvidia0"
-    assert gpu.current_users(device_nodes=(dataclasses.replace(NULL, block=True),)) == ""
+    assert gpu.current_users(device_nodes=(msgspec.structs.replace(NULL, block=True),)) == ""
 
 
 @pytest.mark.tool("root")
@@ -99,9 +100,9 @@ def test_a_block_device_is_no_character_device_of_the_same_number(gpu, tmp_path)
     disk = tmp_path / "disk"
     os.mknod(disk, 0o600 | stat.S_IFBLK, os.makedev(1, 3))
     gpu.process(3, opened=(disk,))
-    wanted = dataclasses.replace(NULL, path=str(disk))
+    wanted = msgspec.structs.replace(NULL, path=str(disk))
     assert gpu.current_users(device_nodes=(wanted,)) == ""
-    assert "pid 3" in gpu.current_users(device_nodes=(dataclasses.replace(wanted, block=True),))
+    assert "pid 3" in gpu.current_users(device_nodes=(msgspec.structs.replace(wanted, block=True),))
 
 
 def test_we_ourselves_do_not_count(gpu):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -177,7 +178,7 @@ def test_a_state_that_changes_is_reported_as_it_is():
 
 def test_the_worst_comes_first():
     course = Course()
-    course.after(*[dataclasses.replace(NARROW, nvme={"nvme0": "dead"}, driver="nvme")] * 7)
+    course.after(*[msgspec.structs.replace(NARROW, nvme={"nvme0": "dead"}, driver="nvme")] * 7)
     verdict = course.after(samples.Gone())
     assert keys(verdict) == ["device-lost", "nvme-dead", "link-narrow"]
 
@@ -279,7 +280,7 @@ def test_every_taint_is_lifted_by_enough_clean_samples(course):
     for sample, step in course:
         now += step
         history, _ = judgement.judge(history, sample, now, POLICY)
-    sample = dataclasses.replace(
+    sample = msgspec.structs.replace(
         HEALTHY,
         link=WIDE.link,
         memdevs=tuple(

@@ -1,9 +1,9 @@
 """Cards as attributes: what claims select by, within the limits of ResourceSlices."""
 
-import dataclasses
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from drawbar.driver.node.discovery import reader
@@ -51,15 +51,15 @@ def test_memory_is_given_in_bytes(cards):
 
 def test_a_cxl_device_has_one_serial_whether_its_driver_is_bound_or_not(cards):
     card = cards["cxl-memory"]
-    unbound = dataclasses.replace(card.first, serial=card.first.dsn, driver=None)
-    bare = dataclasses.replace(card, functions=(unbound,), memdevs=())
+    unbound = msgspec.structs.replace(card.first, serial=card.first.dsn, driver=None)
+    bare = msgspec.structs.replace(card, functions=(unbound,), memdevs=())
     assert card.serial == bare.serial == card.first.dsn
     assert attributes.from_card(bare)["serial"] == card.serial
 
 
 def test_what_the_kernel_does_not_say_is_left_out(cards):
     card = cards["gpu"]
-    first = dataclasses.replace(
+    first = msgspec.structs.replace(
         card.first,
         address="10000:01:00.0",
         numa_node=None,
@@ -68,7 +68,7 @@ def test_what_the_kernel_does_not_say_is_left_out(cards):
         link=model.Link(),
         slot=None,
     )
-    values = attributes.from_card(dataclasses.replace(card, functions=(first,)))
+    values = attributes.from_card(msgspec.structs.replace(card, functions=(first,)))
     assert not {"serial", "driver", "slot", "maxLinkSpeedMTs", "maxLinkWidth"} & set(values)
     assert not {attributes.PCI_BUS_ID, attributes.NUMA_NODE} & set(values)
     assert values[attributes.PCIE_ROOT] == card.first.pcie_root

@@ -1,7 +1,6 @@
 """Which functions make a card, and how they are found."""
 
-import dataclasses
-
+import msgspec
 import pytest
 from tests.scenes import cards, inventories, kerneltrees
 
@@ -183,7 +182,7 @@ def test_a_function_that_moves_to_another_slot_leaves_its_card():
     entries.put("0000:01:00.0", function("0000:01:00.0", slot="1"))
     entries.put("0000:01:00.1", function("0000:01:00.1", slot="1"))
     assert len(entries.index().ordered) == 1
-    entries.put("0000:01:00.1", dataclasses.replace(entries.functions["0000:01:00.1"], slot="2"))
+    entries.put("0000:01:00.1", msgspec.structs.replace(entries.functions["0000:01:00.1"], slot="2"))
     assert [len(card.functions) for card in entries.index().ordered] == [1, 1]
     assert model.card_group(entries.functions["0000:01:00.1"]) == model.slot_group("2")
 

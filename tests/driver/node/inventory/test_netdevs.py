@@ -1,11 +1,11 @@
 """Network interfaces of this very machine, and what is made of them."""
 
 import asyncio
-import dataclasses
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from drawbar.driver.node.inventory import netdevs
@@ -44,7 +44,7 @@ async def test_the_kernel_lists_its_interfaces_also_in_a_thread_of_a_running_loo
     ],
 )
 def test_an_interface_is_in_use_by_its_address_its_master_or_what_stands_on_it(changes, use):
-    netdev = dataclasses.replace(IDLE, **changes)
+    netdev = msgspec.structs.replace(IDLE, **changes)
     assert netdev.use == use
     assert netdevs.select_used(["eth0"], {"eth0": netdev}) == ({} if use is None else {"eth0": use})
 

@@ -1,7 +1,6 @@
 """Each identifier that is not there has a reason, if it can still appear."""
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from drawbar.driver.node.inventory import model, silences
@@ -17,7 +16,9 @@ NVME_KINDS = (Kind.NVME_SERIAL, Kind.NVME_NQN, Kind.EUI64, Kind.NGUID)
 
 
 def made(device_class, vendor, driver, **changes):
-    return dataclasses.replace(FUNCTION, device_class=device_class, vendor=vendor, driver=driver, **changes)
+    return msgspec.structs.replace(
+        FUNCTION, device_class=device_class, vendor=vendor, driver=driver, **changes
+    )
 
 
 def shown(*kinds):
@@ -63,7 +64,7 @@ CASES = {
             NVME,
             0x144D,
             "nvme",
-            nvme=(dataclasses.replace(STARTING, serial="S"),),
+            nvme=(msgspec.structs.replace(STARTING, serial="S"),),
             identifiers=shown(Kind.NVME_SERIAL),
         ),
         {},

@@ -1,9 +1,9 @@
 """Which cards a process of the host has open, in a mocked /proc with real device files' numbers."""
 
-import dataclasses
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.scenes import cards
 
@@ -30,7 +30,7 @@ def card(address, *nodes, device_class=DeviceClass.GPU):
     return model.Card(functions=(cards.function(address, device_class, device_nodes=nodes),))
 
 
-KFD = dataclasses.replace(RENDER, path="/dev/kfd")
+KFD = msgspec.structs.replace(RENDER, path="/dev/kfd")
 FIRST, SECOND = card("0000:3b:00.0", RENDER), card("0000:3c:00.0", OTHER)
 
 
@@ -80,9 +80,9 @@ def nvidia(address, *nodes):
 
 def test_a_program_that_computes_on_a_gpu_of_nvidia_has_it(host):
     # The number of a file that exists wherever the tests run: /dev/null is 1:3, and the GPU would be 195:3.
-    shown = dataclasses.replace(RENDER, path="/dev/nvidia3", subsystem="nvidia")
+    shown = msgspec.structs.replace(RENDER, path="/dev/nvidia3", subsystem="nvidia")
     used = nvidia("0000:3b:00.0", shown)
-    free = nvidia("0000:3c:00.0", dataclasses.replace(shown, path="/dev/nvidia4", minor=4))
+    free = nvidia("0000:3c:00.0", msgspec.structs.replace(shown, path="/dev/nvidia4", minor=4))
     assert openers.find_openers(host, [used, free]) == {}
     run(host, 812, "python3", "/dev/null")
     opened = openers.find_openers(host, [used, free])

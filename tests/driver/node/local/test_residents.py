@@ -1,7 +1,6 @@
 """Which cards of a node are its own to give out, and under which names."""
 
-import dataclasses
-
+import msgspec
 import pytest
 from tests.scenes import attachments as scenes
 from tests.scenes import cards
@@ -175,11 +174,11 @@ def test_virtual_functions_are_part_of_their_card_unless_they_are_asked_for_and_
     offered, refused = chosen(whole, wanted=asked)
     assert offered == {"gpu-p-vf0", "gpu-p-vf1"}
     assert "virtual functions are offered in its place" in refused["gpu-p"]
-    assert chosen(card(dataclasses.replace(PARENT, sriov=None)), wanted=asked)[0] == {"gpu-p"}
+    assert chosen(card(msgspec.structs.replace(PARENT, sriov=None)), wanted=asked)[0] == {"gpu-p"}
 
 
 def test_a_virtual_function_keeps_its_name_when_its_address_moves():
-    moved = dataclasses.replace(
+    moved = msgspec.structs.replace(
         PARENT, sriov=model.Sriov(total_vfs=4, num_vfs=1, virtual_functions=("0000:70:00.1",))
     )
     vf = function("0000:70:00.1", physical_function=PARENT.address)
@@ -187,8 +186,8 @@ def test_a_virtual_function_keeps_its_name_when_its_address_moves():
 
 
 LENT = cards.slot("3")
-LENT_PARENT = dataclasses.replace(PARENT, slot="3")
-LENT_PARTS = tuple(dataclasses.replace(part, slot="3") for part in PARTS)
+LENT_PARENT = msgspec.structs.replace(PARENT, slot="3")
+LENT_PARTS = tuple(msgspec.structs.replace(part, slot="3") for part in PARTS)
 
 
 def by_hand(*, deleting=False, boot_id=BOOT, visible=True, **changes):

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import os
 import shutil
@@ -10,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
@@ -20,7 +20,7 @@ Access, Capability = host.Access, host.Capability
 
 
 def place(path="/k", **changes):
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         host.Place(path=Path(path), access=Access.FINE, existing=Path(path), source=path, mount=path),
         **changes,
     )
@@ -39,7 +39,7 @@ ALL = host.Facts(
 
 
 def judged(on_host=True, in_pod=True, **changes):
-    return host.find_missing(dataclasses.replace(ALL, **changes), on_host=on_host, in_pod=in_pod)
+    return host.find_missing(msgspec.structs.replace(ALL, **changes), on_host=on_host, in_pod=in_pod)
 
 
 def test_a_pod_with_everything_has_nothing_to_complain_of():

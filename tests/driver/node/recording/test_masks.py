@@ -5,6 +5,7 @@ import dataclasses
 import gzip
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.scenes import handmade
 
@@ -44,20 +45,22 @@ def without_names(inventory):
     return dataclasses.replace(
         inventory,
         functions=tuple(
-            dataclasses.replace(
+            msgspec.structs.replace(
                 function,
                 arrival=0,
                 serial=function.serial and "masked",
                 dsn=function.dsn and "masked",
                 identifiers=tuple(dataclasses.replace(each, value="masked") for each in function.identifiers),
                 nvme=tuple(
-                    dataclasses.replace(each, serial=each.serial and "masked") for each in function.nvme
+                    msgspec.structs.replace(each, serial=each.serial and "masked") for each in function.nvme
                 ),
             )
             for function in inventory.functions
         ),
-        memdevs=tuple(dataclasses.replace(each, serial=each.serial and 1) for each in inventory.memdevs),
-        regions=tuple(dataclasses.replace(each, uuid=each.uuid and "masked") for each in inventory.regions),
+        memdevs=tuple(msgspec.structs.replace(each, serial=each.serial and 1) for each in inventory.memdevs),
+        regions=tuple(
+            msgspec.structs.replace(each, uuid=each.uuid and "masked") for each in inventory.regions
+        ),
         prebuilt=None,
     )
 

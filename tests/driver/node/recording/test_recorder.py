@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import errno
 import gzip
 import json
@@ -10,6 +9,7 @@ import os
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.scenes import cards, kerneltrees
 
@@ -62,7 +62,7 @@ def assert_alike(first, other):
         order = treatment.Order(card=card, slot=slot)
         looks = [observation.look(host, order, treatment.Progress()) for host in hosts]
         ours, theirs = (
-            dataclasses.replace(look, card=look.card and cards.card_of_any_arrival(look.card))
+            msgspec.structs.replace(look, card=look.card and cards.card_of_any_arrival(look.card))
             for look in looks
         )
         assert ours == theirs
@@ -163,7 +163,7 @@ def test_a_device_that_is_listed_and_gone_is_recorded_as_far_as_it_is_there(tmp_
     loaded = again(host.root, tmp_path)
     assert reader.read_function(loaded, gone) is None
     ours, theirs = reader.read_function(host.root, stays), reader.read_function(loaded, stays)
-    assert theirs == dataclasses.replace(ours, arrival=theirs.arrival)
+    assert theirs == msgspec.structs.replace(ours, arrival=theirs.arrival)
 
 
 async def test_devices_may_come_and_go_while_a_host_is_recorded(tmp_path):

@@ -1,7 +1,6 @@
 """The next step of a treatment, decided purely."""
 
-import dataclasses
-
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,11 +37,15 @@ VIRTUAL = function("0000:01:00.4", bound=True, virtual=True)
 CASES = [
     ("nothing is left", seen(slot=None), plan.Finish()),
     ("a slot that is on", seen(), plan.PowerOff(slot="1")),
-    ("a slot that is off", seen(slot=dataclasses.replace(ON, powered=False)), plan.Finish()),
-    ("a slot without a switch", seen(slot=dataclasses.replace(ON, powered=None)), plan.Finish()),
-    ("a slot that is empty", seen(slot=dataclasses.replace(ON, present=False)), plan.Finish()),
-    ("a slot that does not say", seen(slot=dataclasses.replace(ON, present=None)), plan.PowerOff(slot="1")),
-    ("a slot with another card", seen(slot=dataclasses.replace(ON, taken=True)), plan.Finish()),
+    ("a slot that is off", seen(slot=msgspec.structs.replace(ON, powered=False)), plan.Finish()),
+    ("a slot without a switch", seen(slot=msgspec.structs.replace(ON, powered=None)), plan.Finish()),
+    ("a slot that is empty", seen(slot=msgspec.structs.replace(ON, present=False)), plan.Finish()),
+    (
+        "a slot that does not say",
+        seen(slot=msgspec.structs.replace(ON, present=None)),
+        plan.PowerOff(slot="1"),
+    ),
+    ("a slot with another card", seen(slot=msgspec.structs.replace(ON, taken=True)), plan.Finish()),
     (
         "a user",
         seen(BOUND, used_by=USER),
@@ -157,12 +160,12 @@ class World:
         self.reset, self.removed = [], []
 
     def replace(self, **changes):
-        self.observed = dataclasses.replace(self.observed, **changes)
+        self.observed = msgspec.structs.replace(self.observed, **changes)
 
     def change(self, address, **changes):
         self.replace(
             functions=tuple(
-                dataclasses.replace(each, **changes) if each.address == address else each
+                msgspec.structs.replace(each, **changes) if each.address == address else each
                 for each in self.observed.functions
             )
         )
@@ -211,7 +214,7 @@ class World:
                 assert not seen.functions
                 assert seen.slot is not None
                 assert not seen.slot.taken
-                self.replace(slot=dataclasses.replace(seen.slot, powered=False))
+                self.replace(slot=msgspec.structs.replace(seen.slot, powered=False))
             case _:
                 raise AssertionError(action)
 
@@ -283,7 +286,7 @@ def test_a_user_who_appears_after_any_step_stops_the_treatment(observed, steps, 
         if isinstance(action, plan.Finish | plan.Block):
             return
         world.do(action)
-    action = plan.plan(dataclasses.replace(world.observed, used_by=USER, draining=draining))
+    action = plan.plan(msgspec.structs.replace(world.observed, used_by=USER, draining=draining))
     assert isinstance(action, plan.Drain if draining.is_due else plan.Block)
 
 
@@ -298,11 +301,12 @@ def test_a_treatment_goes_on_after_a_crash_at_any_step(observed, steps):
         world.do(action)
     resets = {each.address: each.resets for each in observed.functions}
     again = World(
-        dataclasses.replace(
+        msgspec.structs.replace(
             world.observed,
             is_flushed=False,
             functions=tuple(
-                dataclasses.replace(each, resets=resets[each.address]) for each in world.observed.functions
+                msgspec.structs.replace(each, resets=resets[each.address])
+                for each in world.observed.functions
             ),
         )
     )

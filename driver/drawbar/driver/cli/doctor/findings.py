@@ -6,7 +6,8 @@ Each kind of finding is a `Check` with a fixed name, for programs and for its ro
 import enum
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver import errors
 from drawbar.driver.catalogue import links
@@ -92,8 +93,7 @@ class Check(enum.StrEnum):
         return self.value.partition(".")[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one check of one thing.
 
     Attributes:
@@ -109,8 +109,7 @@ class Finding:
     remedy: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
+class Unread(msgspec.Struct, frozen=True, kw_only=True):
     """Something that could not be read.
 
     Attributes:

@@ -1,13 +1,14 @@
 """The reader of this node: files, sockets, the node daemon's own pages, and the API server if one answers."""
 
 import asyncio
-import dataclasses
 import errno
 import os
 import socket
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import msgspec
 
 from drawbar.driver.api import core, leftout, slices
 from drawbar.driver.cli.doctor import machine_observation, observed, reading
@@ -54,12 +55,12 @@ async def observe(
     local = await asyncio.to_thread(_local, options, problems, root)
     cluster = await _cluster(options, kubeconfig)
     prepared = await machine_observation.observe(options.sysfs, root)
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         local,
         clock=cluster.clock,
         node=cluster.node,
         offline=cluster.offline,
-        machine=dataclasses.replace(prepared, wanted=cluster.wanted),
+        machine=msgspec.structs.replace(prepared, wanted=cluster.wanted),
     )
 
 
@@ -167,8 +168,7 @@ def _files(root: Path) -> Iterator[host_plan.File]:
                 yield host_plan.File(runtime=name, path=shown, text=text)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Cluster:
+class _Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the cluster that concerns a node.
 
     Attributes:

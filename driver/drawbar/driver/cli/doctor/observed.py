@@ -10,7 +10,6 @@ SubjectAccessReview, `authentication.k8s.io/v1` SelfSubjectReview.
 import datetime
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -146,8 +145,7 @@ Reading: TypeAlias = T | Unread
 _MINOR = re.compile(r"v?1\.([0-9]{1,9})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class Where(msgspec.Struct, frozen=True, kw_only=True):
     """The installation of Drawbar to check.
 
     Attributes:
@@ -168,8 +166,7 @@ class Where:
         return f"system:serviceaccount:{self.namespace}:{account}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clock:
+class Clock(msgspec.Struct, frozen=True, kw_only=True):
     """The API server's `Date` header, between two readings of our own clock.
 
     Attributes:
@@ -198,8 +195,7 @@ class Clock:
         return self.after - datetime.timedelta(seconds=(least + most) / 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Features:
+class Features(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a published device that the API server keeps; as `slices.encoding.Kept`."""
 
     dropped: tuple[str, ...]
@@ -207,8 +203,7 @@ class Features:
     details: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """The observed state of a cluster.
 
     Attributes:

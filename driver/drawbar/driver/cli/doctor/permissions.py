@@ -2,7 +2,8 @@
 
 import enum
 from collections.abc import Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.catalogue import permissions
 
@@ -22,8 +23,7 @@ class Part(enum.StrEnum):
     IMMEDIATE = "immediate"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Permission:
+class Permission(msgspec.Struct, frozen=True, kw_only=True):
     """A permission that a daemon needs.
 
     Attributes:
@@ -53,16 +53,14 @@ class Permission:
         return f"{self.resource}{named}{group}{inside}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The API server's answer to an access review."""
 
     permission: Permission
     allowed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a daemon's write, tried as its account by a dry run.
 
     Attributes:

@@ -12,8 +12,9 @@ import asyncio
 import datetime
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from drawbar.driver.api import attachments, bindings, core, drivers, fabrics, meta, nodepools
 from drawbar.driver.cli.doctor import observed, reading
@@ -107,8 +108,7 @@ PROBE = "drawbar-doctor"
 NODE_NAME = "authentication.kubernetes.io/node-name"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class Write(msgspec.Struct, frozen=True, kw_only=True):
     """One request that a daemon makes in its daily work.
 
     Attributes:
@@ -369,8 +369,12 @@ async def _send(api: client.Client, write: Write, trial: Trial) -> Trial:
             await api.create(write.kind, write.body, into=dict, namespace=write.namespace, dry_run=True)
     except (errors.Denied, errors.Invalid) as error:
         # The API server refuses a dry run if a webhook has side effects.
-        return replace(trial, tried=False) if "dry run" in str(error) else replace(trial, refused=str(error))
+        return (
+            msgspec.structs.replace(trial, tried=False)
+            if "dry run" in str(error)
+            else msgspec.structs.replace(trial, refused=str(error))
+        )
     except (errors.Conflict, errors.NotFound):
         # The object was deleted or replaced since it was read. Whether the write would pass is not known.
-        return replace(trial, tried=False)
+        return msgspec.structs.replace(trial, tried=False)
     return trial

@@ -4,7 +4,8 @@ The cause comes first. Its consequences follow, from the fabric to the pod. No f
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import attachments, core, fabrics, maintenances, meta
 from drawbar.driver.catalogue import links, taints
@@ -51,8 +52,7 @@ _FACT_CHARS = 12
 """The shortest text that counts as a repeated fact."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The explanation of an object that waits or fails.
 
     Attributes:

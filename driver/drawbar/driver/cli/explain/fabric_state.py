@@ -1,7 +1,8 @@
 """The findings on the Fabric that is explained; pure. The first has the state that `drawbar status` shows."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.catalogue import reasons
@@ -49,16 +50,18 @@ def _with_step(world: observed.World, fabric: fabrics.Fabric | None, trouble: ju
     match trouble.condition.reason:
         case reasons.NO_USABLE_DEVICE:
             taints = claim_findings.describe_taints(_find_blocked(world.devices))
-            return dataclasses.replace(found, message=found.message + taints, remedy=_unblock(world.devices))
+            return msgspec.structs.replace(
+                found, message=found.message + taints, remedy=_unblock(world.devices)
+            )
         case reasons.NO_USABLE_NODE if fabric is not None and fabric.status.mapped_hosts:
             names = [host.node for host in fabric.status.mapped_hosts]
-            return dataclasses.replace(
+            return msgspec.structs.replace(
                 found,
                 message=f"{found.message}: {findings.join_names(names)}",
                 remedy=f"drawbar explain node/{names[0]} shows why it is not used",
             )
         case reasons.NO_USABLE_NODE:
-            return dataclasses.replace(found, remedy=f"drawbar fabric hosts {world.name} shows its nodes")
+            return msgspec.structs.replace(found, remedy=f"drawbar fabric hosts {world.name} shows its nodes")
     return found
 
 

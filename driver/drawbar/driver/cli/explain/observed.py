@@ -5,7 +5,8 @@ Source: core `v1` Pod, `resource.k8s.io/v1` ResourceClaim and DeviceClass.
 
 import datetime
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import core, meta
 from drawbar.driver.api.slices import Device
@@ -159,8 +160,7 @@ class Rank(enum.IntEnum):
     NO_CLASS = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """The candidates for an alternative of a request.
 
     Attributes:
@@ -213,8 +213,7 @@ class Choice:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class World(msgspec.Struct, frozen=True, kw_only=True):
     """The object to explain, and the state around it.
 
     Attributes:

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import datetime
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from drawbar.driver import evaluation
 from drawbar.driver.api import claims, core
@@ -45,8 +46,7 @@ async def read(api: client.Client, target: objects.Target, *, driver: str, names
         return await look.read(namespace)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Subject:
+class _Subject(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that the target names.
 
     Attributes:

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from drawbar.driver.api import attachments, core, fabrics
 from drawbar.fabric import contract
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster's state about a Fabric.
 
     Attributes:

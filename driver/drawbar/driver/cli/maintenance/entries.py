@@ -5,7 +5,6 @@ The verb adds entries to one Maintenance of each Fabric, and removes them from a
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,8 +23,7 @@ class Nothing(errors.DrawbarError):
     """There is no object of that name, or it cannot be in maintenance."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Entries to add to the Maintenances of one Fabric, or to remove from them.
 
     Attributes:
@@ -39,8 +37,7 @@ class Change:
     nodes: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A change of Fabrics, and the devices concerned.
 
     Attributes:
@@ -63,8 +60,7 @@ class Plan:
         return tuple(device for device in self.devices if device.claims)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class Write(msgspec.Struct, frozen=True, kw_only=True):
     """The write of one Maintenance.
 
     Attributes:

@@ -1,9 +1,9 @@
 """The steps to take a claim off its devices; pure."""
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver import errors
 from drawbar.driver.api import meta
@@ -35,8 +35,7 @@ class Pod(meta.Struct, frozen=True):
         return next((owner for owner in self.metadata.owner_references if owner.controller), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Move(msgspec.Struct, frozen=True, kw_only=True):
     """The plan of a move.
 
     Attributes:
@@ -61,15 +60,14 @@ class Move:
     @property
     def back(self) -> entries.Plan:
         """Return the change that undoes this one."""
-        return dataclasses.replace(self.change, on=False)
+        return msgspec.structs.replace(self.change, on=False)
 
 
 class Unreplaced(errors.DrawbarError):
     """Pods would be lost."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a move.
 
     Attributes:

@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from drawbar.driver.api import attachments, bindings, claims, meta, slices
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.cli.status import claim_entries, observed, tree
@@ -15,8 +17,7 @@ _STANDARD = "resource.kubernetes.io/"
 _ORDER = ("Failed", reasons.OTHER, "Pending", "Attached", "Releasing", "Released", "Idle", "Ready")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class Published(msgspec.Struct, frozen=True, kw_only=True):
     """A device as its slice publishes it.
 
     Attributes:

@@ -1,7 +1,8 @@
 """The state read from the cluster, as values."""
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import meta
 from drawbar.driver.api.attachments import DeviceAttachment
@@ -97,8 +98,7 @@ class Event(meta.Struct, frozen=True):
         return self.event_time or self.metadata.creation_timestamp or ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """The state read from the cluster. A collection that was not requested, or could not be read, is empty.
 
     Attributes:

@@ -1,11 +1,12 @@
 """The reader of a status: the whole cluster, or only the part of one fabric, node, claim or pod."""
 
 import asyncio
-import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+import msgspec
 
 from drawbar.driver import errors
 from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, slices, taintrules
@@ -150,7 +151,7 @@ async def read(api: client.Client, target: objects.Target, *, driver: str) -> ob
         found.fabrics or found.attachments or found.claims or found.slices
     ):
         raise Incomplete(readings.first)
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         found, rules=rules, pods=pods, unread=tuple(readings.unread), unlisted=frozenset(readings.failed)
     )
 

@@ -3,8 +3,8 @@
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
 
+import msgspec
 from rich import console, text
 from rich import tree as rich_tree
 
@@ -76,8 +76,7 @@ def show(
     _print_own_devices(out, shown.local, form)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Form:
+class _Form(msgspec.Struct, frozen=True, kw_only=True):
     """The form of the tree.
 
     Attributes:

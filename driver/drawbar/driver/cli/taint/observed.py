@@ -6,7 +6,6 @@ Source: `resource.k8s.io/v1` ResourceClaim; pkg/controller/devicetainteviction o
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -102,8 +101,7 @@ def resolve_pods(claim: Claim, pods: Iterable[Pod]) -> Claim:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All slices and all claims of the cluster, at about the same moment.
 
     Attributes:

@@ -7,8 +7,9 @@ the taint.
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from drawbar.driver.api import slices, taintrules
 from drawbar.driver.cli.taint import observed
@@ -38,8 +39,7 @@ class Fate(enum.StrEnum):
     EXTENDED = "extended-resource"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that uses a selected device.
 
     Attributes:
@@ -57,8 +57,7 @@ class Pod:
     devices: tuple[Device, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """A claim with a selected device."""
 
     namespace: str
@@ -66,8 +65,7 @@ class Claim:
     devices: tuple[Device, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """The present effects of the taint.
 
     Attributes:
@@ -104,8 +102,7 @@ class Preview:
         return tuple(sorted({claim.namespace for claim in self.claims}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Devices that are tainted at the same time, and the UIDs of the pods that go then."""
 
     devices: tuple[Device, ...]

@@ -13,8 +13,9 @@ import datetime
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from drawbar.driver import errors
 from drawbar.driver.api import dnsnames, meta, slices, taintrules
@@ -37,8 +38,7 @@ _SPAN = re.compile(r"(\d{1,6})(s|m|h|d)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleRequest:
+class RuleRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The administrator's request; an option is None if it was not given.
 
     Attributes:
@@ -63,22 +63,19 @@ class RuleRequest:
     batch: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Create:
+class Create(msgspec.Struct, frozen=True, kw_only=True):
     """Create the rule."""
 
     document: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Merge this into the rule."""
 
     content: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evict:
+class Evict(msgspec.Struct, frozen=True, kw_only=True):
     """Create the rules of a batch, and wait until its pods are gone.
 
     Attributes:
@@ -93,15 +90,13 @@ class Evict:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Await:
+class Await(msgspec.Struct, frozen=True, kw_only=True):
     """Wait until these pods, by UID, are gone."""
 
     pods: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteBatches:
+class DeleteBatches(msgspec.Struct, frozen=True, kw_only=True):
     """Delete the rules of batches."""
 
 

@@ -1,12 +1,11 @@
 """The lines of the terminal view, and the effect of each key; pure."""
 
-import dataclasses
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from rich import console, text
 
 from drawbar.driver import naturalorder
@@ -37,8 +36,7 @@ _WORST_FIRST = ("failed", "tainted", "moving", "in use", "kept", "free")
 _GAP = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class State(msgspec.Struct, frozen=True, kw_only=True):
     """The user's choices.
 
     Attributes:
@@ -58,8 +56,7 @@ class State:
     is_done: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, kw_only=True):
     """The title above the devices of one place."""
 
     title: str
@@ -168,7 +165,7 @@ def press(state: State, key: str, lines: Sequence[Line], *, page_rows: int) -> S
         ESCAPE: {"is_open": False} if state.is_open else {"filter": "", "show": ALL},
     }
     if key in commands:
-        return dataclasses.replace(state, **commands[key])
+        return msgspec.structs.replace(state, **commands[key])
     rows = [line for line in lines if isinstance(line, device_rows.Row)]
     if not rows:
         return state
@@ -178,18 +175,18 @@ def press(state: State, key: str, lines: Sequence[Line], *, page_rows: int) -> S
     if key not in moves:
         return state
     chosen = rows[max(0, min(moves[key], len(rows) - 1))].key
-    return dataclasses.replace(state, chosen=chosen, is_open=state.is_open or key == ENTER)
+    return msgspec.structs.replace(state, chosen=chosen, is_open=state.is_open or key == ENTER)
 
 
 def _type(state: State, key: str) -> State:
     if key == ESCAPE:
-        return dataclasses.replace(state, is_typing=False, filter="")
+        return msgspec.structs.replace(state, is_typing=False, filter="")
     if key == ENTER:
-        return dataclasses.replace(state, is_typing=False)
+        return msgspec.structs.replace(state, is_typing=False)
     if key == BACKSPACE:
-        return dataclasses.replace(state, filter=state.filter[:-1])
+        return msgspec.structs.replace(state, filter=state.filter[:-1])
     if len(key) == 1 and key.isprintable():
-        return dataclasses.replace(state, filter=(state.filter + key)[:FILTER_LIMIT])
+        return msgspec.structs.replace(state, filter=(state.filter + key)[:FILTER_LIMIT])
     return state
 
 

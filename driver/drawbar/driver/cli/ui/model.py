@@ -5,7 +5,8 @@ that did not read for a long time.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from drawbar.driver import naturalorder
 from drawbar.driver.api import fabrics, meta
@@ -95,8 +96,7 @@ class Event(tree.Node, frozen=True):
     about: tuple[Regarding, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(msgspec.Struct, frozen=True, kw_only=True):
     """The content at one moment.
 
     Attributes:
@@ -109,9 +109,9 @@ class Page:
         unread: one sentence for each kind without a working watch.
     """
 
-    about: About = field(default_factory=About)
+    about: About = msgspec.field(default_factory=About)
 
-    rows: Mapping[str, device_rows.Row] = field(default_factory=dict)
+    rows: Mapping[str, device_rows.Row] = msgspec.field(default_factory=dict)
     fabrics: tuple[Fabric, ...] = ()
     claims: tuple[tree.Claim, ...] = ()
     waiting: int = 0

@@ -9,6 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
+import msgspec
+
 from drawbar.driver import errors
 from drawbar.driver.cli import command, flags, shell
 
@@ -75,8 +77,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _host(args: argparse.Namespace) -> int:
     """Serve all readers until a signal; each page has its reader's rights, and this process has none."""
-    import dataclasses
-
     from drawbar.driver import logs
     from drawbar.driver.cli.ui import hosting
     from drawbar.driver.controller import settings
@@ -87,7 +87,9 @@ def _host(args: argparse.Namespace) -> int:
     own = config.anonymous(config.SERVICE_ACCOUNT, os.environ)
 
     def connect(token: str) -> sessions.Connection:
-        return dataclasses.replace(own, authorization=lambda: f"Bearer {token}", origin="a reader's token")
+        return msgspec.structs.replace(
+            own, authorization=lambda: f"Bearer {token}", origin="a reader's token"
+        )
 
     async def serve() -> None:
         task = asyncio.current_task()

@@ -3,7 +3,8 @@
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import replace
+
+import msgspec
 
 from drawbar.driver.api import attachments, fabrics
 from drawbar.driver.controller import names, policies, reach
@@ -131,7 +132,9 @@ def find_reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.I
     for fabric, opened in _list_reserving(cluster):
         does = fabric_of(cluster, fabric, opened)
         # A classic claim is attached before it is allocated; a claim with this condition would wait.
-        reached[opened.name] = does if opened.manager.silent_since is None else replace(does, hosts={})
+        reached[opened.name] = (
+            does if opened.manager.silent_since is None else msgspec.structs.replace(does, hosts={})
+        )
         places = devices.homes(
             opened.name,
             {names.label(device.id): device for device in opened.devices},

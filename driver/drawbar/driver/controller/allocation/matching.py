@@ -45,8 +45,7 @@ class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A request for devices of one kind; all its conditions must hold.
 
     Attributes:
@@ -75,8 +74,7 @@ class Request:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(msgspec.Struct, frozen=True, kw_only=True):
     """One fabric device.
 
     Attributes:
@@ -104,8 +102,7 @@ class Device:
         return (attribute.string or "") if attribute is not None else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fabric:
+class Fabric(msgspec.Struct, frozen=True, kw_only=True):
     """A fabric's offer to the nodes.
 
     Attributes:
@@ -118,18 +115,17 @@ class Fabric:
 
     name: str
     hosts: Mapping[str, str]
-    ports: Mapping[str, int | None] = field(default_factory=dict)
+    ports: Mapping[str, int | None] = msgspec.field(default_factory=dict)
     rules: tuple[fabrics.ModelRule, ...] = ()
-    models: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    refused: Mapping[str, frozenset[names.DeviceKey]] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
+    refused: Mapping[str, frozenset[names.DeviceKey]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """All fabrics and their devices."""
 
-    fabrics: Mapping[str, Fabric] = field(default_factory=dict)
-    devices: Mapping[names.DeviceKey, Device] = field(default_factory=dict)
+    fabrics: Mapping[str, Fabric] = msgspec.field(default_factory=dict)
+    devices: Mapping[names.DeviceKey, Device] = msgspec.field(default_factory=dict)
 
 
 Judge = Callable[[Device, str], bool]
@@ -223,8 +219,7 @@ class Stock:
             self._models.setdefault((key.fabric, node), Counter())[self.device(key).model] += 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Equivalent devices: of one fabric and model, and accepted by the same requests."""
 
     fabric: str

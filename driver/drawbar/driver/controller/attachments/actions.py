@@ -1,20 +1,18 @@
 """The actions of `attachments.plan`; each is one side effect."""
 
-from dataclasses import dataclass
+import msgspec
 
 from drawbar.driver.api import attachments
 from drawbar.driver.controller import claims, outcomes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Create:
+class Create(msgspec.Struct, frozen=True, kw_only=True):
     """Create the DeviceAttachment, before the fabric is called."""
 
     demand: claims.Demand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopt:
+class Adopt(msgspec.Struct, frozen=True, kw_only=True):
     """Correct a manual attachment or change: add finalizer and label, and remove owners from a claim's attachment.
 
     Without the finalizer it could vanish and leave the device attached. Without the label its node does not receive it.
@@ -22,8 +20,7 @@ class Adopt:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restore:
+class Restore(msgspec.Struct, frozen=True, kw_only=True):
     """Create the lost record of a connection that this cluster made, for no claim.
 
     Attributes:
@@ -35,77 +32,65 @@ class Restore:
     host_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeOver:
+class TakeOver(msgspec.Struct, frozen=True, kw_only=True):
     """Give the attached device to the next claim on the same node; the node cleans it in between."""
 
     demand: claims.Demand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeepIdle:
+class KeepIdle(msgspec.Struct, frozen=True, kw_only=True):
     """Keep the device attached without a claim, for the next one on its node."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryOperation:
+class QueryOperation(msgspec.Struct, frozen=True, kw_only=True):
     """Ask the fabric for the state of the call."""
 
     side: outcomes.Side
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallFabric:
+class CallFabric(msgspec.Struct, frozen=True, kw_only=True):
     """Have the fabric connect or disconnect the device."""
 
     side: outcomes.Side
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cancel:
+class Cancel(msgspec.Struct, frozen=True, kw_only=True):
     """Have the fabric cancel an operation that no claim waits for any more, if it can."""
 
     side: outcomes.Side
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """Begin a new attempt of a call that failed."""
 
     side: outcomes.Side
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseMemory:
+class ReleaseMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Return the memory of a chunk without an attachment to the device that it was carved from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndBlocker:
+class EndBlocker(msgspec.Struct, frozen=True, kw_only=True):
     """Find the operation that keeps the device busy; cancel it if it is ours and no record names it, else report it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportAttached:
+class ReportAttached(msgspec.Struct, frozen=True, kw_only=True):
     """Write to the claim's status that the device is attached."""
 
     demand: claims.Demand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordAttached:
+class RecordAttached(msgspec.Struct, frozen=True, kw_only=True):
     """Write the condition `Attached` to the attachment's status."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordFailure:
+class RecordFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Write the failure to the attachment's status."""
 
     failure: attachments.Failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordQueued:
+class RecordQueued(msgspec.Struct, frozen=True, kw_only=True):
     """Write to the attachment's status that another attachment of its node goes first.
 
     Attributes:
@@ -115,8 +100,7 @@ class RecordQueued:
     ahead: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordRefusal:
+class RecordRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Write to the attachment's status that the fabric refused a call, which is repeated.
 
     Attributes:
@@ -130,8 +114,7 @@ class RecordRefusal:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordContradiction:
+class RecordContradiction(msgspec.Struct, frozen=True, kw_only=True):
     """Write to the attachment's status that the fabric manager no longer shows its connection.
 
     Attributes:
@@ -147,21 +130,18 @@ class RecordContradiction:
     record: attachments.ContradictionRecord | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taint:
+class Taint(msgspec.Struct, frozen=True, kw_only=True):
     """Publish the device's taint, so that the scheduler does not select it again; the next steps wait for that write."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportFailed:
+class ReportFailed(msgspec.Struct, frozen=True, kw_only=True):
     """Write the failure to all our devices in all claims of the pod."""
 
     demand: claims.Demand
     failure: attachments.Failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True, kw_only=True):
     """Delete the attachment, which begins the detach.
 
     Attributes:
@@ -171,23 +151,19 @@ class Delete:
     abandoned: claims.Demand | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveFinalizer:
+class RemoveFinalizer(msgspec.Struct, frozen=True, kw_only=True):
     """Remove our finalizer from the attachment: the device is free."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportKept:
+class ReportKept(msgspec.Struct, frozen=True, kw_only=True):
     """Report that foreign finalizers keep the attachment of a free device."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFabric:
+class ReadFabric(msgspec.Struct, frozen=True, kw_only=True):
     """List the fabric again: an operation succeeded, and the device does not show it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequeueAfter:
+class RequeueAfter(msgspec.Struct, frozen=True, kw_only=True):
     """Reconcile again after so many seconds, unless something changes before."""
 
     seconds: float

@@ -8,7 +8,6 @@ each attempt, from the first; the fabric remembers every request.
 import datetime
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -33,8 +32,7 @@ PAUSE_FIRST_SECONDS = 0.5
 REPORT_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cached:
+class _Cached(msgspec.Struct, frozen=True, kw_only=True):
     state: CallState = CallState.UNASKED
     attempt: int = 1
     failure: attachments.Failure | None = None
@@ -210,7 +208,7 @@ class Calls:
         return self._calls.get((uid, side), _UNASKED)
 
     def _change(self, uid: str, side: outcomes.Side, **changes: Any) -> None:
-        self._calls[uid, side] = replace(self._get(uid, side), **changes)
+        self._calls[uid, side] = msgspec.structs.replace(self._get(uid, side), **changes)
 
     def _put(
         self,

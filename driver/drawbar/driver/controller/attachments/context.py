@@ -2,8 +2,9 @@
 
 import datetime
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments, claims
@@ -31,8 +32,7 @@ its claim.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The context of the reconciliation of attachments, with the cluster.
 
     Attributes:
@@ -51,13 +51,13 @@ class Context:
     binding_timeout: datetime.timedelta
     calls: calls.Calls
     latency: latency.Latency
-    watchdog: readiness.Watchdog = field(default_factory=readiness.Watchdog)
-    intended: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
+    watchdog: readiness.Watchdog = msgspec.field(default_factory=readiness.Watchdog)
+    intended: dict[names.DeviceKey, tuple[str, str]] = msgspec.field(default_factory=dict)
     other_demand: OtherDemand | None = None
     claim_mirrors: tuple[mirror.Mirror[Any], ...] = ()
-    orphans: sightings.Sightings[names.DeviceKey] = field(default_factory=sightings.Sightings)
-    contradicted: contradictions.Contradictions = field(default_factory=contradictions.Contradictions)
-    ignored: dict[names.DeviceKey, str] = field(default_factory=dict)
+    orphans: sightings.Sightings[names.DeviceKey] = msgspec.field(default_factory=sightings.Sightings)
+    contradicted: contradictions.Contradictions = msgspec.field(default_factory=contradictions.Contradictions)
+    ignored: dict[names.DeviceKey, str] = msgspec.field(default_factory=dict)
 
 
 def ahead_of(context: Context, attachment: attachments.DeviceAttachment) -> str:
@@ -80,8 +80,7 @@ def ahead_of(context: Context, attachment: attachments.DeviceAttachment) -> str:
     return min(others, default="")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedPart:
+class ObservedPart(msgspec.Struct, frozen=True, kw_only=True):
     """A part at one moment.
 
     Attributes:

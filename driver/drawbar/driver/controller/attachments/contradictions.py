@@ -9,7 +9,7 @@ The contradictions are kept in memory: after a restart the first listing counts 
 the attachments.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from drawbar.driver.controller import damping, names
 from drawbar.driver.controller.fabrics import losses
@@ -17,8 +17,7 @@ from drawbar.driver.controller.fabrics import losses
 APART_SECONDS = losses.APART_SECONDS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contradiction:
+class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
     """A connection that the fabric manager does not show.
 
     Attributes:
@@ -38,8 +37,7 @@ class Contradiction:
     since: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sighting:
+class _Sighting(msgspec.Struct, frozen=True, kw_only=True):
     state: tuple[object, ...]
     since: float
     date: str

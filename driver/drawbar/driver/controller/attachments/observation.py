@@ -3,7 +3,8 @@
 import asyncio
 import datetime
 from collections import Counter
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.catalogue import reasons
@@ -18,8 +19,7 @@ from drawbar.driver.controller.offers import group, memory_chunk, offer
 from drawbar.fabric import contract
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Demands:
+class _Demands(msgspec.Struct, frozen=True, kw_only=True):
     """The claims that need the part's offer."""
 
     context: Context
@@ -94,7 +94,7 @@ class _Demands:
         failure = attachments.Failure(
             reason=reasons.INVALID_PARAMETERS, message=f"opaque parameters: {problem}"
         )
-        return replace(demand, failure=failure)
+        return msgspec.structs.replace(demand, failure=failure)
 
     def _find_listed(self, name: str) -> contract.Device | None:
         return self.session.device(name) if self.session is not None else None
@@ -119,8 +119,7 @@ class _Demands:
         return retries.attaches_at(demand.claim.uid, self.realisation.offer, demand.seen_at, patience)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rules:
+class _Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of a Fabric for one part: whether it may be attached, and how long it stays attached."""
 
     context: Context

@@ -20,8 +20,9 @@ its effect is observed, never assumed.
 Source: KEP-5007; `docs/architecture.md`.
 """
 
-import dataclasses
 import datetime
+
+import msgspec
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
@@ -104,7 +105,7 @@ def _hold(observed: PartState, attachment: attachments.DeviceAttachment, now: da
         return failed_claims.fail_claim(observed.demand, reasons.DEVICE_IN_USE, message)
     if observed.misfit is not None and attachment.status.error is None:
         return (actions.RecordFailure(failure=observed.misfit),)
-    return make_ready(dataclasses.replace(observed, demand=None), attachment, now)
+    return make_ready(msgspec.structs.replace(observed, demand=None), attachment, now)
 
 
 def _change_hands(

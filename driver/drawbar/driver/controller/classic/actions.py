@@ -4,21 +4,19 @@ Actions about one subject (a claim, or the context of a pod) are carried out in 
 actions of its subject; different subjects do not affect each other.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from drawbar.driver.api import attachments, claims, classic, handles
 from drawbar.driver.controller import names
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Protect:
+class Protect(msgspec.Struct, frozen=True, kw_only=True):
     """Add the finalizer to the claim, before anything else is done for it."""
 
     claim: classic.Claim
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attach:
+class Attach(msgspec.Struct, frozen=True, kw_only=True):
     """Create the DeviceAttachment, by which a device is attached for the claim.
 
     Attributes:
@@ -37,8 +35,7 @@ class Attach:
     allocated_at: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detach:
+class Detach(msgspec.Struct, frozen=True, kw_only=True):
     """Delete the DeviceAttachment of a device that is attached for the claim.
 
     Attributes:
@@ -52,8 +49,7 @@ class Detach:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allocate:
+class Allocate(msgspec.Struct, frozen=True, kw_only=True):
     """Write the allocation and the reservation for its pod, at once.
 
     Attributes:
@@ -68,22 +64,19 @@ class Allocate:
     pod: claims.Consumer | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Free:
+class Free(msgspec.Struct, frozen=True, kw_only=True):
     """Clear the allocation and the request for deallocation; its devices are gone."""
 
     claim: classic.Claim
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unprotect:
+class Unprotect(msgspec.Struct, frozen=True, kw_only=True):
     """Remove the finalizer: the claim has no attachment, and nothing is in progress."""
 
     claim: classic.Claim
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Complain:
+class Complain(msgspec.Struct, frozen=True, kw_only=True):
     """Report to the claim's users why it cannot be served."""
 
     claim: classic.Claim
@@ -91,8 +84,7 @@ class Complain:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer the scheduler with the unsuitable nodes.
 
     Attributes:

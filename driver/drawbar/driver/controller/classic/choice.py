@@ -1,7 +1,8 @@
 """The suitable nodes for the claims of one requester, with their devices."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import handles
 from drawbar.driver.controller import names
@@ -12,8 +13,7 @@ Share = tuple[tuple[str, tuple[names.DeviceKey, ...]], ...]
 """The devices of a claim, by the name of its request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """The suitable nodes for a requester, with their devices.
 
     Attributes:

@@ -24,7 +24,6 @@ Source: `resource.k8s.io/v1alpha3` DeviceAllocationConfiguration; at most 64 ent
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -51,8 +50,7 @@ class InvalidParameters(Exception):
     """Invalid parameters; the message is a clause with the remedy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimRequests:
+class ClaimRequests(msgspec.Struct, frozen=True, kw_only=True):
     """All requests of one claim.
 
     Attributes:
@@ -74,8 +72,7 @@ class ClaimRequests:
         return sum(request.count for request in self.requests)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that claims refer to.
 
     Attributes:
@@ -109,7 +106,7 @@ def read_requests(claim: classic.Claim, sources: Sources) -> ClaimRequests:
             result = _read_parameters(claim, sources)
     except InvalidParameters as error:
         return ClaimRequests(problem=str(error))
-    return replace(result, problem=_problem(result, sources))
+    return msgspec.structs.replace(result, problem=_problem(result, sources))
 
 
 def _problem(result: ClaimRequests, sources: Sources) -> str:
@@ -133,8 +130,7 @@ def _class(name: str, claim: classic.Claim, sources: Sources) -> classic.Class:
 # v1alpha2.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
+class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of a class, a claim or both; None or empty if not given."""
 
     device_class: str = matching.ANY
@@ -290,7 +286,7 @@ def _read_requests(claim: classic.Claim, sources: Sources) -> ClaimRequests:
         device_class = classes[request.class_name] = _class(request.class_name, claim, sources)
         allocation = _allocation_parameters((*device_class.config, *claim.config), request.name)
         asked.append(
-            replace(
+            msgspec.structs.replace(
                 allocation.request(request.name),
                 count=request.count,
                 selectors=(*device_class.selectors, *request.selectors),

@@ -9,10 +9,10 @@ be given up is undone in the same way.
 Invariant: an allocation is cleared, and the finalizer removed, only while no DeviceAttachment names the claim.
 """
 
-import dataclasses
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import attachments, classic, handles
 from drawbar.driver.catalogue import reasons
@@ -32,8 +32,7 @@ class State(enum.Enum):
     LEAVING = "they are being released"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One claim and its attachments.
 
     Attributes:
@@ -75,7 +74,7 @@ class Attempt:
         for request in sorted(requests.requests, key=lambda request: request.optional):
             short = min(left, request.count - self.count_taken(request))
             if short > 0:
-                lacking.append(dataclasses.replace(request, count=short))
+                lacking.append(msgspec.structs.replace(request, count=short))
                 left -= short
         return tuple(lacking)
 

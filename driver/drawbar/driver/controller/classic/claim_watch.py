@@ -7,8 +7,9 @@ a driver would count. Only waiting pods are watched, and only ConfigMaps that ar
 import datetime
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from drawbar.driver import containment
 from drawbar.driver.api import attachments, classic, classic_v1alpha2, classic_v1alpha3
@@ -22,8 +23,7 @@ _Key = tuple[classic.Version, classic.Name]
 _Changed = Callable[[Any, Any], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """One version's types of claims and classes, and their readers."""
 
     claim: Any

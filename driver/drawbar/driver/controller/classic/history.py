@@ -7,7 +7,9 @@ dropped with its pod or claim.
 
 import datetime
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
 
 # The time for the scheduler to give a node to a pod whose devices are free; then others come first.
 TURN = datetime.timedelta(seconds=30)
@@ -21,8 +23,7 @@ FORGET_AFTER = datetime.timedelta(minutes=10)
 _NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """The turn of a pod that could be served.
 
     Attributes:
@@ -34,8 +35,7 @@ class Turn:
     lapses: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setback:
+class Setback(msgspec.Struct, frozen=True, kw_only=True):
     """Failed attempts for a claim.
 
     Attributes:
@@ -51,8 +51,7 @@ class Setback:
     attempt: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """The number of answers to a pod that no node is suitable, and the time of the next such answer."""
 
     answers: int
@@ -118,13 +117,13 @@ class History:
         """Begin the requester's turn, which ends when it is served or after `TURN`."""
         turn = self.turns.get(uid, Turn())
         since = turn.since or self.now
-        self.turns[uid] = replace(turn, since=since)
+        self.turns[uid] = msgspec.structs.replace(turn, since=since)
         self.wake(since + TURN)
 
     def end_turn(self, uid: str) -> None:
         """End the turn, since there is nothing for the requester now."""
         if uid in self.turns:
-            self.turns[uid] = replace(self.turns[uid], since=None)
+            self.turns[uid] = msgspec.structs.replace(self.turns[uid], since=None)
 
     def forget(self, uid: str) -> None:
         """Forget the requester's turns and refusals."""

@@ -31,7 +31,8 @@ PodSchedulingContextStatus.
 
 import datetime
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from drawbar.driver.api import attachments, claims, classic, handles, meta
 from drawbar.driver.catalogue import reasons
@@ -47,8 +48,7 @@ REFRESH = datetime.timedelta(seconds=60)
 SURELY_FIT = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one round.
 
     Attributes:
@@ -304,7 +304,7 @@ class _Round:
                 # The message depends on the free devices.
                 reason = reasons.ALLOCATION_TOO_LARGE
                 self._complain(waiting.claim, reason, refused[waiting.claim.uid], reason)
-        return replace(choice, suitable=suitable)
+        return msgspec.structs.replace(choice, suitable=suitable)
 
     def _begin(
         self,

@@ -6,15 +6,15 @@ owner, the pod, exists; others are orphans, which the garbage collector removes.
 
 import datetime
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import attachments, claims, classic, core
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import claim_requests
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class Round(msgspec.Struct, frozen=True, kw_only=True):
     """The claims, pods, nodes and devices of one round of the negotiation.
 
     Attributes:
@@ -46,8 +46,7 @@ class Round:
     date: datetime.datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """A claim that a requester waits for.
 
     Attributes:
@@ -59,8 +58,7 @@ class Waiting:
     requests: claim_requests.ClaimRequests
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requester:
+class Requester(msgspec.Struct, frozen=True, kw_only=True):
     """A pod, or an immediate claim, with everything that it still waits for from this driver.
 
     Attributes:

@@ -8,7 +8,8 @@ import asyncio
 import datetime
 import logging
 from collections.abc import Callable, Mapping, Set
-from dataclasses import replace
+
+import msgspec
 
 from drawbar.driver import backoff, containment, evaluation
 from drawbar.driver.api import attachments, classic
@@ -221,7 +222,7 @@ class Rounds:
         )
         self._postponed = frozenset(waiting)
         again = [now + datetime.timedelta(seconds=seconds) for seconds in deferred.values()]
-        return replace(
+        return msgspec.structs.replace(
             decision,
             actions=(*decision.actions, *complaints),
             look_again=min((decision.look_again, *again)),

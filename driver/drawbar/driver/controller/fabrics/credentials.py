@@ -12,8 +12,9 @@ import json
 import logging
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Self
+
+import msgspec
 
 from drawbar.driver import backoff
 from drawbar.driver.api import core, fabrics
@@ -44,8 +45,7 @@ _LINES = ("username", "password", "token")
 _TRUTHS = {"true": True, "false": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unusable:
+class Unusable(msgspec.Struct, frozen=True, kw_only=True):
     """The reason why there are no credentials, in the words of a condition."""
 
     reason: str
@@ -55,8 +55,7 @@ class Unusable:
 Given = contract.Credentials | Unusable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipient:
+class Recipient(msgspec.Struct, frozen=True, kw_only=True):
     """A Fabric that asks for credentials, and their destination.
 
     Attributes:
@@ -82,8 +81,7 @@ class Recipient:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """The recipients that a Secret names for its credentials.
 
     Attributes:

@@ -6,8 +6,8 @@ them again.
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from drawbar.driver import clocks
 from drawbar.driver.controller import hosts, names
@@ -194,7 +194,7 @@ class Inventory:
             listed_hosts = await adapter.hosts()
             if self.parts.are_chosen:
                 # With all reports made meanwhile.
-                listed = replace(listed, devices=self.parts.visible_parts)
+                listed = dataclasses.replace(listed, devices=self.parts.visible_parts)
                 self._reported.clear()
             is_complete = self._learn_all(listed, listed_hosts) and not listed.unread
             complete = began if is_complete else self.listings.complete

@@ -12,6 +12,8 @@ without reports of nodes.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from drawbar.driver.controller.offers.holdings import NodeReport
 
 APART_SECONDS = 10.0
@@ -21,8 +23,7 @@ SUDDEN_SHARE = 0.25
 NAMED_MAX = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True, kw_only=True):
     """A device that was listed, or has an attachment, and is not listed now.
 
     Attributes:
@@ -39,8 +40,7 @@ class Missing:
         return 0 < self.listings < LISTINGS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """The consequences of a listing.
 
     Attributes:
@@ -49,11 +49,10 @@ class Judgement:
     """
 
     lost: tuple[str, ...] = ()
-    missing: Mapping[str, Missing] = field(default_factory=dict)
+    missing: Mapping[str, Missing] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listings:
+class Listings(msgspec.Struct, frozen=True, kw_only=True):
     """The times when listings of a fabric began, on the event loop's clock; None before the first one.
 
     Attributes:

@@ -5,8 +5,8 @@ are two, for each is a card of its own. Part numbers belong to a model, and are 
 a few look-ups, so that an attach need not compare all devices.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Self
 
 from drawbar.fabric import contract, witnesses
@@ -76,7 +76,7 @@ def remove_identifiers(device: contract.Device, keys: Collection[Key]) -> contra
     """Return the device without these identifiers."""
     kept = tuple(each for each in device.identifiers if (each.kind, each.value) not in keys)
     serial = None if (witnesses.Kind.SERIAL, _serial(device)) in keys else device.serial
-    return replace(device, identifiers=kept, serial=serial)
+    return dataclasses.replace(device, identifiers=kept, serial=serial)
 
 
 def _keys(device: contract.Device) -> frozenset[Key]:

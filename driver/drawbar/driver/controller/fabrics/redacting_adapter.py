@@ -7,11 +7,11 @@ Adapters are foreign code. Their callers know only the closed set of `drawbar.fa
 becomes one of them here, the only place that catches everything.
 """
 
+import dataclasses
 import logging
 import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Protocol
 
 from drawbar.fabric import contract, errors, wrapping
@@ -75,7 +75,7 @@ class RedactingAdapter(wrapping.WrappingAdapter):
     async def devices(self) -> contract.Inventory:
         """Return the devices as in the contract, without secrets in the sentences."""
         inventory = await super().devices()
-        return replace(
+        return dataclasses.replace(
             inventory,
             unread=contract.bound_sentences(map(self._credentials.redact, inventory.unread)),
             oddities=contract.bound_sentences(map(self._credentials.redact, inventory.oddities)),
@@ -85,12 +85,12 @@ class RedactingAdapter(wrapping.WrappingAdapter):
         if operation.error is None:
             return operation
         redacted = self._credentials.redact
-        cleaned = replace(
+        cleaned = dataclasses.replace(
             operation.error,
             message=redacted(operation.error.message),
             vendor={key: redacted(value) for key, value in operation.error.vendor.items()},
         )
-        return replace(operation, error=cleaned)
+        return dataclasses.replace(operation, error=cleaned)
 
 
 def clean(error: errors.FabricError, credentials: contract.Credentials) -> None:

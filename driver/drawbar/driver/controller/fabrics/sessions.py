@@ -3,7 +3,8 @@
 import asyncio
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver import clocks, containment
 from drawbar.driver.api import fabrics, meta
@@ -12,14 +13,12 @@ from drawbar.driver.kube import events, kinds
 from drawbar.fabric import contract
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Running:
+class _Running(msgspec.Struct, frozen=True, kw_only=True):
     session: session.Session
     task: asyncio.Task[None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class Term(msgspec.Struct, frozen=True, kw_only=True):
     """A term of leadership, in which sessions run.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 import datetime
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,8 +17,7 @@ GIVING_UP = (
 NO_FIELDS_LOST = "the API server keeps every field of the published devices"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """The connection to the fabric manager, in the words of its condition."""
 
     connected: bool
@@ -27,8 +25,7 @@ class Connection:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(msgspec.Struct, frozen=True, kw_only=True):
     """The input of a fabric's status.
 
     Attributes:

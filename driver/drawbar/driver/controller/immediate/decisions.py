@@ -11,11 +11,9 @@ Invariants:
 Source: KEP-3063, "Immediate allocation"; `resource.k8s.io/v1` AllocationResult; KEP-5007 for the binding conditions.
 """
 
-import dataclasses
 import datetime
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -28,8 +26,7 @@ from drawbar.driver.controller.allocation import matching
 COMBINATIONS_MAX = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenClaim:
+class OpenClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A claim without an allocation, with the devices and nodes that it can be given.
 
     Attributes:
@@ -48,8 +45,7 @@ class OpenClaim:
     avoided: frozenset[names.DeviceKey] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allocate:
+class Allocate(msgspec.Struct, frozen=True, kw_only=True):
     """Write this allocation."""
 
     allocation: claims.Allocation
@@ -57,8 +53,7 @@ class Allocate:
     devices: tuple[names.DeviceKey, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeBack:
+class TakeBack(msgspec.Struct, frozen=True, kw_only=True):
     """Clear the claim's failed allocation."""
 
     reason: str
@@ -67,8 +62,7 @@ class TakeBack:
     devices: tuple[names.DeviceKey, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing can be given until something changes."""
 
     reason: str
@@ -93,7 +87,7 @@ def plan(observed: OpenClaim, judge: matching.Judge, now: datetime.datetime) -> 
         )
     everything = observed.inventory
     left = {key: device for key, device in everything.devices.items() if key not in observed.avoided}
-    fresh = dataclasses.replace(everything, devices=left)
+    fresh = msgspec.structs.replace(everything, devices=left)
     for inventory in (fresh, everything) if observed.avoided else (everything,):
         stock = matching.Stock(inventory, judge)
         # The first alternatives come first.

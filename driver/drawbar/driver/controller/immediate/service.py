@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
+import msgspec
+
 from drawbar.driver import evaluation
 from drawbar.driver.api import claims, demands
 from drawbar.driver.controller import change_kinds, jobs, names
@@ -13,8 +15,7 @@ from drawbar.driver.controller.immediate import allocator
 from drawbar.driver.watching import watch
 
 
-@dataclass(frozen=True, slots=True)
-class ImmediateRequest:
+class ImmediateRequest(msgspec.Struct, frozen=True):
     """A claim that asks for immediate allocation; without a `uid`, a claim that is gone or no longer asks."""
 
     namespace: str
@@ -22,15 +23,13 @@ class ImmediateRequest:
     uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
+class Withdrawn(msgspec.Struct, frozen=True):
     """A device that is no longer published to the scheduler."""
 
     device: names.DeviceKey
 
 
-@dataclass(frozen=True, slots=True)
-class LookAgain:
+class LookAgain(msgspec.Struct, frozen=True):
     """A change of devices or nodes; every waiting claim may get a device."""
 
 

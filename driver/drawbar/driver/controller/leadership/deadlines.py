@@ -7,13 +7,12 @@ Source: client-go `leaderelection`, whose leases these are: holderIdentity, leas
 leaseTransitions.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from drawbar.driver.api import core, meta
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidacy:
+class Candidacy(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate's view of the lease.
 
     Attributes:
@@ -29,18 +28,15 @@ class Candidacy:
     duration_seconds: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Create:
+class Create(msgspec.Struct, frozen=True, kw_only=True):
     """There is no lease yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Take:
+class Take(msgspec.Struct, frozen=True, kw_only=True):
     """The lease is already ours, given back, or abandoned."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """Another holder leads; its lease cannot run out before then."""
 
     seconds: float

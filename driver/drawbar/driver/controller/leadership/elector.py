@@ -27,8 +27,7 @@ RELEASE_SECONDS = 2.0
 Lead = Callable[[], Coroutine[Any, Any, None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """The times of the election; the values are those of Kubernetes' own controllers.
 
     Attributes:

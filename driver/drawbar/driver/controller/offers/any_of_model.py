@@ -16,8 +16,11 @@ Invariants:
   like any other device.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields
+
+import msgspec
 
 from drawbar.driver.controller import names
 from drawbar.driver.controller.offers.holdings import Holding, Holdings
@@ -30,8 +33,7 @@ _FIELDS = tuple(field.name for field in fields(contract.Device))
 _EMPTY = contract.Device(id="none", device_class=contract.DeviceClass.OTHER)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """The facts that neither the fabric nor the attachments show, as far as this process has seen them.
 
     Attributes:
@@ -40,13 +42,12 @@ class Memory:
         foreign: devices without a mark that were connected when no attachment waited for one there.
     """
 
-    named: Mapping[str, str] = field(default_factory=dict)
-    orphans: Mapping[str, str] = field(default_factory=dict)
+    named: Mapping[str, str] = msgspec.field(default_factory=dict)
+    orphans: Mapping[str, str] = msgspec.field(default_factory=dict)
     foreign: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrangement:
+class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
     """The places of a fabric.
 
     Attributes:
@@ -55,8 +56,8 @@ class Arrangement:
         memory: the memory for the next arrangement.
     """
 
-    places: Mapping[str, contract.Device] = field(default_factory=dict)
-    contents: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, contract.Device] = msgspec.field(default_factory=dict)
+    contents: Mapping[str, str] = msgspec.field(default_factory=dict)
     memory: Memory = Memory()
 
 
@@ -105,8 +106,8 @@ def arrange(
     places = _find_held_places(devices, held, contents, orphans, common)
     for stem, count in _count_free(whole, set(contents.values()), waiting).items():
         for name in _free_names(stem, count, used, held.claimed) if stem in common else ():
-            places[name] = replace(common[stem], id=name)
-    memory = replace(memory, orphans=orphans, foreign=frozenset(foreign))
+            places[name] = dataclasses.replace(common[stem], id=name)
+    memory = msgspec.structs.replace(memory, orphans=orphans, foreign=frozenset(foreign))
     return Arrangement(places=places, contents=contents, memory=memory)
 
 
@@ -119,12 +120,14 @@ def is_needed(can: contract.Capabilities, mark: str | None = None) -> bool:
 def remember_device(memory: Memory, hold: Holding, device_id: str) -> Memory:
     """Return the memory with the device that an operation named; an earlier attachment loses it."""
     elsewhere = {uid: other for uid, other in memory.named.items() if other != device_id}
-    return replace(memory, named=elsewhere | {hold.uid: device_id})
+    return msgspec.structs.replace(memory, named=elsewhere | {hold.uid: device_id})
 
 
 def forget_device(memory: Memory, hold: Holding) -> Memory:
     """Return the memory without the device of an operation that failed."""
-    return replace(memory, named={uid: other for uid, other in memory.named.items() if uid != hold.uid})
+    return msgspec.structs.replace(
+        memory, named={uid: other for uid, other in memory.named.items() if uid != hold.uid}
+    )
 
 
 def adoptable(
@@ -249,11 +252,11 @@ def _find_held_places(
         shared = common.get(_stem_of(name)) or of_model.get(model)
         if placed_device is not None:
             shared = shared or common.get(_stem(placed_device), placed_device)
-            places[name] = replace(
+            places[name] = dataclasses.replace(
                 shared, id=name, health=placed_device.health, connection=placed_device.connection
             )
         elif name not in contents and shared is not None:
-            places[name] = replace(shared, id=name)
+            places[name] = dataclasses.replace(shared, id=name)
     return places
 
 
@@ -318,4 +321,4 @@ def _common_device(alike: Sequence[contract.Device]) -> contract.Device:
         for name in _FIELDS
         if name in _OWN_FIELDS or any(getattr(device, name) != getattr(first, name) for device in alike)
     }
-    return replace(first, **different)
+    return dataclasses.replace(first, **different)

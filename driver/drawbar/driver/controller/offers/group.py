@@ -23,7 +23,9 @@ Invariants:
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
+
+import msgspec
 
 from drawbar.driver import naturalorder
 from drawbar.driver.api import attachments, fabrics, slices
@@ -94,7 +96,7 @@ def offer(stock: Stock, taken: Collection[str]) -> Arrangement:
     """Return the composites of a fabric as offers."""
     del taken
     arranged = arrange(stock)
-    return replace(
+    return msgspec.structs.replace(
         arranged,
         offers={
             name: Offer(name=name, device=compose(name, present), parts=members)

@@ -4,12 +4,15 @@ A session with a fabric manager receives this value whenever it changes, and ask
 value that shares all other parts with the one before.
 """
 
+import dataclasses
 import datetime
 import enum
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self, TypeVar
+
+import msgspec
 
 from drawbar.driver.api import attachments, meta, slices
 from drawbar.driver.catalogue import reasons
@@ -37,8 +40,7 @@ class NodeReport(enum.Enum):
         return cls.LOST if visible.reason == reasons.DEVICE_LOST else cls.SILENT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
     """A part with a DeviceAttachment.
 
     Attributes:
@@ -128,7 +130,7 @@ class Holdings:
         if before is not None and before.node != part.node:
             held = self.remove_part(part.name)
         if before != part:
-            held = replace(held, parts=_replace_value(held.parts, part.name, part))
+            held = dataclasses.replace(held, parts=_replace_value(held.parts, part.name, part))
         return held.replace_absence(part.node, gone_at)
 
     def remove_part(self, name: str) -> Self:
@@ -138,20 +140,20 @@ class Holdings:
         parts = _replace_value(self.parts, name, None)
         nodes = {part.node for part in parts.values()} if self.gone_at else set()
         gone_at = {node: moment for node, moment in self.gone_at.items() if node in nodes}
-        return replace(self, parts=parts, gone_at=gone_at)
+        return dataclasses.replace(self, parts=parts, gone_at=gone_at)
 
     def replace_absence(self, node: str, gone_at: datetime.datetime | None) -> Self:
         """Return the holdings with the absence of a node; None for a present node."""
         if self.gone_at.get(node) == gone_at:
             return self
-        return replace(self, gone_at=_replace_value(self.gone_at, node, gone_at))
+        return dataclasses.replace(self, gone_at=_replace_value(self.gone_at, node, gone_at))
 
     def replace_slice(self, name: str, published: slices.ResourceSlice | None) -> Self:
         """Return the holdings with that ResourceSlice; None for a deleted one."""
         names = names_in(published) if published is not None else None
         if self.published.get(name) == names:
             return self
-        return replace(self, published=_replace_value(self.published, name, names))
+        return dataclasses.replace(self, published=_replace_value(self.published, name, names))
 
 
 def names_in(published: slices.ResourceSlice) -> frozenset[str]:

@@ -13,9 +13,11 @@ Invariants:
   detached and deleted.
 """
 
+import dataclasses
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from drawbar.driver.api import attachments, claims, quantities
 from drawbar.driver.controller import names
@@ -34,8 +36,7 @@ class CannotCarve(ValueError):
     """A share that cannot be carved from its device; one sentence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrangement:
+class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
     """The shares of a fabric.
 
     Attributes:
@@ -91,12 +92,12 @@ def arrange(
 
 def as_share(made: contract.Device, name: str) -> contract.Device:
     """Return a memory chunk as its share."""
-    return replace(made, id=name, slice_of=None)
+    return dataclasses.replace(made, id=name, slice_of=None)
 
 
 def unmade(name: str, memory_bytes: int, origin: contract.Device) -> contract.Device:
     """Return the share of a device before its memory chunk is made."""
-    return replace(
+    return dataclasses.replace(
         origin,
         id=name,
         memory_bytes=memory_bytes,

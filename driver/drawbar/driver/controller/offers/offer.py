@@ -9,13 +9,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+import msgspec
+
 from drawbar.driver.api import attachments, fabrics, maintenances
 from drawbar.driver.controller import names
 from drawbar.fabric import contract
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A device, or a memory chunk that is carved from one.
 
     Attributes:
@@ -53,8 +54,7 @@ class Part:
         return self.share is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Realisation:
+class Realisation(msgspec.Struct, frozen=True, kw_only=True):
     """An offer and its parts.
 
     Attributes:
@@ -85,8 +85,7 @@ class Realisation:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of a ResourceSlice for claims.
 
     Attributes:
@@ -137,8 +136,7 @@ class Stock:
         return {names.label(device.id): device for device in self.devices}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrangement:
+class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
     """The offers of a fabric.
 
     Attributes:
@@ -150,9 +148,9 @@ class Arrangement:
         problems: a sentence for each impossible offer, and for devices that are left over.
     """
 
-    offers: Mapping[str, Offer] = field(default_factory=dict)
-    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    unlisted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    offers: Mapping[str, Offer] = msgspec.field(default_factory=dict)
+    members: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    unlisted: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     withheld: frozenset[str] = frozenset()
     problems: tuple[str, ...] = ()
 

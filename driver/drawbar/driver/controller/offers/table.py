@@ -4,15 +4,15 @@ If a fabric manager does not provide the parts of a kind itself, the kind also h
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller.offers import exact, group, memory_chunk
 from drawbar.driver.controller.offers.offer import Arrangement, Stock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of offer.
 
     Attributes:

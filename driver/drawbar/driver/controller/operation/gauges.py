@@ -20,6 +20,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.catalogue import reasons, taints
 from drawbar.driver.controller import names, outcomes, rates
@@ -43,8 +45,7 @@ NAMESPACES_MAX = 100
 OTHER = "(other)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """The devices in a fabric's slices; it changes only with them.
 
     Attributes:

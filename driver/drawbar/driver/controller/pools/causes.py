@@ -11,11 +11,11 @@ Source: KEP-5055, DeviceTaint; limits from its validation (1 KiB and 10 KiB). `t
 the same, since tolerations count from it.
 """
 
-import dataclasses
 import datetime
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal, assert_never
+
+import msgspec
 
 from drawbar.driver.api import attachments, slices
 from drawbar.driver.catalogue import reasons, taints
@@ -27,8 +27,7 @@ DESCRIPTION_BYTES = 1024
 MESSAGE_BYTES = 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachFailed:
+class AttachFailed(msgspec.Struct, frozen=True, kw_only=True):
     """A failed attach to a node, or a node's failure to use the device.
 
     Attributes:
@@ -43,8 +42,7 @@ class AttachFailed:
     failures: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class Lost(msgspec.Struct, frozen=True, kw_only=True):
     """A device that vanished from its node, or from the fabric, while a claim has it.
 
     Attributes:
@@ -56,16 +54,14 @@ class Lost:
     listed: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldByHand:
+class HeldByHand(msgspec.Struct, frozen=True, kw_only=True):
     """A device that an operator attached."""
 
     node: str = ""
     host: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotReleased:
+class NotReleased(msgspec.Struct, frozen=True, kw_only=True):
     """A release that takes too long.
 
     Attributes:
@@ -76,22 +72,19 @@ class NotReleased:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InUse:
+class InUse(msgspec.Struct, frozen=True, kw_only=True):
     """A device with a host, and without a claim of this cluster."""
 
     host: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FabricHealth:
+class FabricHealth(msgspec.Struct, frozen=True, kw_only=True):
     """A device that the fabric manager reports as unhealthy."""
 
     health: Literal["critical", "warning"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A node's finding about the device; `name` is the key of the taint."""
 
     name: str
@@ -101,36 +94,30 @@ class Finding:
     node: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unhealthy:
+class Unhealthy(msgspec.Struct, frozen=True, kw_only=True):
     """A device that its node reports as unhealthy."""
 
     node: str = ""
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unreachable:
+class Unreachable(msgspec.Struct, frozen=True):
     """A free device whose fabric manager has been silent for too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Maintenance:
+class Maintenance(msgspec.Struct, frozen=True):
     """A device in maintenance: a Maintenance of its Fabric names it, or all devices."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(msgspec.Struct, frozen=True):
     """A device that is reserved for immediate allocation, with a claim from the scheduler."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotOffered:
+class NotOffered(msgspec.Struct, frozen=True):
     """A device outside of its Fabric's offer, with a claim."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WearLimited:
+class WearLimited(msgspec.Struct, frozen=True, kw_only=True):
     """A device that was erased as often as its Fabric allows within a day."""
 
     erasures: int = 0
@@ -153,8 +140,7 @@ Cause = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probation:
+class Probation(msgspec.Struct, frozen=True, kw_only=True):
     """The time for which a failure counts after its end.
 
     Attributes:
@@ -328,7 +314,7 @@ def _row(cause: Cause) -> taints.Taint:  # noqa: C901, PLR0911, PLR0912 - one ar
         case FabricHealth():
             return taints.FABRIC_CRITICAL if cause.health == "critical" else taints.FABRIC_WARNING
         case Finding():
-            return dataclasses.replace(taints.FINDING, key=cause.name, effect=cause.effect)
+            return msgspec.structs.replace(taints.FINDING, key=cause.name, effect=cause.effect)
         case Unhealthy():
             return taints.NODE_UNHEALTHY
         case Unreachable():
@@ -349,7 +335,7 @@ def _taint(
     driver: str, cause: Cause, fabric: str, probation: Probation, evictions_per_second: int | None
 ) -> slices.Taint:
     row = _row(cause)
-    facts: dict[str, str | int] = {part.name: getattr(cause, part.name) for part in dataclasses.fields(cause)}
+    facts: dict[str, str | int] = msgspec.structs.asdict(cause)
     facts |= {"fabric": fabric, "probationSeconds": round(probation.length.total_seconds())}
     data: dict[str, str | int] = {"source": "node" if facts.get("by_node") else row.source}
     data |= {name: facts["name" if name == "reason" and "name" in facts else name] for name in row.data}

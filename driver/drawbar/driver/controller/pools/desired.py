@@ -26,7 +26,6 @@ Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for `timeAdded`, which is k
 import datetime
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -40,22 +39,19 @@ from drawbar.driver.slices import encoding, pool_writes
 from drawbar.fabric import contract
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookAgain:
+class LookAgain(msgspec.Struct, frozen=True, kw_only=True):
     """The time when a taint can be lifted."""
 
     at: datetime.datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     """The devices without room for all their taints."""
 
     devices: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Withheld:
+class Withheld(msgspec.Struct, frozen=True, kw_only=True):
     """The pools beyond the Fabric's limit of slices.
 
     Attributes:
@@ -86,8 +82,7 @@ def plan(observed: FabricState, now: datetime.datetime) -> tuple[Action, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
+class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A device to publish, without taints yet, and the causes not to allocate it now."""
 
     pool: str
@@ -122,7 +117,7 @@ def _fit_limit(
         home = homes.get(candidate.device.name)
         if home is not None and filled[home] < pool_writes.DEVICES_MAX:
             filled[home] += 1
-            within.append(replace(candidate, pool=home))
+            within.append(msgspec.structs.replace(candidate, pool=home))
         else:
             withheld[candidate.pool] += 1
     return tuple(within), withheld
@@ -306,9 +301,9 @@ def find_causes(observed: FabricState, name: str, device: contract.Device | None
     connected = device is not None and device.connection is not None
     listed = device is not None or observed.devices is None
     result = [
-        replace(cause, host=host)
+        msgspec.structs.replace(cause, host=host)
         if isinstance(cause, causes.HeldByHand)
-        else replace(cause, listed=listed)
+        else msgspec.structs.replace(cause, listed=listed)
         if isinstance(cause, causes.Lost)
         else cause
         for cause in observed.reported.get(name, ())

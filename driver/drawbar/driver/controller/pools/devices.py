@@ -15,7 +15,6 @@ version all three numbers of semver 2.0.0).
 import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -165,8 +164,7 @@ def _hexadecimal(number: int | None) -> str:
     return "" if number is None else f"0x{number:04x}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules for the pools of devices.
 
     Attributes:
@@ -182,9 +180,9 @@ class Rules:
     restricted: Collection[str] = ()
     held: Collection[str] = ()
     unlisted: Collection[str] = ()
-    claimed: Mapping[str, str] = field(default_factory=dict)
-    given: Mapping[str, str] = field(default_factory=dict)
-    refusing: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    claimed: Mapping[str, str] = msgspec.field(default_factory=dict)
+    given: Mapping[str, str] = msgspec.field(default_factory=dict)
+    refusing: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     pools_max: int = 0
 
 

@@ -2,7 +2,8 @@
 
 import datetime
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from drawbar.driver.api import attachments, fabrics, maintenances, meta, slices
 from drawbar.driver.controller import names, outcomes, reach
@@ -22,8 +23,7 @@ def fabric_of(published: slices.ResourceSlice | None) -> str | None:
     return names.fabric_of(published.spec.pool.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The fabric manager's reports, and their history.
 
     Attributes:
@@ -47,21 +47,20 @@ class Facts:
     fabric: fabrics.Fabric
     devices: tuple[contract.Device, ...] | None
     silent_seconds: float = 0.0
-    probations: Mapping[str, datetime.timedelta] = field(default_factory=dict)
-    failures: Mapping[str, int] = field(default_factory=dict)
-    claimed: Mapping[str, str] = field(default_factory=dict)
+    probations: Mapping[str, datetime.timedelta] = msgspec.field(default_factory=dict)
+    failures: Mapping[str, int] = msgspec.field(default_factory=dict)
+    claimed: Mapping[str, str] = msgspec.field(default_factory=dict)
     missing: frozenset[str] = frozenset()
-    made: Mapping[str, int] = field(default_factory=dict)
+    made: Mapping[str, int] = msgspec.field(default_factory=dict)
     chooses: bool = False
-    worn: Mapping[str, datetime.datetime] = field(default_factory=dict)
-    maintenance: maintenances.Scope = field(default_factory=maintenances.Scope)
+    worn: Mapping[str, datetime.datetime] = msgspec.field(default_factory=dict)
+    maintenance: maintenances.Scope = msgspec.field(default_factory=maintenances.Scope)
     not_offered: frozenset[str] = frozenset()
     refused: Collection[reach.Pair] = ()
     refused_until: datetime.datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FabricState:
+class FabricState(msgspec.Struct, frozen=True, kw_only=True):
     """A fabric's devices, attachments and slices at one moment.
 
     Attributes:
@@ -79,11 +78,11 @@ class FabricState:
     driver: str
     facts: Facts
     date: datetime.datetime
-    attached_by_us: Mapping[str, str] = field(default_factory=dict)
-    composites: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    given: Mapping[str, str] = field(default_factory=dict)
-    reported: Mapping[str, tuple[causes.Cause, ...]] = field(default_factory=dict)
-    failed_since: Mapping[str, datetime.datetime] = field(default_factory=dict)
+    attached_by_us: Mapping[str, str] = msgspec.field(default_factory=dict)
+    composites: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    given: Mapping[str, str] = msgspec.field(default_factory=dict)
+    reported: Mapping[str, tuple[causes.Cause, ...]] = msgspec.field(default_factory=dict)
+    failed_since: Mapping[str, datetime.datetime] = msgspec.field(default_factory=dict)
     published: tuple[slices.ResourceSlice, ...] = ()
     kept: encoding.Kept
 
@@ -183,6 +182,6 @@ def observe(
 
 def _count_failures(reported: tuple[causes.Cause, ...], failures: int) -> tuple[causes.Cause, ...]:
     return tuple(
-        replace(cause, failures=failures) if isinstance(cause, causes.AttachFailed) else cause
+        msgspec.structs.replace(cause, failures=failures) if isinstance(cause, causes.AttachFailed) else cause
         for cause in reported
     )

@@ -4,8 +4,8 @@ An unhealthy device shows as such at once. It shows as healthy again only after 
 ([damping]). The same holds for a silent manager.
 """
 
+import dataclasses
 from collections.abc import Iterable
-from dataclasses import replace
 
 from drawbar.driver.controller import damping
 from drawbar.fabric import contract
@@ -47,5 +47,5 @@ class Health:
             if good and (device.id, worst.value) not in self._damper:
                 continue
             if not self._damper.look((device.id, worst.value), good=good, now=now):
-                return device if device.health is worst else replace(device, health=worst)
+                return device if device.health is worst else dataclasses.replace(device, health=worst)
         return device

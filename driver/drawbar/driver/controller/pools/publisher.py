@@ -9,8 +9,9 @@ import asyncio
 import datetime
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+import msgspec
 
 from drawbar.driver import clocks, sightings
 from drawbar.driver.api import fabrics, slices
@@ -34,8 +35,7 @@ PROBE_EVERY = datetime.timedelta(minutes=10)
 _ADOPTED = frozenset({"attributes", "capacity"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """The sources of the plan of a fabric's pools, besides its slices: Fabrics, sessions, attachments, claims and Maintenances."""
 
     fabrics: mirror.Mirror[fabrics.Fabric]
@@ -185,7 +185,11 @@ class Publisher:
             self._health.pop(name, None)
             # The fabric's slices are left over.
             withdrawal = fabric_state.withdrawal(self._driver, name, published, self._time_of_day())
-            return replace(withdrawal, failed_since=failed_since) if withdrawal is not None else None
+            return (
+                msgspec.structs.replace(withdrawal, failed_since=failed_since)
+                if withdrawal is not None
+                else None
+            )
         scope = self._sources.maintenance.scope(name)
         report = fabric_state.Facts(
             fabric=fabric, devices=None, silent_seconds=0.0, probations={}, maintenance=scope
@@ -225,7 +229,7 @@ class Publisher:
             date=self._time_of_day(),
             overdue=placed.overdue(name, now),
         )
-        return replace(observed, failed_since=failed_since)
+        return msgspec.structs.replace(observed, failed_since=failed_since)
 
     async def _what_is_kept(self) -> encoding.Kept:
         """Return the fields that the API server keeps, probed at most `PROBE_EVERY` ago."""

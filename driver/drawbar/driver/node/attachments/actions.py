@@ -1,7 +1,8 @@
 """The observed state of one attachment, and the closed list of actions on it; see `plan`."""
 
 import datetime
-from dataclasses import dataclass, field
+
+import msgspec
 
 from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node.attachments import matching
@@ -10,8 +11,7 @@ from drawbar.driver.node.inventory import model
 from drawbar.driver.node.treatment import plan as treatment_plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """The last attempt of this daemon to make the device ready.
 
     Attributes:
@@ -27,7 +27,7 @@ class Attempt:
 
     card: model.Card | None
     missing: str
-    memory: parameters.Memory = field(default_factory=parameters.Memory)
+    memory: parameters.Memory = msgspec.field(default_factory=parameters.Memory)
     reason: str = ""
     final: bool = False
     at: datetime.datetime
@@ -35,8 +35,7 @@ class Attempt:
     waited: datetime.datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(msgspec.Struct, frozen=True, kw_only=True):
     """Another member of the device's composite.
 
     Attributes:
@@ -52,8 +51,7 @@ class Member:
     missing: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """The input of the plan.
 
     Attributes:
@@ -163,34 +161,29 @@ def keep_attempt(attempt: Attempt | None, match: matching.Match) -> Attempt | No
     return attempt if has_stayed else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PowerSlot:
+class PowerSlot(msgspec.Struct, frozen=True, kw_only=True):
     """Power on the slot of the waiting device; then observe it again."""
 
     slot: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListCards:
+class ListCards(msgspec.Struct, frozen=True, kw_only=True):
     """Remember the node's cards and acknowledge that on the attachment, before the fabric attaches the device."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Initialise:
+class Initialise(msgspec.Struct, frozen=True, kw_only=True):
     """Make the device ready, by its class; then plan again."""
 
     card: model.Card
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Treat:
+class Treat(msgspec.Struct, frozen=True, kw_only=True):
     """Take the next step of the device's treatment for the next claim; then plan again."""
 
     card: model.Card
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(msgspec.Struct, frozen=True, kw_only=True):
     """Take the next step of the treatment of a leaving device; then plan again.
 
     Attributes:
@@ -202,65 +195,56 @@ class Release:
     slot: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportVisible:
+class ReportVisible(msgspec.Struct, frozen=True, kw_only=True):
     """Report on the claim and the attachment that the device is present and ready."""
 
     card: model.Card
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportFailed:
+class ReportFailed(msgspec.Struct, frozen=True, kw_only=True):
     """Report on the attachment that the device will not become ready."""
 
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportToClaim:
+class ReportToClaim(msgspec.Struct, frozen=True, kw_only=True):
     """Report on the claim that the device will not become ready."""
 
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportClean:
+class ReportClean(msgspec.Struct, frozen=True, kw_only=True):
     """Report on the attachment that the device has no trace of an earlier use."""
 
     card: model.Card
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordPlace:
+class RecordPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Record the device's place on the attachment, while the device can be identified."""
 
     card: model.Card
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportHealth:
+class ReportHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Report the verdict on the device's health on the attachment."""
 
     verdict: verdicts.Verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportBlocked:
+class ReportBlocked(msgspec.Struct, frozen=True, kw_only=True):
     """Report the obstacle to the device's release on the attachment and in an Event."""
 
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportReleased:
+class ReportReleased(msgspec.Struct, frozen=True, kw_only=True):
     """Report on the attachment that this node has released the device."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookAgain:
+class LookAgain(msgspec.Struct, frozen=True, kw_only=True):
     """Look again at that time, or after an earlier change."""
 
     at: datetime.datetime

@@ -99,8 +99,7 @@ class Memory:
         self.seen.see(DELETION, attachment.deleting or None, now)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
+class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     """The use of a device's virtual functions on this node.
 
     Attributes:

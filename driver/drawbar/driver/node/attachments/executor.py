@@ -8,8 +8,9 @@ again.
 import datetime
 import functools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import assert_never
+
+import msgspec
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node import classes, errors, treatment
@@ -25,8 +26,7 @@ AGAIN_SECONDS = 0.05
 """The pause after so many rounds, in which other attachments are reconciled."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Effect:
+class _Effect(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of an action on the rest of the round.
 
     Attributes:

@@ -10,15 +10,15 @@ Source: Documentation/PCI/pci-iov-howto.rst; Documentation/ABI/testing/sysfs-bus
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import parameters
 from drawbar.driver.node.inventory import model, netdevs
 from drawbar.fabric.classes import DeviceClass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Make:
+class Make(msgspec.Struct, frozen=True, kw_only=True):
     """Make virtual functions without drivers, in place of the present ones.
 
     Attributes:
@@ -30,8 +30,7 @@ class Make:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetLinks:
+class SetLinks(msgspec.Struct, frozen=True, kw_only=True):
     """Set up the network interface of a physical function, and through it the links of its virtual functions.
 
     Attributes:
@@ -43,8 +42,7 @@ class SetLinks:
     links: Mapping[int, netdevs.FunctionLink]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GiveDriver:
+class GiveDriver(msgspec.Struct, frozen=True, kw_only=True):
     """Bind a virtual function's driver.
 
     Attributes:

@@ -47,8 +47,7 @@ AGAIN_SECONDS = 60.0
 """The time after a failure at which a Prepare starts a new attempt, if only the kubelet waits for the device."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The surroundings of the work on local devices.
 
     Attributes:

@@ -25,8 +25,9 @@ card. The controller attaches such devices one at a time.
 
 import re
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeGuard
+
+import msgspec
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import witnesses
@@ -40,8 +41,7 @@ SOLE_ARRIVAL: Final = "sole-arrival"
 By = Literal["identifier", "record", "slot", "sole-arrival"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The recognised device.
 
     Attributes:
@@ -67,8 +67,7 @@ class Found:
         return next((each for each in self.witnesses if each.kind == self.by), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wrong:
+class Wrong(msgspec.Struct, frozen=True, kw_only=True):
     """Another card in the device's place.
 
     Attributes:
@@ -82,8 +81,7 @@ class Wrong:
     was_recognised: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Absent:
+class Absent(msgspec.Struct, frozen=True, kw_only=True):
     """The absence of the device.
 
     Attributes:
@@ -95,22 +93,19 @@ class Absent:
     settles: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unpowered:
+class Unpowered(msgspec.Struct, frozen=True, kw_only=True):
     """A card without power in the expected slot."""
 
     slot: model.Slot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ambiguous:
+class Ambiguous(msgspec.Struct, frozen=True, kw_only=True):
     """Several cards with identifiers of the device."""
 
     cards: tuple[model.Card, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unrecognised:
+class Unrecognised(msgspec.Struct, frozen=True, kw_only=True):
     """A doubt about the device's card.
 
     Attributes:
@@ -125,8 +120,7 @@ class Unrecognised:
 Match = Found | Wrong | Absent | Unpowered | Ambiguous | Unrecognised
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrivals:
+class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
     """The arrivals of cards since the attach, as seen by this run of the daemon.
 
     Attributes:
@@ -142,8 +136,7 @@ class Arrivals:
     settled: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """Another attachment of this node, with a device that was not recognised yet.
 
     Attributes:
@@ -157,8 +150,7 @@ class Waiting:
     slot: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbours:
+class Neighbours(msgspec.Struct, frozen=True, kw_only=True):
     """The other attachments of this node.
 
     Attributes:
@@ -299,8 +291,7 @@ def list_compared_kinds(identity: attachments.Identity) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Showing:
+class _Showing(msgspec.Struct, frozen=True, kw_only=True):
     """A card with identifiers of the device, and without a contradiction.
 
     Attributes:
@@ -394,8 +385,7 @@ def _match_record(card: model.Card, identity: attachments.Identity) -> Found | W
     return Found(card=card, by="record", witnesses=compared)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Search:
+class _Search(msgspec.Struct, frozen=True, kw_only=True):
     """The search for a device without a proved card.
 
     Attributes:

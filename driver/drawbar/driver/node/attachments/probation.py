@@ -2,7 +2,8 @@
 
 import datetime
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver import clocks
 from drawbar.driver.catalogue import reasons, taints
@@ -19,8 +20,7 @@ _BLAMELESS = frozenset({reasons.INVALID_PARAMETERS, reasons.NOT_CLEANED})
 """The reasons that blame the claim's parameters, or have a taint of their own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Blame:
+class _Blame(msgspec.Struct, frozen=True, kw_only=True):
     """A failure of a device, and its probation.
 
     Attributes:

@@ -44,8 +44,7 @@ FINGERPRINT_CHARS = 512
 """The limit of the DeviceAttachment's schema."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecognisedDevice:
+class RecognisedDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A recognised device.
 
     Attributes:

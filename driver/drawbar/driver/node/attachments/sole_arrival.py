@@ -10,7 +10,8 @@ import datetime
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver import clocks
 from drawbar.driver.node.attachments import matching, witnesses
@@ -33,8 +34,7 @@ EVENTS_LOST = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """The node's cards before an attach.
 
     Attributes:

@@ -12,7 +12,8 @@ import enum
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node.inventory import model
@@ -59,8 +60,7 @@ class Verdict(enum.StrEnum):
     SILENT = "silent"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Witness:
+class Witness(msgspec.Struct, frozen=True, kw_only=True):
     """A fact of the fabric about the device, compared with a card.
 
     Attributes:
@@ -265,7 +265,7 @@ def _excuse(witness: Witness, agreeing: set[str]) -> Witness:
     if not excuses & agreeing:
         return witness
     reason = f"it is {witness.host} on the card, whose {min(excuses & agreeing)} agrees"
-    return replace(witness, verdict=Verdict.SILENT, reason=reason)
+    return msgspec.structs.replace(witness, verdict=Verdict.SILENT, reason=reason)
 
 
 def _compare_pci_id(identity: attachments.Identity, card: model.Card) -> Witness | None:

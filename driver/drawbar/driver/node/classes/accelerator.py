@@ -1,13 +1,10 @@
 """Accelerators of every kind. Some have no kernel driver, and programs use only their memory."""
 
-from dataclasses import dataclass
-
 from drawbar.driver.node.classes import generic
 from drawbar.fabric.classes import DeviceClass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accelerator(generic.Generic):
+class Accelerator(generic.Generic, frozen=True, kw_only=True):
     """See `generic.Generic`."""
 
     device_class: DeviceClass = DeviceClass.ACCELERATOR

@@ -15,7 +15,6 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -53,8 +52,7 @@ class _Metadata(msgspec.Struct, rename="kebab"):
     afu_image: _AfuImage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bitstream:
+class Bitstream(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a bitstream file.
 
     Attributes:
@@ -66,8 +64,7 @@ class Bitstream:
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
+class Port(msgspec.Struct, frozen=True, kw_only=True):
     """A port that belongs to the card itself.
 
     Attributes:
@@ -79,8 +76,7 @@ class Port:
     node: model.DeviceNode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class Engine(msgspec.Struct, frozen=True, kw_only=True):
     """The management engine of a card.
 
     Attributes:

@@ -9,16 +9,16 @@ drivers/infiniband/core/ucma.c; NVIDIA/nvidia-container-toolkit (the files of it
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from drawbar.cdi import spec
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model, nvidia, pci, silences, vfio
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedFile:
+class SharedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A device file shared by all devices of a driver.
 
     Attributes:

@@ -4,7 +4,6 @@ The kernel's `fpga_manager` files only report.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from drawbar.driver.node.classes import generic
 from drawbar.driver.node.classes.users import Host
@@ -23,8 +22,7 @@ def find_load_failure(managers: Iterable[model.FpgaManager]) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fpga(generic.Generic):
+class Fpga(generic.Generic, frozen=True, kw_only=True):
     """See `generic.Generic`."""
 
     device_class: DeviceClass = DeviceClass.FPGA

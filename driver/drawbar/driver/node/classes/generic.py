@@ -12,7 +12,8 @@ Source: Documentation/driver-api/vfio.rst.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.cdi import spec
 from drawbar.driver.api import parameters
@@ -36,8 +37,7 @@ OFFERED: dict[DeviceClass, "Generic"] = {}
 """The offered classes by name. `registry`, which knows all of them, fills it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generic:
+class Generic(msgspec.Struct, frozen=True, kw_only=True):
     """A class of device. The base itself is the class `other`, without further rules; each other class is a subclass.
 
     A `Card` is a value: the caller asks the inventory for a fresh one each time. Every method is idempotent.

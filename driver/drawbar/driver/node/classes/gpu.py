@@ -5,7 +5,6 @@ the owner has to end it. `driverfiles` finds the device files of the GPU's drive
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from drawbar.driver.node.classes import generic
 from drawbar.driver.node.classes.users import Host
@@ -23,8 +22,7 @@ _REMEDIES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu(generic.Generic):
+class Gpu(generic.Generic, frozen=True, kw_only=True):
     """See `generic.Generic`."""
 
     device_class: DeviceClass = DeviceClass.GPU

@@ -7,13 +7,13 @@ the vendor.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.fabric.classes import DeviceClass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Functions of one vendor.
 
     Attributes:

@@ -6,15 +6,12 @@ NIC at once, and no process would ever take it down. Open device files (RDMA, vf
 An interface moves into the container. It returns to the host by itself when the pod's network namespace ends.
 """
 
-from dataclasses import dataclass
-
 from drawbar.driver.node.classes import generic
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.classes import DeviceClass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nic(generic.Generic):
+class Nic(generic.Generic, frozen=True, kw_only=True):
     """See `generic.Generic`."""
 
     device_class: DeviceClass = DeviceClass.NIC

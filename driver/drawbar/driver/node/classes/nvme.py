@@ -4,7 +4,6 @@ import errno
 import functools
 import logging
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from drawbar.driver.node import errors, kernel
@@ -16,8 +15,7 @@ from drawbar.fabric.classes import DeviceClass
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nvme(generic.Generic):
+class Nvme(generic.Generic, frozen=True, kw_only=True):
     """See `generic.Generic`."""
 
     device_class: DeviceClass = DeviceClass.NVME

@@ -20,8 +20,9 @@ import stat
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from drawbar.driver.node import errors
 from drawbar.driver.node.classes import generic
@@ -65,8 +66,7 @@ _ONE_PASS, _UNRESTRICTED_EXIT = 1 << 4, 1 << 3
 _IN_PROGRESS, _FAILED = 2, 3  # SSTAT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(msgspec.Struct, frozen=True, kw_only=True):
     """An admin command; `cdw10` and `cdw11` are the dwords of that name."""
 
     opcode: Opcode

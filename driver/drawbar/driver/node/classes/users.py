@@ -12,17 +12,17 @@ Source: proc(5) for fd, mountinfo and swaps; Documentation/filesystems/proc.rst;
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+
+import msgspec
 
 from drawbar.driver.node.inventory import files, model
 
 SYSFS = Path("/sys")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Host(msgspec.Struct, frozen=True, kw_only=True):
     """The paths of the host's kernel interfaces.
 
     Attributes:
@@ -56,8 +56,7 @@ _NO_REMEDIES: Mapping[str, str] = MappingProxyType({})
 _CONTAINER_INITS = frozenset({"pause", "tini", "catatonit", "dumb-init", "docker-init"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers:
+class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """The identity of a device file, independent of its path and name."""
 
     block: bool
@@ -164,8 +163,7 @@ def _numbers(path: str) -> Numbers | None:
 _FIELDS_BEFORE_OPTIONS = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
+class Volume(msgspec.Struct, frozen=True, kw_only=True):
     """A disk or one of its partitions.
 
     Attributes:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from drawbar.driver.node import classes
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import slowreads
@@ -34,8 +36,7 @@ _NO_CLASS = 0xFF0000  # "does not fit in any defined class"
 _LINES = re.compile(r"^(DRIVER|PCI_CLASS|PCI_ID|PCI_SUBSYS_ID)=(.*)$", re.MULTILINE)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Ids:
+class Ids(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of a function, its class, and its bound driver."""
 
     class_code: int
@@ -119,8 +120,7 @@ _DRIVERS_TEXTS = slowreads.SlowReads()
 _BOUND_TO: dict[str | None, tuple[str, ...]] = {None: (), "pci-stub": (), "vfio-pci": ("vfio-dev",)}
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """A function's context outside its own directory.
 
     Attributes:
@@ -139,7 +139,7 @@ class Surroundings:
     partitions: partitions.Partitions
     groups: vfio.Groups
     slow: slowreads.SlowReads | None = None
-    nodes: dict[str, int | None] = dataclasses.field(default_factory=dict)
+    nodes: dict[str, int | None] = msgspec.field(default_factory=dict)
 
 
 # Neither frozen nor checked, for speed: every function read makes one.

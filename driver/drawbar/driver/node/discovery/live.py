@@ -7,8 +7,9 @@ their own. `take` returns those objects.
 Invariant: once every changed object has been read after its last change, `snapshot` equals a fresh read.
 """
 
-import dataclasses
 from collections.abc import Iterable, Mapping
+
+import msgspec
 
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.discovery.subjects import SLOTS, Kind, Subject, subjects_of_event
@@ -16,8 +17,7 @@ from drawbar.driver.node.inventory import cxl, hotplug, index, model, silences
 from drawbar.fabric.classes import DeviceClass
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """The difference from an earlier state.
 
     Attributes:

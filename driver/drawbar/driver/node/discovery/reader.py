@@ -8,10 +8,11 @@ A slot's power and presence, and the link of the bridge above it, change with th
 port's number of committed decoders change with the region.
 """
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from drawbar.driver.node import errors
 from drawbar.driver.node.discovery import functions, slowreads
@@ -82,8 +83,7 @@ def addresses(root: str) -> list[str]:
     return sorted(names, key=model.address_order)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a read, by name or address.
 
     Attributes:
@@ -92,11 +92,11 @@ class Observation:
         behind: functions with device files elsewhere, and with an event of these.
     """
 
-    functions: Mapping[str, model.PciFunction | None] = dataclasses.field(default_factory=dict)
-    slots: Mapping[str, model.Slot | None] = dataclasses.field(default_factory=dict)
+    functions: Mapping[str, model.PciFunction | None] = msgspec.field(default_factory=dict)
+    slots: Mapping[str, model.Slot | None] = msgspec.field(default_factory=dict)
     slot_names: frozenset[str] | None = None
-    objects: Mapping[str, cxl.Object | None] = dataclasses.field(default_factory=dict)
-    dax_devices: Mapping[str, model.DaxDevice | None] = dataclasses.field(default_factory=dict)
+    objects: Mapping[str, cxl.Object | None] = msgspec.field(default_factory=dict)
+    dax_devices: Mapping[str, model.DaxDevice | None] = msgspec.field(default_factory=dict)
     behind: frozenset[str] = frozenset()
 
 

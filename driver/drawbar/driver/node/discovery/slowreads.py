@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from drawbar.driver.node.inventory import identities, vpd
 from drawbar.driver.node.inventory.identities import Vpd
 from drawbar.driver.node.inventory.model import Silence
@@ -26,8 +28,7 @@ _TEXT_BYTES = 4096
 PENDING = Vpd(fields={}, silence=Silence.VPD_SLOW)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """A function since its arrival; its directory has a new inode after each arrival."""
 
     address: str

@@ -6,7 +6,8 @@ therefore only names objects, from its path. Pure.
 
 import enum
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.node.inventory import partitions, pci
 
@@ -31,8 +32,7 @@ class Kind(enum.Enum):
     """The partitions of all GPUs; in sysfs they are below none of their functions. Without a name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True):
     """An object by its name: an address, or the name of its directory."""
 
     kind: Kind

@@ -11,8 +11,9 @@ finding nor ends it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
+
+import msgspec
 
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.health.policy import NAMES, RULES, Policy
@@ -28,8 +29,7 @@ _ALL = frozenset(NAMES)
 _EFFECTS = (verdicts.Effect.NO_EXECUTE, verdicts.Effect.NO_SCHEDULE, verdicts.Effect.NONE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
     """The findings of one sample; a finding in neither field is absent.
 
     Attributes:
@@ -41,8 +41,7 @@ class Findings:
     unknown: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """The state for the next sample's comparison.
 
     Attributes:
@@ -55,7 +54,7 @@ class Memory:
     seen: bool = False
     absent_seconds: float = 0.0
     address: str = ""
-    by_rule: Mapping[str, Any] = field(default_factory=dict)
+    by_rule: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 def observe(
@@ -127,8 +126,7 @@ def _observe_reading(
     return after_all, Findings(present=present, unknown=frozenset(unknown))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
+class Track(msgspec.Struct, frozen=True, kw_only=True):
     """The course of one finding.
 
     Attributes:
@@ -146,8 +144,7 @@ class Track:
     relapses: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class History(msgspec.Struct, frozen=True, kw_only=True):
     """The knowledge about a device from earlier samples; empty at first.
 
     Attributes:
@@ -157,8 +154,8 @@ class History:
     """
 
     at: float | None = None
-    memory: Memory = field(default_factory=Memory)
-    tracks: Mapping[str, Track] = field(default_factory=dict)
+    memory: Memory = msgspec.field(default_factory=Memory)
+    tracks: Mapping[str, Track] = msgspec.field(default_factory=dict)
 
 
 def judge(history: History, sample: Sample, now: float, policy: Policy) -> tuple[History, verdicts.Verdict]:
@@ -212,7 +209,7 @@ def _track_present(track: Track | None, evidence: Evidence, step: float, rule: R
     # A finding in a new state gets the new evidence; one that persists keeps the old.
     shown = track.evidence if track.evidence.value == evidence.value and _is_unbroken(track) else evidence
     lasted = track.present_seconds + step if _is_unbroken(track) else 0.0
-    return replace(
+    return msgspec.structs.replace(
         track,
         evidence=shown,
         raised=track.raised or lasted >= rule.hold_down_seconds,
@@ -230,20 +227,20 @@ def _track_unknown(track: Track) -> Track | None:
     """Return the course after a sample without information: a raised finding stays, a hold-down time starts again."""
     if track.raised:
         return track
-    return replace(track, present_seconds=0.0) if track.relapses else None
+    return msgspec.structs.replace(track, present_seconds=0.0) if track.relapses else None
 
 
 def _track_absent(track: Track, step: float, policy: Policy) -> Track | None:
     clean = track.clean_seconds + step
     if track.raised:
         if clean < _recovery_seconds(track, policy):
-            return replace(track, clean_seconds=clean)
+            return msgspec.structs.replace(track, clean_seconds=clean)
         # It is now only remembered, to detect a relapse.
-        return replace(
+        return msgspec.structs.replace(
             track, raised=False, present_seconds=0.0, clean_seconds=clean, relapses=track.relapses + 1
         )
     if track.relapses and clean < policy.recovery_max_seconds:
-        return replace(track, present_seconds=0.0, clean_seconds=clean)
+        return msgspec.structs.replace(track, present_seconds=0.0, clean_seconds=clean)
     return None
 
 

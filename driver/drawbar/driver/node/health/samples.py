@@ -2,7 +2,8 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 
 class Severity(enum.StrEnum):
@@ -13,8 +14,7 @@ class Severity(enum.StrEnum):
     FATAL = "fatal"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """Errors of one severity since the kernel began to count.
 
     Attributes:
@@ -23,11 +23,10 @@ class Counters:
     """
 
     total: int = 0
-    kinds: Mapping[str, int] = field(default_factory=dict)
+    kinds: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorLog:
+class ErrorLog(msgspec.Struct, frozen=True, kw_only=True):
     """The error counters of one function or port.
 
     Attributes:
@@ -39,8 +38,7 @@ class ErrorLog:
     counters: Mapping[Severity, Counters]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class Link(msgspec.Struct, frozen=True, kw_only=True):
     """The link between a card and the port above it, while it is up.
 
     Attributes:
@@ -56,8 +54,7 @@ class Link:
     most_width: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memdev:
+class Memdev(msgspec.Struct, frozen=True, kw_only=True):
     """A CXL memory device.
 
     Attributes:
@@ -73,8 +70,7 @@ class Memdev:
     committed: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """The reading of a present device.
 
     Attributes:
@@ -99,18 +95,16 @@ class Reading:
     logs: tuple[ErrorLog, ...] = ()
     messages: ErrorLog | None = None
     link: Link | None = None
-    nvme: Mapping[str, str] = field(default_factory=dict)
+    nvme: Mapping[str, str] = msgspec.field(default_factory=dict)
     memdevs: tuple[Memdev, ...] = ()
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
+class Gone(msgspec.Struct, frozen=True, kw_only=True):
     """The device is absent from the kernel's view."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stuck:
+class Stuck(msgspec.Struct, frozen=True, kw_only=True):
     """A read of the device did not end in time.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 
 class Status(enum.StrEnum):
@@ -22,16 +23,14 @@ class Effect(enum.StrEnum):
     NO_EXECUTE = "NoExecute"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Key:
+class Key(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A device by its DRA name."""
 
     pool: str
     device: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taint:
+class Taint(msgspec.Struct, frozen=True, kw_only=True):
     """One finding as a taint.
 
     Attributes:
@@ -45,8 +44,7 @@ class Taint:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The health of one device.
 
     Attributes:

@@ -7,9 +7,10 @@ and none for a port with a newly committed decoder.
 Source: Documentation/ABI/testing/sysfs-bus-cxl and sysfs-bus-dax.
 """
 
-import dataclasses
 import re
 from collections.abc import Iterable, Mapping
+
+import msgspec
 
 from drawbar.driver.node.inventory import files, model, pci
 
@@ -21,8 +22,7 @@ Object = model.Memdev | model.Port | model.Decoder | model.Region
 """An object on the CXL bus."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
+class Topology(msgspec.Struct, frozen=True, kw_only=True):
     """All objects on the CXL bus, in order of name."""
 
     memdevs: tuple[model.Memdev, ...] = ()

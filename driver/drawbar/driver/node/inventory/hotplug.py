@@ -9,10 +9,11 @@ that device share this address. The number in the slot's name identifies the por
 discovery (drivers/pci/slot.c).
 """
 
-import dataclasses
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
 
 from drawbar.driver.node.inventory import files, model, pci
 
@@ -130,8 +131,7 @@ def _matches_label(path: str, name: str, number: int | None) -> bool:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PortCapability:
+class PortCapability(msgspec.Struct, frozen=True, kw_only=True):
     """The PCI Express capability of a bridge.
 
     Attributes:

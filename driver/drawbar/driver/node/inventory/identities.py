@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from drawbar.driver.node.inventory import files, model, pci
 from drawbar.driver.node.inventory.model import Silence
 from drawbar.fabric import witnesses
@@ -40,8 +42,7 @@ _MACS_MAX = 16
 _IS_PERMANENT = "0"  # NET_ADDR_PERM (include/uapi/linux/netdevice.h)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vpd:
+class Vpd(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a read of Vital Product Data.
 
     Attributes:

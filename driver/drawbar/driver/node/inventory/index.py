@@ -11,6 +11,8 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar
 
+import msgspec
+
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.inventory.model import (
     Card,
@@ -30,8 +32,7 @@ Key = str | int | tuple[witnesses.Kind, str]
 """A key to look up functions."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Index:
+class Index(msgspec.Struct, frozen=True, kw_only=True):
     """The lookup tables of one snapshot.
 
     Attributes:

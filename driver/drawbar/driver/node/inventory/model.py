@@ -24,11 +24,12 @@ PCIe Device Serial Number only in configuration space. A fabric manager writes t
 `00-00-00-00-00-00-12-34`, with colons, in decimal, or as a GCXLID with a final `:<LD-ID>`.
 """
 
-import dataclasses
 import enum
 import re
 from collections.abc import Iterable, Mapping
 from typing import Literal
+
+import msgspec
 
 from drawbar.fabric import witnesses
 from drawbar.fabric.classes import DeviceClass
@@ -74,8 +75,7 @@ def serial_numbers(serial: str) -> frozenset[int]:
     return frozenset(numbers)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceNode:
+class DeviceNode(msgspec.Struct, frozen=True, kw_only=True):
     """A device file in /dev of a function's driver.
 
     Attributes:
@@ -91,8 +91,7 @@ class DeviceNode:
     subsystem: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class Link(msgspec.Struct, frozen=True, kw_only=True):
     """The current and the maximum speed and width of a PCIe link."""
 
     speed_gts: float | None = None
@@ -101,8 +100,7 @@ class Link:
     max_width: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Sriov:
+class Sriov(msgspec.Struct, frozen=True, kw_only=True):
     """The virtual functions of a physical function: their maximum number, their current number and their addresses."""
 
     total_vfs: int
@@ -110,8 +108,7 @@ class Sriov:
     virtual_functions: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class NvmeController:
+class NvmeController(msgspec.Struct, frozen=True, kw_only=True):
     """A controller of the nvme driver: `/sys/class/nvme/nvmeN`.
 
     Attributes:
@@ -125,8 +122,7 @@ class NvmeController:
     serial: str | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class FpgaManager:
+class FpgaManager(msgspec.Struct, frozen=True, kw_only=True):
     """The loader of an FPGA's bitstreams: Documentation/ABI/testing/sysfs-class-fpga-manager.
 
     Attributes:
@@ -155,8 +151,7 @@ class Silence(enum.StrEnum):
     """The device has not yet answered the read of its Vital Product Data."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PciFunction:
+class PciFunction(msgspec.Struct, frozen=True, kw_only=True):
     """One PCI function.
 
     Attributes:
@@ -228,8 +223,7 @@ class PciFunction:
         return f"{device[:-2]}00" if self.ari else device
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """A hot-plug slot: Documentation/ABI/testing/sysfs-bus-pci, `/sys/bus/pci/slots`.
 
     `present` without `powered` is an ordinary state: a card in the slot waits for power.
@@ -256,8 +250,7 @@ class Slot:
         return None if self.is_ambiguous else self.port or self.address
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Memdev:
+class Memdev(msgspec.Struct, frozen=True, kw_only=True):
     """A CXL memory device (`memN`): Documentation/ABI/testing/sysfs-bus-cxl."""
 
     name: str
@@ -271,8 +264,7 @@ class Memdev:
     device_node: DeviceNode | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
+class Port(msgspec.Struct, frozen=True, kw_only=True):
     """A CXL port.
 
     Attributes:
@@ -289,8 +281,7 @@ class Port:
     decoders_committed: int | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Decoder:
+class Decoder(msgspec.Struct, frozen=True, kw_only=True):
     """An HDM decoder of a CXL port; `start` is None for unprivileged readers."""
 
     name: str
@@ -309,8 +300,7 @@ class Decoder:
     dpa_bytes: int | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
+class Region(msgspec.Struct, frozen=True, kw_only=True):
     """A CXL region; `targets` are endpoint decoders in interleave order."""
 
     name: str
@@ -325,8 +315,7 @@ class Region:
     targets: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DaxDevice:
+class DaxDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A range of memory as one device (`daxN.M`): Documentation/ABI/testing/sysfs-bus-dax.
 
     Attributes:
@@ -346,8 +335,7 @@ class DaxDevice:
     device_node: DeviceNode | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class Card(msgspec.Struct, frozen=True, kw_only=True):
     """The PCI functions of one device, which appear and disappear together.
 
     Attributes:
@@ -418,7 +406,7 @@ class Card:
         """Return the card without its virtual functions; a virtual function that is a device by itself stays."""
         addresses = {function.address for function in self.functions}
         own = tuple(function for function in self.functions if function.physical_function not in addresses)
-        return self if len(own) == len(self.functions) else dataclasses.replace(self, functions=own)
+        return self if len(own) == len(self.functions) else msgspec.structs.replace(self, functions=own)
 
     @property
     def unassigned_bars(self) -> tuple[tuple[str, int], ...]:

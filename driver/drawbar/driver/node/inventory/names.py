@@ -8,24 +8,24 @@ Format (https://pci-ids.ucw.cz/): `vvvv  name`, tab `dddd  name`, two tabs `ssss
 `C cc  name`, tab `ss  name`, two tabs `pp  name`.
 """
 
-import dataclasses
 import importlib.util
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+
+import msgspec
 
 from drawbar.driver.node.inventory import model
 
 SYSTEM_DATABASES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci.ids"))
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class Names(msgspec.Struct, frozen=True, kw_only=True):
     """The names found, by id. Subsystems have all four ids as key, classes the first two or four digits of their code."""
 
-    vendors: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    devices: Mapping[tuple[int, int], str] = dataclasses.field(default_factory=dict)
-    subsystems: Mapping[tuple[int, int, int, int], str] = dataclasses.field(default_factory=dict)
-    classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    vendors: Mapping[int, str] = msgspec.field(default_factory=dict)
+    devices: Mapping[tuple[int, int], str] = msgspec.field(default_factory=dict)
+    subsystems: Mapping[tuple[int, int, int, int], str] = msgspec.field(default_factory=dict)
+    classes: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def vendor(self, function: model.PciFunction) -> str | None:
         """Return the name of the chip's vendor, or None."""

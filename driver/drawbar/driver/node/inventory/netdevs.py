@@ -5,10 +5,11 @@ process's network namespace, which may differ from the sysfs tree's. An interfac
 """
 
 import contextlib
-import dataclasses
 import ipaddress
 from collections.abc import Collection, Mapping
 from typing import Any
+
+import msgspec
 
 from drawbar.driver.node import errors
 
@@ -16,8 +17,7 @@ ELSEWHERE = ("192.0.2.1", "2001:db8::1")
 """Addresses reserved for documentation (RFC 5737, RFC 3849); only a default route leads to them."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Netdev:
+class Netdev(msgspec.Struct, frozen=True, kw_only=True):
     """One network interface.
 
     Attributes:
@@ -84,7 +84,7 @@ def read() -> dict[str, Netdev]:
         if below is not None and below != link["index"] and link.get_attr("IFLA_LINK_NETNSID") is None:
             above.setdefault(below, []).append(names[link["index"]])
     return {
-        names[link["index"]]: dataclasses.replace(
+        names[link["index"]]: msgspec.structs.replace(
             _netdev(link, names, by_index.get(link["index"], []), above.get(link["index"], [])),
             is_way_out=link["index"] in ways_out,
         )
@@ -105,8 +105,7 @@ def _ways_out(route: Any) -> set[int]:
     return indexes
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionLink:
+class FunctionLink(msgspec.Struct, frozen=True, kw_only=True):
     """A network card's settings for a virtual function; None leaves a setting to the card."""
 
     hardware_address: str | None = None

@@ -6,10 +6,11 @@ Partition 0 has the files of the PCI function. For each further partition the dr
 device, and the minor number of the partition's render node. Their function number may be the partition's.
 """
 
-import dataclasses
 import functools
 import re
 from collections.abc import Mapping
+
+import msgspec
 
 from drawbar.driver.node.inventory import files, model, pci
 
@@ -25,8 +26,7 @@ _DEVICES = "bus/pci/devices"
 _TOPOLOGY = "class/kfd/kfd/topology/nodes"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class GpuPartitions:
+class GpuPartitions(msgspec.Struct, frozen=True, kw_only=True):
     """The partitions of one GPU.
 
     Attributes:

@@ -23,11 +23,12 @@ InfiniBand. A subfunction (`mlx5_core.sf.4`) is a device of its own.
 manager is six directories below its function, too deep for the walk.
 """
 
-import dataclasses
 import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
 
 from drawbar.driver.node.inventory import files, model
 
@@ -61,8 +62,7 @@ _ABOVE_FOLDERS = frozenset({"bonding", "bridge", "brif"})
 _REPRESENTOR = re.compile(r"(?:c\d+)?(?:p\d+)?pf\d+")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Children:
+class Children(msgspec.Struct, frozen=True, kw_only=True):
     """The device nodes and network interfaces below one function, sorted."""
 
     device_nodes: tuple[model.DeviceNode, ...] = ()

@@ -10,8 +10,9 @@ I/O ranges and ROMs do not count: drivers work without them, and few hosts have 
 Source: include/linux/ioport.h for the flags; PCI Local Bus Specification 3.0, 6.2.5.1 for the registers.
 """
 
-import dataclasses
 import re
+
+import msgspec
 
 _LINE = re.compile(r"0x([0-9a-f]{1,16}) 0x([0-9a-f]{1,16}) 0x([0-9a-f]{1,16})")
 _MEMORY = 0x200
@@ -26,8 +27,7 @@ _IO_BAR, _BAR_KIND, _BAR_64_BIT = 0x1, 0x6, 0x4
 _ALL_ONES = 0xFFFF_FFFF
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class Range(msgspec.Struct, frozen=True, kw_only=True):
     """One line of `resource`."""
 
     start: int = 0
@@ -55,8 +55,7 @@ class Range:
         return self == Range()
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Windows:
+class Windows(msgspec.Struct, frozen=True, kw_only=True):
     """The memory windows of a bridge, in bytes.
 
     Attributes:

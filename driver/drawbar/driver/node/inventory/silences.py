@@ -6,7 +6,8 @@ kind that the card can never show is not listed.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.node.inventory.model import PciFunction, Silence
 from drawbar.fabric.classes import DeviceClass
@@ -18,8 +19,7 @@ _GUEST_DRIVERS = frozenset(
 """Drivers without any further identifiers of a function."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rule:
+class _Rule(msgspec.Struct, frozen=True, kw_only=True):
     """The kinds of identifiers that drivers show for a class of functions.
 
     Attributes:

@@ -16,7 +16,8 @@ Devices in use by a claim are not judged here: they stay offered.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from drawbar.driver.api import deviceplugins, leftout, otherslices
 from drawbar.driver.node.inventory import model
@@ -28,8 +29,7 @@ DEVICES_MAX = 1024
 """The maximum number of remembered devices without a current sign; a node has fewer slots."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
+class Sign(msgspec.Struct, frozen=True, kw_only=True):
     """A sign that another component has a device.
 
     Attributes:
@@ -41,8 +41,7 @@ class Sign:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Components:
+class Components(msgspec.Struct, frozen=True, kw_only=True):
     """The other components of this node, as the API server shows them.
 
     Attributes:
@@ -56,8 +55,7 @@ class Components:
     incomplete: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """The last sign of a device.
 
     Attributes:
@@ -72,8 +70,7 @@ class Memory:
     left_out: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The left-out devices.
 
     Attributes:
@@ -82,8 +79,8 @@ class Decision:
         again_seconds: the seconds until time alone may change the decision; None: never.
     """
 
-    left_out: Mapping[str, Sign] = field(default_factory=dict)
-    memories: Mapping[str, Memory] = field(default_factory=dict)
+    left_out: Mapping[str, Sign] = msgspec.field(default_factory=dict)
+    memories: Mapping[str, Memory] = msgspec.field(default_factory=dict)
     again_seconds: float | None = None
 
 

@@ -10,8 +10,6 @@ this very allocation in this boot.
 Source: KEP-5007, user story 1.
 """
 
-from dataclasses import dataclass
-
 import msgspec
 
 from drawbar.driver.api import (
@@ -70,8 +68,7 @@ class Mark(meta.Struct, frozen=True):
         return self.uid == uid and len(timestamps) < 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
     """A claim's demand for a device of this node.
 
     Attributes:

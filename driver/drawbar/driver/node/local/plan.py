@@ -16,7 +16,6 @@ Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for taints.
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -26,8 +25,7 @@ from drawbar.driver.node.local import residents
 from drawbar.driver.slices import encoding, pool_writes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """A device to publish.
 
     Attributes:
@@ -43,8 +41,7 @@ class Offer:
     has_health: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """The input of the plan.
 
     Attributes:
@@ -63,7 +60,7 @@ class Observed:
     owner: meta.OwnerReference
     offers: tuple[Offer, ...] = ()
     published: tuple[slices.ResourceSlice, ...] = ()
-    remembered: tuple[slices.ResourceSlice, ...] = field(default=())
+    remembered: tuple[slices.ResourceSlice, ...] = msgspec.field(default=())
     keeps_taints: bool = True
     informs: bool = True
     left_out: tuple[leftout.LeftOut, ...] = ()

@@ -12,7 +12,6 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -145,8 +144,7 @@ def _extra(name: str) -> dict[str, object]:
     return {"device": name}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The sources of the pool, asked again for each survey.
 
     Attributes:

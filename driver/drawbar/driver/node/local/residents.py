@@ -24,7 +24,9 @@ import fnmatch
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver import expressions
 from drawbar.driver.api import attachments, deviceplugins, dnsnames
@@ -133,8 +135,7 @@ def problems(settings: Selection) -> list[str]:
 HASH_CHARS = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resident:
+class Resident(msgspec.Struct, frozen=True, kw_only=True):
     """A device of this node, for one claim at a time.
 
     Attributes:
@@ -267,8 +268,7 @@ SCREENS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the node apart from its cards.
 
     Attributes:
@@ -283,11 +283,10 @@ class Situation:
     driver: str = ""
     boot_id: str = ""
     held: frozenset[str] = frozenset()
-    busy: Mapping[str, str] = field(default_factory=dict)
+    busy: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """The offered devices, and the refused devices of the chosen classes.
 
     Attributes:

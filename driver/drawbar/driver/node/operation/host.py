@@ -15,8 +15,9 @@ import logging
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from drawbar.driver.node import errors, settings, uevents
 from drawbar.driver.node.inventory import files
@@ -48,8 +49,7 @@ class Access(enum.Enum):
     NOT_A_DIRECTORY = enum.auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True):
     """A directory to be written.
 
     Attributes:
@@ -65,8 +65,7 @@ class Place:
     mount: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the process on its host.
 
     Attributes:
@@ -175,8 +174,7 @@ def _mounts(proc: Path) -> Iterator[tuple[str, str]]:
             yield files.unescape(fields[3]), files.unescape(fields[4])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
     """The missing privileges and mounts, in sentences.
 
     Attributes:

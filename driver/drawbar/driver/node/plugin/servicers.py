@@ -7,11 +7,11 @@ Source: `k8s.io/kubelet/pkg/apis/dra/v1` and `v1beta1` (the messages have the sa
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
+import msgspec
 
 from drawbar.driver import output
 from drawbar.driver.api import dnsnames
@@ -43,8 +43,7 @@ UID_LIMIT_CHARS = 128
 REASON_LIMIT_CHARS = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimName:
+class ClaimName(msgspec.Struct, frozen=True, kw_only=True):
     """A claim in the kubelet's terms.
 
     Attributes:
@@ -82,8 +81,7 @@ class ClaimName:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """One device for the container runtime.
 
     Attributes:

@@ -19,8 +19,9 @@ import os
 import socket
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from drawbar.driver.node import errors
 
@@ -30,8 +31,7 @@ PATH_LIMIT_BYTES = 107
 CONNECT_TIMEOUT_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sockets:
+class Sockets(msgspec.Struct, frozen=True, kw_only=True):
     """The socket paths of one instance of the daemon."""
 
     registration: Path

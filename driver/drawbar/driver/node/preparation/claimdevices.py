@@ -1,9 +1,7 @@
 """The devices of a claim on this node, and their CDI devices for its containers."""
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
@@ -21,8 +19,7 @@ from drawbar.driver.node.local import nulls, pool
 from drawbar.driver.node.preparation import records
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocatedDevice:
+class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A device that the scheduler gave to a claim.
 
     Attributes:
@@ -42,7 +39,7 @@ class AllocatedDevice:
     requests: tuple[str, ...]
     share_id: str | None = None
     admin: bool = False
-    device_parameters: records.Json = field(default_factory=dict)
+    device_parameters: records.Json = msgspec.field(default_factory=dict)
     first_interface: int = 0
     composite: str = ""
     allocation_timestamp: str | None = None
@@ -58,8 +55,7 @@ class AllocatedDevice:
         return f"device {self.pool}/{self.device}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresentDevice:
+class PresentDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A device that is present on this node.
 
     Attributes:
@@ -78,7 +74,7 @@ class PresentDevice:
     device_class: str
     claim_uid: str
     host: classes.Host
-    origin: Mapping[str, attributes.Value] = field(default_factory=dict)
+    origin: Mapping[str, attributes.Value] = msgspec.field(default_factory=dict)
     occupied: pool.Interfaces | None = None
     companions: tuple[model.Card, ...] = ()
 
@@ -201,8 +197,7 @@ class PresentDevice:
         return records.Network(interface_name=first.name, hardware_address=address or "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nothing:
+class Nothing(msgspec.Struct, frozen=True, kw_only=True):
     """The null device of a request without a device: always present, and without hardware.
 
     Attributes:
@@ -292,4 +287,4 @@ def _set_first_interface(device: Given, first: int) -> Given:
 
 def replace_record(device: Given, record: records.PreparedDevice) -> Given:
     """Return the same device with another record."""
-    return dataclasses.replace(device, record=record)
+    return msgspec.structs.replace(device, record=record)

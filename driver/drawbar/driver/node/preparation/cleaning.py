@@ -122,8 +122,7 @@ Over = Callable[[demands.Mark], None]
 """Called once the allocation of a mark has ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The surroundings of a cleaner.
 
     Attributes:

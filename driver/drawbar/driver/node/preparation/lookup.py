@@ -9,7 +9,6 @@ device.
 """
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -251,7 +250,7 @@ class Finder:
             if (value := attribute.value) is not None
         }
         origin = given_by_adapter | {"fabric": attachment.spec.fabric, "deviceID": attachment.device_id}
-        return dataclasses.replace(given, origin=origin, companions=self._companions(attachment))
+        return msgspec.structs.replace(given, origin=origin, companions=self._companions(attachment))
 
     def _check(
         self,
@@ -321,7 +320,7 @@ class Finder:
             allocated, uid, card, serial=residents.serial(card) or "", device_class=device_class
         )
         has_interfaces = bool(given.interfaces)
-        return dataclasses.replace(given, occupied=self._occupied) if has_interfaces else given
+        return msgspec.structs.replace(given, occupied=self._occupied) if has_interfaces else given
 
     def _check_local(
         self, allocated: claimdevices.AllocatedDevice, uid: str, card: model.Card, *, prepared: bool

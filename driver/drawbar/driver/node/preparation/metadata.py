@@ -18,7 +18,6 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +41,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedDevice:
+class DescribedDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A device of a claim, as described to its containers.
 
     Attributes:

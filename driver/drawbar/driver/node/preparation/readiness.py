@@ -10,15 +10,14 @@ another use, and no failure. A claim that was prepared in this boot keeps its de
 its place.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.inventory import model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class Use(msgspec.Struct, frozen=True, kw_only=True):
     """A claim's use of a device.
 
     Attributes:
@@ -34,8 +33,7 @@ class Use:
     prepared: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True, kw_only=True):
     """The first condition that does not hold.
 
     Attributes:

@@ -16,7 +16,6 @@ its CDI file is removed.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -27,8 +26,7 @@ from drawbar.driver.node.preparation import lookup, records
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The state that the last instance left.
 
     Attributes:
@@ -42,8 +40,7 @@ class Found:
     unrecorded: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
     """The record and the CDI files to write at a start.
 
     Attributes:

@@ -24,7 +24,6 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from concurrent import futures
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,8 +44,7 @@ SETTLED_SECONDS = 0.1
 _Identity = tuple[int, int, int]  # inode, modification time and size, which change with each replacement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _View:
+class _View(msgspec.Struct, frozen=True, kw_only=True):
     """The record as this instance last read it.
 
     Attributes:
@@ -56,9 +54,9 @@ class _View:
         modified: the directory's modification time, if the view is current while it stays the same; else None.
     """
 
-    claims: records.Claims = field(default_factory=dict)
-    identities: Mapping[str, _Identity] = field(default_factory=dict)
-    damaged: Mapping[str, errors.CorruptCheckpoint] = field(default_factory=dict)
+    claims: records.Claims = msgspec.field(default_factory=dict)
+    identities: Mapping[str, _Identity] = msgspec.field(default_factory=dict)
+    damaged: Mapping[str, errors.CorruptCheckpoint] = msgspec.field(default_factory=dict)
     modified: int | None = None
 
 

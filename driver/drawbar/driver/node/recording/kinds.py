@@ -15,9 +15,10 @@ A snapshot is one JSON object. It maps each path, beginning with /sys/ or /proc/
 """
 
 import base64
-import dataclasses
 import re
 from typing import Any
+
+import msgspec
 
 from drawbar.driver.node.inventory import model
 
@@ -36,8 +37,7 @@ _SKIPPED_FOLDERS = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """The files to read of a device.
 
     Attributes:
@@ -180,8 +180,7 @@ def is_heard(subsystem: str, devpath: str) -> bool:
     return subsystem in _HEARD and concerns(devpath.removeprefix("/"))
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class Content(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a file.
 
     Attributes:
@@ -193,15 +192,13 @@ class Content:
     mode: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class Link(msgspec.Struct, frozen=True, kw_only=True):
     """A symbolic link, with its target unresolved."""
 
     target: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
+class Unread(msgspec.Struct, frozen=True, kw_only=True):
     """A file that was not read: it is write-only or too large, or reading it may do harm.
 
     Attributes:
@@ -213,8 +210,7 @@ class Unread:
     size: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """A file or directory that could not be read.
 
     Attributes:
@@ -224,8 +220,7 @@ class Refused:
     number: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
+class Folder(msgspec.Struct, frozen=True, kw_only=True):
     """A directory without recorded entries."""
 
 

@@ -12,7 +12,6 @@ can read the files, because even a masked recording shows how a host is built.
 
 import asyncio
 import contextlib
-import dataclasses
 import datetime
 import json
 import os
@@ -23,6 +22,8 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from drawbar.driver import errors
 from drawbar.driver.node import uevents
@@ -36,8 +37,7 @@ from drawbar.driver.node.recording import kinds, masks, tree
 EVENTS_MOST = 50_000
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedEvent:
+class RecordedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One uevent.
 
     Attributes:
@@ -109,8 +109,7 @@ _CUT_BYTES = 64  # of configuration space: the part for a reader without CAP_SYS
 _MEMORY_BLOCK = re.compile(r"devices/system/memory/memory\d+/state")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The content and the destination of a recording.
 
     Attributes:
@@ -127,7 +126,7 @@ class Settings:
     source: str = uevents.KERNEL
     seconds: float | None = 0
     masked: bool = False
-    limits: tree.Limits = dataclasses.field(default_factory=tree.Limits)
+    limits: tree.Limits = msgspec.field(default_factory=tree.Limits)
 
 
 async def record(

@@ -12,6 +12,8 @@ import re
 import stat
 from typing import Any
 
+import msgspec
+
 from drawbar.driver.node.discovery import slowreads
 from drawbar.driver.node.inventory import files, model, pci
 from drawbar.driver.node.recording import kinds
@@ -88,8 +90,7 @@ _NVIDIA = "driver/nvidia/gpus"
 _GPUS_MAX = 256
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The greatest size of a recording.
 
     Attributes:

@@ -6,7 +6,8 @@ If the daemon is killed meanwhile, the progress is lost and the device is erased
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver import backoff
 from drawbar.driver.node import errors
@@ -17,13 +18,11 @@ AGAIN_MAX_SECONDS = 300.0
 """The first pause before a failed erase is retried, and the limit of the pause, which doubles with each failure."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotStarted:
+class NotStarted(msgspec.Struct, frozen=True, kw_only=True):
     """An erasing that has not started, or may be retried."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class Running(msgspec.Struct, frozen=True, kw_only=True):
     """An erasing in progress.
 
     Attributes:
@@ -35,8 +34,7 @@ class Running:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True, kw_only=True):
     """A failed erasing, before its next attempt.
 
     Attributes:
@@ -46,8 +44,7 @@ class Failed:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(msgspec.Struct, frozen=True, kw_only=True):
     """A completed erasing: the device has no data of its user."""
 
 

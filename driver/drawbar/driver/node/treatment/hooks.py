@@ -16,6 +16,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from drawbar.driver import containment, programs
 from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node import errors, kernel
@@ -54,8 +56,7 @@ def problems(settings: Settings) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
+class Drain(msgspec.Struct, frozen=True, kw_only=True):
     """The hook that makes other programs close a device.
 
     Attributes:

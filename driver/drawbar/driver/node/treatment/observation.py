@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from drawbar.driver.api import attachments
 from drawbar.driver.node import classes
 from drawbar.driver.node.classes.generic import Eraser, Report
@@ -20,8 +22,7 @@ from drawbar.fabric.classes import DeviceClass
 _FUNCTIONS = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(msgspec.Struct, frozen=True, kw_only=True):
     """The order for the treatment of a device.
 
     Attributes:
@@ -106,8 +107,7 @@ class Progress:
     taken_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a device.
 
     Attributes:

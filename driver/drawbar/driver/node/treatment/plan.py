@@ -22,7 +22,8 @@ followed; a new daemon resets again. The plan goes on from any state that a cras
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import meta
 from drawbar.driver.catalogue import reasons
@@ -32,13 +33,11 @@ USERS_SHOWN = 4
 _COUNTING = frozenset({reasons.KERNEL_SILENT, reasons.NO_PROGRESS})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(msgspec.Struct, frozen=True, kw_only=True):
     """A complete treatment: the next claim or the fabric may have the device."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InProgress:
+class InProgress(msgspec.Struct, frozen=True, kw_only=True):
     """A treatment in progress.
 
     Attributes:
@@ -50,8 +49,7 @@ class InProgress:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocked:
+class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     """A blocked treatment.
 
     Attributes:
@@ -68,8 +66,7 @@ class Blocked:
 Outcome = Done | InProgress | Blocked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
+class Function(msgspec.Struct, frozen=True, kw_only=True):
     """A function of the device.
 
     Attributes:
@@ -89,8 +86,7 @@ class Function:
     resets: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """The hot-plug slot of the card.
 
     Attributes:
@@ -106,8 +102,7 @@ class Slot:
     taken: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draining:
+class Draining(msgspec.Struct, frozen=True, kw_only=True):
     """The drain hook of the device's last user.
 
     Attributes:
@@ -124,8 +119,7 @@ class Draining:
 NO_DRAINING = Draining()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """The input of the plan.
 
     Attributes:
@@ -151,78 +145,67 @@ class Observed:
     is_flushed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(msgspec.Struct, frozen=True, kw_only=True):
     """Report the obstacle, and do nothing to the device."""
 
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drain:
+class Drain(msgspec.Struct, frozen=True, kw_only=True):
     """Begin the drain hook."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropVirtualFunctions:
+class DropVirtualFunctions(msgspec.Struct, frozen=True, kw_only=True):
     """Set the number of a function's virtual functions to 0."""
 
     address: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quiesce:
+class Quiesce(msgspec.Struct, frozen=True, kw_only=True):
     """Take one quiesce step."""
 
     pending: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bind:
+class Bind(msgspec.Struct, frozen=True, kw_only=True):
     """Make the kernel bind the driver that can erase the data."""
 
     address: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Erase:
+class Erase(msgspec.Struct, frozen=True, kw_only=True):
     """Begin to erase the user's data."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reset:
+class Reset(msgspec.Struct, frozen=True, kw_only=True):
     """Flush the device, and reset one function; an empty address means only a flush."""
 
     address: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unbind:
+class Unbind(msgspec.Struct, frozen=True, kw_only=True):
     """Flush the device, and unbind the driver of one function."""
 
     address: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remove:
+class Remove(msgspec.Struct, frozen=True, kw_only=True):
     """Reset a function if necessary, and remove it from the kernel."""
 
     address: str
     reset: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PowerOff:
+class PowerOff(msgspec.Struct, frozen=True, kw_only=True):
     """Switch the slot off."""
 
     slot: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True, kw_only=True):
     """Finish the treatment."""
 
 

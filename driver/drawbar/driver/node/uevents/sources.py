@@ -15,7 +15,6 @@ its content. This loses no information, because the consumer of an Overflow read
 import asyncio
 import collections
 import contextlib
-import dataclasses
 import errno
 import logging
 import os
@@ -26,14 +25,15 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from drawbar.driver.node import errors
 
 _NUMBER = re.compile("[0-9]{1,20}")  # of 64 bits
 _UDEV_MAGIC = b"libudev\0"  # messages of the udev daemon, which uses the same netlink family
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Uevent:
+class Uevent(msgspec.Struct, frozen=True, kw_only=True):
     """One event.
 
     Attributes:
@@ -51,8 +51,7 @@ class Uevent:
     seqnum: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Overflow:
+class Overflow(msgspec.Struct, frozen=True, kw_only=True):
     """A notice of lost events: the known state of devices may be outdated, so read everything again."""
 
 

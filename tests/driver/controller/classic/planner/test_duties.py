@@ -1,8 +1,8 @@
 """The duties of a driver in classic allocation, one by one, on the pure planner."""
 
-import dataclasses
 import datetime
 
+import msgspec
 from tests.driver.controller.classic.planner import scenes
 
 from drawbar.driver.api import handles
@@ -111,7 +111,7 @@ def test_a_claim_that_is_allocated_already_needs_no_entry(world):
     cluster, pod, _ = scenes.running(world, devices=3)
     cluster.claim("more")
     claims = {"c": "c", "more": "more"}
-    cluster.pods[pod.name] = dataclasses.replace(pod, claims=claims)
+    cluster.pods[pod.name] = msgspec.structs.replace(pod, claims=claims)
     del cluster.contexts[cluster.context_of(pod).uid]
     cluster.select(pod, "", ("n1", "n2"))
     (answer,) = cluster.decide()
@@ -258,19 +258,19 @@ def test_a_context_whose_pod_is_gone_is_ignored(world):
 
 def test_a_context_of_an_earlier_pod_of_the_same_name_is_ignored(world):
     cluster, pod = scenes.waiting(world, selected="n1")
-    cluster.pods[pod.name] = dataclasses.replace(pod, uid="another")
+    cluster.pods[pod.name] = msgspec.structs.replace(pod, uid="another")
     assert cluster.decide() == ()
 
 
 def test_a_pod_that_is_being_deleted_gets_nothing_any_more(world):
     cluster, pod = scenes.waiting(world, selected="n1")
-    cluster.pods[pod.name] = dataclasses.replace(pod, over=True)
+    cluster.pods[pod.name] = msgspec.structs.replace(pod, over=True)
     assert cluster.decide() == ()
 
 
 def test_a_claim_of_the_name_that_a_template_gives_is_not_taken_for_the_pod_s_own(world):
     cluster, pod = scenes.waiting(world, selected="n1")
-    cluster.pods[pod.name] = dataclasses.replace(pod, from_template=frozenset({"c"}))
+    cluster.pods[pod.name] = msgspec.structs.replace(pod, from_template=frozenset({"c"}))
     assert cluster.decide() == ()
 
 

@@ -1,8 +1,8 @@
 """What fails, what is shared, what is optional, and what is allocated at once in classic allocation."""
 
-import dataclasses
 import datetime
 
+import msgspec
 import pytest
 from tests.driver.controller.classic.planner import scenes
 
@@ -145,7 +145,7 @@ def test_what_was_attached_twice_by_decisions_on_an_old_view_is_all_given_back(w
     _, first, _ = cluster.decide()
     second = next(key for key in cluster.devices if key != first.key)
     cluster.settle()
-    cluster.apply(dataclasses.replace(first, key=second))
+    cluster.apply(msgspec.structs.replace(first, key=second))
     cluster.attach_all()
     steps = cluster.decide()
     assert scenes.names(steps) == ["Detach", "Detach"]

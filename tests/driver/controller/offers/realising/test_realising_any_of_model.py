@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import time
-from dataclasses import replace
 
+import msgspec
 import pytest
 from tests.scenes import sessions, waiting
 
@@ -206,17 +207,21 @@ class Anonymous(SimulatedFabric):
 
     async def devices(self):
         inventory = await super().devices()
-        return replace(inventory, devices=tuple(_anonymous(device) for device in inventory.devices))
+        return dataclasses.replace(
+            inventory, devices=tuple(_anonymous(device) for device in inventory.devices)
+        )
 
     async def operation(self, **given):
         operation = await super().operation(**given)
-        return replace(operation, device=_anonymous(operation.device))
+        return dataclasses.replace(operation, device=_anonymous(operation.device))
 
 
 def _anonymous(device):
     if device is None or device.connection is None:
         return device
-    return replace(device, connection=replace(device.connection, request_id=None))
+    return msgspec.structs.replace(
+        device, connection=msgspec.structs.replace(device.connection, request_id=None)
+    )
 
 
 @pytest.fixture
@@ -349,7 +354,7 @@ async def test_slices_are_refused_and_not_in_the_capabilities(rack):
     assert (await fabric.capabilities()).slices
     can = await adapter.capabilities()
     assert not can.slices
-    assert replace(can, slices=True) == await fabric.capabilities()
+    assert msgspec.structs.replace(can, slices=True) == await fabric.capabilities()
     assert len((await adapter.devices()).devices) == 3
     await fabric.create_slice(contract.CreateSliceRequest(request_id="s", device_id="d1", memory_bytes=8))
     assert len((await adapter.devices()).devices) == 2, "the fabric attaches neither the slice nor its device"
@@ -437,7 +442,7 @@ class Busy:
     async def watch(self, version):
         async def events():
             for number in range(1000):
-                changed = replace(self.devices_now[0], model=f"M{number % 2}")
+                changed = dataclasses.replace(self.devices_now[0], model=f"M{number % 2}")
                 yield contract.DeviceChanged(version=str(number), device=changed)
             yield contract.Bookmark(version="end")
 

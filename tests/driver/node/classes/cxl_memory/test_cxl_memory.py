@@ -5,6 +5,7 @@ import dataclasses
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +27,9 @@ BARE = region_steps.Layout(
     decoders=("decoder2.0",),
     window=region_steps.Window(name="decoder0.0", granularity_bytes=256, makes_ram=True),
 )
-SIZED = dataclasses.replace(BARE, decoder=region_steps.Decoder(name="decoder2.0", mode="ram", dpa_bytes=GIB))
+SIZED = msgspec.structs.replace(
+    BARE, decoder=region_steps.Decoder(name="decoder2.0", mode="ram", dpa_bytes=GIB)
+)
 EMPTY = region_steps.Region(
     name="region0",
     window="decoder0.0",
@@ -39,7 +42,7 @@ EMPTY = region_steps.Region(
     driver=None,
 )
 BLOCKS = tuple(region_steps.Block(name=f"memory{number}", online=True, zone="Movable") for number in (46, 47))
-ONLINE = dataclasses.replace(
+ONLINE = msgspec.structs.replace(
     EMPTY,
     ways=1,
     granularity_bytes=256,
@@ -53,11 +56,11 @@ ONLINE = dataclasses.replace(
 
 
 def empty(**changes):
-    return dataclasses.replace(SIZED, empty=dataclasses.replace(EMPTY, **changes))
+    return msgspec.structs.replace(SIZED, empty=msgspec.structs.replace(EMPTY, **changes))
 
 
 def region(**changes):
-    return dataclasses.replace(SIZED, regions=(dataclasses.replace(ONLINE, **changes),))
+    return msgspec.structs.replace(SIZED, regions=(msgspec.structs.replace(ONLINE, **changes),))
 
 
 def blocks(*states):
@@ -79,11 +82,15 @@ OTHER_SIZE = region_steps.Decoder(name="decoder2.0", mode="ram", dpa_bytes=5)
 FORWARD = [
     (BARE, set_decoder("mode", "ram"), "decoder without a mode"),
     (
-        dataclasses.replace(SIZED, decoder=dataclasses.replace(OTHER_SIZE, dpa_bytes=0)),
+        msgspec.structs.replace(SIZED, decoder=msgspec.structs.replace(OTHER_SIZE, dpa_bytes=0)),
         set_decoder("dpa_size", GIB),
         "decoder without memory",
     ),
-    (dataclasses.replace(SIZED, decoder=OTHER_SIZE), set_decoder("dpa_size", 0), "decoder with other memory"),
+    (
+        msgspec.structs.replace(SIZED, decoder=OTHER_SIZE),
+        set_decoder("dpa_size", 0),
+        "decoder with other memory",
+    ),
     (SIZED, region_steps.CreateRegion(window="decoder0.0"), "no region"),
     (empty(), set_region("interleave_granularity", 256), "no granularity"),
     (empty(granularity_bytes=256), set_region("interleave_ways", 1), "no ways"),
@@ -134,9 +141,9 @@ FORWARD = [
         None,
         "an interleaved dax device of an operator",
     ),
-    (dataclasses.replace(BARE, ram_bytes=0), None, "persistent memory alone"),
+    (msgspec.structs.replace(BARE, ram_bytes=0), None, "persistent memory alone"),
     (region(mode="pmem", committed=False), None, "a persistent region that is not ours"),
-    (dataclasses.replace(region(), regions=(ONLINE, ONLINE)), None, "two regions online"),
+    (msgspec.structs.replace(region(), regions=(ONLINE, ONLINE)), None, "two regions online"),
 ]
 
 
@@ -179,10 +186,10 @@ def test_memory_that_may_never_go_offline_is_named_with_the_remedy():
     ("seen", "why"),
     [
         (region_steps.Layout(), "no CXL memory device"),
-        (dataclasses.replace(BARE, decoder=None), "cxl_port"),
-        (dataclasses.replace(BARE, window=None), "window"),
+        (msgspec.structs.replace(BARE, decoder=None), "cxl_port"),
+        (msgspec.structs.replace(BARE, window=None), "window"),
         (
-            dataclasses.replace(BARE, window=dataclasses.replace(BARE.window, makes_ram=False)),
+            msgspec.structs.replace(BARE, window=dataclasses.replace(BARE.window, makes_ram=False)),
             "Linux 6.3 or newer",
         ),
         (empty(granularity_bytes=256, ways=1, size_bytes=GIB), "no place"),
@@ -463,7 +470,7 @@ async def test_two_memory_devices_that_arrive_at_once_fill_a_region_each(tmp_pat
 
 
 async def test_without_its_driver_the_driver_comes_first(tree):
-    await asyncio.to_thread(tree.attach, 1, dataclasses.replace(memory(), driver=""))
+    await asyncio.to_thread(tree.attach, 1, msgspec.structs.replace(memory(), driver=""))
     asked = kernel.Kernel(tree.root)
     assert "no kernel driver" in await classes.by_name("cxl-memory").initialise(asked, card_of(tree))
 
@@ -556,4 +563,4 @@ def test_a_recorded_device_of_persistent_memory_is_ready_as_it_is(tmp_path):
         name="decoder0.0", granularity_bytes=256, makes_ram=False, bridges=("ACPI0016:00",)
     )
     assert region_steps.towards_ready(seen) is None
-    assert "6.3" in region_steps.towards_ready(dataclasses.replace(seen, ram_bytes=1)).why
+    assert "6.3" in region_steps.towards_ready(msgspec.structs.replace(seen, ram_bytes=1)).why

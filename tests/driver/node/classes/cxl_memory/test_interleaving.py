@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import itertools
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,8 +50,8 @@ EMPTY = region_steps.Region(
     committed=False,
     driver=None,
 )
-SHAPED = dataclasses.replace(EMPTY, ways=2, granularity_bytes=256, size_bytes=2 * GIB, positions=("", ""))
-WHOLE = dataclasses.replace(
+SHAPED = msgspec.structs.replace(EMPTY, ways=2, granularity_bytes=256, size_bytes=2 * GIB, positions=("", ""))
+WHOLE = msgspec.structs.replace(
     SHAPED,
     positions=("decoder2.0", "decoder3.0"),
     committed=True,
@@ -67,15 +67,15 @@ def ensemble(*members, windows=(WINDOW,), empty=None):
 
 
 def with_empty(**changes):
-    return ensemble(empty=dataclasses.replace(EMPTY, **changes))
+    return ensemble(empty=msgspec.structs.replace(EMPTY, **changes))
 
 
 def on(which, region=WHOLE, **changes):
     """The pair, with a region on those of its members."""
-    fresh = dataclasses.replace(region, **changes)
+    fresh = msgspec.structs.replace(region, **changes)
     return ensemble(
         *(
-            dataclasses.replace(standing, regions=(fresh,)) if number in which else standing
+            msgspec.structs.replace(standing, regions=(fresh,)) if number in which else standing
             for number, standing in enumerate(PAIR)
         )
     )
@@ -221,7 +221,7 @@ def test_a_granularity_that_is_not_the_windows_is_refused_where_that_is_interlea
         (ensemble(region_steps.Layout(), PAIR[1]), "no CXL memory device"),
         (ensemble(PAIR[0], member(3, decoder=None)), "mem3 has no free decoder"),
         (
-            ensemble(windows=(dataclasses.replace(WINDOW, makes_ram=False),)),
+            ensemble(windows=(msgspec.structs.replace(WINDOW, makes_ram=False),)),
             "run Linux 6.3 or newer",
         ),
         (with_empty(granularity_bytes=256, ways=2, size_bytes=2 * GIB), "no place"),
@@ -238,7 +238,7 @@ def order(members, window=WINDOW):
     """The positions of the members, in a region that is made of them."""
     seen = ensemble(*members, windows=(window,))
     targets = []
-    empty = dataclasses.replace(
+    empty = msgspec.structs.replace(
         EMPTY,
         window=window.name,
         ways=len(members),
@@ -247,11 +247,11 @@ def order(members, window=WINDOW):
         positions=("",) * len(members),
     )
     for _ in members:
-        step = interleaving.towards_interleaved(dataclasses.replace(seen, empties=(empty,)))
+        step = interleaving.towards_interleaved(msgspec.structs.replace(seen, empties=(empty,)))
         assert step.position == len(targets)
         targets.append(step.decoder)
         positions = (*targets, *("",) * (len(members) - len(targets)))
-        empty = dataclasses.replace(empty, positions=positions)
+        empty = msgspec.structs.replace(empty, positions=positions)
     return targets
 
 
@@ -284,7 +284,7 @@ ATTRIBUTES = {"interleave_ways": "ways", "interleave_granularity": "granularity_
 def as_seen(regions):
     """The pair, with what stands on its members."""
     members = (
-        dataclasses.replace(
+        msgspec.structs.replace(
             standing, regions=tuple(each for each in regions if {*each.targets} & {*standing.decoders})
         )
         for standing in PAIR
@@ -321,7 +321,7 @@ def play(regions, step):
             changes = {"driver": "cxl_region", "dax": (region_steps.Dax(name="dax0.0", driver=None),)}
         case region_steps.BindDax(driver=driver):
             changes = {"dax": (region_steps.Dax(name="dax0.0", driver=driver),)}
-    regions[0] = dataclasses.replace(regions[0], **changes)
+    regions[0] = msgspec.structs.replace(regions[0], **changes)
 
 
 @given(
@@ -341,7 +341,7 @@ def test_from_whatever_a_crash_left_the_plan_ends_with_one_region_over_all(
         positions = ("",) * ways
     committed &= bool(positions) and all(positions)
     regions = [
-        dataclasses.replace(
+        msgspec.structs.replace(
             EMPTY,
             ways=ways,
             granularity_bytes=granularity,

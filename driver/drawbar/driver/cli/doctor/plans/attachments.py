@@ -6,7 +6,8 @@ take.
 
 import datetime
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import attachments, fabrics, meta
 from drawbar.driver.catalogue import attachment_conditions, links
@@ -25,8 +26,7 @@ NAMED_MAX = 50
 _FORCE = f"kubectl annotate deviceattachment NAME {attachments.FORCE_ANNOTATION}=true"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class World(msgspec.Struct, frozen=True, kw_only=True):
     """The surroundings of an attachment; `nodes` is None if they could not be read."""
 
     now: datetime.datetime

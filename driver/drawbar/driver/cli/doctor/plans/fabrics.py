@@ -7,7 +7,8 @@ for a free port, an attached device, or the Fabric's `spec.hosts`. The rules of 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import core, fabrics, maintenances, meta
 from drawbar.driver.catalogue import fabric_conditions, links, reasons, tables
@@ -80,16 +81,14 @@ def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Findi
     yield from troubles
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """A bad condition of a Fabric, and the finding on it."""
 
     condition: meta.Condition
     finding: Finding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judgement:
+class _Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """The finding on a condition that is bad.
 
     Attributes:

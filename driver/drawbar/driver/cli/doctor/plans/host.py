@@ -7,9 +7,10 @@ configuration is version 3), CRI-O `crio.conf(5)` (`cdi_spec_dirs`; there is no 
 import enum
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
+
+import msgspec
 
 from drawbar.driver.api import core, leftout
 from drawbar.driver.catalogue import links
@@ -27,8 +28,7 @@ LEFT_OUT_MAX = 16
 """The most left-out devices with a finding of their own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class File(msgspec.Struct, frozen=True, kw_only=True):
     """A file of a runtime's configuration.
 
     Attributes:
@@ -44,8 +44,7 @@ class File:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Configured:
+class _Configured(msgspec.Struct, frozen=True, kw_only=True):
     """The merged configuration of one runtime; later files win. A value is None if no file sets it."""
 
     runtime: str
@@ -181,16 +180,14 @@ class Knock(enum.Enum):
     ABSENT = enum.auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Socket:
+class Socket(msgspec.Struct, frozen=True, kw_only=True):
     """A socket that the kubelet looks for, or finds."""
 
     path: str
     knock: Knock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the node daemon.
 
     Attributes:
@@ -202,8 +199,7 @@ class Page:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Host(msgspec.Struct, frozen=True, kw_only=True):
     """A node, seen from itself.
 
     Attributes:

@@ -9,7 +9,8 @@ Express Base Specification, 7.5.3.9 (Slot Capabilities). `docs/host-preparation.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.catalogue import links
 from drawbar.driver.cli.doctor import findings
@@ -25,8 +26,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": _MIB, "G": _GIB, "T": 1 << 40, "P": 1 << 50,
 _LARGEST_MEMORY = 1 << 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class Need(msgspec.Struct, frozen=True, kw_only=True):
     """The room that a device needs behind its slot's port.
 
     Attributes:
@@ -78,8 +78,7 @@ _DRIVERS: Mapping[DeviceClass, tuple[str, ...]] = {
 """The possible drivers of a class's devices; accelerators have too many."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
+class Port(msgspec.Struct, frozen=True, kw_only=True):
     """A port with a hot-plug slot, or a port that could have one.
 
     Attributes:
@@ -116,8 +115,7 @@ class Port:
         return self.buses[1] - self.buses[0] + 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class Card(msgspec.Struct, frozen=True, kw_only=True):
     """A device with memory that the kernel gave no address.
 
     Attributes:
@@ -130,8 +128,7 @@ class Card:
     bars: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Iommu:
+class Iommu(msgspec.Struct, frozen=True, kw_only=True):
     """The IOMMU, as far as the kernel shows it.
 
     Attributes:
@@ -145,8 +142,7 @@ class Iommu:
     users: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Modules:
+class Modules(msgspec.Struct, frozen=True, kw_only=True):
     """The kernel's drivers, their names with underscores.
 
     Attributes:
@@ -158,8 +154,7 @@ class Modules:
     available: frozenset[str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """A host's preparation for hot-plug.
 
     Attributes:

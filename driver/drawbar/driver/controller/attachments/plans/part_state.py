@@ -2,7 +2,8 @@
 
 import datetime
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import attachments
 from drawbar.driver.controller import claims as claim_index
@@ -22,8 +23,7 @@ class CallState(enum.StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """The call to the fabric that the attachment's record names.
 
     Attributes:
@@ -47,8 +47,7 @@ class Call:
     renewals: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartState:
+class PartState(msgspec.Struct, frozen=True, kw_only=True):
     """The whole input of a decision.
 
     Attributes:

@@ -5,10 +5,10 @@ it. A subclass for each kind of offer chooses the parts, and prepares a part for
 """
 
 import asyncio
+import dataclasses
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 
 from drawbar.driver.controller import names
 from drawbar.driver.controller.offers import holdings
@@ -128,7 +128,7 @@ class RealisingAdapter(wrapping.KeepingAdapter):
         """Return all parts, and the devices that are not shown as parts."""
         listed = await self._read()
         self.arrange()
-        return replace(listed, devices=self.visible_places)
+        return dataclasses.replace(listed, devices=self.visible_places)
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
         """Attach a part, after its preparation, or a plain device; return the operation.
@@ -153,7 +153,7 @@ class RealisingAdapter(wrapping.KeepingAdapter):
                 return self._build_done(request.request_id, contract.OperationKind.DETACH, part)
             before = dict(self._devices)
             return self._view_answer(
-                await self._adapter.detach(replace(request, device_id=device_id)), before
+                await self._adapter.detach(dataclasses.replace(request, device_id=device_id)), before
             )
 
     async def _read_and_arrange(self) -> None:

@@ -4,8 +4,10 @@ The fabric is read before each attach. If an earlier call with a lost answer has
 and a second one is never attached.
 """
 
+import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
-from dataclasses import replace
+
+import msgspec
 
 from drawbar.driver.controller.offers import any_of_model, holdings
 from drawbar.driver.controller.offers.realising import adapter
@@ -29,7 +31,7 @@ class AnyOfModel(adapter.RealisingAdapter):
 
     async def capabilities(self) -> contract.Capabilities:
         """Return the contract's capabilities without memory chunks: these come from a named device, and places hide devices."""
-        return replace(await self._adapter.capabilities(), slices=False)
+        return dataclasses.replace(await self._adapter.capabilities(), slices=False)
 
     # This is refused, as the capabilities say.
     create_slice = contract.FabricAdapter.create_slice
@@ -43,7 +45,7 @@ class AnyOfModel(adapter.RealisingAdapter):
         """Return all places; their changes count as reported."""
         listed = await self._read()
         self._choose()
-        return replace(listed, devices=self.visible_places)
+        return dataclasses.replace(listed, devices=self.visible_places)
 
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
@@ -68,9 +70,11 @@ class AnyOfModel(adapter.RealisingAdapter):
                     self._put(device_id, None)
                     self._arrange_soon()
                 case contract.OperationChanged(operation=operation):
-                    yield replace(event, operation=self._take_answer(operation, arrange=self._arrange_soon))
+                    yield dataclasses.replace(
+                        event, operation=self._take_answer(operation, arrange=self._arrange_soon)
+                    )
                 case contract.HostChanged(host=host):
-                    yield replace(event, host=self._translate_host(host))
+                    yield dataclasses.replace(event, host=self._translate_host(host))
                 case _:
                     yield event
 
@@ -110,7 +114,7 @@ class AnyOfModel(adapter.RealisingAdapter):
             mark = request.mark if self._mark is not None else None
             return self._build_done(request.request_id, contract.OperationKind.ATTACH, part, mark)
         before = dict(self._devices)
-        operation = await self._adapter.attach(replace(request, device_id=None, model=part.model))
+        operation = await self._adapter.attach(dataclasses.replace(request, device_id=None, model=part.model))
         return self._take_answer(operation, before)
 
     async def _find_device(self, part: holdings.Holding, request_id: str) -> str | None:
@@ -147,7 +151,7 @@ class AnyOfModel(adapter.RealisingAdapter):
         )
         if device_id is not None:
             memory = any_of_model.remember_device(self._arranged.memory, part, device_id)
-            self._arranged = replace(self._arranged, memory=memory)
+            self._arranged = msgspec.structs.replace(self._arranged, memory=memory)
             self.arrange()
 
     def _take_answer(
@@ -172,7 +176,7 @@ class AnyOfModel(adapter.RealisingAdapter):
                 memory = any_of_model.remember_device(memory, part, device.id)
             elif operation.error is not None and not operation.side_effects_unknown:
                 memory = any_of_model.forget_device(memory, part)
-            self._arranged = replace(self._arranged, memory=memory)
+            self._arranged = msgspec.structs.replace(self._arranged, memory=memory)
         (arrange or self.arrange)()
         return self._translate(operation)
 
@@ -182,16 +186,16 @@ class AnyOfModel(adapter.RealisingAdapter):
         place = part.name if part is not None else None
         if place is None and device is not None:
             place = self._place_of(device.id)
-        return replace(operation, device=self.parts.get(place) if place is not None else None)
+        return dataclasses.replace(operation, device=self.parts.get(place) if place is not None else None)
 
     def _translate_host(self, host: contract.Host) -> contract.Host:
         ports = tuple(
             port
             if port.device_id is None
-            else replace(port, device_id=self._place_of(port.device_id) or port.device_id)
+            else dataclasses.replace(port, device_id=self._place_of(port.device_id) or port.device_id)
             for port in host.ports
         )
-        return replace(host, ports=ports)
+        return dataclasses.replace(host, ports=ports)
 
     def _place_of(self, device_id: str) -> str | None:
         return next(

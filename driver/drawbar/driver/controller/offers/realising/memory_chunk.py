@@ -6,8 +6,8 @@ a chunk with a lost answer is found, and a second one is never carved. To the ca
 leaves the chunk, which is an orphan once its attachment is gone.
 """
 
+import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from dataclasses import replace
 
 from drawbar.driver.controller import names
 from drawbar.driver.controller.offers import holdings, memory_chunk
@@ -84,7 +84,7 @@ class MemoryChunks(adapter.RealisingAdapter):
                     if not was_hidden:
                         yield event
                 case contract.OperationChanged(operation=operation):
-                    yield replace(event, operation=self._translate(operation))
+                    yield dataclasses.replace(event, operation=self._translate(operation))
                 case _:
                     yield event
 
@@ -133,7 +133,7 @@ class MemoryChunks(adapter.RealisingAdapter):
             made_id = operation.device.id
             self._put(made_id, operation.device)
             self.arrange()
-        return self._translate(await self._adapter.attach(replace(request, device_id=made_id)))
+        return self._translate(await self._adapter.attach(dataclasses.replace(request, device_id=made_id)))
 
     async def _find_device(self, part: holdings.Holding, request_id: str) -> str | None:
         del request_id
@@ -153,12 +153,14 @@ class MemoryChunks(adapter.RealisingAdapter):
         shown = (name for name, made in self.contents.items() if made.id == device.id)
         name = part.name if part is not None else next(shown, None)
         return (
-            replace(operation, device=memory_chunk.as_share(device, name)) if name is not None else operation
+            dataclasses.replace(operation, device=memory_chunk.as_share(device, name))
+            if name is not None
+            else operation
         )
 
     def _as_attach(self, making: contract.Operation, part: holdings.Holding) -> contract.Operation:
         """Return the carving of a chunk as its attach, which is unfinished while the chunk is not attached."""
-        return replace(
+        return dataclasses.replace(
             making,
             request_id=f"{part.uid}-a{making.request_id.rpartition('-s')[2]}",
             kind=contract.OperationKind.ATTACH,

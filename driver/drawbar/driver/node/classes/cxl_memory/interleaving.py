@@ -12,14 +12,14 @@ Sizes are bytes. Source: Documentation/ABI/testing/sysfs-bus-cxl; CXL 3.1, 9.13.
 """
 
 import itertools
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.node.classes.cxl_memory import region_steps
 from drawbar.driver.node.inventory import model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ensemble:
+class Ensemble(msgspec.Struct, frozen=True, kw_only=True):
     """Several memory devices for one region.
 
     Attributes:
@@ -39,8 +39,7 @@ class Ensemble:
         return tuple(by_name.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CannotInterleave:
+class CannotInterleave(msgspec.Struct, frozen=True, kw_only=True):
     """The devices can never form one region; `why` is a clause with the remedy."""
 
     why: str

@@ -7,7 +7,6 @@ import functools
 import os
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
 
@@ -56,8 +55,7 @@ BLOCKS_AT_ONCE = 64
 """The memory blocks of one step; to take one block offline, the kernel may move 2 GiB of pages."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CxlMemory(generic.Generic):
+class CxlMemory(generic.Generic, frozen=True, kw_only=True):
     """See `generic.Generic`.
 
     Attributes:
@@ -74,7 +72,7 @@ class CxlMemory(generic.Generic):
 
     def for_composite(self, companions: Collection[model.Card]) -> generic.Generic:
         """Return the class with these companions."""
-        return replace(self, companions=tuple(companions))
+        return msgspec.structs.replace(self, companions=tuple(companions))
 
     async def initialise(
         self,

@@ -15,8 +15,9 @@ Sizes are bytes. Source: Documentation/ABI/testing/sysfs-bus-cxl, sysfs-bus-dax,
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from drawbar.driver.node.inventory import model
 
@@ -29,8 +30,7 @@ WAYS_MAX = 16
 TOO_OLD = "this kernel makes no regions of volatile CXL memory; run Linux 6.3 or newer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(msgspec.Struct, frozen=True, kw_only=True):
     """A memory block (`memory46`).
 
     Attributes:
@@ -49,16 +49,14 @@ class Block:
         return self.online and self.zone in (None, MOVABLE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dax:
+class Dax(msgspec.Struct, frozen=True, kw_only=True):
     """A dax device; the driver `kmem` makes system memory of it, `device_dax` a device file."""
 
     name: str
     driver: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoder:
+class Decoder(msgspec.Struct, frozen=True, kw_only=True):
     """The endpoint's decoder for the device's memory."""
 
     name: str
@@ -66,8 +64,7 @@ class Decoder:
     dpa_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class Window(msgspec.Struct, frozen=True, kw_only=True):
     """A root decoder: a range of host addresses.
 
     Attributes:
@@ -84,8 +81,7 @@ class Window:
     bridges: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
+class Region(msgspec.Struct, frozen=True, kw_only=True):
     """A region.
 
     Attributes:
@@ -112,8 +108,7 @@ class Region:
         return tuple(decoder for decoder in self.positions if decoder)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """One memory device with its regions.
 
     Attributes:
@@ -146,8 +141,7 @@ class Layout:
         return tuple(target for target in region.targets if target not in own)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """The target shape of a region.
 
     Attributes:
@@ -193,8 +187,7 @@ class Shape:
 MemoryState = Literal["offline", "online_movable"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetDecoder:
+class SetDecoder(msgspec.Struct, frozen=True, kw_only=True):
     """Set an attribute of an endpoint's decoder."""
 
     decoder: str
@@ -202,15 +195,13 @@ class SetDecoder:
     value: int | str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateRegion:
+class CreateRegion(msgspec.Struct, frozen=True, kw_only=True):
     """Make an empty region below a root decoder."""
 
     window: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetRegion:
+class SetRegion(msgspec.Struct, frozen=True, kw_only=True):
     """Set an attribute of a region."""
 
     region: str
@@ -218,8 +209,7 @@ class SetRegion:
     value: int | str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetTarget:
+class SetTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Put an endpoint's decoder at a position of a region."""
 
     region: str
@@ -227,47 +217,41 @@ class SetTarget:
     decoder: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BindRegion:
+class BindRegion(msgspec.Struct, frozen=True, kw_only=True):
     """Let the region's driver make a dax device."""
 
     region: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BindDax:
+class BindDax(msgspec.Struct, frozen=True, kw_only=True):
     """Bind a dax device without a driver."""
 
     dax: str
     driver: model.DaxDriver
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnbindDax:
+class UnbindDax(msgspec.Struct, frozen=True, kw_only=True):
     """Unbind a dax device from its driver."""
 
     dax: str
     driver: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteRegion:
+class DeleteRegion(msgspec.Struct, frozen=True, kw_only=True):
     """Delete a region."""
 
     window: str
     region: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetMemory:
+class SetMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Take memory blocks online or offline."""
 
     blocks: tuple[str, ...]
     state: MemoryState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True, kw_only=True):
     """No further step is possible; `why` is a clause with the remedy."""
 
     why: str

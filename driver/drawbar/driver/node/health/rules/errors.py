@@ -9,8 +9,9 @@ late readings therefore give the same result.
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import assert_never
+
+import msgspec
 
 from drawbar.driver.node.health.rules.rule import Evidence, HealthRule, Look, Rule, Thresholds
 from drawbar.driver.node.health.samples import ErrorLog, Severity
@@ -25,8 +26,7 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Counted:
+class _Counted(msgspec.Struct, frozen=True, kw_only=True):
     """The errors of one severity.
 
     Attributes:
@@ -36,10 +36,10 @@ class _Counted:
         grown: new errors by place, from the last reading.
     """
 
-    totals: Mapping[str, int] = field(default_factory=dict)
-    messages: Mapping[str, int] = field(default_factory=dict)
+    totals: Mapping[str, int] = msgspec.field(default_factory=dict)
+    messages: Mapping[str, int] = msgspec.field(default_factory=dict)
     level: float = 0.0
-    grown: Mapping[str, int] = field(default_factory=dict)
+    grown: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 def _count(severity: Severity, look: Look) -> _Counted:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.health.samples import Reading
 
@@ -48,8 +50,7 @@ class Thresholds:
     slow_link_expected: tuple[str, ...] = ("gpu",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence of a present finding.
 
     Attributes:
@@ -90,8 +91,7 @@ def _is_known(_: Reading) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthRule:
+class HealthRule(msgspec.Struct, frozen=True, kw_only=True):
     """One finding: its detection, and its consequences unless the policy changes them.
 
     Attributes:
