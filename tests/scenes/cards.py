@@ -48,13 +48,19 @@ def function(address="0000:01:00.0", device_class=DeviceClass.GPU, *, nvme="", *
 
 def of_any_arrival(inventory):
     """Return the inventory without arrivals: two copies of one tree have directories of their own."""
-    return dataclasses.replace(card_of_any_arrival(inventory), prebuilt=None)
+    return dataclasses.replace(
+        inventory, functions=functions_of_any_arrival(inventory.functions), prebuilt=None
+    )
 
 
 def card_of_any_arrival(card):
-    """Return the card, or any value with functions, without arrivals."""
-    functions = tuple(msgspec.structs.replace(each, arrival=0) for each in card.functions)
-    return dataclasses.replace(card, functions=functions)
+    """Return the card without arrivals."""
+    return msgspec.structs.replace(card, functions=functions_of_any_arrival(card.functions))
+
+
+def functions_of_any_arrival(functions):
+    """Return the functions without arrivals."""
+    return tuple(msgspec.structs.replace(each, arrival=0) for each in functions)
 
 
 def identifiers(kind, *texts):

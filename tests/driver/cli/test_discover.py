@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 from tests.scenes import cards, handmade, kerneltrees
+from tests.scenes.hangs import hanging_function
 
 from drawbar.driver.cli import discover
 from drawbar.driver.node import errors, uevents
-from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.discovery import devices, reader
 from drawbar.driver.node.inventory import names, silences
 from drawbar.fabric.contract import DeviceClass
 from drawbar.fabric.witnesses import Kind
@@ -378,20 +379,27 @@ def test_watch_prints_one_line_for_each_change_for_people(host):
     assert lines[3].startswith("remove  0000:01:00.0 pci function (gpu, NVIDIA Corporation")
 
 
-def test_an_overflow_is_answered_by_reading_again_and_telling_the_differences(host):
-    watch = discover.Watch(host.root, reader.read(host.root))
+async def watch_devices(tree):
+    """Begin to watch a tree."""
+    known = devices.Devices(tree.root, patience_seconds=0.05)
+    await known.read()
+    return discover.Watch(known)
+
+
+async def test_an_overflow_is_answered_by_reading_again_and_telling_the_differences(host):
+    watch = await watch_devices(host)
     host.detach(1)
     host.detach(2)
     host.attach(2, NVME)
-    changes = watch.take(uevents.Overflow())
+    changes = await watch.take(uevents.Overflow())
     assert [(change.action, change.address) for change in changes] == [("remove", "0000:01:00.0")]
     host.attach(1, GPU)
-    changes = watch.take(uevents.Overflow())
+    changes = await watch.take(uevents.Overflow())
     assert [(change.action, change.address) for change in changes] == [("add", "0000:01:00.0")]
 
 
-def test_events_received_after_the_function_is_gone_still_have_its_description(host):
-    watch = discover.Watch(host.root, reader.read(host.root))
+async def test_events_received_after_the_function_is_gone_still_have_its_description(host):
+    watch = await watch_devices(host)
     path = "/devices/pci0000:00/0000:00:03.0/0000:01:00.0"
     late = [
         uevents.parse(f"remove@{path}/drm/card0\0SUBSYSTEM=drm\0".encode()),
@@ -399,16 +407,24 @@ def test_events_received_after_the_function_is_gone_still_have_its_description(h
         uevents.parse(f"remove@{path}\0SUBSYSTEM=pci\0".encode()),
     ]
     host.detach(1)
-    changes = [change for event in late if event for change in watch.take(event)]
+    changes = [change for event in late if event for change in await watch.take(event)]
     shown = [{each.value for each in change.function.identifiers} for change in changes if change.function]
     assert shown == [{GPU.text(Kind.GPU_UUID)}] * 3
 
 
-def test_an_event_of_something_else_changes_nothing(host):
-    watch = discover.Watch(host.root, reader.read(host.root))
+async def test_an_event_of_a_device_that_hangs_is_told_with_its_last_description(host):
+    watch = await watch_devices(host)
+    event = uevents.parse(b"change@/devices/pci0000:00/0000:00:03.0/0000:01:00.0\0SUBSYSTEM=pci\0")
+    with hanging_function(host, "0000:01:00.0"):
+        (change,) = await watch.take(event)
+    assert change.function.device_class == "gpu"
+
+
+async def test_an_event_of_something_else_changes_nothing(host):
+    watch = await watch_devices(host)
     event = uevents.parse(b"add@/devices/virtual/bdi/259:0\0ACTION=add\0SUBSYSTEM=bdi\0SEQNUM=1\0")
     assert event is not None
-    assert watch.take(event) == []
+    assert await watch.take(event) == []
 
 
 def test_json_says_which_identifiers_are_missing_and_why(tmp_path, capsys):

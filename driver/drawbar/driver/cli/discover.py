@@ -173,14 +173,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 class Watch:
     """The functions of the host, kept current by events."""
 
-    def __init__(self, sysfs: Path, inventory: index.Inventory) -> None:
-        self._sysfs = sysfs
-        self._functions = {function.address: function for function in inventory.functions}
+    def __init__(self, known: devices.Devices) -> None:
+        self._known = known
+        self._functions = {function.address: function for function in known.inventory.functions}
 
-    def take(self, event: uevents.Uevent | uevents.Overflow) -> list[Change]:
+    async def take(self, event: uevents.Uevent | uevents.Overflow) -> list[Change]:
         """Return the changes that an event makes; empty if it is not about a PCI function."""
         if isinstance(event, uevents.Overflow):
-            return self._reread()
+            return await self._reread()
         address = address_of(event.devpath)
         if address is None:
             return []
@@ -189,27 +189,31 @@ class Watch:
                 action=event.action,
                 subsystem=event.subsystem,
                 address=address,
-                function=self._function(address, gone=event.action == "remove" and event.subsystem == "pci"),
+                function=await self._function(
+                    address, gone=event.action == "remove" and event.subsystem == "pci"
+                ),
                 device=event.devpath.rpartition("/")[2],
             )
         ]
 
-    def _function(self, address: str, *, gone: bool) -> model.PciFunction | None:
+    async def _function(self, address: str, *, gone: bool) -> model.PciFunction | None:
         """Return the function's present state, or its last known state.
 
         Events arrive late. When the first child is removed, the whole function may be gone already. The following
         events still need its last state.
         """
+        card = await self._known.refresh(address)
         if gone:
             return self._functions.pop(address, None)
-        now = reader.read_function(self._sysfs, address)
-        if now is not None:
-            self._functions[address] = now
+        for function in card.functions if card is not None else ():
+            if function.address == address:
+                self._functions[address] = function
         return self._functions.get(address)
 
-    def _reread(self) -> list[Change]:
+    async def _reread(self) -> list[Change]:
         before = self._functions
-        self._functions = {function.address: function for function in reader.read(self._sysfs).functions}
+        await self._known.read()
+        self._functions = {function.address: function for function in self._known.inventory.functions}
         return [
             *_differences("remove", before, self._functions),
             *_differences("add", self._functions, before),
@@ -240,10 +244,13 @@ async def follow(sysfs: Path, source: str, ready: Callable[[], None], tell: Call
         UeventError: the source cannot be opened, or failed.
     """
     async with uevents.listening(source) as subscription:
-        watch = Watch(sysfs, reader.read(sysfs))
+        known = devices.Devices(sysfs)
+        await known.read()
+        _report_hanging(known)
+        watch = Watch(known)
         ready()
         async for event in subscription.events():
-            for change in watch.take(event):
+            for change in await watch.take(event):
                 tell(change)
 
 
@@ -309,11 +316,15 @@ def read(sysfs: Path, seconds: float = VITAL_SECONDS) -> index.Inventory:
         return known
 
     known = asyncio.run(complete())
+    _report_hanging(known)
+    return known.inventory
+
+
+def _report_hanging(known: devices.Devices) -> None:
     for name in known.hanging:
         sys.stderr.write(
             f"{name} is left out: the kernel does not finish reading it; look at its log (dmesg)\n"
         )
-    return known.inventory
 
 
 def _is_wanted(args: argparse.Namespace, function: model.PciFunction) -> bool:

@@ -32,6 +32,7 @@ _REASONS = {
     tree.Reason.TOO_LARGE: "too large",
     tree.Reason.NO_ROOM: "left out, for the recording is full",
     tree.Reason.REFUSED: "refused by the kernel",
+    tree.Reason.HANGS: "not finished by the kernel, or beside such a file; look at its log (dmesg)",
     tree.Reason.VANISHED: "vanished meanwhile",
 }
 

@@ -9,11 +9,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scenes.hangs import hanging_function
 
 from drawbar.driver.api import meta, slices
 from drawbar.driver.cli.doctor import machine_observation
 from drawbar.driver.cli.doctor.findings import Severity
 from drawbar.driver.cli.doctor.plans import machine
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import resources
 from drawbar.driver.node.recording import recorder
 from drawbar.fabric.classes import DeviceClass
@@ -198,14 +200,18 @@ def test_whatever_a_host_shows_each_finding_has_something_to_do(observed):
             assert int(size[0]) > 0
 
 
+def read_machine(tree, root=None):
+    return machine_observation.read(tree, root, reader.read(tree), NOWHERE)
+
+
 def ports_of(tree):
-    return machine_observation.read(tree, None, NOWHERE).ports
+    return read_machine(tree).ports
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_recorded_kernels_give_no_false_alarm(recording, tmp_path):
     sysfs.load_recording(recording, tmp_path / "sys")
-    read = machine_observation.read(tmp_path / "sys", None, NOWHERE)
+    read = read_machine(tmp_path / "sys")
     assert [port.slot for port in read.ports] in (
         ["1", "2", "3"],
         ["1", "2", "101"],
@@ -223,7 +229,7 @@ def test_recorded_kernels_give_no_false_alarm(recording, tmp_path):
 @pytest.mark.parametrize("layout", ["plain", "two-sockets", "root-ports", "cxl-switch", "lab", "newer-lab"])
 def test_a_mocked_host_is_prepared_for_every_card_of_one_bus(layout, tmp_path):
     tree = sysfs.SysfsTree.create(tmp_path / "sys", layout=layout)
-    read = machine_observation.read(tree.root, None, NOWHERE)
+    read = read_machine(tree.root)
     assert read.ports
     assert all(port.slot and port.is_native for port in read.ports)
     wanted = dict.fromkeys((DeviceClass.GPU, DeviceClass.NVME, DeviceClass.CXL_MEMORY), 256 * GIB)
@@ -240,9 +246,21 @@ def test_a_mocked_host_is_prepared_for_every_card_of_one_bus(layout, tmp_path):
 def test_a_card_without_addresses_is_an_error(drawbar_sysfs):
     gpu = MockDevice(device_class=DeviceClass.GPU, vendor=0x1002, device=0x740F, unassigned=True)
     drawbar_sysfs.tree.attach(1, gpu)
-    read = machine_observation.read(drawbar_sysfs.tree.root, None, NOWHERE)
+    read = read_machine(drawbar_sysfs.tree.root)
     (error,) = [finding for finding in machine.plan(read) if finding.severity is Severity.ERROR]
     assert (error.check, error.subject) == ("host.bars", f"gpu {drawbar_sysfs.tree.address(1)} in slot 1")
+
+
+async def test_a_device_that_hangs_is_named_and_the_ports_are_read(drawbar_sysfs):
+    gpu = MockDevice(device_class=DeviceClass.GPU, vendor=0x1002, device=0x740F)
+    tree = drawbar_sysfs.tree
+    tree.attach(1, gpu)
+    with hanging_function(tree, tree.address(1)):
+        observed = await machine_observation.observe(tree.root, None)
+    assert [port.slot for port in observed.ports][:2] == ["1", "2"]
+    (unread,) = [finding for finding in machine.plan(observed) if finding.check == "host.bars"]
+    assert unread.severity is Severity.UNCHECKED
+    assert f"function {tree.address(1)}" in unread.subject
 
 
 def test_port_services_tell_which_ports_pciehp_has(drawbar_sysfs):
@@ -257,7 +275,7 @@ def test_port_services_tell_which_ports_pciehp_has(drawbar_sysfs):
     (services / "module").symlink_to("../nowhere")
     assert [(port.address, port.driver) for port in ports_of(root)[:2]] == [(first, "pciehp"), (second, "")]
     services.rename(services.with_name("aer"))
-    assert machine_observation.read(root, None, NOWHERE).has_pciehp is False
+    assert read_machine(root).has_pciehp is False
 
 
 @pytest.mark.parametrize(
@@ -272,7 +290,7 @@ def test_garbage_in_a_ports_files_is_not_known(content, drawbar_sysfs):
         (folder / name).write_bytes(content)
     port = ports_of(root)[0]
     assert (port.windows, port.buses, port.driver) == (None, None, "pciehp")
-    list(machine.plan(machine_observation.read(root, None, NOWHERE)))
+    list(machine.plan(read_machine(root)))
 
 
 @given(st.binary(max_size=300))
@@ -292,10 +310,10 @@ def test_drivers_are_found_where_the_host_has_them(drawbar_sysfs, tmp_path):
         "kernel/drivers/net/mlx5-core.ko.xz: kernel/x.ko.xz\nupdates/nvidia.ko:\n"
     )
     (folder / "modules.builtin").write_text("kernel/drivers/nvme/host/nvme.ko\n")
-    read = machine_observation.read(drawbar_sysfs.tree.root, tmp_path, NOWHERE)
+    read = read_machine(drawbar_sysfs.tree.root, tmp_path)
     assert read.modules.available == {"mlx5_core", "nvidia", "nvme"}
     assert "pciehp" in read.modules.loaded
-    assert machine_observation.read(drawbar_sysfs.tree.root, NOWHERE, NOWHERE).modules.available is None
+    assert read_machine(drawbar_sysfs.tree.root, NOWHERE).modules.available is None
 
 
 def device(name="gpu", memory="80Gi", **spec):
@@ -344,7 +362,7 @@ async def test_the_recorder_keeps_what_the_doctor_reads(drawbar_sysfs, tmp_path)
     folder = tmp_path / "recorded"
     await recorder.record(recorder.Settings(folder=folder, sysfs=root), asyncio.Event())
     sysfs.load_recording(folder / recorder.START, tmp_path / "again")
-    before, after = (machine_observation.read(tree, None, NOWHERE) for tree in (root, tmp_path / "again"))
+    before, after = (read_machine(tree) for tree in (root, tmp_path / "again"))
     assert before == after
     assert before.iommu.modes == {"DMA-FQ"}
     assert before.has_pciehp is True

@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import gc
-import os
 import threading
 
 import pytest
 from tests.scenes import waiting
+from tests.scenes.hangs import hanging_function
 
 from drawbar.driver.node import uevents
 from drawbar.driver.node.discovery import devices, functions, reader
@@ -34,22 +34,6 @@ def follow(tree):
     return devices.Devices(tree.root, settings=QUICK, patience_seconds=PATIENCE)
 
 
-@contextlib.contextmanager
-def hanging(tree, address):
-    """Let each reader of a function's configuration space wait, as during a reset; in the end they get it."""
-    (path,) = tree.root.glob(f"devices/**/{address}/config")
-    kept = path.with_name("config.kept")
-    path.rename(kept)
-    os.mkfifo(path)
-    try:
-        yield
-    finally:
-        # A reader that waits goes on without an answer, and a later one has the file.
-        writer = os.open(path, os.O_RDWR)
-        kept.rename(path)
-        os.close(writer)
-
-
 def event(tree, address):
     (path,) = tree.root.glob(f"devices/**/{address}")
     return uevents.parse(f"change@/{path.relative_to(tree.root)}\0SUBSYSTEM=pci\0".encode())
@@ -68,7 +52,7 @@ async def test_a_card_that_hangs_at_the_start_is_left_out_and_read_when_it_answe
     tree.attach(2, SECOND)
     first, second = tree.address(1), tree.address(2)
     known = follow(tree)
-    with hanging(tree, first):
+    with hanging_function(tree, first):
         await known.read()
         assert known.hanging == (f"function {first}",)
         assert known.card_at(first) is None
@@ -84,7 +68,7 @@ async def test_a_card_that_hangs_later_keeps_its_state_and_delays_no_other(tree)
     first = tree.address(1)
     before = known.card_at(first)
     async with following(known) as source:
-        with hanging(tree, first):
+        with hanging_function(tree, first):
             source.put(event(tree, first))
             tree.attach(2, SECOND)
             source.put(event(tree, tree.address(2)))
@@ -119,7 +103,7 @@ async def test_an_object_that_hung_is_waited_for_once(tree, caplog):
     known = follow(tree)
     await known.read()
     first = tree.address(1)
-    with hanging(tree, first):
+    with hanging_function(tree, first):
         await known.refresh(first)
         before = set(threading.enumerate())
         await known.refresh(first)
@@ -133,7 +117,7 @@ async def test_an_object_that_answers_in_time_again_is_read_with_the_others(tree
     known = follow(tree)
     await known.read()
     first = tree.address(1)
-    with hanging(tree, first):
+    with hanging_function(tree, first):
         await known.refresh(first)
     async with following(known) as source:
         await waiting.eventually(lambda: not known.hanging)
@@ -150,7 +134,7 @@ async def test_a_change_during_the_hanging_is_read_after_it(tree):
     await known.read()
     first = tree.address(1)
     async with following(known) as source:
-        with hanging(tree, first):
+        with hanging_function(tree, first):
             source.put(event(tree, first))
             await waiting.eventually(lambda: known.hanging)
             (link,) = tree.root.glob(f"devices/**/{first}/driver")
@@ -165,7 +149,7 @@ async def test_an_unknown_card_that_hangs_puts_the_order_of_arrivals_in_doubt(tr
     known = follow(tree)
     await known.read()
     tree.attach(2, SECOND)
-    with hanging(tree, tree.address(2)):
+    with hanging_function(tree, tree.address(2)):
         await known.refresh(tree.address(2))
         assert known.losses == 1
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.scenes import cards, kerneltrees
+from tests.scenes.hangs import hanging_function
 
 from drawbar.driver import errors
 from drawbar.driver.node import classes, treatment
@@ -125,6 +126,21 @@ def test_what_could_disturb_a_device_is_listed_and_not_read(tmp_path):
     assert set(summary["leftOut"]["neverRead"]["names"]) == {"resource0", "rom", "vpd", "dhchap_secret"}
     assert "made_by_the_driver" in summary["leftOut"]["notKnownHarmless"]["names"]
     assert not any("hwmon" in path for path in entries)
+
+
+def test_a_file_whose_reading_hangs_is_left_out_with_its_neighbours(tmp_path):
+    host = build("switch-node", tmp_path / "sys")
+    card = reader.read(host.root).by_serial("S4YNNE0N800001")
+    with hanging_function(host, card.address):
+        summary = recorded(host.root, tmp_path / "recording")
+    entries = snapshot(tmp_path / "recording")
+    left_out = summary["leftOut"]["notFinishedByKernel"]
+    assert f"{card.path}/config" in left_out["names"]
+    assert left_out["count"] < summary["trees"][0]["files"]
+    assert "size" in entries[f"/sys/{card.path}/config"]
+    load_recording(tmp_path / "recording", tmp_path / "loaded" / "sys")
+    shown = reader.read(tmp_path / "loaded" / "sys").functions
+    assert [each.address for each in shown] == [each.address for each in reader.read(host.root).functions]
 
 
 @pytest.mark.parametrize("state", ["D3cold", "D3hot"])

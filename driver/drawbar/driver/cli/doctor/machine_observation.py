@@ -1,7 +1,7 @@
 """The reader of a host's preparation for hot-plug: its ports, devices, IOMMU and drivers.
 
-A thread reads everything; if the kernel does not answer, the thread is left behind. A missing or senseless file counts
-as not known.
+Threads read everything. A device whose reading hangs is reported, and the others are read; if the kernel answers nothing
+else either, the threads are left behind. A missing or senseless file counts as not known.
 """
 
 import os
@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
+
 from drawbar.driver.api import quantities, slices
 from drawbar.driver.cli.doctor.plans import machine
 from drawbar.driver.node import errors, kernel
-from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.inventory import files, index, model, resources
 from drawbar.fabric.classes import DeviceClass
 
@@ -37,20 +39,23 @@ async def observe(sysfs: Path, root: Path | None) -> machine.Machine:
         sysfs: the host's sysfs tree.
         root: the root of the host's own files; None if they are not to be read.
     """
-    asked = kernel.Kernel(sysfs, deadline_seconds=DEADLINE_SECONDS)
+    asked, known = kernel.Kernel(sysfs, deadline_seconds=DEADLINE_SECONDS), devices.Devices(sysfs)
     try:
-        return await asked.run("doctor", f"to show the ports in {sysfs}", lambda: read(sysfs, root))
+        await known.read()
+        inventory, hanging = known.inventory, known.hanging
+        prepared = await asked.run(
+            "doctor", f"to show the ports in {sysfs}", lambda: read(sysfs, root, inventory)
+        )
     except (errors.KernelRefused, errors.SysfsError) as error:
         return machine.Machine(problem=str(error))
+    return msgspec.structs.replace(prepared, hanging=hanging)
 
 
-def read(sysfs: Path, root: Path | None, command_line: Path = _COMMAND_LINE) -> machine.Machine:
-    """Return the preparation of the host with this sysfs tree.
-
-    Raises:
-        SysfsError: there is no readable tree.
-    """
-    inventory, tree = reader.read(sysfs), os.fspath(sysfs)
+def read(
+    sysfs: Path, root: Path | None, inventory: index.Inventory, command_line: Path = _COMMAND_LINE
+) -> machine.Machine:
+    """Return the preparation of the host with this sysfs tree and its inventory."""
+    tree = os.fspath(sysfs)
     has_pciehp = None
     if files.names(f"{tree}/{_SERVICES}"):
         has_pciehp = machine.PCIEHP in files.names(f"{tree}/{_SERVICES}")

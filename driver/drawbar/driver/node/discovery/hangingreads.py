@@ -93,7 +93,7 @@ class Pass:
                 self.results.append(observed)
 
 
-class _Worker:
+class Worker:
     """A thread that does one piece of work after another, until this object is collected."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class HangingReads:
         self._deliver = deliver
         self._patience_seconds = patience_seconds
         # The thread without work; a new one costs as much as the reading of a function.
-        self._idle: _Worker | None = None
+        self._idle: Worker | None = None
         # By object that hung, whether another reading was wanted during the current one; None without a current one.
         self._hung: dict[Subject, bool | None] = {}
 
@@ -174,7 +174,7 @@ class HangingReads:
 
     def _start(self, started: Pass) -> Pass:
         loop = asyncio.get_running_loop()
-        worker, self._idle = self._idle or _Worker(), None
+        worker, self._idle = self._idle or Worker(), None
 
         def run() -> None:
             started.run(self._root, self._slow)
@@ -205,7 +205,7 @@ class HangingReads:
                     return False
         return True
 
-    def _end(self, over: Pass, worker: _Worker) -> None:
+    def _end(self, over: Pass, worker: Worker) -> None:
         """End a pass, in the event loop."""
         self._idle = worker
         subject = over.current

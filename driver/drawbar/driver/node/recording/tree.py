@@ -16,7 +16,7 @@ import msgspec
 
 from drawbar.driver.node.discovery import slowreads
 from drawbar.driver.node.inventory import files, model, pci
-from drawbar.driver.node.recording import kinds
+from drawbar.driver.node.recording import kinds, timedreads
 
 _NAMED_MOST = 200
 
@@ -34,6 +34,8 @@ class Reason(enum.StrEnum):
     NO_ROOM = "recordingFull"
     REFUSED = "refusedByKernel"
     """The kernel answered with an errno, which a loaded recording repeats."""
+    HANGS = "notFinishedByKernel"
+    """The kernel did not finish a read of this file, or of another one in its directory."""
     VANISHED = "vanished"
     """The file vanished during the recording."""
 
@@ -76,7 +78,6 @@ class Omissions:
 _LEVELS = 3  # below a known device: the depth at which the inventory looks for device files
 _ROOT_COMPLEX = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 _CONFIG_BYTES = 4096
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _READABLE = 0o444
 _SHORT_BYTES = 64
 _LINKS_ABOVE = frozenset({"subsystem", "driver"})
@@ -151,6 +152,9 @@ class _Walk:
         self._same: dict[tuple[bytes, int], kinds.Content] = {}
         self._targets: dict[str, None] = {}
         self._visited: set[str] = set()
+        self._reads = timedreads.TimedReads()
+        self._hanging: set[str] = set()
+        """The directories of files whose reading hangs."""
 
     # --- where to begin ---
 
@@ -306,8 +310,9 @@ class _Walk:
             self._content(path, status, most=_CONFIG_BYTES if name == "config" else self._limits.file_bytes)
 
     def _content(self, path: str, status: os.stat_result, *, most: int) -> None:
+        folder = path.rpartition("/")[0]
         try:
-            data = _read(f"{self._root}/{path}", most)
+            data = None if folder in self._hanging else self._reads.read(f"{self._root}/{path}", most)
         except OSError as error:
             if os.path.lexists(f"{self._root}/{path}"):
                 self._left_out.note(Reason.REFUSED, f"{path}: {error.strerror}")
@@ -315,20 +320,25 @@ class _Walk:
             else:
                 self._left_out.note(Reason.VANISHED, path)
             return
-        reason = None
+        if data is None:
+            self._hanging.add(folder)
+            self._omit(path, status, Reason.HANGS)
+            return
         if len(data) > most:
-            reason = Reason.TOO_LARGE
-        elif self._bytes + len(data) > self._limits.tree_bytes:
-            reason = Reason.NO_ROOM
-        if reason is not None:
-            self._left_out.note(reason, path)
-            self._keep(path, _make_unread(status))
+            self._omit(path, status, Reason.TOO_LARGE)
+            return
+        if self._bytes + len(data) > self._limits.tree_bytes:
+            self._omit(path, status, Reason.NO_ROOM)
             return
         self._bytes += len(data)
         content = kinds.Content(data=data, mode=stat.S_IMODE(status.st_mode))
         # Thousands of functions have equal attributes, so equal short contents share one object.
         alike = (data, content.mode)
         self._keep(path, self._same.setdefault(alike, content) if len(data) <= _SHORT_BYTES else content)
+
+    def _omit(self, path: str, status: os.stat_result, reason: Reason) -> None:
+        self._left_out.note(reason, path)
+        self._keep(path, _make_unread(status))
 
     def _keep_folder(self, path: str) -> None:
         """Record that a directory exists: a missing directory differs from an empty one."""
@@ -375,17 +385,3 @@ def _status(root: str, path: str, left_out: Omissions) -> os.stat_result | None:
 
 def _make_unread(status: os.stat_result) -> kinds.Unread:
     return kinds.Unread(mode=stat.S_IMODE(status.st_mode), size=status.st_size)
-
-
-def _read(path: str, most: int) -> bytes:
-    """Return the file's content, cut after `most` + 1 bytes."""
-    descriptor = os.open(path, _READ)
-    try:
-        parts = []
-        left = most + 1
-        while left > 0 and (part := os.read(descriptor, left)):
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)

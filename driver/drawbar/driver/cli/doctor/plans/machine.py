@@ -162,6 +162,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         ports: ports with a slot, and hot-plug capable ports.
         has_pciehp: whether the kernel has the driver; None if not known.
         unassigned: devices with memory that has no address.
+        hanging: devices whose reading the kernel does not finish.
         command_line: the kernel's command line.
         wanted: by offered class of device, the largest memory in bytes, 0 if unknown; None if the classes are not
             known.
@@ -171,6 +172,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     ports: tuple[Port, ...] = ()
     has_pciehp: bool | None = None
     unassigned: tuple[Card, ...] = ()
+    hanging: tuple[str, ...] = ()
     iommu: Iommu = Iommu()
     modules: Modules = Modules()
     command_line: str = ""
@@ -351,7 +353,14 @@ def _bars(machine: Machine) -> Iterator[Finding]:
             f"the kernel has no memory addresses for BAR {bars}, so no driver can use it",
             _window_remedy(machine, (*machine.needs.values(), need)),
         )
-    if not machine.unassigned:
+    if machine.hanging:
+        lost = Unread(
+            what=findings.join_names(machine.hanging),
+            why="the kernel does not finish reading it",
+            remedy="read the kernel log (dmesg)",
+        )
+        yield findings.unread(Check.HOST_BARS, lost)
+    elif not machine.unassigned:
         yield findings.ok(Check.HOST_BARS, "this host", "has memory addresses for every device")
 
 
