@@ -42,12 +42,41 @@ CHART = images.CHECKOUT / "deploy" / "drawbar"
 TREE = "/run/tree"
 """Where the node and its daemon's pod find the mocked /sys."""
 DEPLOYMENT = kinds.Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
+SERVICE_ACCOUNT = kinds.Kind(group="", version="v1", kind="ServiceAccount", plural="serviceaccounts")
+ROLE_BINDING = kinds.Kind(
+    group="rbac.authorization.k8s.io",
+    version="v1",
+    kind="ClusterRoleBinding",
+    plural="clusterrolebindings",
+    namespaced=False,
+)
 DAEMON_SET = kinds.Kind(group="apps", version="v1", kind="DaemonSet", plural="daemonsets")
 READS = (
     "env; echo devices: $(ls /dev /dev/dri); cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/*.json; "
     "exec sleep 3600"
 )
 """What a container prints: all that it sees of a device."""
+
+READER = "reader"
+READS_PAGE = """
+import json, ssl, sys, urllib.error, urllib.request
+
+def ask(**headers):
+    request = urllib.request.Request(f"https://{sys.argv[1]}:8443/updates", headers=headers)
+    return urllib.request.urlopen(request, context=ssl._create_unverified_context(), timeout=60)
+
+try:
+    ask()
+except urllib.error.HTTPError as error:
+    print("without a token:", error.code)
+token = open("/var/run/secrets/kubernetes.io/serviceaccount/token").read()
+with ask(Authorization=f"Bearer {token}") as answer:
+    page = json.loads(answer.readline().removeprefix(b"data: "))
+print("reader:", page["about"]["reader"])
+for row in page["rows"]:
+    print(row["device"]["name"], row["device"]["state"])
+"""
+"""What a reader's container prints: the page as the chart serves it, which has a certificate that signs itself."""
 
 
 def run(context: stages.Context) -> stages.Outcome:
@@ -281,6 +310,7 @@ class Release(Cluster):
         await self.create(kinds.FABRIC, FABRIC, spec)
         await self._use("first", "gpu")
         await self._use("second", "nvme")
+        await self._read_page()
         await self._helm("upgrade", chart=str(CHART), values=self._values(200))
         await self.settle(self._not_rolled_out)
         # The pods that were there have run on, and the new daemons serve another one.
@@ -315,6 +345,7 @@ class Release(Cluster):
     def _values(self, burst: int) -> dict[str, Any]:
         return {
             "image": self._image,
+            "ui": {"enabled": True},
             "controller": {
                 # In the node's network one controller at most runs on a node, and here is one node.
                 **({"hostNetwork": True, "replicas": 1} if burst > 100 else {}),
@@ -349,6 +380,49 @@ class Release(Cluster):
 
         await self.settle(unready)
         self.say(f"pod {name} runs, and its container sees its {device_class}")
+
+    async def _read_page(self) -> None:
+        """A reader's account sees the page in the cluster, and nobody without a token does."""
+        page = next(
+            pod
+            for pod in await self.objects(kinds.POD, NAMESPACE)
+            if pod["metadata"]["labels"].get("app.kubernetes.io/component") == "ui"
+        )
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "drawbar-viewer"}
+        subject = {"kind": "ServiceAccount", "name": READER, "namespace": "default"}
+        binding = {"roleRef": role, "subjects": [subject]}
+        for kind, content in ((SERVICE_ACCOUNT, {}), (ROLE_BINDING, binding)):
+            await self.api.create(
+                kind,
+                {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": READER}, **content},
+                namespace="default" if kind.namespaced else None,
+                into=dict,
+            )
+        repository, tag = self._image["repository"], self._image["tag"]
+        container = {
+            "name": "main",
+            "image": f"{repository}:{tag}",
+            "imagePullPolicy": "Never",
+            "command": ["python3", "-c", READS_PAGE, page["status"]["podIP"]],
+        }
+        spec = {"serviceAccountName": READER, "restartPolicy": "OnFailure", "containers": [container]}
+        await self.create(kinds.POD, READER, spec)
+        wanted = (
+            "without a token: 401",
+            f"reader: system:serviceaccount:default:{READER}",
+            "disk-0 Ready",
+        )
+
+        async def unread() -> list[str]:
+            printed = self._printed(READER)
+            return [f"the page does not show {words!r}" for words in wanted if words not in printed]
+
+        await self.settle(unread)
+        for kind in (kinds.POD, SERVICE_ACCOUNT, ROLE_BINDING):
+            await self.api.begin_delete(
+                kind, READER, namespace="default" if kind.namespaced else None, into=dict
+            )
+        self.say("a reader's pod sees the page")
 
     def _printed(self, pod: str) -> str:
         files = sorted((self._about.path / "log" / "pods").glob(f"default_{pod}_*/main/*.log"))
