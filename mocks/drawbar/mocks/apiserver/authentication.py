@@ -26,10 +26,10 @@ def caller(request: web.Request, tokens: Mapping[str, User], authorizer: rbac.Au
         ApiError: 401, the token is unknown; 403, the caller may not act as that user; 400, impersonation
             names no user.
     """
-    return _impersonated(request, _authenticated(request, tokens), authorizer)
+    return _impersonate(request, _authenticate(request, tokens), authorizer)
 
 
-def _authenticated(request: web.Request, tokens: Mapping[str, User]) -> User:
+def _authenticate(request: web.Request, tokens: Mapping[str, User]) -> User:
     header = request.headers.get("Authorization", "")
     if not header:
         return rbac.ANONYMOUS
@@ -40,7 +40,7 @@ def _authenticated(request: web.Request, tokens: Mapping[str, User]) -> User:
     return user
 
 
-def _impersonated(request: web.Request, user: User, authorizer: rbac.Authorizer) -> User:
+def _impersonate(request: web.Request, user: User, authorizer: rbac.Authorizer) -> User:
     headers = request.headers
     extra: dict[str, tuple[str, ...]] = {}
     for key, value in headers.items():

@@ -72,14 +72,14 @@ def problem(
         components: the referenced schemas, as in an OpenAPI document.
     """
     tokens = list(optionals.tokens(text))
-    bound = set(_bound(tokens))
+    bound = set(_find_macro_variables(tokens))
     for index, token in enumerate(tokens):
         if not _is_variable(tokens, index) or token in bound:
             continue
         if token not in variables:
             return f"ERROR: <input>:1:1: undeclared reference to '{token}' (in container '')"
         chain = list(_chain(tokens, index))
-        schema, missing = _followed(variables[token], chain, components)
+        schema, missing = _follow_chain(variables[token], chain, components)
         if missing:
             return f"ERROR: <input>:1:1: undefined field '{missing}'"
         kind = _SCALARS.get(str(schema.get("type") or ""), "")
@@ -88,7 +88,7 @@ def problem(
     return None
 
 
-def _bound(tokens: list[str]) -> Iterator[str]:
+def _find_macro_variables(tokens: list[str]) -> Iterator[str]:
     """Yield the variables of macros: the first argument of ``x.all(i, ...)``, and a second one if there is any."""
     for index, token in enumerate(tokens[:-2]):
         if token in _MACROS and tokens[index + 1] == "(" and _NAME.match(tokens[index + 2]):
@@ -117,10 +117,10 @@ def _chain(tokens: list[str], index: int) -> Iterator[str]:
         index += 2
 
 
-def _followed(schema: Json, chain: list[str], components: Mapping[str, Json]) -> tuple[Json, str]:
+def _follow_chain(schema: Json, chain: list[str], components: Mapping[str, Json]) -> tuple[Json, str]:
     """Return the schema at the end of a chain, and the first missing field (empty if there is none)."""
     for name in chain:
-        schema = _resolved(schema, components)
+        schema = _resolve_reference(schema, components)
         properties = schema.get("properties")
         if schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("additionalProperties"):
             return {}, ""
@@ -129,10 +129,10 @@ def _followed(schema: Json, chain: list[str], components: Mapping[str, Json]) ->
         if name not in properties:
             return {}, name
         schema = properties[name]
-    return _resolved(schema, components), ""
+    return _resolve_reference(schema, components), ""
 
 
-def _resolved(schema: Json, components: Mapping[str, Json]) -> Json:
+def _resolve_reference(schema: Json, components: Mapping[str, Json]) -> Json:
     """Return the schema behind a reference, with or without ``allOf`` around it; others unchanged."""
     (only,) = schema.get("allOf") or [schema]
     return components[only["$ref"].rpartition("/")[2]] if "$ref" in only else schema

@@ -51,10 +51,10 @@ async def carry_out(registry: Registry, desk: reviews.Desk, visit: Visit) -> web
                 return answers.as_json(_bind(registry, visit, item), 201)
             if visit.target.subresource == "eviction":
                 return answers.as_json(evictions.evict(registry, _call(visit), item), 201)
-            return _written(registry, visit, registry.create(_call(visit), item))
+            return _answer_write(registry, visit, registry.create(_call(visit), item))
         case "update":
             item = await bodies.an_item(visit, types)
-            return _written(registry, visit, registry.update(_call(visit), item))
+            return _answer_write(registry, visit, registry.update(_call(visit), item))
         case "patch":
             return await _patch(registry, visit)
         case "delete":
@@ -147,7 +147,7 @@ async def _patch(registry: Registry, visit: Visit) -> web.Response:
             raise errors.bad_request("the patch leaves no object")
         return bodies.patched(visit, result, types)
 
-    return _written(registry, visit, registry.patch(_call(visit), change))
+    return _answer_write(registry, visit, registry.patch(_call(visit), change))
 
 
 async def _apply(registry: Registry, visit: Visit, accepted: tuple[str, ...]) -> web.Response:
@@ -159,7 +159,7 @@ async def _apply(registry: Registry, visit: Visit, accepted: tuple[str, ...]) ->
     if (visit.target.namespace, visit.target.name) not in stored and not visit.target.subresource:
         access.check_create(registry, visit)
     force = requests.is_true(visit.query.get("force"))
-    return _written(registry, visit, registry.apply(_call(visit), config, force=force))
+    return _answer_write(registry, visit, registry.apply(_call(visit), config, force=force))
 
 
 async def _delete(registry: Registry, visit: Visit) -> web.Response:
@@ -181,7 +181,7 @@ async def _delete(registry: Registry, visit: Visit) -> web.Response:
         lifecycle.empty_namespace(registry, call)
     if outcome.removed and not visit.resource.returns_object:
         return answers.as_json(visits.success(visit, outcome))
-    return _written(registry, visit, outcome)
+    return _answer_write(registry, visit, outcome)
 
 
 async def _delete_all(registry: Registry, visit: Visit) -> web.Response:
@@ -240,7 +240,7 @@ def _call(visit: Visit) -> Call:
     )
 
 
-def _written(registry: Registry, visit: Visit, outcome: Written) -> web.Response:
+def _answer_write(registry: Registry, visit: Visit, outcome: Written) -> web.Response:
     item = outcome.item
     defines = visit.resource is DEFINITIONS and visit.verb != "delete"
     if defines and not outcome.removed and not visits.is_dry_run(visit):

@@ -41,14 +41,14 @@ class Claims(Strategy):
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the spec."""
-        yield from _checked(item["spec"], self.profile)
+        yield from _check_claim_spec(item["spec"], self.profile)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """Check that the spec is unchanged, or check a new status."""
         spec = item.get("spec") or {}
         if call.subresource != "status":
             yield from claims.immutable_spec(spec, old.get("spec") or {})
-            yield from _checked(spec, self.profile)
+            yield from _check_claim_spec(spec, self.profile)
             return
         status, before = item.get("status") or {}, old.get("status") or {}
         deleted = bool(item["metadata"].get("deletionTimestamp"))
@@ -63,22 +63,22 @@ class Templates(Strategy):
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Drop and default as for claims."""
-        return self._defaulted(item, {})
+        return self._add_defaults(item, {})
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Drop and default as for claims, so that an unchanged template compares as unchanged."""
-        return self._defaulted(item, (old.get("spec") or {}).get("spec") or {})
+        return self._add_defaults(item, (old.get("spec") or {}).get("spec") or {})
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the claim's spec."""
-        yield from _checked(item["spec"]["spec"], self.profile, "spec.spec")
+        yield from _check_claim_spec(item["spec"]["spec"], self.profile, "spec.spec")
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """Check that the spec is unchanged."""
         yield from claims.immutable_spec(item["spec"], old.get("spec") or {})
-        yield from _checked(item["spec"]["spec"], self.profile, "spec.spec")
+        yield from _check_claim_spec(item["spec"]["spec"], self.profile, "spec.spec")
 
-    def _defaulted(self, item: Json, old: Json) -> Json:
+    def _add_defaults(self, item: Json, old: Json) -> Json:
         outer = item.get("spec") or {}
         return {**item, "spec": {**outer, "spec": _spec(outer.get("spec") or {}, old, self.profile)}}
 
@@ -198,5 +198,5 @@ def _spec(spec: Json, old: Json, profile: Profile) -> Json:
     return alpharequests.defaulted(classicgates.claim_spec(spec, old, profile))
 
 
-def _checked(spec: Json, profile: Profile, path: str = "spec") -> Iterator[Cause]:
+def _check_claim_spec(spec: Json, profile: Profile, path: str = "spec") -> Iterator[Cause]:
     yield from (resourceclasses if _by_class(profile) else alpharequests).claim(spec, path)

@@ -24,12 +24,12 @@ def settle(registry: Registry, now: str) -> None:
     while registry.ledger.journal:
         entry = registry.ledger.journal.popleft()
         if entry.new is None:
-            _removed(registry, entry, now)
+            _handle_removal(registry, entry, now)
         else:
-            _written(registry, entry, now)
+            _handle_write(registry, entry, now)
 
 
-def _removed(registry: Registry, entry: Entry, now: str) -> None:
+def _handle_removal(registry: Registry, entry: Entry, now: str) -> None:
     resource, item = entry.resource, entry.old or {}
     metadata = item["metadata"]
     for where, key in registry.ledger.graph.dependents(metadata["uid"]):
@@ -42,7 +42,7 @@ def _removed(registry: Registry, entry: Entry, now: str) -> None:
         lifecycle.finish_definition(registry, resource)
 
 
-def _written(registry: Registry, entry: Entry, now: str) -> None:
+def _handle_write(registry: Registry, entry: Entry, now: str) -> None:
     resource, item = entry.resource, entry.new or {}
     key = (item["metadata"].get("namespace", ""), item["metadata"]["name"])
     current = registry.store.collection(resource.where).items.get(key)

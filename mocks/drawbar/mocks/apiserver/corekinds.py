@@ -97,11 +97,11 @@ class Secrets(ConfigMaps):
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Encode stringData, and default the type."""
-        return self._encoded({"type": "Opaque", **item})
+        return self._encode_string_data({"type": "Opaque", **item})
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Encode stringData; an omitted type stays unchanged."""
-        return self._encoded({**item, "type": item.get("type") or old.get("type")})
+        return self._encode_string_data({**item, "type": item.get("type") or old.get("type")})
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """Check that the type, and an immutable object, are unchanged."""
@@ -110,7 +110,7 @@ class Secrets(ConfigMaps):
         yield from super().validate_update(item, old, call)
 
     @staticmethod
-    def _encoded(item: Json) -> Json:
+    def _encode_string_data(item: Json) -> Json:
         plain = item.get("stringData")
         if not isinstance(plain, dict):
             return item
@@ -164,7 +164,7 @@ class AdmissionPolicies(Strategy):
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Set the defaults, and the type checker's findings."""
-        return self._checked({**item, "spec": admission.defaulted(item.get("spec") or {})}, 1)
+        return self._add_type_checking({**item, "spec": admission.defaulted(item.get("spec") or {})}, 1)
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Set the defaults, and the findings for a changed spec."""
@@ -172,7 +172,7 @@ class AdmissionPolicies(Strategy):
         item = {**item, "spec": admission.defaulted(item.get("spec") or {})}
         if item["spec"] == old["spec"]:
             return item
-        return self._checked(item, old["metadata"]["generation"] + 1)
+        return self._add_type_checking(item, old["metadata"]["generation"] + 1)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the spec."""
@@ -182,7 +182,7 @@ class AdmissionPolicies(Strategy):
         """Check the spec."""
         yield from admission.policy(item["spec"])
 
-    def _checked(self, item: Json, generation: int) -> Json:
+    def _add_type_checking(self, item: Json, generation: int) -> Json:
         if any(admission.policy(item["spec"])):
             return item
         status = typechecking.status(item["spec"], self.profile, self._store, generation=generation)

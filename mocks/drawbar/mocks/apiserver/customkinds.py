@@ -18,12 +18,12 @@ class Definitions(Strategy):
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Set the defaults, and the status of a definition not yet accepted."""
-        ready = definitions.prepare(self._kept(super().prepare_create(item, call), {}))
+        ready = definitions.prepare(self._drop_gated_fields(super().prepare_create(item, call), {}))
         return {**ready, "status": definitions.unaccepted(ready)}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Set the defaults."""
-        return definitions.prepare(self._kept(super().prepare_update(item, old, call), old))
+        return definitions.prepare(self._drop_gated_fields(super().prepare_update(item, old, call), old))
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the definition."""
@@ -40,7 +40,7 @@ class Definitions(Strategy):
             if new != before:
                 yield errors.invalid_value(f"spec.{'.'.join(path)}", new, "field is immutable")
 
-    def _kept(self, item: Json, old: Json) -> Json:
+    def _drop_gated_fields(self, item: Json, old: Json) -> Json:
         """Drop selectable fields if their gate is off, unless they are already in use."""
         if not self.profile.off(profiles.CUSTOM_FIELD_SELECTORS) or _selectable(old):
             return item
@@ -58,11 +58,11 @@ class Custom(Strategy):
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Prune and default."""
-        return self._shaped(super().prepare_create(item, call), call)
+        return self._add_defaults(super().prepare_create(item, call), call)
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Prune and default."""
-        return self._shaped(super().prepare_update(item, old, call), call)
+        return self._add_defaults(super().prepare_update(item, old, call), call)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the schema, and the CEL rules about one state."""
@@ -79,7 +79,7 @@ class Custom(Strategy):
         yield from rules.unless_blocked(broken, schema) or rules.validate(item, schema, old)
 
     @staticmethod
-    def _shaped(item: Json, call: Call) -> Json:
+    def _add_defaults(item: Json, call: Call) -> Json:
         return dict(structural.default(item, call.resource.structural[call.version]))
 
 

@@ -89,7 +89,7 @@ def _custom(item: Json, resource: ResourceType, version: str, types: TypeTable, 
     if isinstance(pruned.get("metadata"), dict):
         pruned["metadata"] = _record(pruned["metadata"], "ObjectMeta", types, "metadata", report)
     elif pruned.get("metadata") is not None:
-        raise _mistyped(pruned["metadata"], METADATA, "metadata", "")
+        raise _make_mistyped_error(pruned["metadata"], METADATA, "metadata", "")
     return dict(pruned)
 
 
@@ -111,19 +111,19 @@ def _record(item: Json, name: str, types: TypeTable, path: str, report: Report) 
 def _value(value: Any, kind: Type, types: TypeTable, path: str, report: Report, *, owner: str) -> Any:
     if kind.record:
         if not isinstance(value, dict):
-            raise _mistyped(value, kind, path, owner)
+            raise _make_mistyped_error(value, kind, path, owner)
         return _record(value, kind.record, types, path, report)
     if kind.item is None:
         return _scalar(value, kind, path, owner)
     if kind.container == "list":
         if not isinstance(value, list):
-            raise _mistyped(value, kind, path, owner)
+            raise _make_mistyped_error(value, kind, path, owner)
         return [
             _element(inner, kind.item, types, f"{path}[{index}]", report, owner=owner)
             for index, inner in enumerate(value)
         ]
     if not isinstance(value, dict):
-        raise _mistyped(value, kind, path, owner)
+        raise _make_mistyped_error(value, kind, path, owner)
     return {
         key: _element(inner, kind.item, types, f"{path}.{key}", report, owner=owner)
         for key, inner in value.items()
@@ -141,7 +141,7 @@ def _element(value: Any, kind: Type, types: TypeTable, path: str, report: Report
 def _scalar(value: Any, kind: Type, path: str, owner: str) -> Any:
     fits = _SCALARS[kind.scalar]
     if not isinstance(value, fits.python) or (isinstance(value, bool) and bool not in fits.python):
-        raise _mistyped(value, kind, path, owner)
+        raise _make_mistyped_error(value, kind, path, owner)
     if fits.read is None:
         return value
     try:
@@ -183,7 +183,7 @@ _SCALARS: Mapping[str, _Scalar] = MappingProxyType(
 )
 
 
-def _mistyped(value: Any, kind: Type, path: str, owner: str) -> MistypedError:
+def _make_mistyped_error(value: Any, kind: Type, path: str, owner: str) -> MistypedError:
     shown = (
         "bool"
         if isinstance(value, bool)

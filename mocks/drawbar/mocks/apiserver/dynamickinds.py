@@ -50,7 +50,7 @@ class Claims(Strategy):
             return
         status, before = item.get("status") or {}, old.get("status") or {}
         if self.profile.on(profiles.GRANULAR_STATUS):
-            yield from self._unauthorized(status, before, call)
+            yield from self._check_permissions(status, before, call)
         if not any(claims.admin_results(before)):
             yield from self._not_admin(claims.admin_results(status), call)
         deleted = bool(item["metadata"].get("deletionTimestamp"))
@@ -66,7 +66,7 @@ class Claims(Strategy):
         )
         yield errors.forbidden_value(first, text)
 
-    def _unauthorized(self, status: Json, before: Json, call: Call) -> Iterator[Cause]:
+    def _check_permissions(self, status: Json, before: Json, call: Call) -> Iterator[Cause]:
         if any(status.get(key) != before.get(key) for key in ("allocation", "reservedFor")):
             wanted = rbac.Attributes(
                 verb=call.verb, group=RESOURCE_GROUP, resource="resourceclaims", subresource="binding"
@@ -76,7 +76,7 @@ class Claims(Strategy):
                     "changing status.allocation or status.reservedFor requires "
                     f'resource="resourceclaims/binding", verb="{call.verb}" permission: '
                 )
-                yield errors.forbidden_value("status", text + self._denied(call, wanted))
+                yield errors.forbidden_value("status", text + self._format_refusal(call, wanted))
         verbs = [f"arbitrary-node:{call.verb}"]
         node = claims.allocated_node(status)
         if node and call.user.node == node:
@@ -89,7 +89,7 @@ class Claims(Strategy):
                     'changing status.devices requires resource="resourceclaims/driver", '
                     f'verb="[{" ".join(verbs)}]" permission: '
                 )
-                yield errors.forbidden_value("status.devices", text + self._denied(call, needed[0]))
+                yield errors.forbidden_value("status.devices", text + self._format_refusal(call, needed[0]))
 
     @staticmethod
     def _attributes(call: Call, verb: str, driver: str) -> rbac.Attributes:
@@ -103,7 +103,7 @@ class Claims(Strategy):
         )
 
     @staticmethod
-    def _denied(call: Call, wanted: rbac.Attributes) -> str:
+    def _format_refusal(call: Call, wanted: rbac.Attributes) -> str:
         plural = "resourceclaims"
         refusal = rbac.refusal(call.user, wanted)
         return errors.forbidden(plural, RESOURCE_GROUP, wanted.name, refusal).message
@@ -114,11 +114,11 @@ class Templates(Strategy):
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Drop and default as for claims."""
-        return self._defaulted(item)
+        return self._add_defaults(item)
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Default the spec, so that an unchanged template compares as unchanged."""
-        return self._defaulted(item)
+        return self._add_defaults(item)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the claim's spec."""
@@ -128,7 +128,7 @@ class Templates(Strategy):
         """Check that the spec is unchanged."""
         yield from claims.immutable_spec(item["spec"], old.get("spec") or {})
 
-    def _defaulted(self, item: Json) -> Json:
+    def _add_defaults(self, item: Json) -> Json:
         spec = item.get("spec") or {}
         inner = gates.claim_spec(spec.get("spec") or {}, self.profile)
         return {**item, "spec": {**spec, "spec": claimspecs.defaulted(inner)}}
@@ -140,14 +140,14 @@ class Slices(Strategy):
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Drop the fields of disabled gates, then set the times of taints."""
         spec = gates.slice_spec(item.get("spec") or {}, None, self.profile)
-        return {**item, "spec": self._stored(spec, call)}
+        return {**item, "spec": self._prepare_spec(spec, call)}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Drop the fields of disabled gates except those in use, then set the times of taints."""
         spec = gates.slice_spec(item.get("spec") or {}, old.get("spec"), self.profile)
-        return {**item, "spec": self._stored(spec, call)}
+        return {**item, "spec": self._prepare_spec(spec, call)}
 
-    def _stored(self, spec: Json, call: Call) -> Json:
+    def _prepare_spec(self, spec: Json, call: Call) -> Json:
         return gates.without_empty_devices(slices.with_times(spec, now=call.now), self.profile)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
@@ -178,7 +178,7 @@ class TaintRules(Strategy):
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Set the taint's time."""
-        return self._stamped(super().prepare_create(item, call), call)
+        return self._set_taint_time(super().prepare_create(item, call), call)
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Set the taint's time; a changed effect counts as a new taint."""
@@ -191,7 +191,7 @@ class TaintRules(Strategy):
         if taint.get("effect") != before.get("effect") and same_time:
             taint = {key: value for key, value in taint.items() if key != "timeAdded"}
             item = {**item, "spec": {**item["spec"], "taint": taint}}
-        return self._stamped(item, call)
+        return self._set_taint_time(item, call)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the spec."""
@@ -205,6 +205,6 @@ class TaintRules(Strategy):
             yield from taints.rule(item["spec"], self.profile.minor, old.get("spec") or {})
 
     @staticmethod
-    def _stamped(item: Json, call: Call) -> Json:
+    def _set_taint_time(item: Json, call: Call) -> Json:
         spec = item.get("spec") or {}
         return {**item, "spec": {**spec, "taint": taints.stamped(spec.get("taint") or {}, now=call.now)}}

@@ -59,11 +59,11 @@ def _demand(authorizer: rbac.Authorizer, call: Call, wanted: Attributes, rules: 
     if authorizer.allows(call.user, wanted):
         return
     held = authorizer.rules(call.user, call.namespace)
-    missing = [rule for rule in rules if not all(_held(held, piece) for piece in _pieces(rule))]
+    missing = [rule for rule in rules if not all(_is_covered(held, piece) for piece in _pieces(rule))]
     if not missing:
         return
     groups = " ".join(f'"{group}"' for group in call.user.groups)
-    listed = "\n".join(_shown(rule) for rule in missing)
+    listed = "\n".join(_format_rule(rule) for rule in missing)
     text = (
         f'user "{call.user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently '
         f"held:\n{listed}"
@@ -83,13 +83,13 @@ def _pieces(rule: Json) -> Iterator[Json]:
             yield {"verbs": [verb], "apiGroups": [group], "resources": [resource], "resourceNames": [name]}
 
 
-def _held(held: list[Json], piece: Json) -> bool:
+def _is_covered(held: list[Json], piece: Json) -> bool:
     return any(_covers(rule, piece) for rule in held)
 
 
 def _covers(rule: Json, piece: Json) -> bool:
     """Return true if a held rule includes one piece of another."""
-    if not _in(rule.get("verbs"), piece["verbs"][0]):
+    if not _has_value(rule.get("verbs"), piece["verbs"][0]):
         return False
     if "nonResourceURLs" in piece:
         url = piece["nonResourceURLs"][0]
@@ -100,17 +100,17 @@ def _covers(rule: Json, piece: Json) -> bool:
     names, resource = rule.get("resourceNames") or [], piece["resources"][0]
     anywhere = f"*/{resource.partition('/')[2]}" if "/" in resource else "*"
     return (
-        _in(rule.get("apiGroups"), piece["apiGroups"][0])
-        and (_in(rule.get("resources"), resource) or anywhere in (rule.get("resources") or ()))
+        _has_value(rule.get("apiGroups"), piece["apiGroups"][0])
+        and (_has_value(rule.get("resources"), resource) or anywhere in (rule.get("resources") or ()))
         and (not names or piece["resourceNames"][0] in names)
     )
 
 
-def _in(held: list[str] | None, value: str) -> bool:
+def _has_value(held: list[str] | None, value: str) -> bool:
     return "*" in (held or ()) or value in (held or ())
 
 
-def _shown(rule: Json) -> str:
+def _format_rule(rule: Json) -> str:
     labels = (
         ("APIGroups", "apiGroups"),
         ("Resources", "resources"),

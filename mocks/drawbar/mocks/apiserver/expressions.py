@@ -43,7 +43,7 @@ class _Compiled:
 
 
 @functools.lru_cache(maxsize=2048)
-def _compiled(text: str) -> _Compiled:
+def _compile(text: str) -> _Compiled:
     plain = optionals.rewritten(text)
     words = set(re.findall(r"[A-Za-z_]\w*", plain))
     functions = {**stdlib.STDLIB_FUNCTIONS, **_FUNCTIONS}
@@ -54,7 +54,7 @@ def _compiled(text: str) -> _Compiled:
 def problem(text: str) -> str | None:
     """Return the problem of an expression's syntax, or None."""
     try:
-        _compiled(text)
+        _compile(text)
     except ValueError as error:
         return str(error).splitlines()[0]
     return None
@@ -67,7 +67,7 @@ def evaluate(text: str, variables: Mapping[str, Any]) -> Any:
         EvaluationError: it does not parse, or fails with these variables.
     """
     try:
-        compiled = _compiled(text)
+        compiled = _compile(text)
         return compiled.program.execute(cel.Context({**variables}, {**compiled.functions}))
     except KeyError as error:
         raise EvaluationError(f"no such key: {error.args[0] if error.args else error}") from error
@@ -110,7 +110,7 @@ def _semver(text: str) -> str:
     return text
 
 
-def _formatted(text: str, values: list[Any]) -> str:
+def _format_text(text: str, values: list[Any]) -> str:
     return re.sub(r"%[sd]", "{}", text.replace("{", "{{").replace("}", "}}")).format(*values)
 
 
@@ -122,7 +122,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "isSorted": lambda items: all(a <= b for a, b in itertools.pairwise(items)),
     "lastIndexOf": lambda text, part: text.rfind(part),
     "includes": lambda items, item: item in items,
-    "format": _formatted,
+    "format": _format_text,
     "quantity": _quantity,
     "isQuantity": _is_quantity,
     "isInteger": lambda number: float(number).is_integer(),

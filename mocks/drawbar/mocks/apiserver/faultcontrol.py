@@ -61,9 +61,9 @@ class Control:
             raise errors.forbidden("", "", "", rbac.refusal(caller, wanted))
         match request.method, request.path.removeprefix(PREFIX).rstrip("/").split("/"):
             case "GET", ["faults"]:
-                return _json({"faults": [_shown(handle) for handle in self._faults]})
+                return _json({"faults": [_encode_handle(handle) for handle in self._faults]})
             case "POST", ["faults"]:
-                return _json({"faults": [_shown(handle) for handle in await self._add(request)]}, 201)
+                return _json({"faults": [_encode_handle(handle) for handle in await self._add(request)]}, 201)
             case "DELETE", ["faults"]:
                 self._faults.clear()
                 return _json({"faults": []})
@@ -72,7 +72,7 @@ class Control:
                 if handle is None:
                     raise errors.not_found("faults", "drawbar.dev", identity)
                 handle.lift()
-                return _json(_shown(handle))
+                return _json(_encode_handle(handle))
             case "POST", ["restart"]:
                 self._restart(request.transport)
                 return _json({"restarted": True})
@@ -121,7 +121,7 @@ def load(path: Path) -> list[Fault]:
         raise InvalidFaultsError(f"{path}: {error}") from error
 
 
-def _shown(handle: Handle) -> Json:
+def _encode_handle(handle: Handle) -> Json:
     fault: Json = msgspec.to_builtins(handle.fault)
     return {"id": handle.id, "met": handle.met, "struck": handle.struck, "fault": fault}
 

@@ -77,15 +77,15 @@ class Gate:
             await request.read()
         if request.path.startswith(faultcontrol.PREFIX):
             return await self._control.handle(request, caller)
-        asked = self._asked(request, caller)
+        asked = self._describe_request(request, caller)
         struck: list[Handle] = []
         if self._faults:
-            struck = self._faults.striking(await self._named(request, asked))
-            refused = await self._before(asked, struck, limit)
+            struck = self._faults.striking(await self._add_body_name(request, asked))
+            refused = await self._disturb_request(asked, struck, limit)
             if refused is not None:
                 return refused
         if asked.verb != "watch":
-            return await self._after(asked, struck, await self._handler(request))
+            return await self._disturb_answer(asked, struck, await self._handler(request))
         limit.reschedule(None)
         interference.CURRENT.set(interference.Stream(self._faults, asked, lambda: _abort(request)))
         return await self._handler(request)
@@ -98,7 +98,7 @@ class Gate:
         scheme, _, token = header.partition(" ")
         return self._users.get(token.strip()) if scheme.lower() == "bearer" else None
 
-    def _asked(self, request: web.Request, caller: rbac.User | None) -> Asked:
+    def _describe_request(self, request: web.Request, caller: rbac.User | None) -> Asked:
         user = caller.name if caller is not None else ""
         target = requests.target(request.path)
         if target is None or not target.plural:
@@ -119,7 +119,7 @@ class Gate:
             manager=request.query.get("fieldManager") or agent,
         )
 
-    async def _named(self, request: web.Request, asked: Asked) -> Asked:
+    async def _add_body_name(self, request: web.Request, asked: Asked) -> Asked:
         """Return a creation with the name in its body; the body is decoded only if a fault selects names."""
         if asked.verb != "create" or asked.name or all(h.fault.select.name == "*" for h in self._faults):
             return asked
@@ -132,7 +132,7 @@ class Gate:
         name = metadata.get("name") if isinstance(metadata, dict) else None
         return dataclasses.replace(asked, name=name) if isinstance(name, str) else asked
 
-    async def _before(
+    async def _disturb_request(
         self, asked: Asked, struck: list[Handle], limit: asyncio.Timeout
     ) -> web.Response | None:
         """Carry out the faults before the request; return an answer if it is refused."""
@@ -156,7 +156,7 @@ class Gate:
                 raise _CutError
         return None
 
-    async def _after(
+    async def _disturb_answer(
         self, asked: Asked, struck: list[Handle], response: web.StreamResponse
     ) -> web.StreamResponse:
         """Return the answer after the request, changed by its faults."""

@@ -67,7 +67,7 @@ class Stream:
                     await pause(handle, handle.fault.effect.seconds)
             await self.clearance()
             await response.write(line * self._copies(asked))
-            if self._counted():
+            if self._end_if_due():
                 return
 
     async def clearance(self) -> None:
@@ -109,7 +109,7 @@ class Stream:
                 copies += handle.fault.effect.copies
         return copies
 
-    def _counted(self) -> bool:
+    def _end_if_due(self) -> bool:
         """Count one sent event; return true if the watch ends with it."""
         for handle in self._left:
             self._left[handle] -= 1

@@ -46,10 +46,12 @@ def _step(value: Any, match: re.Match[str]) -> list[Any]:
         index = int(match["index"])
         return [value[index]] if -len(value) <= index < len(value) else []
     wanted = match["value"].strip()
-    return [item for item in value if isinstance(item, dict) and _shown(item.get(match["key"])) == wanted]
+    return [
+        item for item in value if isinstance(item, dict) and _format_value(item.get(match["key"])) == wanted
+    ]
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)

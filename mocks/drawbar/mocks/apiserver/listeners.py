@@ -66,7 +66,7 @@ class Listener:
         Raises:
             OSError: another program listens there.
         """
-        self._site = web.SockSite(self._runner, _bound(self.port), ssl_context=self._context)
+        self._site = web.SockSite(self._runner, _bind_socket(self.port), ssl_context=self._context)
         await self._site.start()
 
     async def close(self) -> None:
@@ -108,7 +108,7 @@ async def listening(
         OSError: the port is taken.
     """
     application = web.Application(client_max_size=requests.BODY_LIMIT, logger=_logger)
-    application.router.add_route("*", "/{path:.*}", handler, expect_handler=_expected)
+    application.router.add_route("*", "/{path:.*}", handler, expect_handler=_handle_expectation)
     runner = web.AppRunner(
         application,
         access_log=None,
@@ -118,7 +118,7 @@ async def listening(
         logger=_logger,
     )
     # Bound but never listening, so that no other process gets the port while the server is down.
-    listener = Listener(runner, _bound(port), context)
+    listener = Listener(runner, _bind_socket(port), context)
     try:
         await runner.setup()
         yield listener
@@ -126,7 +126,7 @@ async def listening(
         await listener.stop()
 
 
-async def _expected(request: web.Request) -> None:
+async def _handle_expectation(request: web.Request) -> None:
     """Ask for a held-back body (``100-continue``); refuse any other expectation."""
     if request.headers.get("Expect", "").lower() != "100-continue":
         raise web.HTTPExpectationFailed
@@ -135,7 +135,7 @@ async def _expected(request: web.Request) -> None:
         request.writer.output_size = 0  # the answer itself has not begun
 
 
-def _bound(port: int) -> socket.socket:
+def _bind_socket(port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

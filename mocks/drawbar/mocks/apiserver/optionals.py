@@ -91,7 +91,7 @@ class _Reader:
     def _peek(self) -> str:
         return self.tokens[self.position] if self.position < len(self.tokens) else ""
 
-    def _enclosed(self, opening: str) -> str:
+    def _read_enclosed_text(self, opening: str) -> str:
         """Return the text between brackets; the opening one is already consumed."""
         inner = self.expression(until=(_CLOSING[opening],))
         if self._peek() != _CLOSING[opening]:
@@ -101,7 +101,7 @@ class _Reader:
 
     def _operand(self) -> str:
         token = self._next()
-        text = f"{token}{self._enclosed(token)}{_CLOSING[token]}" if token in _CLOSING else token
+        text = f"{token}{self._read_enclosed_text(token)}{_CLOSING[token]}" if token in _CLOSING else token
         optional = False
         while True:
             match self._peek():
@@ -109,19 +109,19 @@ class _Reader:
                     self._next()
                     text, optional = f'{SELECT}({text}, "{self._name()}")', True
                 case "[?":
-                    text, optional = f"{SELECT}({text}, {self._enclosed(self._next())})", True
+                    text, optional = f"{SELECT}({text}, {self._read_enclosed_text(self._next())})", True
                 case ".":
                     self._next()
                     name = self._name()
                     if self._peek() == "(":
-                        text, optional = f"{text}.{name}({self._enclosed(self._next())})", False
+                        text, optional = f"{text}.{name}({self._read_enclosed_text(self._next())})", False
                     else:
                         text = f'{SELECT}({text}, "{name}")' if optional else f"{text}.{name}"
                 case "[":
-                    inner = self._enclosed(self._next())
+                    inner = self._read_enclosed_text(self._next())
                     text = f"{SELECT}({text}, {inner})" if optional else f"{text}[{inner}]"
                 case "(" | "{" as opening if token[0].isalpha() or token[0] == "_":
-                    text = f"{text}{self._next()}{self._enclosed(opening)}{_CLOSING[opening]}"
+                    text = f"{text}{self._next()}{self._read_enclosed_text(opening)}{_CLOSING[opening]}"
                 case _:
                     return text
 

@@ -62,7 +62,7 @@ class Policies:
             if policy is None or not self._concerns(attempt, policy, spec):
                 continue
             names = policy["metadata"]["name"], binding["metadata"]["name"]
-            denials = list(self._judged(attempt, policy["spec"], spec))
+            denials = list(self._find_denials(attempt, policy["spec"], spec))
             if denials and "Deny" in spec["validationActions"]:
                 raise _refusal(attempt, names, denials[0])
             if denials and "Warn" in spec["validationActions"]:
@@ -72,7 +72,7 @@ class Policies:
                 warnings += [f"{place}: {denial.message}" for denial in denials]
         return warnings
 
-    def _judged(self, attempt: Attempt, policy: Json, binding: Json) -> Iterator[Denial]:
+    def _find_denials(self, attempt: Attempt, policy: Json, binding: Json) -> Iterator[Denial]:
         """Yield a policy's denials of a write, under each of its parameters."""
         variables = self._variables(attempt)
         kind = policy.get("paramKind")

@@ -39,7 +39,7 @@ def canonical(text: str | float) -> str:
     amount, suffix = _parts(text)
     rounded = _up_to_nano(amount)
     if suffix in _BINARY and abs(rounded) >= 1024 and rounded.denominator == 1:
-        return _scaled(rounded.numerator, 1024, _BINARY_NAMES)
+        return _format_scaled(rounded.numerator, 1024, _BINARY_NAMES)
     if suffix[:1] in ("e", "E") and suffix != "E":
         mantissa, exponent = _decimal(rounded)
         return f"{mantissa}e{exponent * 3}" if exponent else str(mantissa)
@@ -86,7 +86,7 @@ def _decimal(amount: Fraction) -> tuple[int, int]:
     return mantissa, exponent
 
 
-def _scaled(amount: int, base: int, names: dict[int, str]) -> str:
+def _format_scaled(amount: int, base: int, names: dict[int, str]) -> str:
     power = 0
     while amount % base == 0 and power < max(names):
         amount, power = amount // base, power + 1

@@ -84,7 +84,7 @@ class Registry:
         """
         if (item.get("metadata") or {}).get("resourceVersion"):
             raise errors.internal("resourceVersion should not be set on objects to be created")
-        named = self._named(call, self._checked(call, item))
+        named = self._ensure_name(call, self._match_namespace(call, item))
         return self._create(call, named, owners=None)
 
     def update(self, call: Call, item: Json) -> Written:
@@ -93,7 +93,7 @@ class Registry:
         Raises:
             ApiError: 400, 404, 409 (uid or resourceVersion) or 422.
         """
-        item = self._checked(call, item)
+        item = self._match_namespace(call, item)
         metadata = item["metadata"]
         if metadata.get("name") != call.name:
             raise errors.bad_request(
@@ -129,7 +129,7 @@ class Registry:
         changed = change(shown)
         if not isinstance(changed.get("metadata"), dict):
             raise errors.bad_request("the patch leaves no object with metadata")
-        item = self._checked(call, call.resource.stored(changed, call.version))
+        item = self._match_namespace(call, call.resource.stored(changed, call.version))
         return self._replace(call, old, item, owners=None)
 
     def apply(self, call: Call, config: Json, *, force: bool) -> Written:
@@ -141,7 +141,7 @@ class Registry:
         """
         if (config.get("metadata") or {}).get("managedFields"):
             raise errors.bad_request("metadata.managedFields must be nil")
-        config = self._checked(call, outcomes.without_nulls(config))
+        config = self._match_namespace(call, outcomes.without_nulls(config))
         metadata = config["metadata"]
         if metadata.setdefault("name", call.name) != call.name:
             raise errors.bad_request(
@@ -188,7 +188,7 @@ class Registry:
         before, old = old, garbage.with_policy(old, policy)
         metadata = old["metadata"]
         seconds = outcomes.grace_seconds(call.resource, old, grace)
-        if not metadata.get("finalizers") and not seconds and not self._held(call.resource, old):
+        if not metadata.get("finalizers") and not seconds and not self._has_content(call.resource, old):
             last = old if call.dry_run else self.ledger.remove(call.resource, old)
             return Written(item=last, removed=True)
         if metadata.get("deletionTimestamp") and seconds >= metadata.get("deletionGracePeriodSeconds", 0):
@@ -226,7 +226,7 @@ class Registry:
 
     def release(self, resource: ResourceType, item: Json) -> None:
         """Store an object after removing a finalizer, or remove it if that was the last one."""
-        if outcomes.released(resource, item) and not self._held(resource, item):
+        if outcomes.released(resource, item) and not self._has_content(resource, item):
             self.ledger.remove(resource, item)
         else:
             self.ledger.put(resource, item)
@@ -311,13 +311,13 @@ class Registry:
         self._refuse(call, causes, call.name)
         escalation.check(self.authorizer, call, ready, old)
         self.admit(call, ready, old)
-        ready = self._counted(resource, old, ready)
+        ready = self._update_generation(resource, old, ready)
         ready = fieldmanagers.owned(call, old, ready, owners)
         if ready == old:
             return Written(item=old)
         if call.dry_run:
             return Written(item=ready)
-        if outcomes.released(resource, ready) and not self._held(resource, ready):
+        if outcomes.released(resource, ready) and not self._has_content(resource, ready):
             return Written(item=self.ledger.remove(resource, ready), removed=True)
         return Written(item=self.ledger.put(resource, ready))
 
@@ -337,7 +337,7 @@ class Registry:
             call, {**merged, "metadata": {**merged["metadata"], "name": call.name}}, owners=owners
         )
 
-    def _checked(self, call: Call, item: Json) -> Json:
+    def _match_namespace(self, call: Call, item: Json) -> Json:
         """Return a decoded body after checking its namespace."""
         metadata = item.get("metadata") or {}
         namespace = metadata.get("namespace") or ""
@@ -348,7 +348,7 @@ class Registry:
             )
         return {**item, "metadata": metadata}
 
-    def _named(self, call: Call, item: Json) -> Json:
+    def _ensure_name(self, call: Call, item: Json) -> Json:
         metadata = item["metadata"]
         if metadata.get("name"):
             return item
@@ -378,7 +378,7 @@ class Registry:
     def _conflict(self, call: Call, text: str) -> errors.ApiError:
         return errors.conflict(call.resource.plural, call.resource.group, call.name, text)
 
-    def _held(self, resource: ResourceType, item: Json) -> bool:
+    def _has_content(self, resource: ResourceType, item: Json) -> bool:
         """Return true if a namespace still has content, which holds it without a finalizer."""
         if resource.where != ("", "namespaces"):
             return False
@@ -387,7 +387,7 @@ class Registry:
             key[0] == name for collection in self.store.collections().values() for key in collection.items
         )
 
-    def _counted(self, resource: ResourceType, old: Json, new: Json) -> Json:
+    def _update_generation(self, resource: ResourceType, old: Json, new: Json) -> Json:
         if not resource.counts_generation or outcomes.content(old, resource) == outcomes.content(
             new, resource
         ):

@@ -41,16 +41,16 @@ class Desk:
         match plural:
             case "selfsubjectaccessreviews":
                 answer = _access(self.authorizer, user, spec)
-                return _answered("SelfSubjectAccessReview", AUTHORIZATION, spec, answer)
+                return _make_review("SelfSubjectAccessReview", AUTHORIZATION, spec, answer)
             case "subjectaccessreviews" | "localsubjectaccessreviews":
                 kind = "SubjectAccessReview" if plural[0] == "s" else "LocalSubjectAccessReview"
                 answer = _access(self.authorizer, _subject(spec), spec)
-                return _answered(kind, AUTHORIZATION, spec, answer)
+                return _make_review(kind, AUTHORIZATION, spec, answer)
             case "selfsubjectrulesreviews":
                 answer = _rules(self.authorizer, user, str(spec.get("namespace") or ""))
-                return _answered("SelfSubjectRulesReview", AUTHORIZATION, spec, answer)
+                return _make_review("SelfSubjectRulesReview", AUTHORIZATION, spec, answer)
             case "tokenreviews":
-                return _answered("TokenReview", AUTHENTICATION, spec, self._token(spec))
+                return _make_review("TokenReview", AUTHENTICATION, spec, self._token(spec))
             case _:
                 return {
                     "kind": "SelfSubjectReview",
@@ -77,7 +77,7 @@ class Desk:
         status = {"token": self.mint(user), "expirationTimestamp": outcomes.later(now, seconds)}
         spec = {"audiences": ["https://kubernetes.default.svc"], **spec, "expirationSeconds": seconds}
         names = {"name": metadata["name"], "namespace": metadata["namespace"], "creationTimestamp": now}
-        return {**_answered("TokenRequest", AUTHENTICATION, spec, status), "metadata": names}
+        return {**_make_review("TokenRequest", AUTHENTICATION, spec, status), "metadata": names}
 
     def _token(self, spec: Json) -> Json:
         user = self.tokens.get(str(spec.get("token") or ""))
@@ -86,7 +86,7 @@ class Desk:
         return {"authenticated": True, "user": _info(user), "audiences": ["https://kubernetes.default.svc"]}
 
 
-def _answered(kind: str, version: str, spec: Json, status: Json) -> Json:
+def _make_review(kind: str, version: str, spec: Json, status: Json) -> Json:
     return {"kind": kind, "apiVersion": version, "metadata": {}, "spec": spec, "status": status}
 
 

@@ -116,7 +116,7 @@ def parse_labels(text: str) -> tuple[Requirement, ...]:
         requirements.append(need)
         if position < len(tokens):
             if tokens[position] != "," or position + 1 == len(tokens):
-                raise _malformed(text)
+                raise _make_syntax_error(text)
             position += 1
     return tuple(requirements)
 
@@ -147,7 +147,7 @@ def _tokens(text: str) -> list[str]:
     while position < len(stripped):
         match = _TOKEN.match(stripped, position)
         if match is None:
-            raise _malformed(text)
+            raise _make_syntax_error(text)
         tokens.append(match.group(1))
         position = match.end()
     return tokens
@@ -156,7 +156,7 @@ def _tokens(text: str) -> list[str]:
 def _label_requirement(text: str, tokens: list[str], position: int) -> tuple[Requirement, int]:
     if tokens[position] == "!":
         if position + 1 >= len(tokens):
-            raise _malformed(text)
+            raise _make_syntax_error(text)
         return Requirement(key=_key(text, tokens[position + 1]), operator="!"), position + 2
     key = _key(text, tokens[position])
     position += 1
@@ -172,39 +172,39 @@ def _label_requirement(text: str, tokens: list[str], position: int) -> tuple[Req
     if word in ("<", ">"):
         value = tokens[position + 1] if position + 1 < len(tokens) else ""
         if not _WHOLE.match(value):
-            raise _malformed(text)
+            raise _make_syntax_error(text)
         limit: Operator = "<" if word == "<" else ">"
         return Requirement(key=key, operator=limit, values=frozenset([value])), position + 2
     if word in ("in", "notin"):
         values, position = _value_set(text, tokens, position + 1)
         return Requirement(key=key, operator="in" if word == "in" else "notin", values=values), position
-    raise _malformed(text)
+    raise _make_syntax_error(text)
 
 
 def _value_set(text: str, tokens: list[str], position: int) -> tuple[frozenset[str], int]:
     if position >= len(tokens) or tokens[position] != "(" or ")" not in tokens[position:]:
-        raise _malformed(text)
+        raise _make_syntax_error(text)
     end = tokens.index(")", position)
     inner = tokens[position + 1 : end]
     values = frozenset(_value(text, word) for word in inner[::2])
     if len(inner) % 2 == 0 or any(word != "," for word in inner[1::2]):
-        raise _malformed(text)
+        raise _make_syntax_error(text)
     return values, end + 1
 
 
 def _key(text: str, token: str) -> str:
     if not _KEY.match(token):
-        raise _malformed(text)
+        raise _make_syntax_error(text)
     return token
 
 
 def _value(text: str, token: str) -> str:
     if len(token) > 63 or not _VALUE.match(token):
-        raise _malformed(text)
+        raise _make_syntax_error(text)
     return token
 
 
-def _malformed(text: str) -> errors.ApiError:
+def _make_syntax_error(text: str) -> errors.ApiError:
     return errors.bad_request(
         f"unable to parse requirement: couldn't parse the selector string {errors.shown(text)}"
     )

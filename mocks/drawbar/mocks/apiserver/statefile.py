@@ -102,7 +102,7 @@ class StateFile:
         try:
             _lock(descriptor, path)
             with os.fdopen(os.dup(descriptor), "rb") as file:
-                identity, tokens, puts = _replayed(_records(file.read(), path), path)
+                identity, tokens, puts = _replay(_records(file.read(), path), path)
             state_file = cls(path, identity, tokens, puts)
             try:
                 yield state_file
@@ -218,7 +218,7 @@ def _records(content: bytes, path: Path) -> Iterator[_Record]:
             raise StateError(f"{path} {what}; move it away to start with an empty server") from error
 
 
-def _replayed(records: Iterable[_Record], path: Path) -> tuple[Identity, list[Token], list[Put]]:
+def _replay(records: Iterable[_Record], path: Path) -> tuple[Identity, list[Token], list[Put]]:
     """Return the final state of the log; the objects are in the order of their versions."""
     identity = Identity()
     tokens: list[Token] = []

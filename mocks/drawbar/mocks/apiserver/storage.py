@@ -96,7 +96,7 @@ class Collection:
             key = (namespace, name)
             return [key] if key in self.items and (after is None or key > after) else []
         pin = selector.pin
-        indexed = self._indexed(pin) if pin is not None else None
+        indexed = self._find_pinned_keys(pin) if pin is not None else None
         if indexed is not None:
             return sorted(
                 key
@@ -109,7 +109,7 @@ class Collection:
             low = max(low, bisect.bisect_right(self._order, after))
         return self._order[low:high]
 
-    def _indexed(self, pin: tuple[str, str, str]) -> set[Key] | None:
+    def _find_pinned_keys(self, pin: tuple[str, str, str]) -> set[Key] | None:
         kind, name, value = pin
         index = self._indexes.get((kind, name))
         if index is None:

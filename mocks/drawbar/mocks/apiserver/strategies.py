@@ -66,9 +66,9 @@ class Strategy:
         """Return the object for validation on an update: parts outside the request's scope get their old values."""
         if call.subresource == "status":
             kept = {**old, "metadata": self._status_metadata(item["metadata"], old["metadata"], call)}
-            return _with(kept, "status", item.get("status"))
+            return _replace_key(kept, "status", item.get("status"))
         if "status" in call.resource.subresources:
-            return _with(item, "status", old.get("status"))
+            return _replace_key(item, "status", old.get("status"))
         return item
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
@@ -92,10 +92,10 @@ class Strategy:
                 kept[key] = new[key]
         if call.resource.group != RESOURCE_GROUP and not call.resource.custom:
             for key in ("labels", "annotations"):  # built-in kinds let a status update change these
-                kept = _with(kept, key, new.get(key))
+                kept = _replace_key(kept, key, new.get(key))
         return kept
 
 
-def _with(item: Json, key: str, value: Any) -> Json:
+def _replace_key(item: Json, key: str, value: Any) -> Json:
     rest = {name: held for name, held in item.items() if name != key}
     return rest if value is None else {**rest, key: value}

@@ -92,11 +92,11 @@ def _name(item: Json, _: str) -> Any:
     return item["metadata"]["name"]
 
 
-def _created(item: Json, now: str) -> Any:
+def _compute_age(item: Json, now: str) -> Any:
     return age(item["metadata"].get("creationTimestamp"), now)
 
 
-def _at(*path: str, absent: str = "<none>") -> Cell:
+def _make_cell(*path: str, absent: str = "<none>") -> Cell:
     def cell(item: Json, _: str) -> Any:
         value: Any = item
         for key in path:
@@ -107,7 +107,7 @@ def _at(*path: str, absent: str = "<none>") -> Cell:
 
 
 _NAME = (_definition("Name"), _name)
-_AGE = (_definition("Age"), _created)
+_AGE = (_definition("Age"), _compute_age)
 
 
 def _pod_ready(item: Json, _: str) -> str:
@@ -189,30 +189,30 @@ _BUILT_IN: dict[tuple[str, str], Columns] = {
         (_definition("Status"), _pod_status),
         (_definition("Restarts"), _pod_restarts),
         _AGE,
-        (_definition("IP", wide=True), _at("status", "podIP")),
-        (_definition("Node", wide=True), _at("spec", "nodeName")),
-        (_definition("Nominated Node", wide=True), _at("status", "nominatedNodeName")),
+        (_definition("IP", wide=True), _make_cell("status", "podIP")),
+        (_definition("Node", wide=True), _make_cell("spec", "nodeName")),
+        (_definition("Nominated Node", wide=True), _make_cell("status", "nominatedNodeName")),
     ],
     ("", "nodes"): [
         _NAME,
         (_definition("Status"), _node_status),
         (_definition("Roles"), _node_roles),
         _AGE,
-        (_definition("Version"), _at("status", "nodeInfo", "kubeletVersion", absent="")),
+        (_definition("Version"), _make_cell("status", "nodeInfo", "kubeletVersion", absent="")),
     ],
-    ("", "namespaces"): [_NAME, (_definition("Status"), _at("status", "phase")), _AGE],
+    ("", "namespaces"): [_NAME, (_definition("Status"), _make_cell("status", "phase")), _AGE],
     ("", "events"): [
         (_definition("Last Seen"), _event_seen),
-        (_definition("Type"), _at("type", absent="")),
-        (_definition("Reason"), _at("reason", absent="")),
+        (_definition("Type"), _make_cell("type", absent="")),
+        (_definition("Reason"), _make_cell("reason", absent="")),
         (_definition("Object"), _event_object),
-        (_definition("Source", wide=True), _at("source", "component", absent="")),
-        (_definition("Message"), _at("message", absent="")),
+        (_definition("Source", wide=True), _make_cell("source", "component", absent="")),
+        (_definition("Message"), _make_cell("message", absent="")),
         (_definition("Name", wide=True), _name),
     ],
     ("", "secrets"): [
         _NAME,
-        (_definition("Type"), _at("type")),
+        (_definition("Type"), _make_cell("type")),
         (_definition("Data"), lambda item, _: str(len(item.get("data") or {}))),
         _AGE,
     ],
@@ -223,40 +223,40 @@ _BUILT_IN: dict[tuple[str, str], Columns] = {
     ],
     ("coordination.k8s.io", "leases"): [
         _NAME,
-        (_definition("Holder"), _at("spec", "holderIdentity", absent="")),
+        (_definition("Holder"), _make_cell("spec", "holderIdentity", absent="")),
         _AGE,
     ],
     ("resource.k8s.io", "resourceclaims"): [_NAME, (_definition("State"), _claim_state), _AGE],
     ("resource.k8s.io", "resourceslices"): [
         _NAME,
         (_definition("Node"), _slice_node),
-        (_definition("Driver"), _at("spec", "driver", absent="")),
-        (_definition("Pool"), _at("spec", "pool", "name", absent="")),
+        (_definition("Driver"), _make_cell("spec", "driver", absent="")),
+        (_definition("Pool"), _make_cell("spec", "pool", "name", absent="")),
         _AGE,
     ],
     ("resource.k8s.io", "podschedulingcontexts"): [
         _NAME,
-        (_definition("SelectedNode"), _at("spec", "selectedNode", absent="")),
+        (_definition("SelectedNode"), _make_cell("spec", "selectedNode", absent="")),
         _AGE,
     ],
     ("apiextensions.k8s.io", "customresourcedefinitions"): [
         _NAME,
-        (_definition("Created At"), _at("metadata", "creationTimestamp")),
+        (_definition("Created At"), _make_cell("metadata", "creationTimestamp")),
     ],
 }
 
 
 _ALPHA_CLAIM: Columns = [
-    (_definition("ResourceClassName"), _at("spec", "resourceClassName", absent="")),
-    (_definition("AllocationMode"), _at("spec", "allocationMode", absent="")),
+    (_definition("ResourceClassName"), _make_cell("spec", "resourceClassName", absent="")),
+    (_definition("AllocationMode"), _make_cell("spec", "allocationMode", absent="")),
 ]
 _ALPHA: dict[str, Columns] = {  # tables of v1alpha2 that differ from later versions, and removed kinds
     "resourceclaims": [_NAME, *_ALPHA_CLAIM, (_definition("State"), _claim_state), _AGE],
-    "resourceclasses": [_NAME, (_definition("DriverName"), _at("driverName", absent="")), _AGE],
+    "resourceclasses": [_NAME, (_definition("DriverName"), _make_cell("driverName", absent="")), _AGE],
     "resourceslices": [
         _NAME,
-        (_definition("NodeName"), _at("nodeName", absent="")),
-        (_definition("DriverName"), _at("driverName", absent="")),
+        (_definition("NodeName"), _make_cell("nodeName", absent="")),
+        (_definition("DriverName"), _make_cell("driverName", absent="")),
         _AGE,
     ],
 }
@@ -267,13 +267,13 @@ def _columns(resource: ResourceType, version: str) -> Columns:
         declared = resource.columns.get(version)
         if declared is None:
             return [_NAME, _AGE]
-        return [_NAME, *(_declared(column) for column in declared)]
+        return [_NAME, *(_make_column(column) for column in declared)]
     if version == "v1alpha2" and resource.plural in _ALPHA:
         return _ALPHA[resource.plural]
     return _BUILT_IN.get(resource.where, [_NAME, _AGE])
 
 
-def _declared(column: Json) -> tuple[Json, Cell]:
+def _make_column(column: Json) -> tuple[Json, Cell]:
     definition = {
         "name": column["name"],
         "type": column["type"],

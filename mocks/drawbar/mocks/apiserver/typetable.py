@@ -78,7 +78,7 @@ class TypeTable:
     def __init__(self, records: Mapping[str, Fields]) -> None:
         """Parse ``records`` in the notation of ``typetable.json``."""
         self._records = {
-            name: {field: _parsed(text.rstrip("!")) for field, text in fields.items()}
+            name: {field: _parse_type(text.rstrip("!")) for field, text in fields.items()}
             for name, fields in records.items()
         }
         self._required = {
@@ -103,11 +103,11 @@ class TypeTable:
         return self._required[name]
 
 
-def _parsed(text: str) -> Type:
+def _parse_type(text: str) -> Type:
     if text.startswith("["):
-        return Type(container="list", item=_parsed(text[1:-1]))
+        return Type(container="list", item=_parse_type(text[1:-1]))
     if text.startswith("{"):
-        return Type(container="map", item=_parsed(text[1:-1]))
+        return Type(container="map", item=_parse_type(text[1:-1]))
     return Type(scalar=text) if text in SCALARS else Type(record=text)
 
 

@@ -164,7 +164,7 @@ class Hub:
         self._log.append(change)
         if len(self._log) > self._history:
             self._complete_after = self._log.popleft().version
-        for audience in self._concerned(change):
+        for audience in self._find_audiences(change):
             event = seen(change, audience.selector, audience.namespace)
             if event is not None:
                 for watcher in audience.watchers:
@@ -225,7 +225,7 @@ class Hub:
         kind, key, value = pin
         return self._pinned.setdefault((kind, key), {}).setdefault(value, {})
 
-    def _concerned(self, change: Change) -> Iterator[_Audience]:
+    def _find_audiences(self, change: Change) -> Iterator[_Audience]:
         yield from self._unpinned.values()
         for (kind, key), values in self._pinned.items():
             wanted = {pin_value((kind, key), item) for item in (change.old, change.new) if item is not None}

@@ -22,17 +22,17 @@ def defaulted(spec: Json) -> Json:
     match = spec.get("matchConstraints")
     done = {"failurePolicy": "Fail", **spec}
     if match:
-        done["matchConstraints"] = _defaulted(match)
+        done["matchConstraints"] = _add_match_defaults(match)
     return done
 
 
 def defaulted_binding(spec: Json) -> Json:
     """Return the spec of a binding with the defaults of the API server."""
     match = spec.get("matchResources")
-    return {**spec, "matchResources": _defaulted(match)} if match else spec
+    return {**spec, "matchResources": _add_match_defaults(match)} if match else spec
 
 
-def _defaulted(match: Json) -> Json:
+def _add_match_defaults(match: Json) -> Json:
     done = {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}, **match}
     for key in ("resourceRules", "excludeResourceRules"):
         if done.get(key):
@@ -56,7 +56,11 @@ def policy(spec: Json) -> Iterator[Cause]:
         yield errors.required("spec.validations", text)
     conditions = spec.get("matchConditions") or []
     yield from lists.distinct(
-        conditions, "spec.matchConditions", _named, lambda item: item.get("name"), limit=MAX_MATCH_CONDITIONS
+        conditions,
+        "spec.matchConditions",
+        _check_condition,
+        lambda item: item.get("name"),
+        limit=MAX_MATCH_CONDITIONS,
     )
     variables = spec.get("variables") or []
     yield from lists.distinct(variables, "spec.variables", _variable, lambda item: item.get("name"))
@@ -127,7 +131,7 @@ def _expression(
         yield errors.invalid_value(f"{path}.{key}", text, f"compilation failed: {problem}")
 
 
-def _named(condition: Json, path: str) -> Iterator[Cause]:
+def _check_condition(condition: Json, path: str) -> Iterator[Cause]:
     if not condition.get("name"):
         yield errors.required(f"{path}.name")
     else:

@@ -34,10 +34,13 @@ def defaulted(spec: Json) -> Json:
     inner = spec.get("devices") or {}
     if not inner.get("requests"):
         return spec
-    return {**spec, "devices": {**inner, "requests": [_defaulted(request) for request in inner["requests"]]}}
+    return {
+        **spec,
+        "devices": {**inner, "requests": [_add_request_defaults(request) for request in inner["requests"]]},
+    }
 
 
-def _defaulted(request: Json) -> Json:
+def _add_request_defaults(request: Json) -> Json:
     done = {**request, "allocationMode": request.get("allocationMode") or "ExactCount"}
     if done["allocationMode"] == "ExactCount" and not done.get("count"):
         done["count"] = 1
@@ -118,7 +121,7 @@ def resource_slice(spec: Json, old: Json | None = None) -> Iterator[Cause]:
     ):
         if old is not None and value != held:
             yield errors.invalid_value(path, value, "field is immutable")
-    yield from _reached(spec)
+    yield from _check_nodes(spec)
     yield from classicclaims.distinct(
         spec.get("devices") or [],
         "spec.devices",
@@ -206,7 +209,7 @@ def _allocation(allocation: Json | None, requests: frozenset[str]) -> Iterator[C
         yield from _driver_name(allocation["controller"], f"{path}.controller")
 
 
-def _reached(spec: Json) -> Iterator[Cause]:
+def _check_nodes(spec: Json) -> Iterator[Cause]:
     """Yield a problem unless there is exactly one selection of the devices' nodes."""
     if spec.get("nodeName"):
         yield from names.subdomain(spec["nodeName"], "spec.nodeName")

@@ -64,7 +64,7 @@ def drop_deallocated(status: Json, old: Json, new: Json) -> Json:
 
 def immutable_spec(spec: Json, old: Json) -> Iterator[Cause]:
     """Yield a problem if a claim's spec changed."""
-    if _changed(spec, old):
+    if _has_changed(spec, old):
         yield errors.invalid_value("spec", "object", "field is immutable")
 
 
@@ -83,7 +83,7 @@ def _in_order(devices: Json) -> Json:
     if not devices.get("config"):
         return devices
     entries = [
-        {**entry, "opaque": {**entry["opaque"], "parameters": _sorted(entry["opaque"].get("parameters"))}}
+        {**entry, "opaque": {**entry["opaque"], "parameters": _sort_keys(entry["opaque"].get("parameters"))}}
         if entry.get("opaque")
         else entry
         for entry in devices["config"]
@@ -91,13 +91,13 @@ def _in_order(devices: Json) -> Json:
     return {**devices, "config": entries}
 
 
-def _sorted(value: Any) -> Any:
+def _sort_keys(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(element) for element in value] if isinstance(value, list) else value
+        return {key: _sort_keys(value[key]) for key in sorted(value)}
+    return [_sort_keys(element) for element in value] if isinstance(value, list) else value
 
 
-def _changed(new: Json, old: Json) -> bool:
+def _has_changed(new: Json, old: Json) -> bool:
     """Return true if an immutable part changed. Opaque parameters are compared as text, not by their meaning."""
     return new != old or _opaque(new) != _opaque(old)
 
@@ -125,7 +125,7 @@ def validate_status(status: Json, old: Json, spec: Json, *, deleted: bool) -> It
     yield from _reservations(status, old, deleted=deleted)
     allocation, before = status.get("allocation"), old.get("allocation")
     if allocation is not None and before is not None:
-        if _changed(allocation, before):
+        if _has_changed(allocation, before):
             yield errors.invalid_value("status.allocation", "object", "field is immutable")
     elif allocation is not None:
         yield from _allocation(allocation, claimspecs.request_names(spec))

@@ -41,14 +41,14 @@ def defaulted(spec: Json) -> Json:
     for request in devices["requests"]:
         done = dict(request)
         if request.get("exactly") is not None:
-            done["exactly"] = _defaulted(request["exactly"])
+            done["exactly"] = _add_request_defaults(request["exactly"])
         if request.get("firstAvailable"):
-            done["firstAvailable"] = [_defaulted(item) for item in request["firstAvailable"]]
+            done["firstAvailable"] = [_add_request_defaults(item) for item in request["firstAvailable"]]
         requests.append(done)
     return {**spec, "devices": {**devices, "requests": requests}}
 
 
-def _defaulted(request: Json) -> Json:
+def _add_request_defaults(request: Json) -> Json:
     done = {**request, "allocationMode": request.get("allocationMode") or "ExactCount"}
     if done["allocationMode"] == "ExactCount" and not done.get("count"):
         done["count"] = 1

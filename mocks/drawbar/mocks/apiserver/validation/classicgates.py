@@ -17,7 +17,7 @@ _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 def claim_spec(spec: Json, old: Json, profile: Profile) -> Json:
     """Return a claim's spec without fields of the disabled gate."""
     if profile.off(profiles.CONTROL_PLANE_CONTROLLER) and not old.get("controller"):
-        return _without(spec, "controller")
+        return _drop_key(spec, "controller")
     return spec
 
 
@@ -27,16 +27,16 @@ def claim_status(status: Json, old: Json, profile: Profile) -> Json:
         return status
     before = old.get("status") or {}
     if not before.get("deallocationRequested"):
-        status = _without(status, "deallocationRequested")
+        status = _drop_key(status, "deallocationRequested")
     if status.get("allocation") and not (before.get("allocation") or {}).get("controller"):
-        status = {**status, "allocation": _without(status["allocation"], "controller")}
+        status = {**status, "allocation": _drop_key(status["allocation"], "controller")}
     return status
 
 
 def class_spec(spec: Json, old: Json, profile: Profile) -> Json:
     """Return a DeviceClass's spec without fields of the disabled gate."""
     if profile.off(profiles.CONTROL_PLANE_CONTROLLER) and old.get("suitableNodes") is None:
-        return _without(spec, "suitableNodes")
+        return _drop_key(spec, "suitableNodes")
     return spec
 
 
@@ -45,21 +45,21 @@ def pod(item: Json, old: Json, profile: Profile) -> Json:
     before = old.get("spec") or {}
     if not profile.off(profiles.DYNAMIC_ALLOCATION) or before.get("resourceClaims"):
         return item
-    spec = _without(item.get("spec") or {}, "resourceClaims")
+    spec = _drop_key(item.get("spec") or {}, "resourceClaims")
     for key in _CONTAINERS:
         if spec.get(key):
-            spec[key] = [_unclaimed(container) for container in spec[key]]
+            spec[key] = [_drop_claims(container) for container in spec[key]]
     done = {**item, "spec": spec}
     if done.get("status"):
-        done["status"] = _without(done["status"], "resourceClaimStatuses")
+        done["status"] = _drop_key(done["status"], "resourceClaimStatuses")
     return done
 
 
-def _unclaimed(container: Json) -> Json:
+def _drop_claims(container: Json) -> Json:
     if not (container.get("resources") or {}).get("claims"):
         return container
-    return {**container, "resources": _without(container["resources"], "claims")}
+    return {**container, "resources": _drop_key(container["resources"], "claims")}
 
 
-def _without(item: Json, key: str) -> Json:
+def _drop_key(item: Json, key: str) -> Json:
     return {name: value for name, value in item.items() if name != key}

@@ -62,7 +62,7 @@ def validate(
 
 def counter_set(item: Json, path: str) -> Iterator[Cause]:
     """Yield every rule broken by a set of shared counters."""
-    yield from _named(item, "name", path)
+    yield from _check_required_name(item, "name", path)
     yield from counters(item, path)
 
 
@@ -97,7 +97,7 @@ def binding(item: Json, path: str) -> Iterator[Cause]:
             yield errors.invalid_value(f"{path}.{missing}", [], f"{missing} are required to use {given}")
 
 
-def _named(item: Json, key: str, path: str) -> Iterator[Cause]:
+def _check_required_name(item: Json, key: str, path: str) -> Iterator[Cause]:
     if not item.get(key):
         yield errors.required(f"{path}.{key}")
     else:
@@ -105,7 +105,7 @@ def _named(item: Json, key: str, path: str) -> Iterator[Cause]:
 
 
 def _consumption(item: Json, path: str) -> Iterator[Cause]:
-    yield from _named(item, "counterSet", path)
+    yield from _check_required_name(item, "counterSet", path)
     yield from counters(item, path)
 
 

@@ -22,7 +22,7 @@ def without_empty_devices(spec: Json, profile: Profile) -> Json:
     """Return the spec of a ResourceSlice as encoded if it has no devices."""
     if spec.get("devices"):
         return spec
-    return _without(spec, ["devices"]) | ({"devices": None} if profile.minor < OMITTED_SINCE else {})
+    return _drop_keys(spec, ["devices"]) | ({"devices": None} if profile.minor < OMITTED_SINCE else {})
 
 
 def slice_spec(spec: Json, old: Json | None, profile: Profile) -> Json:
@@ -31,7 +31,7 @@ def slice_spec(spec: Json, old: Json | None, profile: Profile) -> Json:
     result = dict(spec)
     drops: list[Callable[[Device], None]] = []
     binding = profile.on(profiles.BINDING_CONDITIONS) and profile.on(profiles.DEVICE_STATUS)
-    if not binding and not _used(held, _BINDING):
+    if not binding and not _has_any(held, _BINDING):
         drops.append(lambda device: _pop(device, _BINDING))
     if not profile.on(profiles.TAINTS):
         if not any(device.get("taints") for device in held):
@@ -39,7 +39,7 @@ def slice_spec(spec: Json, old: Json | None, profile: Profile) -> Json:
         if not (old or {}).get("taints"):
             result.pop("taints", None)
     if not profile.on(profiles.PARTITIONABLE) and not (
-        _used(held, _PARTITION)
+        _has_any(held, _PARTITION)
         or (old or {}).get("sharedCounters")
         or (old or {}).get("perDeviceNodeSelection")
     ):
@@ -49,7 +49,7 @@ def slice_spec(spec: Json, old: Json | None, profile: Profile) -> Json:
         drops.append(_drop_sharing)
     if not profile.on(profiles.LIST_ATTRIBUTES) and not any(_lists(device) for device in held):
         drops.append(_drop_lists)
-    if not profile.on(profiles.NODE_ALLOCATABLE) and not _used(held, ("nodeAllocatableResources",)):
+    if not profile.on(profiles.NODE_ALLOCATABLE) and not _has_any(held, ("nodeAllocatableResources",)):
         drops.append(lambda device: _pop(device, ("nodeAllocatableResources",)))
     for gate, field in (
         (profiles.SKIP_NODE_OPERATIONS, "skipNodeOperations"),
@@ -58,7 +58,7 @@ def slice_spec(spec: Json, old: Json | None, profile: Profile) -> Json:
         if not profile.on(gate) and not (old or {}).get(field):
             result.pop(field, None)
     if drops and result.get("devices"):
-        result["devices"] = [_stripped(device, drops) for device in result["devices"]]
+        result["devices"] = [_strip_device(device, drops) for device in result["devices"]]
     return result
 
 
@@ -76,20 +76,20 @@ def claim_spec(spec: Json, profile: Profile) -> Json:
     for request in wanted:
         done = dict(request)
         if request.get("exactly"):
-            done["exactly"] = _without(request["exactly"], dropped)
+            done["exactly"] = _drop_keys(request["exactly"], dropped)
         if request.get("firstAvailable"):
-            done["firstAvailable"] = [_without(item, dropped) for item in request["firstAvailable"]]
+            done["firstAvailable"] = [_drop_keys(item, dropped) for item in request["firstAvailable"]]
         requests.append(done)
     inner = {**spec["devices"], "requests": requests}
     if not profile.on(profiles.CONSUMABLE) and inner.get("constraints"):
-        inner["constraints"] = [_without(item, ["distinctAttribute"]) for item in inner["constraints"]]
+        inner["constraints"] = [_drop_keys(item, ["distinctAttribute"]) for item in inner["constraints"]]
     return {**spec, "devices": inner}
 
 
 def claim_status(status: Json, old: Json, profile: Profile) -> Json:
     """Return the status of a claim without the fields of disabled gates."""
     if not profile.on(profiles.DEVICE_STATUS) and not old.get("devices"):
-        status = _without(status, ["devices"])
+        status = _drop_keys(status, ["devices"])
     if status.get("devices"):
         entries = [{**entry, "conditions": entry.get("conditions") or None} for entry in status["devices"]]
         status = {**status, "devices": entries}
@@ -99,23 +99,23 @@ def claim_status(status: Json, old: Json, profile: Profile) -> Json:
     before = (((old.get("allocation") or {}).get("devices")) or {}).get("results") or []
     dropped: list[str] = []
     allocation = dict(status["allocation"])
-    if not profile.on(profiles.BINDING_CONDITIONS) and not _used(before, _BINDING[1:]):
+    if not profile.on(profiles.BINDING_CONDITIONS) and not _has_any(before, _BINDING[1:]):
         dropped += _BINDING[1:]
         allocation.pop("allocationTimestamp", None)
-    if not profile.on(profiles.TAINTS) and not _used(before, ("tolerations",)):
+    if not profile.on(profiles.TAINTS) and not _has_any(before, ("tolerations",)):
         dropped.append("tolerations")
-    if not profile.on(profiles.CONSUMABLE) and not _used(before, ("shareID", "consumedCapacity")):
+    if not profile.on(profiles.CONSUMABLE) and not _has_any(before, ("shareID", "consumedCapacity")):
         dropped += ["shareID", "consumedCapacity"]
-    if not profile.on(profiles.SKIP_NODE_OPERATIONS) and not _used(before, ("skipNodeOperations",)):
+    if not profile.on(profiles.SKIP_NODE_OPERATIONS) and not _has_any(before, ("skipNodeOperations",)):
         dropped.append("skipNodeOperations")
-    kept = [_without(result, dropped) for result in results]
+    kept = [_drop_keys(result, dropped) for result in results]
     allocation["devices"] = {**allocation["devices"], "results": kept}
     if "shareID" in dropped and status.get("devices"):
-        status = {**status, "devices": [_without(entry, ["shareID"]) for entry in status["devices"]]}
+        status = {**status, "devices": [_drop_keys(entry, ["shareID"]) for entry in status["devices"]]}
     return {**status, "allocation": allocation}
 
 
-def _used(items: list[Json], keys: tuple[str, ...]) -> bool:
+def _has_any(items: list[Json], keys: tuple[str, ...]) -> bool:
     return any(item.get(key) is not None for item in items for key in keys)
 
 
@@ -124,11 +124,11 @@ def _pop(item: Json, keys: tuple[str, ...]) -> None:
         item.pop(key, None)
 
 
-def _without(item: Json, keys: list[str]) -> Json:
+def _drop_keys(item: Json, keys: list[str]) -> Json:
     return {key: value for key, value in item.items() if key not in keys}
 
 
-def _stripped(device: Device, drops: list[Callable[[Device], None]]) -> Device:
+def _strip_device(device: Device, drops: list[Callable[[Device], None]]) -> Device:
     copy = dict(device)
     for drop in drops:
         drop(copy)
@@ -147,7 +147,7 @@ def _drop_sharing(device: Device) -> None:
     device.pop("allowMultipleAllocations", None)
     if device.get("capacity"):
         device["capacity"] = {
-            name: _without(value, ["requestPolicy"]) for name, value in device["capacity"].items()
+            name: _drop_keys(value, ["requestPolicy"]) for name, value in device["capacity"].items()
         }
 
 
@@ -159,5 +159,5 @@ def _lists(device: Device) -> bool:
 def _drop_lists(device: Device) -> None:
     if _lists(device):
         device["attributes"] = {
-            name: _without(value, list(devices.LISTS)) for name, value in device["attributes"].items()
+            name: _drop_keys(value, list(devices.LISTS)) for name, value in device["attributes"].items()
         }

@@ -34,7 +34,7 @@ def validate(metadata: Json, spec: Json, *, nested: bool) -> Iterator[Cause]:
             yield from names.subdomain(source[key], f"{where}.{key}")
     for key in _CONTAINERS:
         for number, container in enumerate(spec.get(key) or ()):
-            yield from _used(container, f"spec.{key}[{number}].resources.claims", seen)
+            yield from _check_container_claims(container, f"spec.{key}[{number}].resources.claims", seen)
 
 
 def _name(name: str, path: str, seen: set[str], metadata: Json, *, generated: bool) -> Iterator[Cause]:
@@ -51,7 +51,7 @@ def _name(name: str, path: str, seen: set[str], metadata: Json, *, generated: bo
         yield from names.subdomain(f"{metadata.get('name') or ''}-{name}", here)
 
 
-def _used(container: Json, path: str, declared: set[str]) -> Iterator[Cause]:
+def _check_container_claims(container: Json, path: str, declared: set[str]) -> Iterator[Cause]:
     for index, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
         here, name = f"{path}[{index}]", claim.get("name") or ""
         if not name:

@@ -94,7 +94,7 @@ def _step(policy: Json, most: str, path: str) -> Iterator[Cause]:
         yield errors.invalid_value(path, step, "must be greater than zero")
         return
     if base + size > quantities.value(most):
-        text = f"one step {_shown(base + size)} is larger than capacity value: {most}"
+        text = f"one step {_format_amount(base + size)} is larger than capacity value: {most}"
         yield errors.invalid_value(path, step, text)
     for item in (policy["default"], limits.get("max")):
         if item is not None and (quantities.value(item) - base) % size:
@@ -102,5 +102,5 @@ def _step(policy: Json, most: str, path: str) -> Iterator[Cause]:
             yield errors.invalid_value(path, item, text)
 
 
-def _shown(amount: Fraction) -> str:
+def _format_amount(amount: Fraction) -> str:
     return quantities.canonical(str(float(amount)) if amount.denominator != 1 else str(amount.numerator))

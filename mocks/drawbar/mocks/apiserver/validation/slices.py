@@ -120,7 +120,7 @@ def _content(spec: Json, profile: Profile, old: Json | None) -> Iterator[Cause]:
             yield from devices.validate(item, earlier, path, own_nodes=own_nodes, effects=effects)
 
     effects = taints.effects(profile.minor)
-    limit = MAX_DEVICES_ADVANCED if any(_advanced(item) for item in held) else MAX_DEVICES
+    limit = MAX_DEVICES_ADVANCED if any(_has_advanced_fields(item) for item in held) else MAX_DEVICES
     yield from lists.distinct(held, "spec.devices", device, _name, limit=limit)
     yield from lists.distinct(
         spec.get("sharedCounters") or [],
@@ -136,7 +136,7 @@ def _name(item: Json) -> str:
     return item.get("name") or ""
 
 
-def _advanced(device: Json) -> bool:
+def _has_advanced_fields(device: Json) -> bool:
     return bool(
         device.get("taints")
         or device.get("consumesCounters")

@@ -50,10 +50,10 @@ def validate(
             yield errors.required(f"{path}.effect")
         elif effect not in allowed:
             yield errors.unsupported(f"{path}.effect", effect, allowed)
-    yield from _proposed(taint, path)
+    yield from _check_proposed_fields(taint, path)
 
 
-def _proposed(taint: Json, path: str) -> Iterator[Cause]:
+def _check_proposed_fields(taint: Json, path: str) -> Iterator[Cause]:
     if len((taint.get("description") or "").encode()) > MAX_DESCRIPTION_BYTES:
         yield errors.too_long(f"{path}.description", MAX_DESCRIPTION_BYTES)
     if taint.get("data") is not None:
