@@ -85,13 +85,13 @@ def of_profile(name: str) -> Features:
     known = {field for field, gate in _GATES.items() if gate in profile.gates}
     if profile.taint_slices:
         known.discard("taints")
-    kept = {field for field in known if profile.on(_GATES[field])}
+    kept = {field for field in known if profile.is_on(_GATES[field])}
     return _features(
         profile.minor,
         {DOUBLE, V1, *({TAINT_SLICES} if profile.taint_slices else ())},
         kept=kept,
         known=known,
-        rules=profile.on(profiles.TAINT_RULES),
+        rules=profile.is_on(profiles.TAINT_RULES),
     )
 
 

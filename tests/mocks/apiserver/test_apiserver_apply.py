@@ -52,7 +52,7 @@ def test_an_item_without_any_key_is_refused() -> None:
 
 def test_an_optional_key_may_be_left_out() -> None:
     item = {"driver": "d", "pool": "p", "device": "x"}
-    element = fieldsets.item_element(schemas.keyed("driver", "device", "pool", "shareID"), item)
+    element = fieldsets.item_element(schemas.keyed_list("driver", "device", "pool", "shareID"), item)
     assert element == 'k:{"device":"x","driver":"d","pool":"p"}'
 
 

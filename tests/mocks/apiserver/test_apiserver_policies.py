@@ -244,4 +244,4 @@ def test_broken_optional_syntax_is_found(text: str) -> None:
 
 def test_text_without_optional_syntax_is_left_alone() -> None:
     text = "a.b[0] == 'x' // [ comment"
-    assert optionals.rewritten(text) == text
+    assert optionals.rewrite_optionals(text) == text

@@ -30,7 +30,7 @@ def check(authorizer: rbac.Authorizer, visit: Visit, verb: str = "") -> None:
     )
     if not authorizer.allows(visit.user, wanted):
         text = rbac.refusal(visit.user, wanted)
-        raise errors.forbidden(target.plural, target.group, name, text)
+        raise errors.forbidden_error(target.plural, target.group, name, text)
 
 
 def check_create(registry: Registry, visit: Visit) -> None:
@@ -45,4 +45,4 @@ def check_create(registry: Registry, visit: Visit) -> None:
         if registry.profile.minor > SILENT_UNTIL:
             raise
         target = visit.target
-        raise errors.forbidden(target.plural, target.group, target.name, "") from error
+        raise errors.forbidden_error(target.plural, target.group, target.name, "") from error

@@ -63,7 +63,10 @@ class Attempt:
             },
         }
         request = _without_empty(request)
-        shown = [None if item is None else resource.served(item, version) for item in (self.new, self.old)]
+        shown = [
+            None if item is None else resource.convert_to_version(item, version)
+            for item in (self.new, self.old)
+        ]
         return {"object": shown[0], "oldObject": shown[1], "request": request}
 
 

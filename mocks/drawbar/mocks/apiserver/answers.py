@@ -28,11 +28,11 @@ def warn(response: web.StreamResponse, warnings: Iterable[str]) -> None:
         response.headers.add("Warning", f'299 - "{plain}"')
 
 
-def listed(visit: Visit, item: Json) -> Json:
+def make_list_item(visit: Visit, item: Json) -> Json:
     """Return an object for a list; built-in kinds omit kind and apiVersion there."""
     if visit.resource.custom:
-        return visit.resource.served(item, visit.target.version)
-    return visit.resource.renamed(item, visit.target.version)
+        return visit.resource.convert_to_version(item, visit.target.version)
+    return visit.resource.rename_fields(item, visit.target.version)
 
 
 def view(visit: Visit) -> streams.View:

@@ -88,7 +88,9 @@ def apply(
     if conflicts and not force:
         raise ConflictError(conflicts)
     remaining = (
-        ownership.without(remaining, changed | replaced) if force else ownership.without(remaining, replaced)
+        ownership.remove_fields(remaining, changed | replaced)
+        if force
+        else ownership.remove_fields(remaining, replaced)
     )
     before = ownership.find(owners, manager)
     if before is not None:
@@ -140,12 +142,12 @@ def describe(conflicts: tuple[Conflict, ...]) -> str:
     count = len(conflicts)
     if count == 1:
         only = conflicts[0]
-        text = f"conflict with {only.owner_text()}: {fieldsets.readable(only.path)}"
+        text = f"conflict with {only.owner_text()}: {fieldsets.format_path(only.path)}"
         return f"Apply failed with 1 conflict: {text}"
     names = list(dict.fromkeys(conflict.owner_text() for conflict in conflicts))
     parts = [
         f"conflicts with {name}:\n"
-        + "\n".join(f"- {fieldsets.readable(c.path)}" for c in conflicts if c.owner_text() == name)
+        + "\n".join(f"- {fieldsets.format_path(c.path)}" for c in conflicts if c.owner_text() == name)
         for name in names
     ]
     return f"Apply failed with {count} conflicts: " + "\n".join(parts)

@@ -36,7 +36,7 @@ def _authenticate(request: web.Request, tokens: Mapping[str, User]) -> User:
     scheme, _, token = header.partition(" ")
     user = tokens.get(token.strip()) if scheme.lower() == "bearer" else None
     if user is None:
-        raise errors.unauthorized()
+        raise errors.unauthorized_error()
     return user
 
 
@@ -56,7 +56,7 @@ def _impersonate(request: web.Request, user: User, authorizer: rbac.Authorizer) 
     for wanted in _needed_permissions(name, uid, groups, extra):
         if not authorizer.allows(user, wanted):
             text = rbac.refusal(user, wanted)
-            raise errors.forbidden(wanted.resource, wanted.group, wanted.name, text)
+            raise errors.forbidden_error(wanted.resource, wanted.group, wanted.name, text)
     account = rbac.account_of(name)
     if account and not groups:
         groups = rbac.service_account(*account).groups

@@ -64,10 +64,10 @@ async def an_item(visit: Visit, types: TypeTable) -> Json:
         )
     if strictness == "Warn":
         visit.warnings.extend(texts)
-    return visit.resource.stored({"metadata": {}, **item}, version)
+    return visit.resource.convert_to_stored({"metadata": {}, **item}, version)
 
 
-def patched(visit: Visit, item: Json, types: TypeTable) -> Json:
+def decode_patched(visit: Visit, item: Json, types: TypeTable) -> Json:
     """Return a patched object (in its served form), decoded by its type.
 
     Raises:
@@ -112,10 +112,10 @@ async def a_configuration(visit: Visit, types: TypeTable, accepted: tuple[str, .
     try:
         decoded, unknown = decoding.decode(config, resource, target.version, types)
     except decoding.MistypedError as error:
-        raise errors.internal(f"{place}: .{error.path}: expected {error.expected}") from error
+        raise errors.internal_error(f"{place}: .{error.path}: expected {error.expected}") from error
     if unknown:
-        raise errors.internal(f"{place}: .{unknown[0]}: field not declared in schema")
-    return resource.stored({"metadata": {}, **decoded}, target.version)
+        raise errors.internal_error(f"{place}: .{unknown[0]}: field not declared in schema")
+    return resource.convert_to_stored({"metadata": {}, **decoded}, target.version)
 
 
 async def delete_options(visit: Visit) -> Json:
@@ -169,7 +169,7 @@ async def _twice(request: web.Request) -> list[str]:
 
 def _bad_patch(item: Json, text: str) -> errors.ApiError:
     """Return the error for a bad patch; the real server names neither kind nor object here."""
-    return errors.invalid("", "", "", [errors.invalid_value("patch", item, text)])
+    return errors.invalid_error("", "", "", [errors.invalid_value("patch", item, text)])
 
 
 class _Doubled(dict[str, Any]):

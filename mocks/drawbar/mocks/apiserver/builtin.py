@@ -209,13 +209,13 @@ _CLASSIC_CLAIM = schemas.record(
     spec=schemas.record(parametersRef=schemas.OPEN),
     status=schemas.record(
         allocation=schemas.record(availableOnNodes=schemas.ATOMIC, nodeSelector=schemas.ATOMIC),
-        reservedFor=schemas.keyed("uid"),
+        reservedFor=schemas.keyed_list("uid"),
     ),
 )
 _CLASSIC_CONTEXT = schemas.record(
     metadata=schemas.METADATA,
     # Strategic merge replaces this list, because the type has no patch key.
-    status=schemas.record(resourceClaims=schemas.keyed("name", strategic="")),
+    status=schemas.record(resourceClaims=schemas.keyed_list("name", strategic="")),
 )
 _CLASSIC_CLASS = schemas.record(
     metadata=schemas.METADATA,
@@ -230,10 +230,10 @@ def _rule_versions(profile: profiles.Profile) -> tuple[str, ...]:
     A real server also needs ``--runtime-config`` for the versions before ``v1``; the double does not.
     """
     if profile.minor >= 37:
-        return ("v1",) if profile.on(profiles.TAINT_RULES) else ()
+        return ("v1",) if profile.is_on(profiles.TAINT_RULES) else ()
     if profile.minor >= 36:
-        return ("v1beta2", "v1alpha3") if profile.on(profiles.TAINT_RULES) else ()
-    return ("v1alpha3",) if profile.on(profiles.TAINTS) else ()
+        return ("v1beta2", "v1alpha3") if profile.is_on(profiles.TAINT_RULES) else ()
+    return ("v1alpha3",) if profile.is_on(profiles.TAINTS) else ()
 
 
 def dynamic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
@@ -329,7 +329,7 @@ _TEMPLATED = schemas.record(
     status=schemas.record(conditions=schemas.CONDITIONS),
 )
 _SERVICE = schemas.record(
-    metadata=schemas.METADATA, spec=schemas.record(ports=schemas.keyed("port", "protocol"))
+    metadata=schemas.METADATA, spec=schemas.record(ports=schemas.keyed_list("port", "protocol"))
 )
 _stored = functools.partial(
     ResourceType, schema=schemas.WITH_CONDITIONS, subresources=("status",), counts_generation=True
@@ -354,7 +354,7 @@ WORKLOADS = (
         kind="ValidatingWebhookConfiguration",
         plural="validatingwebhookconfigurations",
         namespaced=False,
-        schema=schemas.record(metadata=schemas.METADATA, webhooks=schemas.keyed("name")),
+        schema=schemas.record(metadata=schemas.METADATA, webhooks=schemas.keyed_list("name")),
         subresources=(),
     ),
 )

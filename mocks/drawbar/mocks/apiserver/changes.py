@@ -71,8 +71,8 @@ def _bind(registry: Registry, visit: Visit, binding: Json) -> Json:
     """
     node = (binding.get("target") or {}).get("name") if isinstance(binding.get("target"), dict) else None
     if not node:
-        cause = errors.required("target.name")
-        raise errors.invalid("Binding", "", visit.target.name, [cause])
+        cause = errors.required_value("target.name")
+        raise errors.invalid_error("Binding", "", visit.target.name, [cause])
     pod = registry.find(visit.resource, visit.target.namespace, visit.target.name)
     held = pod["spec"].get("nodeName")
     uid = (binding.get("metadata") or {}).get("uid")
@@ -128,7 +128,7 @@ async def _patch(registry: Registry, visit: Visit) -> web.Response:
         return await _apply(registry, visit, accepted)
     if "force" in visit.query:
         cause = errors.forbidden_value("force", "may not be specified for non-apply patch")
-        raise errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])
+        raise errors.invalid_error("PatchOptions", "meta.k8s.io", "", [cause])
     patch = requests.decode(await request.read(), kind, accepted)
     schema, types = resource.merge_schema(visit.target.version), typetable.table(registry.profile)
 
@@ -142,10 +142,10 @@ async def _patch(registry: Registry, visit: Visit) -> web.Response:
                 result = patches.strategic_merge(shown, patch, schema)
         except patches.PatchError as error:
             cause = errors.invalid_value("patch", "", str(error))
-            raise errors.invalid(resource.kind, resource.group, visit.target.name, [cause]) from error
+            raise errors.invalid_error(resource.kind, resource.group, visit.target.name, [cause]) from error
         if not isinstance(result, dict):
             raise errors.bad_request("the patch leaves no object")
-        return bodies.patched(visit, result, types)
+        return bodies.decode_patched(visit, result, types)
 
     return _answer_write(registry, visit, registry.patch(_call(visit), change))
 
@@ -153,8 +153,8 @@ async def _patch(registry: Registry, visit: Visit) -> web.Response:
 async def _apply(registry: Registry, visit: Visit, accepted: tuple[str, ...]) -> web.Response:
     config = await bodies.a_configuration(visit, typetable.table(registry.profile), accepted)
     if not visit.query.get("fieldManager"):
-        cause = errors.required("fieldManager", "is required for apply patch")
-        raise errors.invalid("PatchOptions", "meta.k8s.io", "", [cause])
+        cause = errors.required_value("fieldManager", "is required for apply patch")
+        raise errors.invalid_error("PatchOptions", "meta.k8s.io", "", [cause])
     stored = registry.store.collection(visit.resource.where).items
     if (visit.target.namespace, visit.target.name) not in stored and not visit.target.subresource:
         access.check_create(registry, visit)
@@ -193,7 +193,7 @@ async def _delete_all(registry: Registry, visit: Visit) -> web.Response:
         inner = lifecycle.inner_call(call, visit.resource, metadata.get("namespace", ""), metadata["name"])
         registry.admit(inner, None, item)
         registry.remove_or_mark(inner, item, policy=policy)
-    items = [answers.listed(visit, item) for item in page.items]
+    items = [answers.make_list_item(visit, item) for item in page.items]
     kind, api = visit.resource.list_kind, visit.resource.api_version(visit.target.version)
     return answers.as_json({"kind": kind, "apiVersion": api, "metadata": page.metadata, "items": items})
 
@@ -211,10 +211,10 @@ def _policy(visit: Visit, options: Json) -> str:
     if policy and orphans is not None:
         text = "orphanDependents and deletionPropagation cannot be both set"
         cause = errors.invalid_value("propagationPolicy", policy, text)
-        raise errors.invalid("DeleteOptions", "", "", [cause])
+        raise errors.invalid_error("DeleteOptions", "", "", [cause])
     if policy and policy not in _POLICIES:
-        cause = errors.unsupported("propagationPolicy", policy, (*_POLICIES, "nil"))
-        raise errors.invalid("DeleteOptions", "", "", [cause])
+        cause = errors.unsupported_value("propagationPolicy", policy, (*_POLICIES, "nil"))
+        raise errors.invalid_error("DeleteOptions", "", "", [cause])
     if orphans is not None:
         return "Orphan" if orphans else "Background"
     return str(policy)
@@ -246,5 +246,5 @@ def _answer_write(registry: Registry, visit: Visit, outcome: Written) -> web.Res
     if defines and not outcome.removed and not visits.is_dry_run(visit):
         now = lifecycle.establish(registry, item["metadata"]["name"], visit.now)
         item = item if outcome.created else now
-    shown = answers.view(visit).shown(item, visit.now)
+    shown = answers.view(visit).render_item(item, visit.now)
     return answers.as_json(shown, 201 if outcome.created else 200)

@@ -194,8 +194,8 @@ def _by_class(profile: Profile) -> bool:
 
 def _spec(spec: Json, old: Json, profile: Profile) -> Json:
     if _by_class(profile):
-        return resourceclasses.defaulted(spec)
-    return alpharequests.defaulted(classicgates.claim_spec(spec, old, profile))
+        return resourceclasses.add_defaults(spec)
+    return alpharequests.add_defaults(classicgates.claim_spec(spec, old, profile))
 
 
 def _check_claim_spec(spec: Json, profile: Profile, path: str = "spec") -> Iterator[Cause]:

@@ -73,7 +73,7 @@ def _judge(registry: Registry, where: tuple[str, str], key: tuple[str, str], now
     gone = {r["uid"] for r, h in zip(references, holds, strict=True) if h is not Hold.SOLID}
     if Hold.SOLID in holds:
         if gone:
-            registry.write(resource, garbage.released_from(item, gone))
+            registry.write(resource, garbage.remove_owners(item, gone))
         return
     if not item["metadata"].get("deletionTimestamp"):
         policy = "Foreground" if Hold.WAITING in holds and _has_blockers(registry, item) else "Background"
@@ -83,7 +83,7 @@ def _judge(registry: Registry, where: tuple[str, str], key: tuple[str, str], now
 def _has_blockers(registry: Registry, item: Json) -> bool:
     uid = item["metadata"]["uid"]
     places = registry.ledger.graph.dependents(uid)
-    return next(garbage.blocking(places, uid, registry.store), None) is not None
+    return next(garbage.find_blocking_dependents(places, uid, registry.store), None) is not None
 
 
 def _orphan(registry: Registry, resource: ResourceType, owner: Json) -> None:
@@ -92,7 +92,7 @@ def _orphan(registry: Registry, resource: ResourceType, owner: Json) -> None:
         item = registry.store.collection(where).items.get(key)
         dependent = registry.catalogue.stored_at(where)
         if item is not None and dependent is not None:
-            registry.write(dependent, garbage.released_from(item, {uid}))
+            registry.write(dependent, garbage.remove_owners(item, {uid}))
     _take(registry, resource, owner, garbage.ORPHAN)
 
 
@@ -121,7 +121,7 @@ def _take(registry: Registry, resource: ResourceType, item: Json, finalizer: str
     if finalizer not in held:
         return
     held.remove(finalizer)
-    registry.release(resource, garbage.without(item, held))
+    registry.release(resource, garbage.replace_finalizers(item, held))
 
 
 def _call(resource: ResourceType, key: tuple[str, str], now: str) -> Call:

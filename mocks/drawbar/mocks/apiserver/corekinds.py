@@ -40,10 +40,10 @@ class Pods(Strategy):
         """Check that a pod has a container, that each has a name, and that references to claims are complete."""
         containers = item["spec"].get("containers") or []
         if not containers:
-            yield errors.required("spec.containers")
+            yield errors.required_value("spec.containers")
         for index, container in enumerate(containers):
             if not container.get("name"):
-                yield errors.required(f"spec.containers[{index}].name")
+                yield errors.required_value(f"spec.containers[{index}].name")
         nested = self.profile.minor <= _NESTED_UNTIL
         yield from podclaims.validate(item["metadata"], item["spec"], nested=nested)
 
@@ -127,7 +127,7 @@ class RoleBindings(Strategy):
         reference = item.get("roleRef") or {}
         for key in ("kind", "name"):
             if not reference.get(key):
-                yield errors.required(f"roleRef.{key}")
+                yield errors.required_value(f"roleRef.{key}")
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """Check that the role reference is unchanged."""
@@ -164,26 +164,28 @@ class AdmissionPolicies(Strategy):
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Set the defaults, and the type checker's findings."""
-        return self._add_type_checking({**item, "spec": admission.defaulted(item.get("spec") or {})}, 1)
+        return self._add_type_checking(
+            {**item, "spec": admission.add_policy_defaults(item.get("spec") or {})}, 1
+        )
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Set the defaults, and the findings for a changed spec."""
         item = super().prepare_update(item, old, call)
-        item = {**item, "spec": admission.defaulted(item.get("spec") or {})}
+        item = {**item, "spec": admission.add_policy_defaults(item.get("spec") or {})}
         if item["spec"] == old["spec"]:
             return item
         return self._add_type_checking(item, old["metadata"]["generation"] + 1)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the spec."""
-        yield from admission.policy(item["spec"])
+        yield from admission.check_policy(item["spec"])
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """Check the spec."""
-        yield from admission.policy(item["spec"])
+        yield from admission.check_policy(item["spec"])
 
     def _add_type_checking(self, item: Json, generation: int) -> Json:
-        if any(admission.policy(item["spec"])):
+        if any(admission.check_policy(item["spec"])):
             return item
         status = typechecking.status(item["spec"], self.profile, self._store, generation=generation)
         return {**item, "status": status}
@@ -194,7 +196,7 @@ class AdmissionBindings(Strategy):
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Set the defaults."""
-        return {**item, "spec": admission.defaulted_binding(item.get("spec") or {})}
+        return {**item, "spec": admission.add_binding_defaults(item.get("spec") or {})}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Set the defaults."""
@@ -202,8 +204,8 @@ class AdmissionBindings(Strategy):
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the spec."""
-        yield from admission.binding(item["spec"])
+        yield from admission.check_binding(item["spec"])
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """Check the spec."""
-        yield from admission.binding(item["spec"])
+        yield from admission.check_binding(item["spec"])

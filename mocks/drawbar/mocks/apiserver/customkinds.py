@@ -19,7 +19,7 @@ class Definitions(Strategy):
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Set the defaults, and the status of a definition not yet accepted."""
         ready = definitions.prepare(self._drop_gated_fields(super().prepare_create(item, call), {}))
-        return {**ready, "status": definitions.unaccepted(ready)}
+        return {**ready, "status": definitions.make_initial_status(ready)}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Set the defaults."""
@@ -42,7 +42,7 @@ class Definitions(Strategy):
 
     def _drop_gated_fields(self, item: Json, old: Json) -> Json:
         """Drop selectable fields if their gate is off, unless they are already in use."""
-        if not self.profile.off(profiles.CUSTOM_FIELD_SELECTORS) or _selectable(old):
+        if not self.profile.is_off(profiles.CUSTOM_FIELD_SELECTORS) or _selectable(old):
             return item
         if not _selectable(item):
             return item

@@ -70,8 +70,8 @@ def level(asked: str | None, options: str) -> str:
     if not asked:
         return "Warn"
     if asked not in LEVELS:
-        cause = errors.unsupported("fieldValidation", asked, LEVELS)
-        raise errors.invalid(options, "meta.k8s.io", "", [cause])
+        cause = errors.unsupported_value("fieldValidation", asked, LEVELS)
+        raise errors.invalid_error(options, "meta.k8s.io", "", [cause])
     return asked
 
 

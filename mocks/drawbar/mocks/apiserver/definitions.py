@@ -35,19 +35,19 @@ def validate(definition: Json) -> Iterator[Cause]:
     Raises:
         ApiError: 400, a value has the wrong type.
     """
-    problem = types.malformed(definition)
+    problem = types.find_type_error(definition)
     if problem is not None:
         kind = "CustomResourceDefinition"
         raise errors.bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {problem}')
     spec = definition["spec"]
     names, group, versions = spec["names"], spec.get("group"), spec.get("versions") or []
     if not group:
-        yield errors.required("spec.group")
+        yield errors.required_value("spec.group")
     for key in ("plural", "kind"):
         if not names.get(key):
-            yield errors.required(f"spec.names.{key}")
+            yield errors.required_value(f"spec.names.{key}")
     if spec.get("scope") not in ("Cluster", "Namespaced"):
-        yield errors.unsupported("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
+        yield errors.unsupported_value("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
     wanted = f"{names.get('plural')}.{group}"
     if definition["metadata"].get("name") != wanted:
         text = 'must be spec.names.plural+"."+spec.group'
@@ -61,10 +61,10 @@ def validate(definition: Json) -> Iterator[Cause]:
 
 def _validate_version(version: Json, path: str) -> Iterator[Cause]:
     if not version.get("name"):
-        yield errors.required(f"{path}.name")
+        yield errors.required_value(f"{path}.name")
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if not isinstance(schema, dict):
-        yield errors.required(f"{path}.schema.openAPIV3Schema", "schemas are required")
+        yield errors.required_value(f"{path}.schema.openAPIV3Schema", "schemas are required")
         return
     root = f"{path}.schema.openAPIV3Schema"
     if schema.get("type") != "object":
@@ -79,12 +79,12 @@ def _validate_version(version: Json, path: str) -> Iterator[Cause]:
             "must not specify anything other than name and generateName, but metadata is implicitly specified"
         )
         yield errors.forbidden_value(f"{root}.properties[metadata]", text)
-    yield from rules.uncompilable(schema, root)
+    yield from rules.check_compilation(schema, root)
     for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
         here = f"{path}.additionalPrinterColumns[{index}]"
         for key in ("name", "type", "jsonPath"):
             if not column.get(key):
-                yield errors.required(f"{here}.{key}")
+                yield errors.required_value(f"{here}.{key}")
         try:
             jsonpath.values({}, column.get("jsonPath", ""))
         except ValueError as error:
@@ -95,16 +95,16 @@ def _structural(schema: Json, path: str) -> Iterator[Cause]:
     """Yield the broken rules of structural schemas, as far as merging and pruning rely on them."""
     loose = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
     if not schema.get("type") and not loose:
-        yield errors.required(f"{path}.type", "must not be empty for specified object fields")
+        yield errors.required_value(f"{path}.type", "must not be empty for specified object fields")
     if schema.get("type") and schema["type"] not in _TYPES:
-        yield errors.unsupported(f"{path}.type", schema["type"], _TYPES)
+        yield errors.unsupported_value(f"{path}.type", schema["type"], _TYPES)
     try:
         re.compile(schema.get("pattern") or "")
     except (re.error, OverflowError) as error:
         text = f"must be a valid regular expression, but isn't: {error}"
         yield errors.invalid_value(f"{path}.pattern", schema["pattern"], text)
     if schema.get("type") == "array" and not isinstance(schema.get("items"), dict):
-        yield errors.required(f"{path}.items", "must be specified")
+        yield errors.required_value(f"{path}.items", "must be specified")
     if schema.get("x-kubernetes-list-type") == "map":
         yield from _map_keys(schema, path)
     for key, inner in (schema.get("properties") or {}).items():
@@ -120,7 +120,7 @@ def _map_keys(schema: Json, path: str) -> Iterator[Cause]:
     keys = schema.get("x-kubernetes-list-map-keys") or []
     if not keys:
         text = "must not be empty if the list type is map"
-        yield errors.required(f"{path}.x-kubernetes-list-map-keys", text)
+        yield errors.required_value(f"{path}.x-kubernetes-list-map-keys", text)
     item = schema.get("items") or {}
     for key in keys:
         declared = (item.get("properties") or {}).get(key)
@@ -129,10 +129,10 @@ def _map_keys(schema: Json, path: str) -> Iterator[Cause]:
                 "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required "
                 "property"
             )
-            yield errors.required(f"{path}.items.properties[{key}].default", text)
+            yield errors.required_value(f"{path}.items.properties[{key}].default", text)
 
 
-def unaccepted(definition: Json) -> Json:
+def make_initial_status(definition: Json) -> Json:
     """Return the status of a new definition: its conditions are null, not absent and not empty."""
     versions = definition["spec"].get("versions") or ()
     stored = [
@@ -143,7 +143,7 @@ def unaccepted(definition: Json) -> Json:
     return {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
 
 
-def established(definition: Json, *, now: str) -> Json:
+def make_established_status(definition: Json, *, now: str) -> Json:
     """Return the status of an accepted definition; existing conditions keep their time stamps."""
     spec = definition["spec"]
     old = definition.get("status") or {}

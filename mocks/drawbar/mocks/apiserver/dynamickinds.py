@@ -18,21 +18,21 @@ Json = dict[str, Any]
 class Claims(Strategy):
     """ResourceClaims, with the extra permissions for a change of status since 1.36."""
 
-    def rewritten_by_apply(self, item: Json) -> Json:
+    def rewrite_applied(self, item: Json) -> Json:
         """Return the object with its opaque parameters re-encoded."""
-        return claims.rewritten(item)
+        return claims.sort_opaque_keys(item)
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Drop the fields of disabled gates, and default the requests."""
         item = super().prepare_create(item, call)
-        spec = claimspecs.defaulted(gates.claim_spec(item.get("spec") or {}, self.profile))
+        spec = claimspecs.add_defaults(gates.claim_spec(item.get("spec") or {}, self.profile))
         return {**item, "spec": spec}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Clear the device entries of a removed allocation, and the fields of disabled gates."""
         item = super().prepare_update(item, old, call)
         if call.subresource != "status":
-            return {**item, "spec": claimspecs.defaulted(item.get("spec") or {})}
+            return {**item, "spec": claimspecs.add_defaults(item.get("spec") or {})}
         before = old.get("status") or {}
         asked = item.get("status") or {}
         status = claims.drop_deallocated(asked, before, asked)
@@ -49,7 +49,7 @@ class Claims(Strategy):
         if call.subresource != "status":
             return
         status, before = item.get("status") or {}, old.get("status") or {}
-        if self.profile.on(profiles.GRANULAR_STATUS):
+        if self.profile.is_on(profiles.GRANULAR_STATUS):
             yield from self._check_permissions(status, before, call)
         if not any(claims.admin_results(before)):
             yield from self._not_admin(claims.admin_results(status), call)
@@ -106,7 +106,7 @@ class Claims(Strategy):
     def _format_refusal(call: Call, wanted: rbac.Attributes) -> str:
         plural = "resourceclaims"
         refusal = rbac.refusal(call.user, wanted)
-        return errors.forbidden(plural, RESOURCE_GROUP, wanted.name, refusal).message
+        return errors.forbidden_error(plural, RESOURCE_GROUP, wanted.name, refusal).message
 
 
 class Templates(Strategy):
@@ -131,7 +131,7 @@ class Templates(Strategy):
     def _add_defaults(self, item: Json) -> Json:
         spec = item.get("spec") or {}
         inner = gates.claim_spec(spec.get("spec") or {}, self.profile)
-        return {**item, "spec": {**spec, "spec": claimspecs.defaulted(inner)}}
+        return {**item, "spec": {**spec, "spec": claimspecs.add_defaults(inner)}}
 
 
 class Slices(Strategy):
@@ -207,4 +207,7 @@ class TaintRules(Strategy):
     @staticmethod
     def _set_taint_time(item: Json, call: Call) -> Json:
         spec = item.get("spec") or {}
-        return {**item, "spec": {**spec, "taint": taints.stamped(spec.get("taint") or {}, now=call.now)}}
+        return {
+            **item,
+            "spec": {**spec, "taint": taints.set_time_added(spec.get("taint") or {}, now=call.now)},
+        }

@@ -27,7 +27,7 @@ class Cause:
         return f"{self.field}: {self.message}" if self.field else self.message
 
 
-def required(path: str, text: str = "") -> Cause:
+def required_value(path: str, text: str = "") -> Cause:
     """Return the cause for a missing required field."""
     return Cause(
         field=path,
@@ -38,16 +38,18 @@ def required(path: str, text: str = "") -> Cause:
 
 def invalid_value(path: str, value: Any, text: str) -> Cause:
     """Return the cause for a value that is not allowed; ``value`` is shown as by the real server."""
-    return Cause(field=path, reason="FieldValueInvalid", message=f"Invalid value: {shown(value)}: {text}")
+    return Cause(
+        field=path, reason="FieldValueInvalid", message=f"Invalid value: {format_value(value)}: {text}"
+    )
 
 
-def unsupported(path: str, value: Any, allowed: Iterable[Any]) -> Cause:
+def unsupported_value(path: str, value: Any, allowed: Iterable[Any]) -> Cause:
     """Return the cause for a value outside an enumeration."""
-    names = ", ".join(shown(item) for item in allowed)
+    names = ", ".join(format_value(item) for item in allowed)
     return Cause(
         field=path,
         reason="FieldValueNotSupported",
-        message=f"Unsupported value: {shown(value)}: supported values: {names}",
+        message=f"Unsupported value: {format_value(value)}: supported values: {names}",
     )
 
 
@@ -56,14 +58,14 @@ def forbidden_value(path: str, text: str) -> Cause:
     return Cause(field=path, reason="FieldValueForbidden", message=f"Forbidden: {text}")
 
 
-def duplicate(path: str, value: Any) -> Cause:
+def duplicate_value(path: str, value: Any) -> Cause:
     """Return the cause for a repeated value that must be unique."""
-    return Cause(field=path, reason="FieldValueDuplicate", message=f"Duplicate value: {shown(value)}")
+    return Cause(field=path, reason="FieldValueDuplicate", message=f"Duplicate value: {format_value(value)}")
 
 
 def unknown_value(path: str, value: Any, text: str) -> Cause:
     """Return the cause for a reference to a missing thing."""
-    return Cause(field=path, reason="FieldValueNotFound", message=f"Not found: {shown(value)}: {text}")
+    return Cause(field=path, reason="FieldValueNotFound", message=f"Not found: {format_value(value)}: {text}")
 
 
 def too_many(path: str, count: int, limit: int) -> Cause:
@@ -79,7 +81,7 @@ def too_long(path: str, limit: int) -> Cause:
     )
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as shown in the real server's errors: quoted strings, lower-case booleans."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -125,7 +127,7 @@ class ApiError(Exception):
         return status
 
 
-def qualified(plural: str, group: str) -> str:
+def qualify_name(plural: str, group: str) -> str:
     """Return ``plural.group``, or the bare plural for the core group."""
     return f"{plural}.{group}" if group else plural
 
@@ -139,21 +141,21 @@ def bad_request(message: str) -> ApiError:
     return ApiError(code=400, reason="BadRequest", message=message)
 
 
-def unauthorized() -> ApiError:
+def unauthorized_error() -> ApiError:
     """Return a 401: the token is unknown."""
     return ApiError(code=401, reason="Unauthorized", message="Unauthorized")
 
 
-def forbidden(plural: str, group: str, name: str, message: str) -> ApiError:
+def forbidden_error(plural: str, group: str, name: str, message: str) -> ApiError:
     """Return a 403: the caller is known and lacks the permission."""
-    subject = f'{qualified(plural, group)} "{name}"' if name else qualified(plural, group)
+    subject = f'{qualify_name(plural, group)} "{name}"' if name else qualify_name(plural, group)
     text = f"{subject} is forbidden: {message}" if plural else f"forbidden: {message}"
     return ApiError(code=403, reason="Forbidden", message=text, details=_details(plural, group, name))
 
 
 def not_found(plural: str, group: str, name: str) -> ApiError:
     """Return a 404: there is no object of the name."""
-    text = f'{qualified(plural, group)} "{name}" not found'
+    text = f'{qualify_name(plural, group)} "{name}" not found'
     return ApiError(code=404, reason="NotFound", message=text, details=_details(plural, group, name))
 
 
@@ -176,20 +178,20 @@ def not_acceptable(offered: Iterable[str]) -> ApiError:
 
 def already_exists(plural: str, group: str, name: str) -> ApiError:
     """Return a 409 for a create: the name is in use."""
-    text = f'{qualified(plural, group)} "{name}" already exists'
+    text = f'{qualify_name(plural, group)} "{name}" already exists'
     return ApiError(code=409, reason="AlreadyExists", message=text, details=_details(plural, group, name))
 
 
 def conflict(plural: str, group: str, name: str, message: str) -> ApiError:
     """Return a 409 for a write: the stored object differs from the caller's."""
-    text = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {message}'
+    text = f'Operation cannot be fulfilled on {qualify_name(plural, group)} "{name}": {message}'
     return ApiError(code=409, reason="Conflict", message=text, details=_details(plural, group, name))
 
 
 STALE = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def expired(message: str) -> ApiError:
+def expired_error(message: str) -> ApiError:
     """Return a 410: the requested resourceVersion or continue token is older than the kept history."""
     return ApiError(code=410, reason="Expired", message=message)
 
@@ -207,7 +209,7 @@ def unsupported_media_type(accepted: Iterable[str]) -> ApiError:
     return ApiError(code=415, reason="UnsupportedMediaType", message=text)
 
 
-def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> ApiError:
+def invalid_error(kind: str, group: str, name: str, causes: Iterable[Cause]) -> ApiError:
     """Return a 422: the object breaks rules; every broken rule is listed.
 
     Raises:
@@ -220,11 +222,11 @@ def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> ApiErr
     body = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
     details = _details(kind, group, name)
     details["causes"] = [{"reason": c.reason, "message": c.message, "field": c.field} for c in listed]
-    text = f'{qualified(kind, group)} "{name}" is invalid: {body}'
+    text = f'{qualify_name(kind, group)} "{name}" is invalid: {body}'
     return ApiError(code=422, reason="Invalid", message=text, details=details)
 
 
-def internal(message: str) -> ApiError:
+def internal_error(message: str) -> ApiError:
     """Return a 500, as the real server does in the same cases."""
     return ApiError(code=500, reason="InternalError", message=message)
 

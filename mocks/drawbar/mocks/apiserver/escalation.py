@@ -68,7 +68,7 @@ def _demand(authorizer: rbac.Authorizer, call: Call, wanted: Attributes, rules: 
         f'user "{call.user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently '
         f"held:\n{listed}"
     )
-    raise errors.forbidden(call.resource.plural, RBAC_GROUP, call.name, text)
+    raise errors.forbidden_error(call.resource.plural, RBAC_GROUP, call.name, text)
 
 
 def _pieces(rule: Json) -> Iterator[Json]:

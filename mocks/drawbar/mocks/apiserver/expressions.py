@@ -44,7 +44,7 @@ class _Compiled:
 
 @functools.lru_cache(maxsize=2048)
 def _compile(text: str) -> _Compiled:
-    plain = optionals.rewritten(text)
+    plain = optionals.rewrite_optionals(text)
     words = set(re.findall(r"[A-Za-z_]\w*", plain))
     functions = {**stdlib.STDLIB_FUNCTIONS, **_FUNCTIONS}
     called = {name: functions[name] for name in functions if name.rpartition(".")[2] in words}

@@ -55,10 +55,10 @@ class Control:
 
     async def _answer(self, request: web.Request, caller: rbac.User | None) -> web.Response:
         if caller is None:
-            raise errors.unauthorized()
+            raise errors.unauthorized_error()
         if rbac.MASTERS not in caller.groups:
             wanted = rbac.Attributes(verb=request.method.lower(), path=request.path)
-            raise errors.forbidden("", "", "", rbac.refusal(caller, wanted))
+            raise errors.forbidden_error("", "", "", rbac.refusal(caller, wanted))
         match request.method, request.path.removeprefix(PREFIX).rstrip("/").split("/"):
             case "GET", ["faults"]:
                 return _json({"faults": [_encode_handle(handle) for handle in self._faults]})

@@ -49,7 +49,7 @@ class Asked:
     name: str = ""
     manager: str = ""
 
-    def about(self, item: Json) -> Asked:
+    def replace_object(self, item: Json) -> Asked:
         """Return the same request about an object in a watch event."""
         metadata = item.get("metadata") or {}
         return replace(self, namespace=metadata.get("namespace") or "", name=metadata.get("name") or "")
@@ -307,7 +307,7 @@ class Faults:
         self.closed = True
         self.clear()
 
-    def striking(self, asked: Asked) -> list[Handle]:
+    def find_striking_faults(self, asked: Asked) -> list[Handle]:
         """Return the faults that strike an arriving request; count it for every fault that selects it."""
         watching = (DroppedWatch, DuplicatedEvents, DelayedEvents)
         return [

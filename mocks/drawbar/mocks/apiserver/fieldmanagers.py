@@ -23,7 +23,7 @@ def schema_of(call: Call) -> schemas.Schema:
     return call.resource.merge_schema(call.version)
 
 
-def merged(
+def apply_configuration(
     call: Call, old: Json, config: Json, owners: ownership.Owners, *, force: bool
 ) -> tuple[Json, ownership.Owners]:
     """Return the stored object with a configuration applied, and its owners.
@@ -48,7 +48,7 @@ def merged(
             {
                 "reason": "FieldManagerConflict",
                 "message": f"conflict with {conflict.owner_text()}",
-                "field": fieldsets.readable(conflict.path),
+                "field": fieldsets.format_path(conflict.path),
             }
             for conflict in error.conflicts
         ]
@@ -57,7 +57,7 @@ def merged(
         ) from error
     except (apply.UndeclaredFieldError, fieldsets.KeylessItemError) as error:
         text = f"failed to create typed patch object ({call.namespace}/{call.name}): {error}"
-        raise errors.internal(text) from error
+        raise errors.internal_error(text) from error
 
 
 def own_part(call: Call, config: Json) -> Json:
@@ -74,7 +74,7 @@ def own_part(call: Call, config: Json) -> Json:
     return {**{key: value for key, value in config.items() if key != reset}, "metadata": metadata}
 
 
-def owned(call: Call, old: Json, new: Json, owners: ownership.Owners | None) -> Json:
+def update_managed_fields(call: Call, old: Json, new: Json, owners: ownership.Owners | None) -> Json:
     """Return the object with up-to-date ``managedFields``."""
     schema = schema_of(call)
     try:
@@ -94,10 +94,10 @@ def owned(call: Call, old: Json, new: Json, owners: ownership.Owners | None) -> 
             kept = (replace(owner, fields=owner.fields & present) for owner in owners)
             owners = tuple(owner for owner in kept if owner.fields)
     except fieldsets.KeylessItemError as error:
-        raise errors.invalid(
-            call.resource.kind, call.resource.group, call.name, [errors.required("", str(error))]
+        raise errors.invalid_error(
+            call.resource.kind, call.resource.group, call.name, [errors.required_value("", str(error))]
         ) from error
-    entries = ownership.written(owners)
+    entries = ownership.make_managed_fields(owners)
     if not entries:
         return new
     return {**new, "metadata": {**new["metadata"], "managedFields": entries}}

@@ -166,7 +166,7 @@ def _decode(node: Json, path: Path) -> Iterator[Path]:
             yield from _decode(inner if isinstance(inner, dict) else {}, (*path, element))
 
 
-def readable(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Return a path as in conflict messages: ``.status.devices[device="d",driver="x"].conditions``."""
     text = ""
     for element in path:

@@ -104,23 +104,23 @@ def with_policy(item: Json, policy: str) -> Json:
     kept = [name for name in held if name not in (ORPHAN, FOREGROUND) or name == wanted]
     if wanted and wanted not in kept:
         kept.append(wanted)
-    return item if kept == held else without(item, kept)
+    return item if kept == held else replace_finalizers(item, kept)
 
 
-def without(item: Json, finalizers: list[str]) -> Json:
+def replace_finalizers(item: Json, finalizers: list[str]) -> Json:
     """Return the object with only these finalizers."""
     metadata = {key: value for key, value in item["metadata"].items() if key != "finalizers"}
     return {**item, "metadata": {**metadata, **({"finalizers": finalizers} if finalizers else {})}}
 
 
-def released_from(item: Json, uids: set[str]) -> Json:
+def remove_owners(item: Json, uids: set[str]) -> Json:
     """Return the object without its references to some owners."""
     kept = [reference for reference in references(item) if reference.get("uid") not in uids]
     metadata = {key: value for key, value in item["metadata"].items() if key != "ownerReferences"}
     return {**item, "metadata": {**metadata, **({"ownerReferences": kept} if kept else {})}}
 
 
-def blocking(places: list[Place], uid: str, store: Store) -> Iterator[Place]:
+def find_blocking_dependents(places: list[Place], uid: str, store: Store) -> Iterator[Place]:
     """Yield the dependents that block an owner in foreground deletion."""
     for where, key in places:
         item = store.collection(where).items.get(key)

@@ -80,7 +80,7 @@ class Gate:
         asked = self._describe_request(request, caller)
         struck: list[Handle] = []
         if self._faults:
-            struck = self._faults.striking(await self._add_body_name(request, asked))
+            struck = self._faults.find_striking_faults(await self._add_body_name(request, asked))
             refused = await self._disturb_request(asked, struck, limit)
             if refused is not None:
                 return refused

@@ -61,7 +61,7 @@ class Stream:
             await response.write(b"".join([line for _, line in events]))
             return
         for item, line in events:
-            asked = self._asked.about(item)
+            asked = self._asked.replace_object(item)
             for handle in self._faults:
                 if isinstance(handle.fault.effect, faults.DelayedEvents) and handle.strikes(asked):
                     await pause(handle, handle.fault.effect.seconds)
@@ -89,7 +89,7 @@ class Stream:
         """Send the final event of the stream, if there is one."""
         await self.clearance()
         if self._expired:
-            body = errors.expired("the watch was ended by a fault: too old resource version").body()
+            body = errors.expired_error("the watch was ended by a fault: too old resource version").body()
             await response.write(msgspec.json.encode({"type": "ERROR", "object": body}) + b"\n")
 
     def _is_cut_by(self, handle: Handle) -> bool:

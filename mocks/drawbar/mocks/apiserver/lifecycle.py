@@ -27,7 +27,7 @@ def establish(registry: Registry, name: str, now: str) -> Json:
     item = registry.find(DEFINITIONS, "", name)
     if item["metadata"].get("deletionTimestamp"):
         return item
-    status = definitions.established(item, now=now)
+    status = definitions.make_established_status(item, now=now)
     if item.get("status") != status:
         item = registry.write(DEFINITIONS, {**item, "status": status})
     registry.catalogue.register(definitions.resource(item))

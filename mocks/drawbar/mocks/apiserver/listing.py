@@ -61,7 +61,7 @@ def page(store: Store, resource: ResourceType, namespace: str, query: Mapping[st
         else:
             matching = collection.select_at(version, namespace, chosen, after=after)
     except watch.CompactedError as error:
-        raise errors.expired(
+        raise errors.expired_error(
             EXPIRED if token else f"too old resource version: {version} ({error.oldest})"
         ) from error
     metadata: Json = {"resourceVersion": str(version)}

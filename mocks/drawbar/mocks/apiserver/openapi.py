@@ -126,8 +126,8 @@ def _record(name: str, types: TypeTable, components: Json, home: str) -> Json:
             shown = {"allOf": [shown]}
         properties[field] = {"description": text, **shown} if text else shown
     described: Json = {"type": "object", "properties": properties}
-    if types.required(name):
-        described["required"] = list(types.required(name))
+    if types.required_fields(name):
+        described["required"] = list(types.required_fields(name))
     if name in texts:
         described["description"] = texts[name]
     return described

@@ -37,7 +37,7 @@ def select(value: Any, key: Any) -> Any:
     return cel.OptionalValue.none()
 
 
-def rewritten(text: str) -> str:
+def rewrite_optionals(text: str) -> str:
     """Return the expression without optional syntax; other text is unchanged.
 
     Raises:

@@ -31,7 +31,7 @@ def content(item: Json, resource: ResourceType) -> Json:
     return {key: value for key, value in item.items() if key not in ignored}
 
 
-def released(resource: ResourceType, item: Json) -> bool:
+def is_removable(resource: ResourceType, item: Json) -> bool:
     """Return true if a marked object can go: it has no finalizers, and no kubelet still runs it."""
     metadata = item["metadata"]
     if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
@@ -51,7 +51,7 @@ def grace_seconds(resource: ResourceType, item: Json, asked: int | None) -> int:
     return int(spec.get("terminationGracePeriodSeconds", 30)) if asked is None else max(asked, 0)
 
 
-def later(now: str, seconds: int) -> str:
+def add_seconds(now: str, seconds: int) -> str:
     """Return a time stamp ``seconds`` after another."""
     moment = datetime.fromisoformat(now) + timedelta(seconds=seconds)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

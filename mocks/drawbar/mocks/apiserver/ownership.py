@@ -55,7 +55,7 @@ def read(entries: Iterable[Json] | None) -> Owners:
     )
 
 
-def written(owners: Owners) -> list[Json]:
+def make_managed_fields(owners: Owners) -> list[Json]:
     """Return the owners as ``metadata.managedFields``."""
     entries: list[Json] = []
     for owner in owners:
@@ -78,7 +78,7 @@ def find(owners: Owners, manager: Manager) -> Owner | None:
     return next((owner for owner in owners if owner.manager == manager), None)
 
 
-def without(owners: Owners, removed: fieldsets.FieldSet) -> Owners:
+def remove_fields(owners: Owners, removed: fieldsets.FieldSet) -> Owners:
     """Return the owners without the removed fields."""
     if not removed:
         return owners
@@ -101,7 +101,7 @@ def after_update(
         replace(owner, fields=owner.fields - changed) if owner.manager != manager else owner
         for owner in owners
     )
-    current = without(kept, removed)
+    current = remove_fields(kept, removed)
     mine = find(current, manager)
     fields = (mine.fields if mine else frozenset()) | changed
     rest = tuple(owner for owner in current if owner.manager != manager and owner.fields)

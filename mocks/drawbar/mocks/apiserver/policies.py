@@ -112,7 +112,7 @@ class Policies:
             labels = (item.get("metadata") or {}).get("labels") or {}
             named = home == namespace and name == (reference.get("name") or name)
             if named and admissionrules.selects(selector, labels):
-                yield resource.served(item, resource.versions[0])
+                yield resource.convert_to_version(item, resource.versions[0])
 
     def _concerns(self, attempt: Attempt, policy: Json, binding: Json) -> bool:
         labels = self._namespace_labels(attempt)
@@ -136,7 +136,9 @@ class Policies:
 
     def _variables(self, attempt: Attempt) -> Json:
         namespace = self._namespace(attempt) if attempt.call.resource.namespaced else None
-        shown = self._catalogue.get("", "namespaces").served(namespace, "v1") if namespace else None
+        shown = (
+            self._catalogue.get("", "namespaces").convert_to_version(namespace, "v1") if namespace else None
+        )
         return {**attempt.variables(), "namespaceObject": shown, "params": None}
 
 
@@ -190,7 +192,7 @@ def _validation(
 def _refusal(attempt: Attempt, names: tuple[str, str], first: Denial) -> errors.ApiError:
     resource = attempt.call.resource
     text = f"ValidatingAdmissionPolicy '{names[0]}' with binding '{names[1]}' denied request: {first.message}"
-    error = errors.forbidden(resource.plural, resource.group, attempt.name, text)
+    error = errors.forbidden_error(resource.plural, resource.group, attempt.name, text)
     details = {**error.details, "causes": [{"message": text}]}
     code = _CODES.get(first.reason, 422)
     return errors.ApiError(code=code, reason=first.reason, message=error.message, details=details)

@@ -64,11 +64,11 @@ class Profile:
         """Return true if a driver's controller may allocate, so that PodSchedulingContexts are served."""
         return self.minor in _ALPHA_VERSIONS
 
-    def on(self, gate: str) -> bool:
+    def is_on(self, gate: str) -> bool:
         """Return true if a gate exists in this release and is on."""
         return self.gates.get(gate, False)
 
-    def off(self, gate: str) -> bool:
+    def is_off(self, gate: str) -> bool:
         """Return true if a gate exists in this release and is off; a graduated feature has no gate."""
         return not self.gates.get(gate, True)
 

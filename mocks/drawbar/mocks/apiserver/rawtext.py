@@ -18,27 +18,29 @@ _STAND_INS = re.compile("[\U0010e000-\U0010f0ff]")
 _ENCODED = re.compile(rb"\xf4\x8e[\x80-\xbf][\x80-\xbf]|\xf4\x8f[\x80-\x83][\x80-\xbf]")
 
 
-def readable(body: bytes) -> bytes:
+def insert_stand_ins(body: bytes) -> bytes:
     """Return JSON with a private character in place of each unpaired surrogate and of each byte that is no UTF-8."""
     text = _ESCAPE.sub(_half, body).decode(errors="surrogateescape")
     return _INVALID.sub(lambda match: chr(_BYTE + ord(match[0]) - 0xDC00), text).encode()
 
 
-def written(body: bytes) -> bytes:
+def restore_raw_text(body: bytes) -> bytes:
     """Return JSON with the text again that the private characters stand for."""
     return _ENCODED.sub(_original, body)
 
 
-def settled(value: Any, *, raw: bool = False) -> Any:
+def drop_stand_ins(value: Any, *, raw: bool = False) -> Any:
     """Return a decoded value with U+FFFD for each private character outside raw values."""
     if isinstance(value, str):
         return value if raw else _STAND_INS.sub("\ufffd", value)
     if isinstance(value, list):
-        return [settled(entry, raw=raw) for entry in value]
+        return [drop_stand_ins(entry, raw=raw) for entry in value]
     if isinstance(value, dict):
         has_raw = {"driver", "parameters"} <= value.keys() or {"driver", "pool", "data"} <= value.keys()
         return {
-            settled(key, raw=raw): settled(entry, raw=raw or (has_raw and key in ("parameters", "data")))
+            drop_stand_ins(key, raw=raw): drop_stand_ins(
+                entry, raw=raw or (has_raw and key in ("parameters", "data"))
+            )
             for key, entry in value.items()
         }
     return value

@@ -83,7 +83,7 @@ class Registry:
             ApiError: 400, 403, 404 (namespace), 409 (name taken) or 422.
         """
         if (item.get("metadata") or {}).get("resourceVersion"):
-            raise errors.internal("resourceVersion should not be set on objects to be created")
+            raise errors.internal_error("resourceVersion should not be set on objects to be created")
         named = self._ensure_name(call, self._match_namespace(call, item))
         return self._create(call, named, owners=None)
 
@@ -109,7 +109,7 @@ class Registry:
         if not metadata.get("resourceVersion") and not call.resource.unconditional:
             text = "Invalid value: 0x0: must be specified for an update"
             cause = Cause(field="metadata.resourceVersion", reason="FieldValueInvalid", message=text)
-            raise errors.invalid(call.resource.kind, call.resource.group, call.name, [cause])
+            raise errors.invalid_error(call.resource.kind, call.resource.group, call.name, [cause])
         uid = metadata.get("uid")
         if uid and uid != old["metadata"]["uid"]:
             raise self._conflict(
@@ -125,11 +125,11 @@ class Registry:
             ApiError: as for ``update``; a changed uid is 422, as the field is immutable.
         """
         old = self.find(call.resource, call.namespace, call.name)
-        shown = call.resource.served(old, call.version)
+        shown = call.resource.convert_to_version(old, call.version)
         changed = change(shown)
         if not isinstance(changed.get("metadata"), dict):
             raise errors.bad_request("the patch leaves no object with metadata")
-        item = self._match_namespace(call, call.resource.stored(changed, call.version))
+        item = self._match_namespace(call, call.resource.convert_to_stored(changed, call.version))
         return self._replace(call, old, item, owners=None)
 
     def apply(self, call: Call, config: Json, *, force: bool) -> Written:
@@ -151,12 +151,12 @@ class Registry:
         if old is None:
             return self._apply_new(call, config)
         owners = ownership.read(old["metadata"].get("managedFields"))
-        merged, owners = fieldmanagers.merged(
+        merged, owners = fieldmanagers.apply_configuration(
             call, old, fieldmanagers.own_part(call, config), owners, force=force
         )
-        merged = kinds.strategy_for(
-            call.resource, self.profile, self.authorizer, self.store
-        ).rewritten_by_apply(merged)
+        merged = kinds.strategy_for(call.resource, self.profile, self.authorizer, self.store).rewrite_applied(
+            merged
+        )
         for key in ("uid", "resourceVersion"):
             if metadata.get(key):
                 merged = {**merged, "metadata": {**merged["metadata"], key: metadata[key]}}
@@ -196,7 +196,7 @@ class Registry:
             return Written(item=stored)
         marked = {
             **metadata,
-            "deletionTimestamp": outcomes.later(call.now, seconds),
+            "deletionTimestamp": outcomes.add_seconds(call.now, seconds),
             "deletionGracePeriodSeconds": seconds,
         }
         if "generation" in metadata:
@@ -226,7 +226,7 @@ class Registry:
 
     def release(self, resource: ResourceType, item: Json) -> None:
         """Store an object after removing a finalizer, or remove it if that was the last one."""
-        if outcomes.released(resource, item) and not self._has_content(resource, item):
+        if outcomes.is_removable(resource, item) and not self._has_content(resource, item):
             self.ledger.remove(resource, item)
         else:
             self.ledger.put(resource, item)
@@ -277,7 +277,7 @@ class Registry:
         )
         escalation.check(self.authorizer, call, ready, None)
         self.admit(call, ready, None)
-        ready = fieldmanagers.owned(call, {"metadata": {}}, ready, owners)
+        ready = fieldmanagers.update_managed_fields(call, {"metadata": {}}, ready, owners)
         if call.dry_run:
             return Written(item=with_version(ready, self.store.version + 1), created=True)
         return Written(item=self.ledger.put(resource, ready), created=True)
@@ -312,12 +312,12 @@ class Registry:
         escalation.check(self.authorizer, call, ready, old)
         self.admit(call, ready, old)
         ready = self._update_generation(resource, old, ready)
-        ready = fieldmanagers.owned(call, old, ready, owners)
+        ready = fieldmanagers.update_managed_fields(call, old, ready, owners)
         if ready == old:
             return Written(item=old)
         if call.dry_run:
             return Written(item=ready)
-        if outcomes.released(resource, ready) and not self._has_content(resource, ready):
+        if outcomes.is_removable(resource, ready) and not self._has_content(resource, ready):
             return Written(item=self.ledger.remove(resource, ready), removed=True)
         return Written(item=self.ledger.put(resource, ready))
 
@@ -330,7 +330,7 @@ class Registry:
             raise self._conflict(call, text)
         if config["metadata"].get("resourceVersion"):
             raise self._conflict(call, errors.STALE)
-        merged, owners = fieldmanagers.merged(
+        merged, owners = fieldmanagers.apply_configuration(
             call, {"metadata": {}}, fieldmanagers.own_part(call, config), (), force=True
         )
         return self._create(
@@ -353,8 +353,8 @@ class Registry:
         if metadata.get("name"):
             return item
         if not metadata.get("generateName"):
-            cause = errors.required("metadata.name", "name or generateName is required")
-            raise errors.invalid(call.resource.kind, call.resource.group, "", [cause])
+            cause = errors.required_value("metadata.name", "name or generateName is required")
+            raise errors.invalid_error(call.resource.kind, call.resource.group, "", [cause])
         taken = self.store.collection(call.resource.where).items
         name = outcomes.generated_name(metadata["generateName"], call.namespace, taken)
         return {**item, "metadata": {**metadata, "name": name}}
@@ -369,11 +369,11 @@ class Registry:
             text = (
                 f"unable to create new content in namespace {call.namespace} because it is being terminated"
             )
-            raise errors.forbidden(call.resource.plural, call.resource.group, call.name, text)
+            raise errors.forbidden_error(call.resource.plural, call.resource.group, call.name, text)
 
     def _refuse(self, call: Call, causes: list[Cause], name: str) -> None:
         if causes:
-            raise errors.invalid(call.resource.kind, call.resource.group, name, causes)
+            raise errors.invalid_error(call.resource.kind, call.resource.group, name, causes)
 
     def _conflict(self, call: Call, text: str) -> errors.ApiError:
         return errors.conflict(call.resource.plural, call.resource.group, call.name, text)

@@ -85,7 +85,7 @@ def decode(body: bytes, content_type: str, accepted: tuple[str, ...]) -> Any:
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(body)
     try:
-        return rawtext.settled(msgspec.json.decode(rawtext.readable(body)))
+        return rawtext.drop_stand_ins(msgspec.json.decode(rawtext.insert_stand_ins(body)))
     except (msgspec.DecodeError, RecursionError) as error:
         if not kind.endswith("yaml"):
             raise errors.bad_request(f"couldn't get version/kind; json parse error: {error}") from error
@@ -102,7 +102,7 @@ def encode(value: Any) -> bytes:
     body, escapes = msgspec.json.encode(value), _ESCAPED
     # Skipped for ASCII, because a search for several bytes takes as long as the encoding.
     if not body.isascii():
-        body, escapes = rawtext.written(body), _ESCAPED | _ESCAPED_SEPARATORS
+        body, escapes = rawtext.restore_raw_text(body), _ESCAPED | _ESCAPED_SEPARATORS
     # All of these characters occur only in strings.
     for plain, escaped in escapes.items():
         body = body.replace(plain, escaped)
@@ -157,7 +157,7 @@ def whole_number(text: str | None, name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
-        raise errors.bad_request(f"invalid {name} {errors.shown(text)}: it must be a whole number")
+        raise errors.bad_request(f"invalid {name} {errors.format_value(text)}: it must be a whole number")
     return int(text)
 
 

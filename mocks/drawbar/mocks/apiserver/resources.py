@@ -99,15 +99,15 @@ class ResourceType:
             names["metadata.namespace"] = "metadata.namespace"
         return names | dict(self.fields)
 
-    def served(self, item: Json, version: str) -> Json:
+    def convert_to_version(self, item: Json, version: str) -> Json:
         """Return a stored object in the form of a version."""
         return {
             "kind": self.kind,
             "apiVersion": self.api_version(version),
-            **self.renamed(item, version),
+            **self.rename_fields(item, version),
         }
 
-    def renamed(self, item: Json, version: str) -> Json:
+    def rename_fields(self, item: Json, version: str) -> Json:
         """Return a stored object with the field names of a version."""
         renames = self.renames.get(version)
         if not renames:
@@ -115,7 +115,7 @@ class ResourceType:
         back = {stored: name for name, stored in renames.items()}
         return {back.get(key, key): value for key, value in item.items()}
 
-    def stored(self, item: Json, version: str) -> Json:
+    def convert_to_stored(self, item: Json, version: str) -> Json:
         """Return an object of a version in its stored form."""
         renames = self.renames.get(version, {})
         return {

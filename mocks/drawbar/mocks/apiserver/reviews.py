@@ -70,11 +70,11 @@ class Desk:
         if seconds < MIN_TOKEN_SECONDS:
             text = "may not specify a duration less than 10 minutes"
             cause = errors.invalid_value("spec.expirationSeconds", seconds, text)
-            raise errors.invalid("TokenRequest", "authentication.k8s.io", "", [cause])
+            raise errors.invalid_error("TokenRequest", "authentication.k8s.io", "", [cause])
         metadata = account["metadata"]
         node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
         user = rbac.service_account(metadata["namespace"], metadata["name"], node=node)
-        status = {"token": self.mint(user), "expirationTimestamp": outcomes.later(now, seconds)}
+        status = {"token": self.mint(user), "expirationTimestamp": outcomes.add_seconds(now, seconds)}
         spec = {"audiences": ["https://kubernetes.default.svc"], **spec, "expirationSeconds": seconds}
         names = {"name": metadata["name"], "namespace": metadata["namespace"], "creationTimestamp": now}
         return {**_make_review("TokenRequest", AUTHENTICATION, spec, status), "metadata": names}

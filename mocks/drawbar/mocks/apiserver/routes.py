@@ -70,7 +70,7 @@ class Front:
         except Exception:
             log.exception("a request failed", extra={"method": request.method, "path": request.path})
             return answers.as_json(
-                errors.internal("the server failed on this request; its log says why").body(), 500
+                errors.internal_error("the server failed on this request; its log says why").body(), 500
             )
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
@@ -114,7 +114,7 @@ class Front:
     def _plain(self, request: web.Request, user: rbac.User, path: str, target: Target | None) -> web.Response:
         wanted = rbac.Attributes(verb=request.method.lower(), path=path)
         if not self.registry.authorizer.allows(user, wanted):
-            raise errors.forbidden("", "", "", rbac.refusal(user, wanted))
+            raise errors.forbidden_error("", "", "", rbac.refusal(user, wanted))
         if request.method not in ("GET", "HEAD"):
             raise errors.method_not_allowed()
         if path in _HEALTH:
@@ -159,7 +159,7 @@ class Front:
             verb="create", group=target.group, resource=target.plural, namespace=target.namespace
         )
         if not self.registry.authorizer.allows(user, wanted):
-            raise errors.forbidden(target.plural, target.group, "", rbac.refusal(user, wanted))
+            raise errors.forbidden_error(target.plural, target.group, "", rbac.refusal(user, wanted))
         body = await bodies.an_object(request, (JSON_TYPE, YAML_TYPE))
         return answers.as_json(self.desk.review(user, target.plural, body), 201)
 
@@ -188,7 +188,7 @@ class Front:
             )
         if visit.verb == "get":
             return answers.as_json(
-                view.shown(self.registry.find(resource, target.namespace, target.name), visit.now)
+                view.render_item(self.registry.find(resource, target.namespace, target.name), visit.now)
             )
         page = listing.page(self.registry.store, resource, target.namespace, query)
         if form == "Table":
@@ -197,7 +197,10 @@ class Front:
                 resource, target.version, page.items, now=visit.now, include=include, metadata=page.metadata
             )
             return answers.as_json(body)
-        items = [streams.partial(item) if form else answers.listed(visit, item) for item in page.items]
+        items = [
+            streams.make_partial_metadata(item) if form else answers.make_list_item(visit, item)
+            for item in page.items
+        ]
         kind, api = resource.list_kind, resource.api_version(target.version)
         if form:
             kind, api = "PartialObjectMetadataList", "meta.k8s.io/v1"

@@ -33,7 +33,7 @@ _REASONS = {
 }
 
 
-def uncompilable(schema: Json, path: str = "", *, root: bool = True) -> Iterator[Cause]:
+def check_compilation(schema: Json, path: str = "", *, root: bool = True) -> Iterator[Cause]:
     """Yield a problem for every rule that does not compile against its schema."""
     complete = {**schema, "properties": {**(schema.get("properties") or {}), **_IDENTITY}} if root else schema
     for number, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
@@ -47,10 +47,10 @@ def uncompilable(schema: Json, path: str = "", *, root: bool = True) -> Iterator
                 where = f"{path}.x-kubernetes-validations[{number}].{key}"
                 yield errors.invalid_value(where, text, f"compilation failed: {problem}")
     for key, inner in (schema.get("properties") or {}).items():
-        yield from uncompilable(inner, f"{path}.properties[{key}]", root=False)
+        yield from check_compilation(inner, f"{path}.properties[{key}]", root=False)
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
-            yield from uncompilable(schema[key], f"{path}.{key}", root=False)
+            yield from check_compilation(schema[key], f"{path}.{key}", root=False)
 
 
 def unless_blocked(broken: Iterable[Cause], schema: Json) -> list[Cause]:

@@ -41,14 +41,14 @@ class Schema:
     def child(self, key: str, value: Any) -> Schema:
         """Return the structure below a map's key."""
         declared = self.fields.get(key) or self.other
-        return declared if declared is not None else deduced(value)
+        return declared if declared is not None else deduce_schema(value)
 
 
 ATOMIC = Schema(kind="atomic")
 OPEN = Schema()
 
 
-def deduced(value: Any) -> Schema:
+def deduce_schema(value: Any) -> Schema:
     """Return the structure of a value without a declaration: maps are granular, everything else is atomic."""
     return OPEN if isinstance(value, dict) else ATOMIC
 
@@ -58,7 +58,7 @@ def record(**fields: Schema) -> Schema:
     return Schema(fields=MappingProxyType(fields))
 
 
-def keyed(*keys: str, item: Schema = OPEN, strategic: str | None = None) -> Schema:
+def keyed_list(*keys: str, item: Schema = OPEN, strategic: str | None = None) -> Schema:
     """Return a list-map; strategic merge uses its first key, or ``strategic`` ("" replaces the list)."""
     return Schema(
         kind="list-map", keys=keys, item=item, merge_key=keys[0] if strategic is None else strategic
@@ -66,48 +66,48 @@ def keyed(*keys: str, item: Schema = OPEN, strategic: str | None = None) -> Sche
 
 
 SET = Schema(kind="set", merge_key="value")
-CONDITIONS = keyed("type")
-METADATA = record(finalizers=SET, ownerReferences=keyed("uid"))
+CONDITIONS = keyed_list("type")
+METADATA = record(finalizers=SET, ownerReferences=keyed_list("uid"))
 
-_CONTAINERS = keyed(
+_CONTAINERS = keyed_list(
     "name",
     item=record(
-        env=keyed("name"),
-        ports=keyed("containerPort", "protocol"),
-        volumeMounts=keyed("mountPath"),
-        volumeDevices=keyed("devicePath"),
-        resources=record(claims=keyed("name", strategic="")),
+        env=keyed_list("name"),
+        ports=keyed_list("containerPort", "protocol"),
+        volumeMounts=keyed_list("mountPath"),
+        volumeDevices=keyed_list("devicePath"),
+        resources=record(claims=keyed_list("name", strategic="")),
     ),
 )
 _POD_SPEC = record(
     containers=_CONTAINERS,
     initContainers=_CONTAINERS,
     ephemeralContainers=_CONTAINERS,
-    volumes=keyed("name"),
-    imagePullSecrets=keyed("name"),
-    resourceClaims=keyed("name"),
-    hostAliases=keyed("ip"),
-    schedulingGates=keyed("name"),
+    volumes=keyed_list("name"),
+    imagePullSecrets=keyed_list("name"),
+    resourceClaims=keyed_list("name"),
+    hostAliases=keyed_list("ip"),
+    schedulingGates=keyed_list("name"),
     nodeSelector=ATOMIC,
 )
 POD = record(
     metadata=METADATA,
     spec=_POD_SPEC,
-    status=record(conditions=CONDITIONS, podIPs=keyed("ip"), resourceClaimStatuses=keyed("name")),
+    status=record(conditions=CONDITIONS, podIPs=keyed_list("ip"), resourceClaimStatuses=keyed_list("name")),
 )
 NODE = record(
     metadata=METADATA,
     spec=record(podCIDRs=SET),
-    status=record(conditions=CONDITIONS, addresses=keyed("type"), images=ATOMIC),
+    status=record(conditions=CONDITIONS, addresses=keyed_list("type"), images=ATOMIC),
 )
 CLAIM = record(
     metadata=METADATA,
     spec=ATOMIC,
     status=record(
         allocation=ATOMIC,
-        reservedFor=keyed("uid"),
+        reservedFor=keyed_list("uid"),
         # Strategic merge replaces this list, because the type has no patch key.
-        devices=keyed(
+        devices=keyed_list(
             "driver",
             "device",
             "pool",

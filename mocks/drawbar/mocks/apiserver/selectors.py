@@ -206,5 +206,5 @@ def _value(text: str, token: str) -> str:
 
 def _make_syntax_error(text: str) -> errors.ApiError:
     return errors.bad_request(
-        f"unable to parse requirement: couldn't parse the selector string {errors.shown(text)}"
+        f"unable to parse requirement: couldn't parse the selector string {errors.format_value(text)}"
     )

@@ -159,7 +159,7 @@ class StateFile:
             _write(self._descriptor, line)
         except OSError as error:
             os.ftruncate(self._descriptor, self._size)
-            raise errors.internal(f"the state file {self._path} cannot be written: {error}") from error
+            raise errors.internal_error(f"the state file {self._path} cannot be written: {error}") from error
         self._size += len(line)
         self._lines += 1
 

@@ -48,7 +48,7 @@ class Collection:
             watch.CompactedError: the history no longer reaches back to that version.
         """
         past: dict[Key, Json | None] = {}
-        for change in reversed(self.hub.since(version)):
+        for change in reversed(self.hub.list_changes_since(version)):
             past[change.key] = change.old
         if not past:
             return self.select(namespace, selector, after=after)

@@ -58,7 +58,7 @@ class Strategy:
             return {key: value for key, value in item.items() if key != "status"}
         return item
 
-    def rewritten_by_apply(self, item: Json) -> Json:
+    def rewrite_applied(self, item: Json) -> Json:
         """Return the object after server-side apply, which decodes and encodes all of it."""
         return item
 

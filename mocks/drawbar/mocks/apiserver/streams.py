@@ -32,19 +32,19 @@ class View:
     form: str
     query: Mapping[str, str]
 
-    def encoded(self, event: watch.Event) -> bytes:
+    def encode_event(self, event: watch.Event) -> bytes:
         """Return the line of an event; watchers share the encoded plain forms."""
         if self.form:
-            return _line(event.kind, self.shown(event.item, _stamp()))
+            return _line(event.kind, self.render_item(event.item, _stamp()))
         label = (event.kind, self.resource.api_version(self.version))
         line = event.change.wire.get(label)
         if line is None:
             line = event.change.wire[label] = _line(
-                event.kind, self.resource.served(event.item, self.version)
+                event.kind, self.resource.convert_to_version(event.item, self.version)
             )
         return line
 
-    def shown(self, item: Json, now: str) -> Json:
+    def render_item(self, item: Json, now: str) -> Json:
         """Return an object in the requested form."""
         if self.form == "Table":
             include = self.query.get("includeObject", "Metadata")
@@ -53,11 +53,11 @@ class View:
                 self.resource, self.version, [item], now=now, include=include, metadata=metadata
             )
         if self.form:
-            return partial(item)
-        return self.resource.served(item, self.version)
+            return make_partial_metadata(item)
+        return self.resource.convert_to_version(item, self.version)
 
 
-def partial(item: Json) -> Json:
+def make_partial_metadata(item: Json) -> Json:
     """Return only the metadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
 
@@ -84,19 +84,19 @@ async def serve(
     initial = requests.is_true(query.get("sendInitialEvents"))
     if initial and not lists:
         cause = errors.forbidden_value("sendInitialEvents", NO_WATCH_LIST)
-        raise errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
+        raise errors.invalid_error("ListOptions", "meta.k8s.io", "", [cause])
     if initial and (query.get("resourceVersionMatch") != "NotOlderThan" or not bookmarks):
         cause = errors.forbidden_value(
             "resourceVersionMatch", "sendInitialEvents needs NotOlderThan and allowWatchBookmarks"
         )
-        raise errors.invalid("ListOptions", "meta.k8s.io", "", [cause])
+        raise errors.invalid_error("ListOptions", "meta.k8s.io", "", [cause])
     seconds = requests.whole_number(query.get("timeoutSeconds"), "timeoutSeconds")
     asked = requests.whole_number(query.get("resourceVersion"), "resourceVersion") or 0
     collection = store.collection(view.resource.where)
     watcher = watch.Watcher(chosen, view.namespace)
     start = store.version
     first = list(collection.select(view.namespace, chosen)) if initial or asked == 0 else []
-    lines = [(item, _line("ADDED", view.shown(item, now))) for item in first]
+    lines = [(item, _line("ADDED", view.render_item(item, now))) for item in first]
     farewell = _bookmark(view, start, {INITIAL_EVENTS_END: "true"}) if initial else b""
     response = web.StreamResponse(
         headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
@@ -104,7 +104,7 @@ async def serve(
     try:
         collection.hub.open(watcher, start if initial or asked == 0 else asked)
     except watch.CompactedError as error:
-        expired = errors.expired(f"too old resource version: {asked} ({error.oldest})")
+        expired = errors.expired_error(f"too old resource version: {asked} ({error.oldest})")
         lines, farewell, watcher.closed = [], _line("ERROR", expired.body()), True
     stream = interference.CURRENT.get()
     try:
@@ -147,7 +147,7 @@ async def _pump(
         while not watcher.closed and not watcher.overflowed:
             events = await watcher.batch()
             if events:
-                await stream.deliver(response, [(event.item, view.encoded(event)) for event in events])
+                await stream.deliver(response, [(event.item, view.encode_event(event)) for event in events])
             now = loop.time()
             if now >= deadline:
                 break

@@ -90,7 +90,7 @@ def validate(value: Any, schema: Json, path: str = "") -> Iterator[Cause]:
         yield wrong
         return
     if "enum" in schema and value not in schema["enum"]:
-        yield errors.unsupported(path, value, schema["enum"])
+        yield errors.unsupported_value(path, value, schema["enum"])
     if isinstance(value, str):
         yield from _string(value, schema, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -171,11 +171,11 @@ def _array(value: list[Any], schema: Json, path: str) -> Iterator[Cause]:
             case "map" if isinstance(item, dict):
                 identity = {key: item.get(key) for key in keys}
                 if identity in seen:
-                    yield errors.duplicate(here, identity)
+                    yield errors.duplicate_value(here, identity)
                 seen.append(identity)
             case "set":
                 if item in seen:
-                    yield errors.duplicate(here, item)
+                    yield errors.duplicate_value(here, item)
                 seen.append(item)
         yield from validate(item, schema.get("items") or {}, here)
 
@@ -183,7 +183,7 @@ def _array(value: list[Any], schema: Json, path: str) -> Iterator[Cause]:
 def _object(value: Json, schema: Json, path: str) -> Iterator[Cause]:
     for key in schema.get("required") or ():
         if key not in value:
-            yield errors.required(f"{path}.{key}" if path else key)
+            yield errors.required_value(f"{path}.{key}" if path else key)
     if "maxProperties" in schema and len(value) > schema["maxProperties"]:
         yield errors.too_many(path, len(value), schema["maxProperties"])
     if "minProperties" in schema and len(value) < schema["minProperties"]:

@@ -73,7 +73,7 @@ def _row_object(resource: ResourceType, version: str, item: Json, include: str) 
     if include == "None":
         return {}
     if include == "Object":
-        return {"object": resource.served(item, version)}
+        return {"object": resource.convert_to_version(item, version)}
     partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
     return {"object": partial}
 

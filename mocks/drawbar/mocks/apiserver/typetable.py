@@ -98,7 +98,7 @@ class TypeTable:
         """
         return self._records[name]
 
-    def required(self, name: str) -> tuple[str, ...]:
+    def required_fields(self, name: str) -> tuple[str, ...]:
         """Return the fields of a record that the API marks required (its decoder accepts their absence)."""
         return self._required[name]
 

@@ -110,8 +110,8 @@ def is_dry_run(visit: Visit) -> bool:
     """
     value = visit.query.get("dryRun")
     if value and value != "All":
-        cause = errors.unsupported("dryRun", value, ("All",))
-        raise errors.invalid("Options", "meta.k8s.io", "", [cause])
+        cause = errors.unsupported_value("dryRun", value, ("All",))
+        raise errors.invalid_error("Options", "meta.k8s.io", "", [cause])
     return bool(value)
 
 

@@ -59,7 +59,7 @@ class CompactedError(Exception):
         self.oldest = oldest
 
 
-def seen(change: Change, selector: Selector, namespace: str) -> Event | None:
+def make_event(change: Change, selector: Selector, namespace: str) -> Event | None:
     """Return a watcher's event for a change, or None.
 
     Entering and leaving the selection look like creation and deletion.
@@ -148,7 +148,7 @@ class Hub:
         """Return the oldest version from which a watch can start."""
         return self._complete_after
 
-    def since(self, version: int) -> list[Change]:
+    def list_changes_since(self, version: int) -> list[Change]:
         """Return the changes after a version, oldest first.
 
         Raises:
@@ -165,7 +165,7 @@ class Hub:
         if len(self._log) > self._history:
             self._complete_after = self._log.popleft().version
         for audience in self._find_audiences(change):
-            event = seen(change, audience.selector, audience.namespace)
+            event = make_event(change, audience.selector, audience.namespace)
             if event is not None:
                 for watcher in audience.watchers:
                     watcher.offer(event)
@@ -183,8 +183,8 @@ class Hub:
         Raises:
             CompactedError: the version is too old.
         """
-        for change in self.since(version):
-            event = seen(change, watcher.selector, watcher.namespace)
+        for change in self.list_changes_since(version):
+            event = make_event(change, watcher.selector, watcher.namespace)
             if event is not None:
                 watcher.offer(event)
         key = (watcher.selector, watcher.namespace)

@@ -81,7 +81,7 @@ def validate(options: Options) -> None:
 
 def _offers(profile: profiles.Profile) -> bool:
     """Return true if that release can allocate a device before its attach."""
-    return profile.classic or profile.on(profiles.BINDING_CONDITIONS)
+    return profile.classic or profile.is_on(profiles.BINDING_CONDITIONS)
 
 
 class World:

@@ -89,7 +89,9 @@ def problems(wanted_slices):
         str(cause)
         for spec in specs
         for cause in (
-            slice_rules.validate(spec, PROFILE) if "taints" not in spec else taint_rules.of_slice(spec)
+            slice_rules.validate(spec, PROFILE)
+            if "taints" not in spec
+            else taint_rules.check_slice_taints(spec)
         )
     ]
 

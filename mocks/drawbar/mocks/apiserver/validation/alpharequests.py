@@ -29,7 +29,7 @@ _UNKNOWN = "must be the name of a request in the claim"
 _NODES = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required"
 
 
-def defaulted(spec: Json) -> Json:
+def add_defaults(spec: Json) -> Json:
     """Return a claim's spec with the defaults of the API server: one device of each request."""
     inner = spec.get("devices") or {}
     if not inner.get("requests"):
@@ -54,7 +54,7 @@ def claim(spec: Json, path: str = "spec") -> Iterator[Cause]:
     def constraint(item: Json, where: str) -> Iterator[Cause]:
         yield from _references(item.get("requests") or [], f"{where}.requests", requests)
         if item.get("matchAttribute") is None:
-            yield errors.required(f"{where}.matchAttribute")
+            yield errors.required_value(f"{where}.matchAttribute")
         else:
             yield from names.full_attribute_name(item["matchAttribute"], f"{where}.matchAttribute")
 
@@ -62,7 +62,7 @@ def claim(spec: Json, path: str = "spec") -> Iterator[Cause]:
         yield from _references(item.get("requests") or [], f"{where}.requests", requests)
         yield from _configuration(item, where)
 
-    yield from classicclaims.distinct(
+    yield from classicclaims.check_distinct(
         inner.get("requests") or [],
         f"{here}.requests",
         _request,
@@ -70,10 +70,10 @@ def claim(spec: Json, path: str = "spec") -> Iterator[Cause]:
         limit=claimspecs.MAX_REQUESTS,
         field=".name",
     )
-    yield from classicclaims.at_most(
+    yield from classicclaims.check_at_most(
         inner.get("constraints") or [], f"{here}.constraints", constraint, limit=claimspecs.MAX_CONSTRAINTS
     )
-    yield from classicclaims.at_most(
+    yield from classicclaims.check_at_most(
         inner.get("config") or [], f"{here}.config", config, limit=claimspecs.MAX_CONFIGS
     )
     if spec.get("controller"):
@@ -93,10 +93,10 @@ def claim_status(status: Json, old: Json, spec: Json, *, deleted: bool) -> Itera
 
 def device_class(spec: Json) -> Iterator[Cause]:
     """Yield every rule broken by a DeviceClass; the real server reports ``suitableNodes`` without ``spec``."""
-    yield from classicclaims.at_most(
+    yield from classicclaims.check_at_most(
         spec.get("selectors") or [], "spec.selectors", _selector, limit=selectors.MAX_SELECTORS
     )
-    yield from classicclaims.at_most(
+    yield from classicclaims.check_at_most(
         spec.get("config") or [], "spec.config", _configuration, limit=claimspecs.MAX_CONFIGS
     )
     if spec.get("suitableNodes") is not None:
@@ -122,7 +122,7 @@ def resource_slice(spec: Json, old: Json | None = None) -> Iterator[Cause]:
         if old is not None and value != held:
             yield errors.invalid_value(path, value, "field is immutable")
     yield from _check_nodes(spec)
-    yield from classicclaims.distinct(
+    yield from classicclaims.check_distinct(
         spec.get("devices") or [],
         "spec.devices",
         _device,
@@ -135,14 +135,14 @@ def resource_slice(spec: Json, old: Json | None = None) -> Iterator[Cause]:
 def _request(request: Json, path: str) -> Iterator[Cause]:
     yield from names.dns_label(request.get("name") or "", f"{path}.name")
     yield from claimspecs.amount(request, path)
-    yield from classicclaims.at_most(
+    yield from classicclaims.check_at_most(
         request.get("selectors") or [], f"{path}.selectors", _selector, limit=selectors.MAX_SELECTORS
     )
 
 
 def _selector(item: Json, path: str) -> Iterator[Cause]:
     if item.get("cel") is None:
-        yield errors.required(f"{path}.cel")
+        yield errors.required_value(f"{path}.cel")
         return
     text = item["cel"].get("expression") or ""
     problem = expressions.problem(text) or celchecks.problem(text, {"device": selectors.DEVICE})
@@ -154,7 +154,7 @@ def _references(items: list[str], path: str, requests: frozenset[str]) -> Iterat
     def reference(name: str, here: str) -> Iterator[Cause]:
         yield from _reference(name, here, requests)
 
-    yield from classicclaims.distinct(items, path, reference, str, limit=claimspecs.MAX_REQUESTS)
+    yield from classicclaims.check_distinct(items, path, reference, str, limit=claimspecs.MAX_REQUESTS)
 
 
 def _reference(name: str, path: str, requests: frozenset[str]) -> Iterator[Cause]:
@@ -166,12 +166,12 @@ def _reference(name: str, path: str, requests: frozenset[str]) -> Iterator[Cause
 def _configuration(config: Json, path: str) -> Iterator[Cause]:
     opaque = config.get("opaque")
     if opaque is None:
-        yield errors.required(f"{path}.opaque")
+        yield errors.required_value(f"{path}.opaque")
         return
     yield from _driver_name(opaque.get("driver") or "", f"{path}.opaque.driver")
     parameters = opaque.get("parameters")
     if parameters is None:
-        yield errors.required(f"{path}.opaque.parameters")
+        yield errors.required_value(f"{path}.opaque.parameters")
     elif not isinstance(parameters, dict):
         text = "parameters must be a valid JSON object"
         yield errors.invalid_value(f"{path}.opaque.parameters", "<value omitted>", text)
@@ -191,16 +191,16 @@ def _allocation(allocation: Json | None, requests: frozenset[str]) -> Iterator[C
     def config(item: Json, where: str) -> Iterator[Cause]:
         source = item.get("source") or ""
         if not source:
-            yield errors.required(f"{where}.source")
+            yield errors.required_value(f"{where}.source")
         elif source not in _SOURCES:
-            yield errors.unsupported(f"{where}.source", source, _SOURCES)
+            yield errors.unsupported_value(f"{where}.source", source, _SOURCES)
         yield from _references(item.get("requests") or [], f"{where}.requests", requests)
         yield from _configuration(item, where)
 
-    yield from classicclaims.at_most(
+    yield from classicclaims.check_at_most(
         inner.get("results") or [], f"{path}.devices.results", result, limit=claims.MAX_RESULTS
     )
-    yield from classicclaims.at_most(
+    yield from classicclaims.check_at_most(
         inner.get("config") or [], f"{path}.devices.config", config, limit=2 * claimspecs.MAX_CONFIGS
     )
     if allocation.get("nodeSelector") is not None:
@@ -221,7 +221,7 @@ def _check_nodes(spec: Json) -> Iterator[Cause]:
             yield errors.invalid_value(path, terms, "must have exactly one selector term")
     given = bool(spec.get("nodeName")) + (spec.get("nodeSelector") is not None) + bool(spec.get("allNodes"))
     if not given:
-        yield errors.required("spec", _NODES)
+        yield errors.required_value("spec", _NODES)
     elif given > 1:
         yield errors.invalid_value("spec", "object", _NODES)
 
@@ -230,11 +230,15 @@ def _device(device: Json, path: str) -> Iterator[Cause]:
     yield from names.dns_label(device.get("name") or "", f"{path}.name")
     basic = device.get("basic")
     if basic is None:
-        yield errors.required(f"{path}.basic")
+        yield errors.required_value(f"{path}.basic")
         return
     attributes, capacity = basic.get("attributes") or {}, basic.get("capacity") or {}
-    yield from lists.entries(attributes, f"{path}.basic.attributes", names.attribute_name, devices.attribute)
-    yield from lists.entries(capacity, f"{path}.basic.capacity", names.attribute_name, lists.nothing)
+    yield from lists.check_entries(
+        attributes, f"{path}.basic.attributes", names.attribute_name, devices.attribute
+    )
+    yield from lists.check_entries(
+        capacity, f"{path}.basic.capacity", names.attribute_name, lists.check_nothing
+    )
     if len(attributes) + len(capacity) > devices.MAX_ATTRIBUTES_AND_CAPACITY:
         limit = devices.MAX_ATTRIBUTES_AND_CAPACITY
         text = f"the total number of attributes and capacities must not exceed {limit}"

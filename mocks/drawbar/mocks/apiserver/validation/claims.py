@@ -68,7 +68,7 @@ def immutable_spec(spec: Json, old: Json) -> Iterator[Cause]:
         yield errors.invalid_value("spec", "object", "field is immutable")
 
 
-def rewritten(item: Json) -> Json:
+def sort_opaque_keys(item: Json) -> Json:
     """Return a claim after server-side apply, which re-encodes its opaque parameters with sorted keys."""
     status = dict(item.get("status") or {})
     if status.get("allocation"):
@@ -109,7 +109,7 @@ def _opaque(part: Json) -> list[str]:
 
 def validate_status(status: Json, old: Json, spec: Json, *, deleted: bool) -> Iterator[Cause]:
     """Yield every rule broken by a claim's new status; ``deleted`` is true if the claim is being deleted."""
-    yield from lists.distinct(
+    yield from lists.check_distinct(
         status.get("reservedFor") or [],
         "status.reservedFor",
         _consumer,
@@ -121,7 +121,7 @@ def validate_status(status: Json, old: Json, spec: Json, *, deleted: bool) -> It
     def device(entry: Json, path: str) -> Iterator[Cause]:
         yield from _device_status(entry, path, allocated)
 
-    yield from lists.distinct(status.get("devices") or [], "status.devices", device, _shown_id)
+    yield from lists.check_distinct(status.get("devices") or [], "status.devices", device, _shown_id)
     yield from _reservations(status, old, deleted=deleted)
     allocation, before = status.get("allocation"), old.get("allocation")
     if allocation is not None and before is not None:
@@ -134,7 +134,7 @@ def validate_status(status: Json, old: Json, spec: Json, *, deleted: bool) -> It
 def _consumer(consumer: Json, path: str) -> Iterator[Cause]:
     for key in ("resource", "name", "uid"):
         if not consumer.get(key):
-            yield errors.required(f"{path}.{key}")
+            yield errors.required_value(f"{path}.{key}")
 
 
 def _reservations(status: Json, old: Json, *, deleted: bool) -> Iterator[Cause]:
@@ -171,7 +171,7 @@ def _network(data: Json, path: str) -> Iterator[Cause]:
     for key, limit in (("interfaceName", MAX_INTERFACE_NAME), ("hardwareAddress", MAX_HARDWARE_ADDRESS)):
         if len((data.get(key) or "").encode()) > limit:
             yield errors.too_long(f"{path}.{key}", limit)
-    yield from lists.distinct(data.get("ips") or [], f"{path}.ips", _address, str, limit=MAX_ADDRESSES)
+    yield from lists.check_distinct(data.get("ips") or [], f"{path}.ips", _address, str, limit=MAX_ADDRESSES)
 
 
 def _address(text: str, path: str) -> Iterator[Cause]:
@@ -196,14 +196,14 @@ def _allocation(allocation: Json, requests: dict[str, set[str]]) -> Iterator[Cau
     def config(entry: Json, here: str) -> Iterator[Cause]:
         source = entry.get("source") or ""
         if not source:
-            yield errors.required(f"{here}.source")
+            yield errors.required_value(f"{here}.source")
         elif source not in ("FromClaim", "FromClass"):
-            yield errors.unsupported(f"{here}.source", source, ("FromClaim", "FromClass"))
+            yield errors.unsupported_value(f"{here}.source", source, ("FromClaim", "FromClass"))
         yield from claimspecs.references(entry.get("requests") or [], f"{here}.requests", requests)
         yield from claimspecs.configuration(entry, here)
 
-    yield from lists.each(inner.get("results") or [], f"{path}.results", result, limit=MAX_RESULTS)
-    yield from lists.each(
+    yield from lists.check_each(inner.get("results") or [], f"{path}.results", result, limit=MAX_RESULTS)
+    yield from lists.check_each(
         inner.get("config") or [], f"{path}.config", config, limit=2 * claimspecs.MAX_CONFIGS
     )
     if allocation.get("nodeSelector") is not None:
@@ -215,11 +215,13 @@ def _result(result: Json, path: str, requests: dict[str, set[str]]) -> Iterator[
     yield from names.driver_name(result.get("driver") or "", f"{path}.driver")
     yield from names.pool_name(result.get("pool") or "", f"{path}.pool")
     yield from names.dns_label(result.get("device") or "", f"{path}.device")
-    yield from devices.binding(result, path)
+    yield from devices.check_binding_conditions(result, path)
     yield from taints.tolerations(result.get("tolerations") or [], path)
     if result.get("shareID") is not None:
         yield from names.uid(result["shareID"], f"{path}.shareID")
-    yield from slices.skipped(result.get("skipNodeOperations") or [], f"{path}.skipNodeOperations")
+    yield from slices.check_skipped_operations(
+        result.get("skipNodeOperations") or [], f"{path}.skipNodeOperations"
+    )
 
 
 def allocated_node(status: Json) -> str:

@@ -29,7 +29,7 @@ _REFERENCE = (
 )
 
 
-def defaulted(spec: Json) -> Json:
+def add_defaults(spec: Json) -> Json:
     """Return the spec with the defaults of the API server: one device of each request, tolerations with ``Equal``.
 
     Without requests these are null, because the field has no `omitempty`.
@@ -61,7 +61,7 @@ def validate(spec: Json, path: str = "spec") -> Iterator[Cause]:
     """Yield every rule broken by a claim's spec."""
     devices = spec.get("devices") or {}
     here, requests = f"{path}.devices", request_names(spec)
-    yield from lists.distinct(
+    yield from lists.check_distinct(
         devices.get("requests") or [], f"{here}.requests", _request, _name, limit=MAX_REQUESTS
     )
 
@@ -72,10 +72,10 @@ def validate(spec: Json, path: str = "spec") -> Iterator[Cause]:
         yield from references(item.get("requests") or [], f"{where}.requests", requests)
         yield from configuration(item, where)
 
-    yield from lists.each(
+    yield from lists.check_each(
         devices.get("constraints") or [], f"{here}.constraints", constraint, limit=MAX_CONSTRAINTS
     )
-    yield from lists.each(devices.get("config") or [], f"{here}.config", config, limit=MAX_CONFIGS)
+    yield from lists.check_each(devices.get("config") or [], f"{here}.config", config, limit=MAX_CONFIGS)
 
 
 def request_names(spec: Json) -> dict[str, set[str]]:
@@ -95,7 +95,7 @@ def admin_requests(spec: Json, path: str = "spec") -> Iterator[str]:
 
 def references(items: list[str], path: str, requests: dict[str, set[str]]) -> Iterator[Cause]:
     """Yield the problems of names of requests, or of a request and one of its alternatives."""
-    yield from lists.distinct(
+    yield from lists.check_distinct(
         items, path, lambda name, here: reference(name, here, requests), str, limit=MAX_REQUESTS
     )
 
@@ -116,7 +116,7 @@ def configuration(config: Json, path: str) -> Iterator[Cause]:
     """Yield the problems of a driver's opaque parameters."""
     opaque = config.get("opaque")
     if opaque is None:
-        yield errors.required(f"{path}.opaque")
+        yield errors.required_value(f"{path}.opaque")
         return
     yield from names.driver_name(opaque.get("driver") or "", f"{path}.opaque.driver")
     yield from taints.raw_object(opaque.get("parameters"), f"{path}.opaque.parameters", MAX_PARAMETERS_BYTES)
@@ -131,13 +131,13 @@ def _request(request: Json, path: str) -> Iterator[Cause]:
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or []
     text = "exactly one of `exactly` or `firstAvailable` is required"
     if exactly is None and not alternatives:
-        yield errors.required(path, text)
+        yield errors.required_value(path, text)
     elif exactly is not None and alternatives:
         yield errors.invalid_value(path, None, f"{text}, but multiple fields are set")
     elif exactly is not None:
         yield from _device_request(exactly, f"{path}.exactly")
     else:
-        yield from lists.distinct(
+        yield from lists.check_distinct(
             alternatives, f"{path}.firstAvailable", _alternative, _name, limit=MAX_ALTERNATIVES
         )
 
@@ -156,7 +156,7 @@ def _device_request(request: Json, path: str) -> Iterator[Cause]:
 def amount(request: Json, path: str) -> Iterator[Cause]:
     """Yield the problems of a request's class and number of devices."""
     if not request.get("deviceClassName"):
-        yield errors.required(f"{path}.deviceClassName")
+        yield errors.required_value(f"{path}.deviceClassName")
     else:
         yield from names.subdomain(request["deviceClassName"], f"{path}.deviceClassName")
     mode, count = request.get("allocationMode") or "", request.get("count") or 0
@@ -166,7 +166,7 @@ def amount(request: Json, path: str) -> Iterator[Cause]:
     elif mode == "ExactCount" and count <= 0:
         yield errors.invalid_value(f"{path}.count", count, "must be greater than zero")
     elif mode not in ("All", "ExactCount"):
-        yield errors.unsupported(f"{path}.allocationMode", mode, ("All", "ExactCount"))
+        yield errors.unsupported_value(f"{path}.allocationMode", mode, ("All", "ExactCount"))
 
 
 def _constraint(item: Json, path: str, requests: dict[str, set[str]]) -> Iterator[Cause]:
@@ -178,13 +178,13 @@ def _constraint(item: Json, path: str, requests: dict[str, set[str]]) -> Iterato
         text = (
             'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
         )
-        yield errors.required(path, text)
+        yield errors.required_value(path, text)
 
 
 def validate_class(spec: Json) -> Iterator[Cause]:
     """Yield every rule broken by a device class."""
     yield from selectors.validate(spec.get("selectors") or [], "spec.selectors")
-    yield from lists.each(spec.get("config") or [], "spec.config", configuration, limit=MAX_CONFIGS)
+    yield from lists.check_each(spec.get("config") or [], "spec.config", configuration, limit=MAX_CONFIGS)
     name = spec.get("extendedResourceName")
     if name is not None and not _is_extended(name):
         text = "must be a valid extended resource name"

@@ -19,14 +19,14 @@ MAX_NODES = 128  # of the potential nodes, and of each claim's unsuitable ones
 _CLOSED = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
 
 
-def at_most(items: list[Any], path: str, check: lists.Check, *, limit: int) -> Iterator[Cause]:
+def check_at_most(items: list[Any], path: str, check: lists.Check, *, limit: int) -> Iterator[Cause]:
     """Yield the rules broken by items, and a problem if the list is over its limit."""
-    yield from lists.each(items, path, check)
+    yield from lists.check_each(items, path, check)
     if len(items) > limit:
         yield errors.longer_than(path, limit)
 
 
-def distinct(
+def check_distinct(
     items: list[Any],
     path: str,
     check: lists.Check,
@@ -36,12 +36,12 @@ def distinct(
     field: str = "",
 ) -> Iterator[Cause]:
     """Do the same for a list with unique keys; ``field`` is the key's field in an item."""
-    yield from at_most(items, path, check, limit=limit)
+    yield from check_at_most(items, path, check, limit=limit)
     seen: set[Hashable] = set()
     for index, item in enumerate(items):
         held = key(item)
         if held in seen:
-            yield errors.duplicate(f"{path}[{index}]{field}", held)
+            yield errors.duplicate_value(f"{path}[{index}]{field}", held)
         seen.add(held)
 
 
@@ -55,7 +55,7 @@ def status(new: Json, old: Json, allocation: Iterator[Cause], *, deleted: bool) 
         deleted: true if the claim is being deleted.
     """
     yield from allocation
-    yield from distinct(
+    yield from check_distinct(
         new.get("reservedFor") or [],
         "status.reservedFor",
         _consumer,
@@ -73,7 +73,7 @@ def status(new: Json, old: Json, allocation: Iterator[Cause], *, deleted: bool) 
 def _consumer(consumer: Json, path: str) -> Iterator[Cause]:
     for key in ("resource", "name", "uid"):
         if not consumer.get(key):
-            yield errors.required(f"{path}.{key}")
+            yield errors.required_value(f"{path}.{key}")
 
 
 def _reservations(new: Json, old: Json, *, deleted: bool) -> Iterator[Cause]:
@@ -115,7 +115,7 @@ def context_status(value: Json) -> Iterator[Cause]:
     Like the real server, it calls the field ``claims`` in paths, although the name is ``resourceClaims``.
     """
     entries = value.get("resourceClaims") or []
-    yield from lists.distinct(entries, "status.claims", _answer, lambda entry: entry.get("name") or "")
+    yield from lists.check_distinct(entries, "status.claims", _answer, lambda entry: entry.get("name") or "")
 
 
 def _answer(entry: Json, path: str) -> Iterator[Cause]:
@@ -123,4 +123,4 @@ def _answer(entry: Json, path: str) -> Iterator[Cause]:
 
 
 def _nodes(items: list[str], path: str) -> Iterator[Cause]:
-    yield from distinct(items, path, names.subdomain, str, limit=MAX_NODES)
+    yield from check_distinct(items, path, names.subdomain, str, limit=MAX_NODES)

@@ -16,14 +16,14 @@ _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 def claim_spec(spec: Json, old: Json, profile: Profile) -> Json:
     """Return a claim's spec without fields of the disabled gate."""
-    if profile.off(profiles.CONTROL_PLANE_CONTROLLER) and not old.get("controller"):
+    if profile.is_off(profiles.CONTROL_PLANE_CONTROLLER) and not old.get("controller"):
         return _drop_key(spec, "controller")
     return spec
 
 
 def claim_status(status: Json, old: Json, profile: Profile) -> Json:
     """Return a claim's status without fields of the disabled gate; with a controller in the spec, all fields stay."""
-    if not profile.off(profiles.CONTROL_PLANE_CONTROLLER) or (old.get("spec") or {}).get("controller"):
+    if not profile.is_off(profiles.CONTROL_PLANE_CONTROLLER) or (old.get("spec") or {}).get("controller"):
         return status
     before = old.get("status") or {}
     if not before.get("deallocationRequested"):
@@ -35,7 +35,7 @@ def claim_status(status: Json, old: Json, profile: Profile) -> Json:
 
 def class_spec(spec: Json, old: Json, profile: Profile) -> Json:
     """Return a DeviceClass's spec without fields of the disabled gate."""
-    if profile.off(profiles.CONTROL_PLANE_CONTROLLER) and old.get("suitableNodes") is None:
+    if profile.is_off(profiles.CONTROL_PLANE_CONTROLLER) and old.get("suitableNodes") is None:
         return _drop_key(spec, "suitableNodes")
     return spec
 
@@ -43,7 +43,7 @@ def class_spec(spec: Json, old: Json, profile: Profile) -> Json:
 def pod(item: Json, old: Json, profile: Profile) -> Json:
     """Return a pod without claims if dynamic allocation is off."""
     before = old.get("spec") or {}
-    if not profile.off(profiles.DYNAMIC_ALLOCATION) or before.get("resourceClaims"):
+    if not profile.is_off(profiles.DYNAMIC_ALLOCATION) or before.get("resourceClaims"):
         return item
     spec = _drop_key(item.get("spec") or {}, "resourceClaims")
     for key in _CONTAINERS:

@@ -31,7 +31,7 @@ def validate(items: list[Json], path: str) -> Iterator[Cause]:
         here = f"{path}[{index}]"
         kind = condition.get("type") or ""
         if kind in seen:
-            yield errors.duplicate(f"{here}.type", kind)
+            yield errors.duplicate_value(f"{here}.type", kind)
         seen.add(kind)
         yield from _condition(condition, here)
 
@@ -40,14 +40,14 @@ def _condition(condition: Json, path: str) -> Iterator[Cause]:
     kind, reason = condition.get("type") or "", condition.get("reason") or ""
     yield from names.label_name(kind, f"{path}.type")
     if condition.get("status") not in STATUSES:
-        yield errors.unsupported(f"{path}.status", condition.get("status", ""), STATUSES)
+        yield errors.unsupported_value(f"{path}.status", condition.get("status", ""), STATUSES)
     if (condition.get("observedGeneration") or 0) < 0:
         text = "must be greater than or equal to zero"
         yield errors.invalid_value(f"{path}.observedGeneration", condition["observedGeneration"], text)
     if not condition.get("lastTransitionTime"):
-        yield errors.required(f"{path}.lastTransitionTime")
+        yield errors.required_value(f"{path}.lastTransitionTime")
     if not reason:
-        yield errors.required(f"{path}.reason")
+        yield errors.required_value(f"{path}.reason")
     elif len(reason) > MAX_REASON:
         yield errors.too_long(f"{path}.reason", MAX_REASON)
     elif not _REASON.match(reason):

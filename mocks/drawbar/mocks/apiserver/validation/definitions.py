@@ -122,7 +122,7 @@ class _Definition(msgspec.Struct, frozen=True):
     status: _Status | None = None
 
 
-def malformed(item: Json) -> str | None:
+def find_type_error(item: Json) -> str | None:
     """Return the problem of a definition with a value of the wrong type, or None."""
     try:
         msgspec.convert(item, _Definition)

@@ -40,16 +40,20 @@ def validate(
     """
     yield from names.dns_label(device.get("name") or "", f"{path}.name")
     yield from _amounts(device, path)
-    yield from lists.entries(
+    yield from lists.check_entries(
         device.get("attributes") or {}, f"{path}.attributes", names.attribute_name, attribute
     )
     if old is None or old.get("capacity") != device.get("capacity"):
-        check = policies.shared if device.get("allowMultipleAllocations") else policies.exclusive
-        yield from lists.entries(
+        check = (
+            policies.check_shared_capacity
+            if device.get("allowMultipleAllocations")
+            else policies.check_exclusive_capacity
+        )
+        yield from lists.check_entries(
             device.get("capacity") or {}, f"{path}.capacity", names.attribute_name, check
         )
-    yield from taints.of_device(device, old, path, effects)
-    yield from lists.distinct(
+    yield from taints.check_device_taints(device, old, path, effects)
+    yield from lists.check_distinct(
         device.get("consumesCounters") or [],
         f"{path}.consumesCounters",
         _consumption,
@@ -57,7 +61,7 @@ def validate(
         limit=MAX_CONSUMPTIONS,
     )
     yield from _nodes(device, path, own_nodes=own_nodes)
-    yield from binding(device, path)
+    yield from check_binding_conditions(device, path)
 
 
 def counter_set(item: Json, path: str) -> Iterator[Cause]:
@@ -69,22 +73,22 @@ def counter_set(item: Json, path: str) -> Iterator[Cause]:
 def counters(item: Json, path: str) -> Iterator[Cause]:
     """Yield the problems of the counters of a set, or of a device's share of one."""
     if not item.get("counters"):
-        yield errors.required(f"{path}.counters")
+        yield errors.required_value(f"{path}.counters")
         return
-    yield from lists.entries(
-        item["counters"], f"{path}.counters", names.dns_label, lists.nothing, limit=MAX_COUNTERS
+    yield from lists.check_entries(
+        item["counters"], f"{path}.counters", names.dns_label, lists.check_nothing, limit=MAX_COUNTERS
     )
 
 
-def binding(item: Json, path: str) -> Iterator[Cause]:
+def check_binding_conditions(item: Json, path: str) -> Iterator[Cause]:
     """Yield the problems of the binding conditions of a device, or of its allocation."""
     wanted, failing = item.get("bindingConditions") or [], item.get("bindingFailureConditions") or []
     for key, held in (("bindingConditions", wanted), ("bindingFailureConditions", failing)):
-        yield from lists.each(held, f"{path}.{key}", names.label_name, limit=MAX_CONDITIONS)
+        yield from lists.check_each(held, f"{path}.{key}", names.label_name, limit=MAX_CONDITIONS)
     for key, held in (("bindingConditions", wanted), ("bindingFailureConditions", failing)):
         for index, name in enumerate(held):
             if name in held[:index]:
-                yield errors.duplicate(f"{path}.{key}[{index}]", name)
+                yield errors.duplicate_value(f"{path}.{key}[{index}]", name)
     for index, name in enumerate(failing):
         if name in wanted:
             text = "bindingFailureConditions must not overlap with bindingConditions"
@@ -99,7 +103,7 @@ def binding(item: Json, path: str) -> Iterator[Cause]:
 
 def _check_required_name(item: Json, key: str, path: str) -> Iterator[Cause]:
     if not item.get(key):
-        yield errors.required(f"{path}.{key}")
+        yield errors.required_value(f"{path}.{key}")
     else:
         yield from names.dns_label(item[key], f"{path}.{key}")
 
@@ -133,7 +137,7 @@ def attribute(value: Json, path: str) -> Iterator[Cause]:
         elif key in LISTS and not held:
             yield errors.invalid_value(f"{path}.{key}", held, "must not be empty if specified")
         elif key in ("strings", "versions"):
-            yield from lists.each(held, f"{path}.{key}", _text if key == "strings" else _version)
+            yield from lists.check_each(held, f"{path}.{key}", _text if key == "strings" else _version)
     if len(given) != 1:
         yield errors.invalid_value(path, ", ".join(given), "exactly one value must be specified")
 
@@ -174,6 +178,6 @@ def _nodes(device: Json, path: str, *, own_nodes: bool) -> Iterator[Cause]:
         "set to true in the ResourceSlice spec"
     )
     if not given:
-        yield errors.required(path, text)
+        yield errors.required_value(path, text)
     elif len(given) > 1:
         yield errors.invalid_value(path, "{" + ", ".join(f"`{key}`" for key in given) + "}", text)

@@ -44,7 +44,7 @@ def validate(event: Json, *, strict: bool) -> Iterator[Cause]:
         return
     yield from _series(event)
     if not event.get("eventTime"):
-        yield errors.required("eventTime")
+        yield errors.required_value("eventTime")
     if event.get("type") not in ("Normal", "Warning"):
         yield errors.invalid_value("type", "", f"has invalid value: {event.get('type') or ''}")
     for key in ("firstTimestamp", "lastTimestamp", "count"):
@@ -86,12 +86,12 @@ def _namespaces(event: Json) -> Iterator[Cause]:
 def _limits(event: Json) -> Iterator[Cause]:
     controller = event.get("reportingComponent") or ""
     if not controller:
-        yield errors.required("reportingController")
+        yield errors.required_value("reportingController")
     yield from names.label_name(controller, "reportingController")
     for key in ("reportingInstance", "action", "reason"):
         held = event.get(key) or ""
         if not held:
-            yield errors.required(key)
+            yield errors.required_value(key)
         if len(held.encode()) > MAX_BYTES:
             yield errors.invalid_value(key, "", f"can have at most {MAX_BYTES} characters")
     if len((event.get("message") or "").encode()) > MAX_NOTE_BYTES:
@@ -105,4 +105,4 @@ def _series(event: Json) -> Iterator[Cause]:
     if (series.get("count") or 0) < 2:
         yield errors.invalid_value("series.count", "", "should be at least 2")
     if not series.get("lastObservedTime"):
-        yield errors.required("series.lastObservedTime")
+        yield errors.required_value("series.lastObservedTime")

@@ -30,32 +30,32 @@ def slice_spec(spec: Json, old: Json | None, profile: Profile) -> Json:
     held = list((old or {}).get("devices") or ())
     result = dict(spec)
     drops: list[Callable[[Device], None]] = []
-    binding = profile.on(profiles.BINDING_CONDITIONS) and profile.on(profiles.DEVICE_STATUS)
+    binding = profile.is_on(profiles.BINDING_CONDITIONS) and profile.is_on(profiles.DEVICE_STATUS)
     if not binding and not _has_any(held, _BINDING):
         drops.append(lambda device: _pop(device, _BINDING))
-    if not profile.on(profiles.TAINTS):
+    if not profile.is_on(profiles.TAINTS):
         if not any(device.get("taints") for device in held):
             drops.append(lambda device: _pop(device, ("taints",)))
         if not (old or {}).get("taints"):
             result.pop("taints", None)
-    if not profile.on(profiles.PARTITIONABLE) and not (
+    if not profile.is_on(profiles.PARTITIONABLE) and not (
         _has_any(held, _PARTITION)
         or (old or {}).get("sharedCounters")
         or (old or {}).get("perDeviceNodeSelection")
     ):
         _pop(result, ("sharedCounters", "perDeviceNodeSelection"))
         drops.append(lambda device: _pop(device, _PARTITION))
-    if not profile.on(profiles.CONSUMABLE) and not _shares(held):
+    if not profile.is_on(profiles.CONSUMABLE) and not _shares(held):
         drops.append(_drop_sharing)
-    if not profile.on(profiles.LIST_ATTRIBUTES) and not any(_lists(device) for device in held):
+    if not profile.is_on(profiles.LIST_ATTRIBUTES) and not any(_lists(device) for device in held):
         drops.append(_drop_lists)
-    if not profile.on(profiles.NODE_ALLOCATABLE) and not _has_any(held, ("nodeAllocatableResources",)):
+    if not profile.is_on(profiles.NODE_ALLOCATABLE) and not _has_any(held, ("nodeAllocatableResources",)):
         drops.append(lambda device: _pop(device, ("nodeAllocatableResources",)))
     for gate, field in (
         (profiles.SKIP_NODE_OPERATIONS, "skipNodeOperations"),
         (profiles.POOL_STATUS, "partitionTypeAttribute"),
     ):
-        if not profile.on(gate) and not (old or {}).get(field):
+        if not profile.is_on(gate) and not (old or {}).get(field):
             result.pop(field, None)
     if drops and result.get("devices"):
         result["devices"] = [_strip_device(device, drops) for device in result["devices"]]
@@ -64,10 +64,10 @@ def slice_spec(spec: Json, old: Json | None, profile: Profile) -> Json:
 
 def claim_spec(spec: Json, profile: Profile) -> Json:
     """Return the spec of a claim without the fields of disabled gates; the spec is immutable, so none is in use."""
-    dropped = [] if profile.on(profiles.TAINTS) else ["tolerations"]
-    if not profile.on(profiles.CONSUMABLE):
+    dropped = [] if profile.is_on(profiles.TAINTS) else ["tolerations"]
+    if not profile.is_on(profiles.CONSUMABLE):
         dropped.append("capacity")
-    if not profile.on(profiles.DERIVED_ATTRIBUTES):
+    if not profile.is_on(profiles.DERIVED_ATTRIBUTES):
         dropped.append("derivedAttributes")
     wanted = (spec.get("devices") or {}).get("requests")
     if not dropped or not wanted:
@@ -81,14 +81,14 @@ def claim_spec(spec: Json, profile: Profile) -> Json:
             done["firstAvailable"] = [_drop_keys(item, dropped) for item in request["firstAvailable"]]
         requests.append(done)
     inner = {**spec["devices"], "requests": requests}
-    if not profile.on(profiles.CONSUMABLE) and inner.get("constraints"):
+    if not profile.is_on(profiles.CONSUMABLE) and inner.get("constraints"):
         inner["constraints"] = [_drop_keys(item, ["distinctAttribute"]) for item in inner["constraints"]]
     return {**spec, "devices": inner}
 
 
 def claim_status(status: Json, old: Json, profile: Profile) -> Json:
     """Return the status of a claim without the fields of disabled gates."""
-    if not profile.on(profiles.DEVICE_STATUS) and not old.get("devices"):
+    if not profile.is_on(profiles.DEVICE_STATUS) and not old.get("devices"):
         status = _drop_keys(status, ["devices"])
     if status.get("devices"):
         entries = [{**entry, "conditions": entry.get("conditions") or None} for entry in status["devices"]]
@@ -99,14 +99,14 @@ def claim_status(status: Json, old: Json, profile: Profile) -> Json:
     before = (((old.get("allocation") or {}).get("devices")) or {}).get("results") or []
     dropped: list[str] = []
     allocation = dict(status["allocation"])
-    if not profile.on(profiles.BINDING_CONDITIONS) and not _has_any(before, _BINDING[1:]):
+    if not profile.is_on(profiles.BINDING_CONDITIONS) and not _has_any(before, _BINDING[1:]):
         dropped += _BINDING[1:]
         allocation.pop("allocationTimestamp", None)
-    if not profile.on(profiles.TAINTS) and not _has_any(before, ("tolerations",)):
+    if not profile.is_on(profiles.TAINTS) and not _has_any(before, ("tolerations",)):
         dropped.append("tolerations")
-    if not profile.on(profiles.CONSUMABLE) and not _has_any(before, ("shareID", "consumedCapacity")):
+    if not profile.is_on(profiles.CONSUMABLE) and not _has_any(before, ("shareID", "consumedCapacity")):
         dropped += ["shareID", "consumedCapacity"]
-    if not profile.on(profiles.SKIP_NODE_OPERATIONS) and not _has_any(before, ("skipNodeOperations",)):
+    if not profile.is_on(profiles.SKIP_NODE_OPERATIONS) and not _has_any(before, ("skipNodeOperations",)):
         dropped.append("skipNodeOperations")
     kept = [_drop_keys(result, dropped) for result in results]
     allocation["devices"] = {**allocation["devices"], "results": kept}

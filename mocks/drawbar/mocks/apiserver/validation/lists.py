@@ -11,7 +11,7 @@ from drawbar.mocks.apiserver.errors import Cause
 Check = Callable[[Any, str], Iterable[Cause]]
 
 
-def each(items: list[Any], path: str, check: Check, *, limit: int = -1) -> Iterator[Cause]:
+def check_each(items: list[Any], path: str, check: Check, *, limit: int = -1) -> Iterator[Cause]:
     """Yield the rules broken by items; a list over its limit (negative: none) is not examined."""
     if 0 <= limit < len(items):
         yield errors.too_many(path, len(items), limit)
@@ -20,22 +20,22 @@ def each(items: list[Any], path: str, check: Check, *, limit: int = -1) -> Itera
         yield from check(item, f"{path}[{index}]")
 
 
-def distinct(
+def check_distinct(
     items: list[Any], path: str, check: Check, key: Callable[[Any], Hashable], *, limit: int = -1
 ) -> Iterator[Cause]:
     """Do the same for a list with unique keys."""
-    yield from each(items, path, check, limit=limit)
+    yield from check_each(items, path, check, limit=limit)
     if 0 <= limit < len(items):
         return
     seen: set[Hashable] = set()
     for index, item in enumerate(items):
         held = key(item)
         if held in seen:
-            yield errors.duplicate(f"{path}[{index}]", held)
+            yield errors.duplicate_value(f"{path}[{index}]", held)
         seen.add(held)
 
 
-def entries(
+def check_entries(
     items: dict[str, Any], path: str, check_key: Check, check: Check, *, limit: int = -1
 ) -> Iterator[Cause]:
     """Yield the rules broken by a map's keys (reported at the map) and values (reported at ``path[key]``)."""
@@ -47,6 +47,6 @@ def entries(
         yield from check(item, f"{path}[{key}]")
 
 
-def nothing(_item: Any, _path: str) -> Iterator[Cause]:
+def check_nothing(_item: Any, _path: str) -> Iterator[Cause]:
     """Yield nothing: there is no rule."""
     yield from ()

@@ -126,7 +126,7 @@ def full_attribute_name(value: str, path: str) -> Iterator[Cause]:
 def pool_name(value: str, path: str) -> Iterator[Cause]:
     """Yield the problems of a pool's name: DNS subdomains joined by slashes, at most 253 characters."""
     if not value:
-        yield errors.required(path)
+        yield errors.required_value(path)
         return
     if len(value) > 253:
         yield errors.too_long(path, 253)
@@ -137,7 +137,7 @@ def pool_name(value: str, path: str) -> Iterator[Cause]:
 def driver_name(value: str, path: str) -> Iterator[Cause]:
     """Yield the problems of a driver's name: a DNS subdomain of at most 63 characters; capitals get only a warning."""
     if not value:
-        yield errors.required(path)
+        yield errors.required_value(path)
         return
     if len(value) > 63:
         yield errors.too_long(path, 63)

@@ -17,13 +17,13 @@ def selector(value: Json, path: str) -> Iterator[Cause]:
     terms = value.get("nodeSelectorTerms") or []
     here = f"{path}.nodeSelectorTerms"
     if not terms:
-        yield errors.required(here, "must have at least one node selector term")
-    yield from lists.each(terms, here, _term)
+        yield errors.required_value(here, "must have at least one node selector term")
+    yield from lists.check_each(terms, here, _term)
 
 
 def _term(term: Json, path: str) -> Iterator[Cause]:
-    yield from lists.each(term.get("matchExpressions") or [], f"{path}.matchExpressions", _expression)
-    yield from lists.each(term.get("matchFields") or [], f"{path}.matchFields", _field)
+    yield from lists.check_each(term.get("matchExpressions") or [], f"{path}.matchExpressions", _expression)
+    yield from lists.check_each(term.get("matchFields") or [], f"{path}.matchFields", _field)
 
 
 def _expression(need: Json, path: str) -> Iterator[Cause]:
@@ -32,7 +32,7 @@ def _expression(need: Json, path: str) -> Iterator[Cause]:
         case "In" | "NotIn":
             if not values:
                 text = "must be specified when `operator` is 'In' or 'NotIn'"
-                yield errors.required(f"{path}.values", text)
+                yield errors.required_value(f"{path}.values", text)
         case "Exists" | "DoesNotExist":
             if values:
                 text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
@@ -40,7 +40,7 @@ def _expression(need: Json, path: str) -> Iterator[Cause]:
         case "Gt" | "Lt":
             if len(values) != 1:
                 text = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-                yield errors.required(f"{path}.values", text)
+                yield errors.required_value(f"{path}.values", text)
         case _:
             yield errors.invalid_value(f"{path}.operator", operator, "not a valid selector operator")
     yield from names.label_name(need.get("key") or "", f"{path}.key")
@@ -54,7 +54,7 @@ def _field(need: Json, path: str) -> Iterator[Cause]:
     if operator in ("In", "NotIn"):
         if len(values) != 1:
             text = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-            yield errors.required(f"{path}.values", text)
+            yield errors.required_value(f"{path}.values", text)
     else:
         yield errors.invalid_value(f"{path}.operator", operator, "not a valid selector operator")
     if need.get("key") != "metadata.name":

@@ -40,10 +40,10 @@ def validate(metadata: Json, spec: Json, *, nested: bool) -> Iterator[Cause]:
 def _name(name: str, path: str, seen: set[str], metadata: Json, *, generated: bool) -> Iterator[Cause]:
     here = f"{path}.name"
     if not name:
-        yield errors.required(here)
+        yield errors.required_value(here)
         return
     if name in seen:
-        yield errors.duplicate(here, name)
+        yield errors.duplicate_value(here, name)
         return
     broken = list(names.dns_label(name, here))
     yield from broken
@@ -55,7 +55,7 @@ def _check_container_claims(container: Json, path: str, declared: set[str]) -> I
     for index, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
         here, name = f"{path}[{index}]", claim.get("name") or ""
         if not name:
-            yield errors.required(here)
+            yield errors.required_value(here)
         elif name not in declared:
             held = ": " + ", ".join(sorted(declared)) if declared else " which is empty"
             text = f"must be one of the names in pod.spec.resourceClaims{held}"

@@ -15,14 +15,14 @@ Json = dict[str, Any]
 MAX_VALUES = 10
 
 
-def exclusive(capacity: Json, path: str) -> Iterator[Cause]:
+def check_exclusive_capacity(capacity: Json, path: str) -> Iterator[Cause]:
     """Yield the problems of the capacity of a device for one allocation, which must have no policy."""
     if capacity.get("requestPolicy") is not None:
         text = "allowMultipleAllocations must be true"
         yield errors.forbidden_value(f"{path}.requestPolicy", text)
 
 
-def shared(capacity: Json, path: str) -> Iterator[Cause]:
+def check_shared_capacity(capacity: Json, path: str) -> Iterator[Cause]:
     """Yield the problems of the capacity of a device for several allocations."""
     policy = capacity.get("requestPolicy")
     if policy is None:
@@ -37,7 +37,7 @@ def shared(capacity: Json, path: str) -> Iterator[Cause]:
         )
         yield errors.forbidden_value(here, text)
     elif (values or limits is not None) and policy.get("default") is None:
-        yield errors.required(f"{here}.default", f"required when {given} is defined")
+        yield errors.required_value(f"{here}.default", f"required when {given} is defined")
     elif values:
         yield from _values(policy, capacity["value"], f"{here}.validValues")
     elif limits is not None:
@@ -56,7 +56,7 @@ def _values(policy: Json, most: str, path: str) -> Iterator[Cause]:
         if quantities.value(item) > quantities.value(most):
             yield errors.invalid_value(here, item, f"option is larger than capacity value: {most}")
 
-    yield from lists.distinct(items, path, option, quantities.value, limit=MAX_VALUES)
+    yield from lists.check_distinct(items, path, option, quantities.value, limit=MAX_VALUES)
     if quantities.value(policy["default"]) not in amounts:
         text = "default value is not valid according to the requestPolicy"
         yield errors.invalid_value(path, policy["default"], text)
@@ -66,7 +66,7 @@ def _range(policy: Json, most: str, path: str) -> Iterator[Cause]:
     default, limits = policy["default"], policy["validRange"]
     low, high, step = limits.get("min"), limits.get("max"), limits.get("step")
     if low is None:
-        yield errors.required(f"{path}.min", "required when validRange is defined")
+        yield errors.required_value(f"{path}.min", "required when validRange is defined")
         return
     value = quantities.value
     wrong = [

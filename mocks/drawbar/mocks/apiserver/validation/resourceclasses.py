@@ -20,7 +20,7 @@ MAX_DATA_BYTES = 16 * 1024
 _ONE_MODEL = "exactly one structured model field must be set"
 
 
-def defaulted(spec: Json) -> Json:
+def add_defaults(spec: Json) -> Json:
     """Return a claim's spec with the default of the API server: it waits for a pod."""
     return {**spec, "allocationMode": spec.get("allocationMode") or WAIT}
 
@@ -31,7 +31,7 @@ def claim(spec: Json, path: str = "spec") -> Iterator[Cause]:
     yield from _reference(spec.get("parametersRef"), f"{path}.parametersRef")
     mode = spec.get("allocationMode") or ""
     if mode not in (IMMEDIATE, WAIT):
-        yield errors.unsupported(f"{path}.allocationMode", mode, (IMMEDIATE, WAIT))
+        yield errors.unsupported_value(f"{path}.allocationMode", mode, (IMMEDIATE, WAIT))
 
 
 def resource_class(item: Json) -> Iterator[Cause]:
@@ -57,7 +57,7 @@ def claim_parameters(item: Json) -> Iterator[Cause]:
     for index, entry in enumerate(item.get("driverRequests") or ()):
         path = f"driverRequests[{index}].requests"
         if not entry.get("requests"):
-            yield errors.required(path, "empty entries with no requests are not allowed")
+            yield errors.required_value(path, "empty entries with no requests are not allowed")
         yield from _models(entry.get("requests") or [], path)
 
 
@@ -75,7 +75,7 @@ def resource_slice(item: Json, old: Json | None = None) -> Iterator[Cause]:
         yield from names.subdomain(item["nodeName"], "nodeName")
     yield from names.driver_name(item.get("driverName") or "", "driverName")
     if item.get("namedResources") is None:
-        yield errors.required("", _ONE_MODEL)
+        yield errors.required_value("", _ONE_MODEL)
     for key in ("nodeName", "driverName"):
         if old is not None and item.get(key) != old.get(key):
             yield errors.invalid_value(key, item.get(key), "field is immutable")
@@ -86,7 +86,7 @@ def _reference(reference: Json | None, path: str) -> Iterator[Cause]:
         return
     for key in ("kind", "name"):
         if not reference.get(key):
-            yield errors.required(f"{path}.{key}")
+            yield errors.required_value(f"{path}.{key}")
     if reference.get("namespace"):
         yield from names.dns_label(reference["namespace"], f"{path}.namespace")
 
@@ -97,12 +97,12 @@ def _allocation(status: Json) -> Iterator[Cause]:
     if driver:
         yield from names.driver_name(driver, "status.driverName")
     elif allocation is not None:
-        yield errors.required("status.driverName", "must be specified when `allocation` is set")
+        yield errors.required_value("status.driverName", "must be specified when `allocation` is set")
     if allocation is None:
         return
     path = "status.allocation"
     handles = allocation.get("resourceHandles") or []
-    yield from classicclaims.at_most(handles, f"{path}.resourceHandles", _handle, limit=MAX_HANDLES)
+    yield from classicclaims.check_at_most(handles, f"{path}.resourceHandles", _handle, limit=MAX_HANDLES)
     if allocation.get("availableOnNodes") is not None:
         yield from nodes.selector(allocation["availableOnNodes"], f"{path}.availableOnNodes")
 
@@ -128,7 +128,7 @@ def _drivers(entries: list[Json], path: str) -> Iterator[Cause]:
         here, driver = f"{path}[{index}].driverName", entry.get("driverName") or ""
         yield from names.driver_name(driver, here)
         if driver in seen:
-            yield errors.duplicate(here, driver)
+            yield errors.duplicate_value(here, driver)
         seen.add(driver)
 
 
@@ -136,4 +136,4 @@ def _models(entries: list[Json], path: str) -> Iterator[Cause]:
     """Yield a problem for each entry without the only supported model."""
     for index, entry in enumerate(entries):
         if entry.get("namedResources") is None:
-            yield errors.required(f"{path}[{index}]", _ONE_MODEL)
+            yield errors.required_value(f"{path}[{index}]", _ONE_MODEL)

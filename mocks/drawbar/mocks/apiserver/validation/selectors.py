@@ -29,12 +29,12 @@ MAX_EXPRESSION_BYTES = 10 * 1024
 
 def validate(items: list[Json], path: str) -> Iterator[Cause]:
     """Yield every rule broken by a list of selectors."""
-    yield from lists.each(items, path, _selector, limit=MAX_SELECTORS)
+    yield from lists.check_each(items, path, _selector, limit=MAX_SELECTORS)
 
 
 def _selector(item: Json, path: str) -> Iterator[Cause]:
     if item.get("cel") is None:
-        yield errors.required(f"{path}.cel")
+        yield errors.required_value(f"{path}.cel")
         return
     yield from expression(item["cel"].get("expression") or "", f"{path}.cel.expression")
 

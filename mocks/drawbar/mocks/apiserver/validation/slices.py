@@ -28,7 +28,7 @@ def with_times(spec: Json, *, now: str) -> Json:
     held = spec.get("devices") or []
     if any(not taint.get("timeAdded") for device in held for taint in device.get("taints") or ()):
         stamped = [
-            {**device, "taints": [taints.stamped(taint, now=now) for taint in device["taints"]]}
+            {**device, "taints": [taints.set_time_added(taint, now=now) for taint in device["taints"]]}
             if device.get("taints")
             else device
             for device in held
@@ -36,7 +36,8 @@ def with_times(spec: Json, *, now: str) -> Json:
         result = {**result, "devices": stamped}
     if spec.get("taints"):
         entries = [
-            {**entry, "taint": taints.stamped(entry.get("taint") or {}, now=now)} for entry in spec["taints"]
+            {**entry, "taint": taints.set_time_added(entry.get("taint") or {}, now=now)}
+            for entry in spec["taints"]
         ]
         result = {**result, "taints": entries}
     return result
@@ -71,7 +72,7 @@ def validate(spec: Json, profile: Profile, old: Json | None = None) -> Iterator[
                 yield errors.invalid_value(path, now, "field is immutable")
     yield from _node(spec)
     yield from _content(spec, profile, old)
-    yield from skipped(spec.get("skipNodeOperations") or [], "spec.skipNodeOperations")
+    yield from check_skipped_operations(spec.get("skipNodeOperations") or [], "spec.skipNodeOperations")
 
 
 def _node(spec: Json) -> Iterator[Cause]:
@@ -98,7 +99,7 @@ def _node(spec: Json) -> Iterator[Cause]:
             yield errors.invalid_value(f"spec.{key}", False, "must be either unset or set to true")
     text = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
     if not given:
-        yield errors.required("spec", text)
+        yield errors.required_value("spec", text)
     elif len(given) > 1:
         shown = "{" + ", ".join(f"`{key}`" for key in given) + "}"
         yield errors.invalid_value("spec", shown, f"{text}, but multiple fields are set")
@@ -121,15 +122,15 @@ def _content(spec: Json, profile: Profile, old: Json | None) -> Iterator[Cause]:
 
     effects = taints.effects(profile.minor)
     limit = MAX_DEVICES_ADVANCED if any(_has_advanced_fields(item) for item in held) else MAX_DEVICES
-    yield from lists.distinct(held, "spec.devices", device, _name, limit=limit)
-    yield from lists.distinct(
+    yield from lists.check_distinct(held, "spec.devices", device, _name, limit=limit)
+    yield from lists.check_distinct(
         spec.get("sharedCounters") or [],
         "spec.sharedCounters",
         devices.counter_set,
         _name,
         limit=MAX_COUNTER_SETS,
     )
-    yield from taints.of_slice(spec)
+    yield from taints.check_slice_taints(spec)
 
 
 def _name(item: Json) -> str:
@@ -148,13 +149,13 @@ def _has_advanced_fields(device: Json) -> bool:
     )
 
 
-def skipped(operations: list[str], path: str) -> Iterator[Cause]:
+def check_skipped_operations(operations: list[str], path: str) -> Iterator[Cause]:
     """Yield the problems of the node operations that the kubelet skips."""
     for index, operation in enumerate(operations):
         if operation not in SKIPPABLE:
-            yield errors.unsupported(f"{path}[{index}]", operation, SKIPPABLE)
+            yield errors.unsupported_value(f"{path}[{index}]", operation, SKIPPABLE)
         if operation in operations[:index]:
-            yield errors.duplicate(f"{path}[{index}]", operation)
+            yield errors.duplicate_value(f"{path}[{index}]", operation)
     prepares = "NodePrepareResources" in operations
     if prepares and not {"NodeUnprepareResources", "*"} & set(operations):
         text = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"

@@ -32,7 +32,7 @@ def effects(minor: int) -> tuple[str, ...]:
     return EFFECTS if minor >= _NONE_SINCE else EFFECTS[:2]
 
 
-def stamped(taint: Json, *, now: str) -> Json:
+def set_time_added(taint: Json, *, now: str) -> Json:
     """Return the taint with the time of its addition."""
     return taint if taint.get("timeAdded") else {**taint, "timeAdded": now}
 
@@ -47,9 +47,9 @@ def validate(
     effect = taint.get("effect") or ""
     if old is None or old.get("effect") != effect:
         if not effect:
-            yield errors.required(f"{path}.effect")
+            yield errors.required_value(f"{path}.effect")
         elif effect not in allowed:
-            yield errors.unsupported(f"{path}.effect", effect, allowed)
+            yield errors.unsupported_value(f"{path}.effect", effect, allowed)
     yield from _check_proposed_fields(taint, path)
 
 
@@ -64,29 +64,31 @@ def _check_proposed_fields(taint: Json, path: str) -> Iterator[Cause]:
         )
 
 
-def of_device(device: Json, old: Json | None, path: str, allowed: tuple[str, ...]) -> Iterator[Cause]:
+def check_device_taints(
+    device: Json, old: Json | None, path: str, allowed: tuple[str, ...]
+) -> Iterator[Cause]:
     """Yield the problems of one device's taints; unchanged ones are not checked again."""
 
     def taint(item: Json, path: str) -> Iterator[Cause]:
         yield from validate(item, path, allowed=allowed)
 
     if old is None or old.get("taints") != device.get("taints"):
-        yield from lists.each(device.get("taints") or [], f"{path}.taints", taint, limit=MAX_TAINTS)
+        yield from lists.check_each(device.get("taints") or [], f"{path}.taints", taint, limit=MAX_TAINTS)
 
 
-def of_slice(spec: Json) -> Iterator[Cause]:
+def check_slice_taints(spec: Json) -> Iterator[Cause]:
     """Yield the problems of the taints of a slice without devices."""
 
     def entry(item: Json, path: str) -> Iterator[Cause]:
         if not item.get("device"):
-            yield errors.required(f"{path}.device")
+            yield errors.required_value(f"{path}.device")
         yield from validate(item.get("taint") or {}, f"{path}.taint")
 
     held = spec.get("taints") or []
     if held and spec.get("devices"):
         text = "only one of `devices` or `taints` is allowed"
         yield errors.invalid_value("spec", "{`devices`, `taints`}", text)
-    yield from lists.each(held, "spec.taints", entry, limit=MAX_SLICE_TAINTS)
+    yield from lists.check_each(held, "spec.taints", entry, limit=MAX_SLICE_TAINTS)
 
 
 def toleration(item: Json, path: str) -> Iterator[Cause]:
@@ -101,16 +103,16 @@ def toleration(item: Json, path: str) -> Iterator[Cause]:
         case "Equal":
             yield from names.label_value(item.get("value") or "", f"{path}.value")
         case "":
-            yield errors.required(f"{path}.operator")
+            yield errors.required_value(f"{path}.operator")
         case other:
-            yield errors.unsupported(f"{path}.operator", other, OPERATORS)
+            yield errors.unsupported_value(f"{path}.operator", other, OPERATORS)
     if item.get("effect") and item["effect"] not in EFFECTS:
-        yield errors.unsupported(f"{path}.effect", item["effect"], EFFECTS)
+        yield errors.unsupported_value(f"{path}.effect", item["effect"], EFFECTS)
 
 
 def tolerations(items: list[Json], path: str) -> Iterator[Cause]:
     """Yield the problems of the tolerations of a request or an allocated device."""
-    yield from lists.each(items, f"{path}.tolerations", toleration, limit=MAX_TOLERATIONS)
+    yield from lists.check_each(items, f"{path}.tolerations", toleration, limit=MAX_TOLERATIONS)
 
 
 def rule(spec: Json, minor: int, old: Json | None = None) -> Iterator[Cause]:
@@ -140,7 +142,7 @@ def rule_status(status: Json) -> Iterator[Cause]:
 def raw_object(value: Any, path: str, limit: int) -> Iterator[Cause]:
     """Yield the problems of another program's JSON object, with a limit in bytes."""
     if value is None:
-        yield errors.required(path)
+        yield errors.required_value(path)
     elif len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()) > limit:
         yield errors.too_long(path, limit)
     elif not isinstance(value, dict):
