@@ -54,7 +54,7 @@ class Attempt:
             "name": self.name,
             "namespace": call.namespace,
             "operation": self.operation,
-            "userInfo": _without_empty(user),
+            "userInfo": _drop_empty(user),
             "dryRun": call.dry_run,
             "options": {
                 "apiVersion": "meta.k8s.io/v1",
@@ -62,7 +62,7 @@ class Attempt:
                 **({"dryRun": ["All"]} if call.dry_run else {}),
             },
         }
-        request = _without_empty(request)
+        request = _drop_empty(request)
         shown = [
             None if item is None else resource.convert_to_version(item, version)
             for item in (self.new, self.old)
@@ -70,7 +70,7 @@ class Attempt:
         return {"object": shown[0], "oldObject": shown[1], "request": request}
 
 
-def _without_empty(fields: Json) -> Json:
+def _drop_empty(fields: Json) -> Json:
     """Return the fields that are not empty. An API server omits the others when it encodes a request."""
     return {key: value for key, value in fields.items() if value or value is False}
 
@@ -98,10 +98,10 @@ def selects(selector: Json, labels: dict[str, str]) -> bool:
     for key, value in (selector.get("matchLabels") or {}).items():
         if labels.get(key) != value:
             return False
-    return all(_needs(need, labels.get(need["key"])) for need in selector.get("matchExpressions") or ())
+    return all(_is_met(need, labels.get(need["key"])) for need in selector.get("matchExpressions") or ())
 
 
-def _needs(need: Json, held: str | None) -> bool:
+def _is_met(need: Json, held: str | None) -> bool:
     match need.get("operator"):
         case "In":
             return held is not None and held in (need.get("values") or ())

@@ -22,7 +22,7 @@ _DUPLICATES_LIMIT = 100  # complaints of one body that are reported
 _DELETE_OPTIONS = frozenset({"dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"})
 
 
-async def an_object(request: web.Request, accepted: tuple[str, ...]) -> Json:
+async def read_object(request: web.Request, accepted: tuple[str, ...]) -> Json:
     """Return the body as one object.
 
     Raises:
@@ -34,14 +34,14 @@ async def an_object(request: web.Request, accepted: tuple[str, ...]) -> Json:
     return item
 
 
-async def an_item(visit: Visit, types: TypeTable) -> Json:
+async def read_item(visit: Visit, types: TypeTable) -> Json:
     """Return the body as an object in its stored form (a Binding or Eviction unchanged).
 
     Raises:
         ApiError: 400 (also for another kind than the path's, and for what ``fieldValidation`` refuses), 413,
             415 or 422.
     """
-    item = await an_object(visit.request, (JSON_TYPE, YAML_TYPE))
+    item = await read_object(visit.request, (JSON_TYPE, YAML_TYPE))
     if visit.target.subresource == "eviction":
         visits.check_kind(visit, item, kind="Eviction", version="policy/v1")
         return item
@@ -55,7 +55,7 @@ async def an_item(visit: Visit, types: TypeTable) -> Json:
         item, unknown = decoding.decode(item, visit.resource, version, types)
     except decoding.MistypedError as error:
         raise decoding.complaint(error, kind, version) from error
-    twice = [] if strictness == "Ignore" else await _twice(visit.request)
+    twice = [] if strictness == "Ignore" else await _find_duplicates(visit.request)
     texts = decoding.strict_text(unknown, twice)
     if texts and strictness == "Strict":
         raise errors.bad_request(
@@ -86,7 +86,7 @@ def decode_patched(visit: Visit, item: Json, types: TypeTable) -> Json:
     return decoded
 
 
-async def a_configuration(visit: Visit, types: TypeTable, accepted: tuple[str, ...]) -> Json:
+async def read_configuration(visit: Visit, types: TypeTable, accepted: tuple[str, ...]) -> Json:
     """Return the body of a server-side apply in its stored form.
 
     Raises:
@@ -157,7 +157,7 @@ async def with_delete_options(visit: Visit) -> Visit:
     return replace(visit, query=query | ({"dryRun": dry_run[0]} if dry_run else {}))
 
 
-async def _twice(request: web.Request) -> list[str]:
+async def _find_duplicates(request: web.Request) -> list[str]:
     body, kind = await request.read(), request.content_type
     if kind == protobuf.CONTENT_TYPE:
         return []

@@ -19,7 +19,7 @@ from drawbar.mocks.apiserver.resources import (
 _PODS_COUNTED = 34  # the minor version since which a pod has a metadata.generation (on by default)
 
 
-def _same(*names: str) -> Mapping[str, str]:
+def _make_fields(*names: str) -> Mapping[str, str]:
     return MappingProxyType({name: name for name in names})
 
 
@@ -60,7 +60,7 @@ CORE = (
         namespaced=False,
         short_names=("ns",),
         subresources=("status",),
-        fields=_same("status.phase"),
+        fields=_make_fields("status.phase"),
         schema=schemas.WITH_CONDITIONS,
         returns_object=True,
     ),
@@ -71,7 +71,7 @@ CORE = (
         namespaced=False,
         short_names=("no",),
         subresources=("status",),
-        fields=_same("spec.unschedulable"),
+        fields=_make_fields("spec.unschedulable"),
         schema=schemas.NODE,
     ),
     ResourceType(
@@ -81,7 +81,7 @@ CORE = (
         short_names=("po",),
         categories=("all",),
         subresources=("status", "binding", "eviction"),
-        fields=_same(
+        fields=_make_fields(
             "spec.nodeName",
             "spec.schedulerName",
             "spec.serviceAccountName",
@@ -99,7 +99,7 @@ CORE = (
         short_names=("ev",),
         fields=MappingProxyType(
             {
-                **_same(*_EVENT_FIELDS),
+                **_make_fields(*_EVENT_FIELDS),
                 "source": "source.component",
                 "reportingComponent": "reportingComponent",
             }
@@ -141,7 +141,7 @@ CORE = (
         group="",
         plural="secrets",
         kind="Secret",
-        fields=_same("type"),
+        fields=_make_fields("type"),
     ),
     BUDGETS,
     ResourceType(
@@ -257,7 +257,7 @@ def dynamic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
             plural="resourceslices",
             kind="ResourceSlice",
             namespaced=False,
-            fields=_same(*slice_fields),
+            fields=_make_fields(*slice_fields),
             schema=schemas.SLICE,
             counts_generation=True,
         ),
@@ -311,12 +311,14 @@ def classic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
             counted(plural="resourceclasses", kind="ResourceClass", schema=_CLASSIC_CLASS, namespaced=False),
             counted(plural="resourceclaimparameters", kind="ResourceClaimParameters"),
             counted(plural="resourceclassparameters", kind="ResourceClassParameters"),
-            slices(counts_generation=True, fields=_same("nodeName", "driverName")),
+            slices(counts_generation=True, fields=_make_fields("nodeName", "driverName")),
         )
     return (
         *kinds,
         counted(plural="deviceclasses", kind="DeviceClass", schema=_CLASSIC_CLASS, namespaced=False),
-        slices(counts_generation=True, fields=_same("spec.nodeName", "spec.driver"), schema=schemas.SLICE),
+        slices(
+            counts_generation=True, fields=_make_fields("spec.nodeName", "spec.driver"), schema=schemas.SLICE
+        ),
     )
 
 

@@ -46,14 +46,14 @@ async def carry_out(registry: Registry, desk: reviews.Desk, visit: Visit) -> web
         case "create" if visit.target.subresource == "token":
             return await _token(registry, desk, visit)
         case "create":
-            item = await bodies.an_item(visit, types)
+            item = await bodies.read_item(visit, types)
             if visit.target.subresource == "binding":
                 return answers.as_json(_bind(registry, visit, item), 201)
             if visit.target.subresource == "eviction":
                 return answers.as_json(evictions.evict(registry, _call(visit), item), 201)
             return _answer_write(registry, visit, registry.create(_call(visit), item))
         case "update":
-            item = await bodies.an_item(visit, types)
+            item = await bodies.read_item(visit, types)
             return _answer_write(registry, visit, registry.update(_call(visit), item))
         case "patch":
             return await _patch(registry, visit)
@@ -107,7 +107,7 @@ def _bind(registry: Registry, visit: Visit, binding: Json) -> Json:
 
 async def _token(registry: Registry, desk: reviews.Desk, visit: Visit) -> web.Response:
     """Issue a service account's token, bound to the request's pod."""
-    body = await bodies.an_object(visit.request, (JSON_TYPE, YAML_TYPE))
+    body = await bodies.read_object(visit.request, (JSON_TYPE, YAML_TYPE))
     account = registry.find(visit.resource, visit.target.namespace, visit.target.name)
     bound = (body.get("spec") or {}).get("boundObjectRef") or {}
     pod = None
@@ -151,7 +151,7 @@ async def _patch(registry: Registry, visit: Visit) -> web.Response:
 
 
 async def _apply(registry: Registry, visit: Visit, accepted: tuple[str, ...]) -> web.Response:
-    config = await bodies.a_configuration(visit, typetable.table(registry.profile), accepted)
+    config = await bodies.read_configuration(visit, typetable.table(registry.profile), accepted)
     if not visit.query.get("fieldManager"):
         cause = errors.required_value("fieldManager", "is required for apply patch")
         raise errors.invalid_error("PatchOptions", "meta.k8s.io", "", [cause])

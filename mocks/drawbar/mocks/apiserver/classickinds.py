@@ -52,7 +52,7 @@ class Claims(Strategy):
             return
         status, before = item.get("status") or {}, old.get("status") or {}
         deleted = bool(item["metadata"].get("deletionTimestamp"))
-        if _by_class(self.profile):
+        if _is_class_based(self.profile):
             yield from resourceclasses.claim_status(status, before, deleted=deleted)
         else:
             yield from alpharequests.claim_status(status, before, spec, deleted=deleted)
@@ -136,14 +136,14 @@ class Slices(Strategy):
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the slice."""
-        if _by_class(self.profile):
+        if _is_class_based(self.profile):
             yield from resourceclasses.resource_slice(item)
         else:
             yield from alpharequests.resource_slice(item.get("spec") or {})
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """Check the slice and its immutable fields."""
-        if _by_class(self.profile):
+        if _is_class_based(self.profile):
             yield from resourceclasses.resource_slice(item, old)
         else:
             yield from alpharequests.resource_slice(item.get("spec") or {}, old.get("spec") or {})
@@ -187,16 +187,16 @@ BY_PLURAL: Mapping[str, type[Strategy]] = MappingProxyType(
 )
 
 
-def _by_class(profile: Profile) -> bool:
+def _is_class_based(profile: Profile) -> bool:
     """Return true if claims name a ResourceClass and have no requests."""
     return profile.dynamic_version == "v1alpha2"
 
 
 def _spec(spec: Json, old: Json, profile: Profile) -> Json:
-    if _by_class(profile):
+    if _is_class_based(profile):
         return resourceclasses.add_defaults(spec)
     return alpharequests.add_defaults(classicgates.claim_spec(spec, old, profile))
 
 
 def _check_claim_spec(spec: Json, profile: Profile, path: str = "spec") -> Iterator[Cause]:
-    yield from (resourceclasses if _by_class(profile) else alpharequests).claim(spec, path)
+    yield from (resourceclasses if _is_class_based(profile) else alpharequests).claim(spec, path)

@@ -42,9 +42,9 @@ class Definitions(Strategy):
 
     def _drop_gated_fields(self, item: Json, old: Json) -> Json:
         """Drop selectable fields if their gate is off, unless they are already in use."""
-        if not self.profile.is_off(profiles.CUSTOM_FIELD_SELECTORS) or _selectable(old):
+        if not self.profile.is_off(profiles.CUSTOM_FIELD_SELECTORS) or _has_selectable_fields(old):
             return item
-        if not _selectable(item):
+        if not _has_selectable_fields(item):
             return item
         versions = [
             {key: value for key, value in version.items() if key != "selectableFields"}
@@ -69,20 +69,20 @@ class Custom(Strategy):
         schema = call.resource.structural[call.version]
         broken = list(structural.validate(item, schema))
         yield from broken
-        yield from rules.unless_blocked(broken, schema) or rules.validate(item, schema)
+        yield from rules.find_blocking_error(broken, schema) or rules.validate(item, schema)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """Check the schema, and all CEL rules."""
         schema = call.resource.structural[call.version]
         broken = list(structural.validate(item, schema))
         yield from broken
-        yield from rules.unless_blocked(broken, schema) or rules.validate(item, schema, old)
+        yield from rules.find_blocking_error(broken, schema) or rules.validate(item, schema, old)
 
     @staticmethod
     def _add_defaults(item: Json, call: Call) -> Json:
         return dict(structural.default(item, call.resource.structural[call.version]))
 
 
-def _selectable(definition: Json) -> bool:
+def _has_selectable_fields(definition: Json) -> bool:
     versions = (definition.get("spec") or {}).get("versions") or ()
     return any(version.get("selectableFields") for version in versions)

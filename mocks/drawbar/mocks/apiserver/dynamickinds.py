@@ -40,7 +40,7 @@ class Claims(Strategy):
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the spec; administrative access needs a labelled namespace."""
-        yield from self._not_admin(claimspecs.admin_requests(item["spec"]), call)
+        yield from self._check_admin_access(claimspecs.admin_requests(item["spec"]), call)
         yield from claimspecs.validate(item["spec"])
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
@@ -52,11 +52,11 @@ class Claims(Strategy):
         if self.profile.is_on(profiles.GRANULAR_STATUS):
             yield from self._check_permissions(status, before, call)
         if not any(claims.admin_results(before)):
-            yield from self._not_admin(claims.admin_results(status), call)
+            yield from self._check_admin_access(claims.admin_results(status), call)
         deleted = bool(item["metadata"].get("deletionTimestamp"))
         yield from claims.validate_status(status, before, item.get("spec") or {}, deleted=deleted)
 
-    def _not_admin(self, paths: Iterable[str], call: Call) -> Iterator[Cause]:
+    def _check_admin_access(self, paths: Iterable[str], call: Call) -> Iterator[Cause]:
         first = next(iter(paths), None)
         if first is None or self.namespace_labels(call).get(claimspecs.ADMIN_LABEL) == "true":
             return

@@ -83,7 +83,7 @@ def update_managed_fields(call: Call, old: Json, new: Json, owners: ownership.Ow
             owners = ownership.after_update(
                 ownership.read(old["metadata"].get("managedFields")),
                 old,
-                _writable(call, old, new),
+                _select_writable(call, old, new),
                 schema,
                 manager=manager,
                 api_version=call.resource.api_version(call.version),
@@ -103,7 +103,7 @@ def update_managed_fields(call: Call, old: Json, new: Json, owners: ownership.Ow
     return {**new, "metadata": {**new["metadata"], "managedFields": entries}}
 
 
-def _writable(call: Call, old: Json, new: Json) -> Json:
+def _select_writable(call: Call, old: Json, new: Json) -> Json:
     """Return the part of the new object that this endpoint can write. No manager then owns defaults of the status."""
     if call.subresource or "status" not in call.resource.subresources:
         return new

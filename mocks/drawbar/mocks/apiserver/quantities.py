@@ -37,7 +37,7 @@ def canonical(text: str | float) -> str:
         ValueError: the text is not a quantity.
     """
     amount, suffix = _parts(text)
-    rounded = _up_to_nano(amount)
+    rounded = _round_to_nano(amount)
     if suffix in _BINARY and abs(rounded) >= 1024 and rounded.denominator == 1:
         return _format_scaled(rounded.numerator, 1024, _BINARY_NAMES)
     if suffix[:1] in ("e", "E") and suffix != "E":
@@ -67,7 +67,7 @@ def _parts(text: str | float) -> tuple[Fraction, str]:
     return (-number if sign == "-" else number), suffix
 
 
-def _up_to_nano(amount: Fraction) -> Fraction:
+def _round_to_nano(amount: Fraction) -> Fraction:
     """Round away from zero to a billionth."""
     scaled = abs(amount) * 10**9
     whole = -(-scaled.numerator // scaled.denominator)

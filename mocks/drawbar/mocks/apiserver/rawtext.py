@@ -20,13 +20,13 @@ _ENCODED = re.compile(rb"\xf4\x8e[\x80-\xbf][\x80-\xbf]|\xf4\x8f[\x80-\x83][\x80
 
 def insert_stand_ins(body: bytes) -> bytes:
     """Return JSON with a private character in place of each unpaired surrogate and of each byte that is no UTF-8."""
-    text = _ESCAPE.sub(_half, body).decode(errors="surrogateescape")
+    text = _ESCAPE.sub(_encode_half, body).decode(errors="surrogateescape")
     return _INVALID.sub(lambda match: chr(_BYTE + ord(match[0]) - 0xDC00), text).encode()
 
 
 def restore_raw_text(body: bytes) -> bytes:
     """Return JSON with the text again that the private characters stand for."""
-    return _ENCODED.sub(_original, body)
+    return _ENCODED.sub(_restore_original, body)
 
 
 def drop_stand_ins(value: Any, *, raw: bool = False) -> Any:
@@ -46,13 +46,13 @@ def drop_stand_ins(value: Any, *, raw: bool = False) -> Any:
     return value
 
 
-def _half(match: re.Match[bytes]) -> bytes:
+def _encode_half(match: re.Match[bytes]) -> bytes:
     if match[2]:
         return match[0]
     number = int.from_bytes(bytes.fromhex(match[3][2:].decode()))
     return match[1] + chr(_HALF + number - 0xD800).encode()
 
 
-def _original(match: re.Match[bytes]) -> bytes:
+def _restore_original(match: re.Match[bytes]) -> bytes:
     number = ord(match[0].decode())
     return bytes([number - _BYTE]) if number >= _BYTE else b"\\u%04x" % (number - _HALF + 0xD800)

@@ -160,7 +160,7 @@ class Front:
         )
         if not self.registry.authorizer.allows(user, wanted):
             raise errors.forbidden_error(target.plural, target.group, "", rbac.refusal(user, wanted))
-        body = await bodies.an_object(request, (JSON_TYPE, YAML_TYPE))
+        body = await bodies.read_object(request, (JSON_TYPE, YAML_TYPE))
         return answers.as_json(self.desk.review(user, target.plural, body), 201)
 
     async def _read(self, visit: Visit) -> web.StreamResponse:

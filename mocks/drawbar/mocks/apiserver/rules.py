@@ -53,7 +53,7 @@ def check_compilation(schema: Json, path: str = "", *, root: bool = True) -> Ite
             yield from check_compilation(schema[key], f"{path}.{key}", root=False)
 
 
-def unless_blocked(broken: Iterable[Cause], schema: Json) -> list[Cause]:
+def find_blocking_error(broken: Iterable[Cause], schema: Json) -> list[Cause]:
     """Return the error instead of an evaluation of rules for a broken object; empty to evaluate them.
 
     A wrong value does not prevent the evaluation. A wrong type, a missing field, an unknown value of an enumeration

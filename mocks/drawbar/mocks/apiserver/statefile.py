@@ -154,7 +154,7 @@ class StateFile:
         """Append one line, completely or not at all."""
         line = msgspec.json.encode(record) + b"\n"
         try:
-            if self._lines > self._alive() + _SLACK_LINES:
+            if self._lines > self._count_alive() + _SLACK_LINES:
                 self._rewrite()
             _write(self._descriptor, line)
         except OSError as error:
@@ -163,7 +163,7 @@ class StateFile:
         self._size += len(line)
         self._lines += 1
 
-    def _alive(self) -> int:
+    def _count_alive(self) -> int:
         assert self._store is not None
         return len(self.tokens) + sum(len(c.items) for c in self._store.collections().values())
 

@@ -106,7 +106,7 @@ def _wrong_type(value: Any, schema: Json, path: str) -> Cause | None:
     if schema.get("x-kubernetes-int-or-string"):
         if isinstance(value, int | str) and not isinstance(value, bool):
             return None
-        return _of_wrong_type(value, "integer,string", path)
+        return _make_type_cause(value, "integer,string", path)
     wanted = schema.get("type")
     if not wanted or (
         isinstance(value, _TYPES[wanted]) and not (isinstance(value, bool) and wanted != "boolean")
@@ -114,10 +114,10 @@ def _wrong_type(value: Any, schema: Json, path: str) -> Cause | None:
         return None
     if wanted == "integer" and isinstance(value, float) and value.is_integer():
         return None
-    return _of_wrong_type(value, wanted, path)
+    return _make_type_cause(value, wanted, path)
 
 
-def _of_wrong_type(value: Any, wanted: str, path: str) -> Cause:
+def _make_type_cause(value: Any, wanted: str, path: str) -> Cause:
     text = f'{path} in body must be of type {wanted}: "{_type_name(value)}"'
     return Cause(
         field=path, reason="FieldValueTypeInvalid", message=f'Invalid value: "{_type_name(value)}": {text}'

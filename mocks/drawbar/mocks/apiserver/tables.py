@@ -169,7 +169,7 @@ def _event_object(item: Json, _: str) -> str:
     return f"{str(target.get('kind', '')).lower()}/{target.get('name', '')}"
 
 
-def _event_seen(item: Json, now: str) -> str:
+def _compute_last_seen(item: Json, now: str) -> str:
     stamp = (
         (item.get("series") or {}).get("lastObservedTime")
         or item.get("lastTimestamp")
@@ -202,7 +202,7 @@ _BUILT_IN: dict[tuple[str, str], Columns] = {
     ],
     ("", "namespaces"): [_NAME, (_definition("Status"), _make_cell("status", "phase")), _AGE],
     ("", "events"): [
-        (_definition("Last Seen"), _event_seen),
+        (_definition("Last Seen"), _compute_last_seen),
         (_definition("Type"), _make_cell("type", absent="")),
         (_definition("Reason"), _make_cell("reason", absent="")),
         (_definition("Object"), _event_object),

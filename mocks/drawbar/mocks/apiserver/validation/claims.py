@@ -73,13 +73,17 @@ def sort_opaque_keys(item: Json) -> Json:
     status = dict(item.get("status") or {})
     if status.get("allocation"):
         allocation = status["allocation"]
-        status["allocation"] = {**allocation, "devices": _in_order(allocation.get("devices") or {})}
+        status["allocation"] = {**allocation, "devices": _sort_config_keys(allocation.get("devices") or {})}
     spec = item.get("spec") or {}
-    ordered = {**item, "spec": {**spec, "devices": _in_order(spec["devices"])}} if "devices" in spec else item
+    ordered = (
+        {**item, "spec": {**spec, "devices": _sort_config_keys(spec["devices"])}}
+        if "devices" in spec
+        else item
+    )
     return {**ordered, "status": status} if "status" in item else dict(ordered)
 
 
-def _in_order(devices: Json) -> Json:
+def _sort_config_keys(devices: Json) -> Json:
     if not devices.get("config"):
         return devices
     entries = [
