@@ -81,7 +81,7 @@ async def test_where_the_question_is_denied_it_is_taken_for_v1():
 
 
 def test_it_is_asked_again_until_there_is_v1(caplog):
-    async def upgraded():
+    async def list_versions_after_upgrade():
         api = ApiServer(v1alpha2=CLAIMS)
         api.trouble = [errors.Unreachable("refused")] * 3
         served = claim_versions.Served(api)
@@ -96,7 +96,7 @@ def test_it_is_asked_again_until_there_is_v1(caplog):
         return versions(served)
 
     with contextlib.closing(virtualtime.VirtualTimeLoop()) as loop:
-        assert loop.run_until_complete(upgraded()) == ["v1"]
+        assert loop.run_until_complete(list_versions_after_upgrade()) == ["v1"]
     levels = [record.levelname for record in caplog.records if record.name == claim_versions.__name__]
     assert levels == ["WARNING", "WARNING"], "the failure is logged once, and the missing v1 once"
 
@@ -110,7 +110,7 @@ def reader(api):
     )
 
 
-def handed(**fields):
+def make_handle_fields(**fields):
     device = handles.HandleDevice(request="claim", fabric="f", pool="p", device="d1", attachment="f.d1")
     data = handles.encode(handles.Handle(node="n", allocated_at="2026-01-02T03:04:05Z", devices=(device,)))
     return {"allocation": {"resourceHandles": [{"data": data} | fields]}, "driverName": "drawbar.dev"}
@@ -121,7 +121,7 @@ def handed(**fields):
 )
 async def test_a_handle_has_what_an_allocation_of_v1_would(fields):
     api = ApiServer(v1alpha2=CLAIMS)
-    api.put("v1alpha2", **handed(**fields))
+    api.put("v1alpha2", **make_handle_fields(**fields))
     claim = await reader(api).read("c1", "default")
     assert claim.metadata.uid == "u1"
     (result,) = claim.results("drawbar.dev")

@@ -126,14 +126,14 @@ def visible(attachment):
     return attachment.holds(attachments.VISIBLE)
 
 
-def released(attachment):
+def is_released(attachment):
     return attachment.holds(attachments.RELEASED)
 
 
 async def suspensions(tmp_path, arrival, work):
     """Return how many suspensions the longest round of some work has."""
     async with cluster(tmp_path) as node:
-        await prepared(node, arrival, work)
+        await set_up_work(node, arrival, work)
         most = 0
         async with node.daemon() as context:
             for _ in range(ROUNDS_MAX):
@@ -164,10 +164,10 @@ class Counted:
             value = yield awaited
 
 
-async def prepared(node, arrival, work):
+async def set_up_work(node, arrival, work):
     await node.plug(arrival=arrival)
     await attach(node)
-    if work is released:
+    if work is is_released:
         async with node.daemon() as context:
             while not visible(await node.attachment()):
                 await node.round(context, MOST_SUSPENSIONS**2)
@@ -181,9 +181,9 @@ async def test_an_arrival_and_a_release_cost_as_many_writes_as_there_is_to_say(t
         await attach(node)
         for work, expected in (
             (visible, ["resourceclaims/status", "deviceattachments/status"]),
-            (released, ["deviceattachments/status"]),
+            (is_released, ["deviceattachments/status"]),
         ):
-            if work is released:
+            if work is is_released:
                 await node.detach()
             node.server.writes.clear()
             while not work(await node.attachment()):
@@ -198,7 +198,7 @@ async def test_an_arrival_and_a_release_cost_as_many_writes_as_there_is_to_say(t
     [
         (sysfs.Arrival.COMPLETE, visible),
         (sysfs.Arrival.UNPOWERED, visible),
-        (sysfs.Arrival.COMPLETE, released),
+        (sysfs.Arrival.COMPLETE, is_released),
     ],
     ids=["arrival", "arrival-without-power", "release"],
 )
@@ -210,7 +210,7 @@ async def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path, arr
         folder = tmp_path / str(moment)
         folder.mkdir()
         async with cluster(folder) as node:
-            await prepared(node, arrival, work)
+            await set_up_work(node, arrival, work)
             await node.killed_in_each_round(work, moment)
             attachment = await node.attachment()
             shown = (node.tree.root / "bus/pci/devices" / node.tree.address(1)).exists()

@@ -88,7 +88,7 @@ def network_card(tmp_path):
     card = model.Card(functions=(function,))
     (interface,) = function.net_interfaces
 
-    def made(device, prefix=None, share=None, *, has_interface=True):
+    def make_present_device(device, prefix=None, share=None, *, has_interface=True):
         reported = {"network": {"interfacePrefix": prefix}} if prefix else {}
         record = records.PreparedDevice(
             pool="p", device=device, cdi_id=f"x/y={device}", parameters=reported, share_id=share
@@ -104,7 +104,7 @@ def network_card(tmp_path):
         )
 
     assert interface
-    return made
+    return make_present_device
 
 
 def test_no_two_interfaces_of_a_claim_get_the_same_name(network_card):

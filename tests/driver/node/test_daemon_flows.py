@@ -30,8 +30,8 @@ def identity(gpu):
 class Node(nodes.Node):
     """What the controller makes of it, and what the node says and does."""
 
-    async def attached(self, slot="1", claim=None, **identity):
-        """Do what the controller does once the fabric has connected a device to this slot, for the claim if there is one."""
+    async def report_attached(self, slot="1", claim=None, **identity):
+        """Report, as the controller does, that the fabric connected a device to this slot, for the claim if any."""
         await self.attach(claim, **identity)
         now = meta.timestamp(datetime.datetime.now(datetime.UTC))
         await self.controller_says(
@@ -103,7 +103,7 @@ async def world(tmp_path, patience):
 
 async def test_a_card_that_waits_for_power_gets_it(world):
     await world.plug(1, DISK, arrival=sysfs.Arrival.UNPOWERED)
-    await world.attached()
+    await world.report_attached()
     seen = await world.reports("Visible")
     assert seen["status"]["node"]["slot"] == "1"
     assert world.power() == "1"
@@ -112,7 +112,7 @@ async def test_a_card_that_waits_for_power_gets_it(world):
 @IMPATIENT
 async def test_a_card_in_another_slot_gets_no_power(world):
     await world.plug(2, DISK, arrival=sysfs.Arrival.UNPOWERED)
-    await world.attached()
+    await world.report_attached()
     seen = await world.reports("Visible", "False", "DeviceNotFound")
     assert "slot 1" in condition(seen, "Visible")["message"]
     assert world.power(2) == "0"
@@ -121,7 +121,7 @@ async def test_a_card_in_another_slot_gets_no_power(world):
 @IMPATIENT
 async def test_another_device_in_the_slot_is_named_and_left_alone(world):
     await world.plug(1, dataclasses.replace(DISK, serial="SN0002"))
-    await world.attached()
+    await world.report_attached()
     seen = await world.reports("Visible", "False", "WrongDevice")
     assert "sn0002" in condition(seen, "Visible")["message"]
     await world.detach()
@@ -132,7 +132,7 @@ async def test_another_device_in_the_slot_is_named_and_left_alone(world):
 @IMPATIENT
 async def test_a_device_that_no_driver_takes_is_reported_and_can_be_given_back(world):
     await world.plug(1, dataclasses.replace(DISK, driver=""))
-    await world.attached()
+    await world.report_attached()
     seen = await world.reports("Visible", "False", "DriverNotBound")
     assert "0000:01:00.0" in condition(seen, "Visible")["message"]
     await world.detach()
@@ -143,7 +143,7 @@ async def test_a_device_that_no_driver_takes_is_reported_and_can_be_given_back(w
 @IMPATIENT
 async def test_a_device_without_addresses_for_its_memory_says_so_instead_of_its_driver(world):
     await world.plug(1, dataclasses.replace(DISK, unassigned=True))
-    await world.attached()
+    await world.report_attached()
     seen = await world.reports("Visible", "False", "ResourcesNotAssigned")
     message = condition(seen, "Visible")["message"]
     assert "BAR 0 of 0000:01:00.0" in message
@@ -153,13 +153,13 @@ async def test_a_device_without_addresses_for_its_memory_says_so_instead_of_its_
 @IMPATIENT
 async def test_a_device_whose_link_does_not_come_up_is_reported(world):
     await world.plug(1, DISK, arrival=sysfs.Arrival.NO_LINK)
-    await world.attached()
+    await world.report_attached()
     await world.reports("Visible", "False", "LinkDown")
 
 
 async def test_a_device_without_a_serial_number_is_known_by_its_slot_and_model(world):
     await world.plug(1, dataclasses.replace(DISK, serial=None))
-    await world.attached(serial="", identifiers=[])
+    await world.report_attached(serial="", identifiers=[])
     seen = await world.reports("Visible")
     assert seen["status"]["node"]["recognisedBy"]["kind"] == "slot"
 
@@ -171,7 +171,7 @@ async def test_a_gpu_that_shows_its_uuid_later_is_recognised_by_that_and_not_by_
     await world.plug(1, dataclasses.replace(GPU, initialised=False))
     await world.plug(2, DISK)
     world.start()
-    await world.attached(slot, **identity(GPU))
+    await world.report_attached(slot, **identity(GPU))
     # The daemon has judged what it knew of the first device by the time that it has recognised the second one.
     await world.attach_another()
     await waiting.until(world.another, lambda seen: condition(seen, "Visible").get("status") == "True")
@@ -185,7 +185,7 @@ async def test_a_gpu_that_shows_its_uuid_later_is_recognised_by_that_and_not_by_
 async def test_a_gpu_that_is_given_back_before_it_shows_its_uuid_is_released_from_its_slot(world):
     await world.stop()
     await world.plug(1, dataclasses.replace(GPU, initialised=False))
-    await world.attached(**identity(GPU))
+    await world.report_attached(**identity(GPU))
     await world.detach()
     world.start()
     await world.reports("Released")
@@ -195,7 +195,7 @@ async def test_a_gpu_that_is_given_back_before_it_shows_its_uuid_is_released_fro
 @BRIEFLY_PATIENT
 async def test_a_gpu_that_shows_no_uuid_in_time_is_recognised_by_its_slot_and_upgraded_when_it_does(world):
     await world.plug(1, dataclasses.replace(GPU, initialised=False))
-    await world.attached(**identity(GPU))
+    await world.report_attached(**identity(GPU))
     seen = await world.reports("Visible")
     assert seen["status"]["node"]["recognisedBy"]["kind"] == "slot"
     await asyncio.to_thread(world.tree.initialise, 1)
@@ -206,7 +206,7 @@ async def test_a_gpu_that_shows_no_uuid_in_time_is_recognised_by_its_slot_and_up
 async def test_a_gpu_that_was_taken_for_the_device_by_its_slot_and_shows_another_uuid_is_the_wrong_one(world):
     await world.plug(1, dataclasses.replace(GPU, initialised=False))
     claim = await world.allocated()
-    await world.attached(claim=claim, **identity(dataclasses.replace(GPU, serial="1654422007099")))
+    await world.report_attached(claim=claim, **identity(dataclasses.replace(GPU, serial="1654422007099")))
     seen = await world.reports("Visible")
     assert seen["status"]["node"]["recognisedBy"]["kind"] == "slot"
     await asyncio.to_thread(world.tree.initialise, 1)
@@ -223,7 +223,7 @@ async def test_a_gpu_that_was_taken_for_the_device_by_its_slot_and_shows_another
 
 async def test_what_holds_a_device_is_said_and_then_it_goes(world, tmp_path):
     await world.plug(1, DISK)
-    await world.attached()
+    await world.report_attached()
     await world.reports("Visible")
     (node,) = (world.tree.root / world_path(world)).glob("nvme/nvme0")
     with (node / "uevent").open("w") as file:
@@ -255,7 +255,7 @@ def world_path(world):
 
 async def test_a_release_goes_on_after_a_restart(world):
     await world.plug(1, DISK)
-    await world.attached()
+    await world.report_attached()
     await world.reports("Visible")
     await world.stop()
     await world.detach()
@@ -269,7 +269,7 @@ async def test_a_release_goes_on_after_a_restart(world):
 
 
 async def test_a_card_that_shows_up_after_it_was_given_back_is_released_too(world):
-    await world.attached()
+    await world.report_attached()
     await world.detach()
     await world.reports("Released")
     await world.plug(1, DISK)
@@ -280,7 +280,7 @@ async def test_a_card_that_shows_up_after_it_was_given_back_is_released_too(worl
 
 async def test_a_device_that_is_pulled_is_lost_and_does_not_come_back_by_itself(world):
     await world.plug(1, DISK)
-    await world.attached()
+    await world.report_attached()
     await world.reports("Visible")
     await asyncio.to_thread(world.tree.surprise_remove, 1)
     seen = await world.reports("Visible", "False", "DeviceLost")
@@ -295,7 +295,7 @@ async def test_a_device_that_is_pulled_is_lost_and_does_not_come_back_by_itself(
 
 async def test_a_device_that_is_held_after_a_restart_of_the_host_is_verified(world):
     await world.plug(1, DISK)
-    await world.attached()
+    await world.report_attached()
     seen = await world.reports("Visible")
     await world.stop()
     await world.said_before(seen, bootID="the-last-boot")
@@ -306,7 +306,7 @@ async def test_a_device_that_is_held_after_a_restart_of_the_host_is_verified(wor
 
 async def test_a_device_that_a_claim_has_used_is_reset_before_it_is_handed_on(world):
     await world.plug(1, DISK)
-    await world.attached()
+    await world.report_attached()
     seen = await world.reports("Visible")
     await world.stop()
     await world.said_before(seen, claimUID="the-last-claim", allocationTimestamp="2026-01-02T03:04:05Z")

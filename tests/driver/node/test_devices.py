@@ -384,7 +384,7 @@ def announce(source, action, devpath):
     source.put(event)
 
 
-def identified(tracker, address):
+def list_identifiers(tracker, address):
     card = tracker.card_at(address)
     return set() if card is None else handmade.pairs(card)
 
@@ -398,7 +398,7 @@ async def test_vital_product_data_is_known_once_it_is_read_without_an_event(tmp_
         assert tracker.card_at(NIC_ADDRESS).first.unread == ((Kind.VPD_SERIAL, Silence.VPD_SLOW),)
         other = tree.function("0000:cb:00.0", (0x15B3, 0x1021), 0x020000, vpd={"SN": "MT2"})
         announce(source, "add", f"{handmade.PORT}/{other.name}")
-        await waiting.eventually(lambda: identified(tracker, other.name) == {("vpd-serial", "mt2")})
+        await waiting.eventually(lambda: list_identifiers(tracker, other.name) == {("vpd-serial", "mt2")})
         # The card answers after all, with nothing.
         os.close(os.open(folder / "vpd", os.O_RDWR))
         await waiting.eventually(lambda: tracker.card_at(NIC_ADDRESS).first.unread == ())
@@ -410,7 +410,9 @@ async def test_a_card_that_comes_back_is_read_anew(tmp_path):
             folder = tree.function(NIC_ADDRESS, (0x15B3, 0x1021), 0x020000, vpd={"SN": serial})
             announce(source, "add", f"{handmade.PORT}/{NIC_ADDRESS}")
             expected = {("vpd-serial", serial)}
-            await waiting.eventually(lambda expected=expected: identified(tracker, NIC_ADDRESS) == expected)
+            await waiting.eventually(
+                lambda expected=expected: list_identifiers(tracker, NIC_ADDRESS) == expected
+            )
             shutil.rmtree(folder)
             (tree.root / "bus/pci/devices" / NIC_ADDRESS).unlink()
 
@@ -423,7 +425,7 @@ async def test_a_driver_that_is_bound_later_shows_its_identifiers_with_the_event
         (folder / "uevent").write_text("DRIVER=nvme\nPCI_CLASS=10802\nPCI_ID=144D:A80A\nPCI_SUBSYS_ID=0:0\n")
         tree.write(folder / "nvme/nvme0/serial", "S4EVNX0")
         announce(source, "bind", f"{handmade.PORT}/{ADDRESS}")
-        await waiting.eventually(lambda: identified(tracker, ADDRESS) == {("nvme-serial", "s4evnx0")})
+        await waiting.eventually(lambda: list_identifiers(tracker, ADDRESS) == {("nvme-serial", "s4evnx0")})
 
 
 async def test_a_gpu_that_is_initialised_without_an_event_is_known_when_it_is_looked_at_again(tmp_path):
@@ -433,10 +435,10 @@ async def test_a_gpu_that_is_initialised_without_an_event_is_known_when_it_is_lo
         announce(source, "add", f"{handmade.PORT}/{ADDRESS}")
         await waiting.eventually(lambda: tracker.card_at(ADDRESS) is not None)
         await tracker.refresh_lagging()
-        assert identified(tracker, ADDRESS) == set()
+        assert list_identifiers(tracker, ADDRESS) == set()
         tree.nvidia(ADDRESS, "GPU-6f0c1f6e-52a1-7d0b-93c4-1b7f2f0a9d11")
         await tracker.refresh_lagging()
-        assert identified(tracker, ADDRESS) == {("gpu-uuid", "6f0c1f6e-52a1-7d0b-93c4-1b7f2f0a9d11")}
+        assert list_identifiers(tracker, ADDRESS) == {("gpu-uuid", "6f0c1f6e-52a1-7d0b-93c4-1b7f2f0a9d11")}
         readings = tracker.readings
         await tracker.refresh_lagging()
         assert tracker.readings == readings

@@ -20,7 +20,7 @@ def card(tmp_path):
     return model.Card(functions=(reader.read_function(tree.root, address),))
 
 
-def made(card, **changes):
+def make_device(card, **changes):
     given = {
         "name": "nvme-0",
         "serial": "SN1",
@@ -35,24 +35,27 @@ def made(card, **changes):
 
 
 def test_a_device_is_named_by_claim_and_device_and_named_to_the_container(card):
-    device = made(card)
+    device = make_device(card)
     assert device.name == "u1-nvme-0"
     assert device.edits.env == ("DRAWBAR_NVME_0_PCI_ADDRESS=0000:01:00.0", "DRAWBAR_NVME_0_SERIAL=SN1")
     assert "/dev/nvme0n1" in [node.path for node in device.edits.device_nodes]
 
 
 def test_a_device_without_a_serial_number_has_no_variable_for_it(card):
-    assert made(card, serial="").edits.env == ("DRAWBAR_NVME_0_PCI_ADDRESS=0000:01:00.0",)
+    assert make_device(card, serial="").edits.env == ("DRAWBAR_NVME_0_PCI_ADDRESS=0000:01:00.0",)
 
 
 def test_the_class_decides_what_is_given(card):
-    assert made(card, device_class="gpu").edits.device_nodes == ()
+    assert make_device(card, device_class="gpu").edits.device_nodes == ()
 
 
 def test_a_name_becomes_a_variable_that_every_shell_takes(card):
-    assert made(card, name="gpu.0-b").edits.env[0].startswith("DRAWBAR_GPU_0_B_PCI_ADDRESS=")
+    assert make_device(card, name="gpu.0-b").edits.env[0].startswith("DRAWBAR_GPU_0_B_PCI_ADDRESS=")
 
 
 def test_a_device_makes_a_valid_file(card):
     kind = edits.kind("drawbar.dev")
-    assert spec.Spec(kind=kind, devices=(made(card),)).qualify(made(card)) == "drawbar.dev/device=u1-nvme-0"
+    assert (
+        spec.Spec(kind=kind, devices=(make_device(card),)).qualify(make_device(card))
+        == "drawbar.dev/device=u1-nvme-0"
+    )

@@ -263,12 +263,12 @@ def stuck(tree):
         os.close(os.open(power, os.O_RDONLY | os.O_NONBLOCK))
     os.set_blocking(reader := os.open(power, os.O_RDONLY | os.O_NONBLOCK), False)
     deadline = time.monotonic() + 10
-    while _hanging() and time.monotonic() < deadline:
+    while _list_hanging_threads() and time.monotonic() < deadline:
         threading.Event().wait(0.01)
     os.close(reader)
 
 
-def _hanging():
+def _list_hanging_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("kernel: slot 3")]
 
 
@@ -277,7 +277,7 @@ async def test_a_write_that_hangs_is_reported_and_goes_on_alone(stuck):
     for _ in range(3):
         with pytest.raises(errors.KernelSilent, match=r"has not answered for \d+ s.*slots/3/power"):
             await asked.power_slot("3", on=False)
-    assert len(_hanging()) == 1
+    assert len(_list_hanging_threads()) == 1
 
 
 async def test_something_else_for_an_object_that_hangs_is_not_even_tried(stuck, until):

@@ -54,9 +54,9 @@ async def test_a_storm_is_met_with_few_requests_and_is_over_soon_after_it_ends(t
         assert 0 < handle.met <= REQUESTS_LIMIT, handle.met
         node.server.faults.clear()
 
-        async def prepared():
+        async def try_prepare():
             return (await node.prepare(claim)).error
 
         async with asyncio.timeout(RECOVERY_SECONDS):
-            await until(prepared, lambda error: not error, seconds=RECOVERY_SECONDS)
+            await until(try_prepare, lambda error: not error, seconds=RECOVERY_SECONDS)
         await until(node.conditions, lambda conditions: conditions.get("Visible", {}).get("status") == "True")

@@ -9,7 +9,7 @@ ACTS = "acting on the devices of this node"
 WAITS = "another instance acts on the devices of this node: serving the kubelet beside it until it ends"
 
 
-def acting(instances):
+def list_acting_uids(instances):
     return [
         instance.uid for instance in instances if any(read.startswith(ACTS) for read in instance.messages())
     ]
@@ -27,7 +27,7 @@ async def test_one_of_two_acts_and_both_prepare_without_giving_a_device_twice(tm
             return [instance.messages() for instance in instances]
 
         await until(read, lambda logs: sum(WAITS in log for log in logs) == 1)
-        assert len(acting(instances)) == 1
+        assert len(list_acting_uids(instances)) == 1
 
         # Both are asked for the same claim, and to let go of it, at the same moment and again and again.
         for _ in range(5):
@@ -50,7 +50,7 @@ async def test_one_of_two_acts_and_both_prepare_without_giving_a_device_twice(tm
             assert (await instance.prepare(("c2", "another-uid")))["another-uid"].error
 
         # The one that acts is killed: the other takes over, with the record.
-        first = next(instance for instance in instances if instance.uid in acting(instances))
+        first = next(instance for instance in instances if instance.uid in list_acting_uids(instances))
         other = next(instance for instance in instances if instance is not first)
         first.process.kill()
         await first.process.wait()

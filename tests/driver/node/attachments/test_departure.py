@@ -32,7 +32,7 @@ ERASING = treatment_plan.InProgress(seconds=1.0, message="sanitizing, 10 % done"
 GONE = treatment_plan.Done()
 
 
-def saying(reason, message):
+def make_leaving_attachment(reason, message):
     reports = condition(attachments.RELEASED, holds=False, reason=reason, message=message)
     return attachment(ATTACHED, VISIBLE, reports, node=HERE, deleting=True)
 
@@ -47,7 +47,7 @@ DEPARTURE = {
         [("ReportBlocked", reasons.CLEANING), *again(2)],
     ),
     "is-being-erased-as-reported": (
-        observed(saying(reasons.CLEANING, ERASING.message), matched(), treated=ERASING),
+        observed(make_leaving_attachment(reasons.CLEANING, ERASING.message), matched(), treated=ERASING),
         1,
         again(2),
     ),
@@ -104,17 +104,17 @@ DEPARTURE = {
         [("ReportBlocked", reasons.IN_USE), *again(3)],
     ),
     "blocked-and-reported": (
-        observed(saying(BUSY.reason, BUSY.message), matched(), treated=BUSY),
+        observed(make_leaving_attachment(BUSY.reason, BUSY.message), matched(), treated=BUSY),
         1,
         again(3),
     ),
     "blocked-by-another": (
-        observed(saying(BUSY.reason, "held by pid 2"), matched(), treated=BUSY),
+        observed(make_leaving_attachment(BUSY.reason, "held by pid 2"), matched(), treated=BUSY),
         1,
         [("ReportBlocked", reasons.IN_USE), *again(3)],
     ),
     "stuck-for-longer": (
-        observed(saying(STUCK.reason, "not for 10 s"), matched(), treated=STUCK),
+        observed(make_leaving_attachment(STUCK.reason, "not for 10 s"), matched(), treated=STUCK),
         1,
         again(3),
     ),

@@ -17,7 +17,7 @@ Group = parameters.FunctionGroup
 KEY = "rack/nic-0"
 
 
-def wanted(*groups):
+def make_virtual_functions(*groups):
     return parameters.VirtualFunctions(groups=groups)
 
 
@@ -43,7 +43,9 @@ def steps(card, asked, *, begun):
 
 
 def test_they_are_made_and_set_up_in_order_of_their_numbers(tree):
-    asked = wanted(Group(count=1, vlan=7), Group(count=1), Group(count=1, trust=True, spoof_check=False))
+    asked = make_virtual_functions(
+        Group(count=1, vlan=7), Group(count=1), Group(count=1, trust=True, spoof_check=False)
+    )
     card = card_of(tree)
     make, links = steps(card, asked, begun=False)
     assert make == functions.Make(address=card.address, count=3)
@@ -57,15 +59,17 @@ def test_they_are_made_and_set_up_in_order_of_their_numbers(tree):
 def test_what_needs_no_link_needs_no_interface(tree):
     bare = msgspec.structs.replace(card_of(tree).first, net_interfaces=())
     card = model.Card(functions=(bare,))
-    assert steps(card, wanted(Group(count=2)), begun=False) == [functions.Make(address=bare.address, count=2)]
-    linked = wanted(Group(count=2, vlan=7))
+    assert steps(card, make_virtual_functions(Group(count=2)), begun=False) == [
+        functions.Make(address=bare.address, count=2)
+    ]
+    linked = make_virtual_functions(Group(count=2, vlan=7))
     assert steps(card, linked, begun=False) == []
     assert "has no network interface" in functions.find_missing(card, linked, needs_driver=True)
 
 
 def test_those_of_somebody_else_are_made_anew_and_those_of_this_claim_get_drivers(tree):
     tree.set_vfs(1, 2)
-    card, asked = card_of(tree), wanted(Group(count=1, driver="vfio-pci"), Group(count=1))
+    card, asked = card_of(tree), make_virtual_functions(Group(count=1, driver="vfio-pci"), Group(count=1))
     make, links = steps(card, asked, begun=False)
     assert make == functions.Make(address=card.address, count=2)
     assert links == functions.SetLinks(interface="eth0", links={}), "their drivers ask through it"
@@ -93,14 +97,17 @@ def test_those_of_somebody_else_are_made_anew_and_those_of_this_claim_get_driver
 )
 def test_nothing_is_missing_once_all_are_there(tree, count, missing):
     tree.set_vfs(1, 2)
-    assert functions.find_missing(card_of(tree), wanted(Group(count=count)), needs_driver=True) == missing
+    assert (
+        functions.find_missing(card_of(tree), make_virtual_functions(Group(count=count)), needs_driver=True)
+        == missing
+    )
 
 
 def test_without_a_driver_one_is_ready_only_in_a_class_that_needs_none(tree):
     tree.set_vfs(1, 1)
     card = card_of(tree)
     bare = tuple(msgspec.structs.replace(function, driver=None) for function in card.functions)
-    asked = wanted(Group(count=1))
+    asked = make_virtual_functions(Group(count=1))
     assert "has no driver; load one" in functions.find_missing(
         model.Card(functions=bare), asked, needs_driver=True
     )
@@ -112,12 +119,14 @@ def test_without_a_driver_one_is_ready_only_in_a_class_that_needs_none(tree):
 
 def test_more_than_the_card_can_have_is_a_problem_of_the_class(tree):
     card = card_of(tree)
-    assert functions.problem(card, wanted(Group(count=4))) is None
+    assert functions.problem(card, make_virtual_functions(Group(count=4))) is None
     assert "and 0000:01:00.0 can have 4: lower" in (
-        functions.problem(card, wanted(Group(count=3), Group(count=2))) or ""
+        functions.problem(card, make_virtual_functions(Group(count=3), Group(count=2))) or ""
     )
     plain = model.Card(functions=(msgspec.structs.replace(card.first, sriov=None),))
-    assert "the device can have none" in (functions.problem(plain, wanted(Group(count=1))) or "")
+    assert "the device can have none" in (
+        functions.problem(plain, make_virtual_functions(Group(count=1))) or ""
+    )
 
 
 def test_a_stable_address_is_one_for_a_key_and_local_and_for_one_receiver():
@@ -133,7 +142,7 @@ def test_links_of_a_card_with_other_functions_are_set_up_through_its_network_fun
     fpga = msgspec.structs.replace(
         network, address="0000:01:00.7", device_class=DeviceClass.FPGA, net_interfaces=(), driver="dfl-pci"
     )
-    card, asked = model.Card(functions=(fpga, network)), wanted(Group(count=1, vlan=7))
+    card, asked = model.Card(functions=(fpga, network)), make_virtual_functions(Group(count=1, vlan=7))
     assert [type(step).__name__ for step in steps(card, asked, begun=False)] == ["Make", "Make", "SetLinks"]
     late = msgspec.structs.replace(network, net_interfaces=())
     card = model.Card(functions=(fpga, late))

@@ -163,7 +163,10 @@ class Node:
         self.woken, self.due = set(self.stored), {}
         self.rounds = 0
         silent = types.SimpleNamespace(
-            normal=_nothing, warning=_nothing, attachment_normal=_nothing, attachment_warning=_nothing
+            normal=_do_nothing,
+            warning=_do_nothing,
+            attachment_normal=_do_nothing,
+            attachment_warning=_do_nothing,
         )
         reporter = reporting.Reporter(
             api=Api(self.stored),
@@ -235,7 +238,7 @@ class Node:
         }
 
 
-def _nothing(*_, **__):
+def _do_nothing(*_, **__):
     return None
 
 

@@ -21,12 +21,12 @@ from drawbar.fabric.witnesses import Kind
 CASES = json.loads((Path(__file__).parents[3] / "cases" / "identity" / "pairs.json").read_text())
 
 
-def named(listed):
+def parametrize_cases(listed):
     return pytest.mark.parametrize("case", listed, ids=[case["id"] for case in listed])
 
 
 def select(*answers):
-    return named([case for case in CASES if case["same"] in answers])
+    return parametrize_cases([case for case in CASES if case["same"] in answers])
 
 
 def identifiers(listed):
@@ -73,7 +73,7 @@ def inventory(case):
     return index.Inventory(functions=functions, slots=tuple(map(scenes.slot, names)))
 
 
-def recognised(case, **what):
+def recognise_card(case, **what):
     outcome = matching.match(inventory(case), identities.identify(device(case)), **what)
     return (outcome.card.address, outcome.by) if isinstance(outcome, matching.Found) else None
 
@@ -83,8 +83,8 @@ def test_the_same_device_is_recognised_by_its_strongest_identifier_or_its_arriva
     address, identity = case["cards"][0]["address"], identities.identify(device(case))
     assert identity.sole_arrival == (case["by"] is None)
     if case["by"] is None:
-        assert recognised(case) is None
-        assert recognised(case, arrivals=matching.Arrivals()) == (address, "sole-arrival")
+        assert recognise_card(case) is None
+        assert recognise_card(case, arrivals=matching.Arrivals()) == (address, "sole-arrival")
         return
     outcome = matching.match(inventory(case), identity)
     assert (outcome.card.address, outcome.by, outcome.deciding.kind) == (address, "identifier", case["by"])
@@ -93,13 +93,13 @@ def test_the_same_device_is_recognised_by_its_strongest_identifier_or_its_arriva
 @select(True, "unknowable")
 def test_a_device_is_not_wrong_in_the_slot_that_the_fabric_connected(case):
     if case["slot"]:
-        assert recognised(case, slot=case["slot"]) is not None
+        assert recognise_card(case, slot=case["slot"]) is not None
 
 
 @select(False)
 def test_another_device_is_not_taken_for_it(case):
-    assert recognised(case) is None
-    assert recognised(case, arrivals=matching.Arrivals()) is None
+    assert recognise_card(case) is None
+    assert recognise_card(case, arrivals=matching.Arrivals()) is None
     identity = identities.identify(device(case))
     outcome = matching.match(inventory(case), identity, slot=case["slot"])
     assert isinstance(outcome, matching.Wrong)
@@ -110,13 +110,13 @@ def test_another_device_is_not_taken_for_it(case):
 
 @select("unknowable")
 def test_a_device_that_shows_no_common_identifier_is_not_guessed(case):
-    assert recognised(case) is None
+    assert recognise_card(case) is None
     if len(inventory(case).cards) > 1:
-        assert recognised(case, arrivals=matching.Arrivals()) is None
+        assert recognise_card(case, arrivals=matching.Arrivals()) is None
 
 
-@named(CASES)
+@parametrize_cases(CASES)
 def test_a_card_that_was_here_before_is_never_the_sole_arrival(case):
     before = frozenset(witnesses.fingerprint(card) for card in inventory(case).cards)
-    outcome = recognised(case, arrivals=matching.Arrivals(before=before))
+    outcome = recognise_card(case, arrivals=matching.Arrivals(before=before))
     assert outcome is None or outcome[1] == "identifier"

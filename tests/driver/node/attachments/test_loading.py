@@ -185,28 +185,28 @@ def answers(place, monkeypatch):
     return double
 
 
-def seen(settings):
+def read_dfl_card(settings):
     """Return the host's DFL card."""
     functions = reader.read(settings.hooks.parent / "sys").functions
     return model.Card(functions=tuple(each for each in functions if each.driver == "dfl-pci"))
 
 
-async def loaded(settings, **asked):
-    """Why the card is not ready, where its class names no hook; empty where it is."""
+async def load_bitstream(settings, **asked):
+    """Return why the card is not ready, where its class names no hook; empty where it is."""
     reported = {"hook": "", "bitstream": "b.gbs", "sha256": GBS_DIGEST} | asked
-    return await outcome(settings, seen(settings), **reported)
+    return await outcome(settings, read_dfl_card(settings), **reported)
 
 
 async def test_a_dfl_card_without_a_hook_gets_the_very_bytes_that_were_checked(place, answers):
-    assert await loaded(place) == ""
+    assert await load_bitstream(place) == ""
     assert [done.design for done in answers.loaded] == [bitstreams.DESIGN]
-    assert await loaded(place) == "", "again, as after a crash"
+    assert await load_bitstream(place) == "", "again, as after a crash"
     assert [done.design for done in answers.loaded] == [bitstreams.DESIGN] * 2
 
 
 async def test_a_hook_is_run_in_place_of_the_cards_driver(place, answers):
     path = put(place, "#!/bin/sh\ntouch $(dirname $0)/../ran\n")
-    assert await loaded(place, hook="h") == ""
+    assert await load_bitstream(place, hook="h") == ""
     assert (path.parents[1] / "ran").exists()
     assert answers.loaded == []
 
@@ -228,14 +228,14 @@ async def test_a_hook_is_run_in_place_of_the_cards_driver(place, answers):
 )
 async def test_a_file_that_is_missing_or_wrong_never_reaches_the_card(place, answers, spoil, asked, words):
     spoil(place.bitstreams / "b.gbs")
-    assert re.search(words, await loaded(place, **asked))
+    assert re.search(words, await load_bitstream(place, **asked))
     assert answers.loaded == []
 
 
 @pytest.mark.parametrize("state", ["write error", "write"])
 async def test_a_load_that_the_kernel_shows_to_have_failed_is_none(place, answers, state):
     answers.state = state
-    reported = await loaded(place)
+    reported = await load_bitstream(place)
     assert reported == (
         f"the kernel took b.gbs, and fpga0 of the card shows '{state}': it is not loaded; look at the kernel's log"
     )
@@ -243,7 +243,7 @@ async def test_a_load_that_the_kernel_shows_to_have_failed_is_none(place, answer
 
 async def test_a_refusal_of_the_kernel_is_the_answer(place, answers):
     answers.refuses = 16
-    assert "is not loaded: cannot reconfigure port 0" in await loaded(place)
+    assert "is not loaded: cannot reconfigure port 0" in await load_bitstream(place)
 
 
 async def test_a_card_that_is_no_dfl_card_needs_a_hook(place):
@@ -265,7 +265,7 @@ async def test_a_kernel_that_does_not_answer_is_given_up_and_keeps_the_next_from
         async with asyncio.TaskGroup() as tasks:
             runner.tasks = tasks
             task = loading.begin(
-                runner, attachment, Initialisation(**asked, timeout_seconds=seconds), seen(place)
+                runner, attachment, Initialisation(**asked, timeout_seconds=seconds), read_dfl_card(place)
             )
         return task.result()
 
@@ -294,7 +294,7 @@ async def test_what_was_given_up_before_it_began_is_not_loaded_any_more(place, a
     asked = Initialisation(hook="", bitstream="b.gbs", sha256=GBS_DIGEST)
     async with asyncio.TaskGroup() as tasks:
         runner.tasks = tasks
-        task = loading.begin(runner, scenes.attachment(), asked, seen(place))
+        task = loading.begin(runner, scenes.attachment(), asked, read_dfl_card(place))
         await asyncio.to_thread(reached.wait, 60)
         task.cancel()
     thread = next(each for each in threading.enumerate() if each.name.startswith("kernel: the design"))
@@ -305,25 +305,25 @@ async def test_what_was_given_up_before_it_began_is_not_loaded_any_more(place, a
 
 def test_what_is_loaded_without_a_hook_has_a_reason_of_its_own():
     context = types.SimpleNamespace(boot_id="boot-1")
-    context.memory = lambda _: Memory(uid="", hook_for=("claim-1", ""), hook=ended("no port"))
+    context.memory = lambda _: Memory(uid="", hook_for=("claim-1", ""), hook=make_ended_task("no port"))
     for hook, failure in (("h", errors.HookFailed), ("", errors.BitstreamNotLoaded)):
         work = initialisation.Initialisation(
-            context, claimed((), Initialisation(hook=hook, bitstream="b", sha256=DIGEST))
+            context, make_claimed_attachment((), Initialisation(hook=hook, bitstream="b", sha256=DIGEST))
         )
         with pytest.raises(failure, match="no port"):
             work._hook(CARD)
 
 
-def ended(why):
-    """What has made a device ready, or why not."""
+def make_ended_task(why):
+    """Return a task that has made a device ready, or that says why not."""
     return types.SimpleNamespace(done=lambda: True, result=lambda: why)
 
 
 HOOK = Initialisation(hook="h")
 
 
-def claimed(conditions, asked=HOOK):
-    """An attachment with these conditions, for a claim whose class has a hook, or that asks for something else."""
+def make_claimed_attachment(conditions, asked=HOOK):
+    """Return an attachment with these conditions, for a claim whose class has a hook, or that asks for something else."""
     claim = attachments.ClaimReference(namespace="n", name="c", uid="claim-1", initialise=asked)
     node = attachments.NodeReport(claim_uid="claim-1", boot_id="boot-1", pci_address=CARD.address)
     return scenes.attachment(*conditions, claim=claim, node=node)
@@ -357,7 +357,7 @@ def test_a_daemon_that_comes_back_runs_a_hook_only_for_a_device_that_is_not_in_u
         hooks=None,
         reporter=types.SimpleNamespace(report_hook=lambda *_: None),
     )
-    attachment = claimed(conditions)
+    attachment = make_claimed_attachment(conditions)
     context.memory = lambda _: Memory(uid="")
     work = initialisation.Initialisation(context, attachment)
     assert bool(work._hook(CARD)) == runs

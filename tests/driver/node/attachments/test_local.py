@@ -111,7 +111,7 @@ class World:
         ran = self.folder / "ran"
         return ran.read_text().splitlines() if ran.exists() else []
 
-    async def made(self):
+    async def make_local_devices(self):
         asked = kernel.Kernel(self.tree.root, deadline_seconds=self.kernel_seconds)
         arrivals = devices.Devices(self.tree.root)
         await arrivals.read()
@@ -154,7 +154,7 @@ class World:
     @contextlib.asynccontextmanager
     async def acting(self):
         """Yield the part of a daemon that acts."""
-        made = await self.made()
+        made = await self.make_local_devices()
         async with asyncio.TaskGroup() as tasks:
             self.runner.tasks = tasks
             running = tasks.create_task(made.run())
@@ -266,7 +266,7 @@ async def test_an_instance_that_does_not_act_makes_nothing_ready_and_answers_by_
     async with world.acting() as made:
         made.take_claim(claim(**HOOK))
         await world.until(lambda: not world.state())
-    passive = await world.made()
+    passive = await world.make_local_devices()
     passive.take_claim(claim("c2", **HOOK))
     assert world.state() == ""
     assert world.state("c2") == reasons.DEVICE_NOT_READY

@@ -263,7 +263,7 @@ def test_the_device_is_recognised_by_an_identifier_else_by_slot_and_model(case):
     assert brief(matching.match(seen, wanted, slot=place)) == expected
 
 
-def recorded(function, *, kind="sole-arrival", slot=None, fingerprint=None):
+def make_node_report(function, *, kind="sole-arrival", slot=None, fingerprint=None):
     """Return the report of a node that recognised the card of this function."""
     (card,) = inventory(function).cards
     shown = comparison.fingerprint(card) if fingerprint is None else fingerprint
@@ -278,53 +278,58 @@ BARE = function("")
 BARE_UUID = shows("", f"gpu-uuid={UUID}")
 THIS_UUID = identity(f"gpu-uuid={UUID}", sole_arrival=True)
 RECORDED = {
-    "the-card-of-before": (inventory(BARE), identity(), recorded(BARE), ("found", "0000:1f:00.0", "record")),
+    "the-card-of-before": (
+        inventory(BARE),
+        identity(),
+        make_node_report(BARE),
+        ("found", "0000:1f:00.0", "record"),
+    ),
     "another-card-at-its-place": (
         inventory(function("", dsn=DSN)),
         identity(sole_arrival=True),
-        recorded(BARE),
+        make_node_report(BARE),
         ("unrecognised",),
     ),
     "its-number-appears": (
         inventory(BARE_UUID),
         THIS_UUID,
-        recorded(BARE),
+        make_node_report(BARE),
         ("found", "0000:1f:00.0", "identifier"),
     ),
     "another-number-appears": (
         inventory(shows("", f"gpu-uuid={OTHER_UUID}")),
         THIS_UUID,
-        recorded(BARE),
+        make_node_report(BARE),
         ("wrong", "0000:1f:00.0", "recognised"),
     ),
     "another-card-shows-its-number": (
         inventory(function("2"), BARE_UUID),
         THIS_UUID,
-        recorded(function("2")),
+        make_node_report(function("2")),
         ("wrong", "0000:02:00.0", "recognised"),
     ),
     "another-card-shows-its-number-and-the-first-is-gone": (
         inventory(BARE_UUID),
         THIS_UUID,
-        recorded(function("2")),
+        make_node_report(function("2")),
         ("found", "0000:1f:00.0", "identifier"),
     ),
     "a-second-card-with-its-number": (
         inventory(shows("2", f"gpu-uuid={UUID}"), BARE_UUID),
         THIS_UUID,
-        recorded(function("2"), kind="gpu-uuid"),
+        make_node_report(function("2"), kind="gpu-uuid"),
         ("found", "0000:02:00.0", "record"),
     ),
     "another-card-came-into-its-slot": (
         inventory(shows("2", f"gpu-uuid={OTHER_UUID}")),
         THIS_UUID,
-        recorded(function("2"), kind="gpu-uuid"),
+        make_node_report(function("2"), kind="gpu-uuid"),
         WRONG,
     ),
     "another-card-came-to-its-address": (
         inventory(shows("", f"gpu-uuid={OTHER_UUID}")),
         identity(f"gpu-uuid={UUID}"),
-        recorded(BARE, kind="gpu-uuid"),
+        make_node_report(BARE, kind="gpu-uuid"),
         ABSENT,
     ),
 }
@@ -338,7 +343,7 @@ def test_a_device_stays_the_card_that_was_recognised(case):
 
 @pytest.mark.parametrize("kind", ["gpu-uuid", "sole-arrival"])
 def test_a_card_in_the_place_of_a_lost_one_is_the_device_whose_number_it_shows(kind):
-    card, record = shows("2", f"gpu-uuid={UUID}"), recorded(function("2"), kind=kind)
+    card, record = shows("2", f"gpu-uuid={UUID}"), make_node_report(function("2"), kind=kind)
     lost = identity(f"gpu-uuid={OTHER_UUID}", sole_arrival=True)
     seen = inventory(card)
     held = matching.find_held_card(seen, lost, record)
@@ -363,7 +368,7 @@ def arrivals(*before, vanished=(), **what):
     return matching.Arrivals(before=fingerprints(*before), vanished=fingerprints(*vanished), **what)
 
 
-def waiting(wanted, slot=""):
+def make_waiting_neighbours(wanted, slot=""):
     return matching.Neighbours(
         identities=(wanted,), waiting=(matching.Waiting(name="fab.x", identity=wanted, slot=slot),)
     )
@@ -437,8 +442,8 @@ def test_the_sole_arrival_is_the_device(case):
 
 
 OTHERS = {
-    "a-rival": (NEW, waiting(SOLE), "", ("unrecognised", "0000:02:00.0")),
-    "a-rival-of-another-slot": (NEW, waiting(SOLE, slot="9"), "", ARRIVED),
+    "a-rival": (NEW, make_waiting_neighbours(SOLE), "", ("unrecognised", "0000:02:00.0")),
+    "a-rival-of-another-slot": (NEW, make_waiting_neighbours(SOLE, slot="9"), "", ARRIVED),
     "the-neighbours-card": (NEW, matching.Neighbours(cards=fingerprints(NEW)), "", ABSENT),
     "the-neighbours-card-in-the-slot": (NEW, matching.Neighbours(cards=fingerprints(NEW)), "2", WRONG),
     "the-others-card-with-our-number": (
@@ -449,13 +454,13 @@ OTHERS = {
     ),
     "the-other-proves-it": (
         shows("2", f"gpu-uuid={UUID}"),
-        waiting(identity(f"gpu-uuid={UUID}")),
+        make_waiting_neighbours(identity(f"gpu-uuid={UUID}")),
         "",
         ABSENT,
     ),
     "the-other-proves-it-in-the-slot": (
         shows("2", f"gpu-uuid={UUID}"),
-        waiting(identity(f"gpu-uuid={UUID}")),
+        make_waiting_neighbours(identity(f"gpu-uuid={UUID}")),
         "2",
         WRONG,
     ),
@@ -536,7 +541,7 @@ AGAIN = {
 def test_a_card_that_was_put_in_again_is_recognised_again(case):
     shown, kind, expected = AGAIN[case]
     shown = msgspec.structs.replace(shown, arrival=8)
-    record = msgspec.structs.replace(recorded(shown, kind=kind), arrival=7)
+    record = msgspec.structs.replace(make_node_report(shown, kind=kind), arrival=7)
     seen = inventory(shown)
     fresh = {comparison.fingerprint(card) for card in seen.cards} if "soon" in case else ()
     outcome = matching.match(
@@ -552,7 +557,7 @@ def test_a_fresh_card_that_was_recognised_is_not_waited_for():
     (card,) = inventory(function("2")).cards
     fresh = {comparison.fingerprint(card)}
     outcome = matching.match(
-        inventory(function("2")), THIS_UUID, slot="2", record=recorded(function("2")), fresh=fresh
+        inventory(function("2")), THIS_UUID, slot="2", record=make_node_report(function("2")), fresh=fresh
     )
     assert brief(outcome) == ("found", "0000:02:00.0", "record")
 

@@ -70,17 +70,17 @@ class Piece:
             pci_vendor_id=vendor if self.has_ids else None,
             pci_device_id=device if self.has_ids else None,
             serial=self.undeclared or None,
-            identifiers=shown(self.fabric),
+            identifiers=make_identifiers(self.fabric),
         )
 
     @property
     def function(self):
         device_class, vendor, device, _ = MODELS[self.model]
         made = scenes.function(f"0000:{self.bus:02x}:00.0", device_class, vendor=vendor, device=device)
-        return msgspec.structs.replace(made, identifiers=shown(self.host))
+        return msgspec.structs.replace(made, identifiers=make_identifiers(self.host))
 
 
-def shown(listed):
+def make_identifiers(listed):
     made = (kinds.identifier(kind, text, "somewhere") for kind, text in listed)
     return tuple(each for each in made if each is not None)
 
@@ -117,13 +117,13 @@ def make_twins(chance, first, second):
     kind = chance.choice(MODELS[first.model][3])
     number = (kind, true_number(kind, first.number))
 
-    def changed(piece):
+    def replace_number(piece):
         rest = tuple(each for each in piece.host if each[0] is not kind)
         has_shown = len(rest) < len(piece.host)
         fabric = (*(each for each in piece.fabric if each[0] is not kind), number)
         return msgspec.structs.replace(piece, fabric=fabric, host=(*rest, number) if has_shown else rest)
 
-    return changed(first), changed(second)
+    return replace_number(first), replace_number(second)
 
 
 def make_world(chance):
@@ -214,7 +214,7 @@ def proves(piece, present, devices):
 
 
 def keys(listed):
-    return {(each.kind, each.value) for each in shown(listed)}
+    return {(each.kind, each.value) for each in make_identifiers(listed)}
 
 
 def is_contradicted(piece, identity):

@@ -65,19 +65,19 @@ BLOCKED = treatment_plan.Blocked(reason=reasons.IN_USE, message="busy", seconds=
 BUSY = {"match": matched(), "attempt": tried(None, "busy", since=9), "treated": BLOCKED}
 
 
-def arriving(match=None, **changes):
+def observe_arrival(match=None, **changes):
     return observed(attachment(ATTACHED), match, **changes)
 
 
-def wanting(memory_mode):
+def make_memory_attachment(memory_mode):
     """Return an attachment whose claim makes that of the device's memory."""
     made = attachment(ATTACHED)
     claim = msgspec.structs.replace(made.spec.claim, memory_mode=memory_mode)
     return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, claim=claim))
 
 
-def waiting(*, last):
-    """A device whose last try was to wait for another member of its composite, and that has been attached for long."""
+def make_waiting_fields(*, last):
+    """Return what is known of a long attached device whose last try was to wait for a member of its composite."""
     attempt = msgspec.structs.replace(tried(missing="it waits", at=last, since=0), waited=moment(last))
     return {"match": matched(), "attempt": attempt}
 
@@ -95,8 +95,8 @@ def doubtful(kind, **changes):
 
 
 ARRIVAL = {
-    "here": (arriving(matched()), 0, [("Initialise", CARD)]),
-    "here-and-ready": (arriving(**READY), 0, [("ReportVisible", CARD)]),
+    "here": (observe_arrival(matched()), 0, [("Initialise", CARD)]),
+    "here-and-ready": (observe_arrival(**READY), 0, [("ReportVisible", CARD)]),
     "here-before-the-controller-reports-attached": (
         observed(attachment(), **READY),
         0,
@@ -107,25 +107,33 @@ ARRIVAL = {
         0,
         [],
     ),
-    "known-by-slot": (arriving(matched(by="slot")), 0, [("Initialise", CARD)]),
+    "known-by-slot": (observe_arrival(matched(by="slot")), 0, [("Initialise", CARD)]),
     "its-next-claim-makes-something-else-of-its-memory": (
-        observed(wanting("system-ram"), **READY),
+        observed(make_memory_attachment("system-ram"), **READY),
         0,
         [("Initialise", CARD)],
     ),
     "its-memory-is-what-its-claim-wants": (
         observed(
-            wanting("system-ram"),
+            make_memory_attachment("system-ram"),
             matched(),
             attempt=msgspec.structs.replace(tried(), memory=parameters.Memory(mode="system-ram")),
         ),
         0,
         [("ReportVisible", CARD)],
     ),
-    "waits-for-another-member-however-long": (arriving(**waiting(last=1000)), 1001, [("Initialise", CARD)]),
-    "waits-for-another-member-and-looks-again": (arriving(**waiting(last=1000)), 1000.5, again(1001)),
+    "waits-for-another-member-however-long": (
+        observe_arrival(**make_waiting_fields(last=1000)),
+        1001,
+        [("Initialise", CARD)],
+    ),
+    "waits-for-another-member-and-looks-again": (
+        observe_arrival(**make_waiting_fields(last=1000)),
+        1000.5,
+        again(1001),
+    ),
     "its-own-time-begins-when-all-are-there": (
-        arriving(
+        observe_arrival(
             matched(),
             attempt=msgspec.structs.replace(tried(missing="no", at=1059, since=1001), waited=moment(1000)),
         ),
@@ -133,11 +141,15 @@ ARRIVAL = {
         fails(reasons.NOT_INITIALISED),
     ),
     "cannot-be-interleaved": (
-        arriving(matched(), attempt=tried(missing="why", reason=reasons.NOT_INTERLEAVED, final=True)),
+        observe_arrival(matched(), attempt=tried(missing="why", reason=reasons.NOT_INTERLEAVED, final=True)),
         0,
         fails(reasons.NOT_INTERLEAVED),
     ),
-    "changed-since-it-was-ready": (arriving(matched(), attempt=tried(BARE)), 0, [("Initialise", CARD)]),
+    "changed-since-it-was-ready": (
+        observe_arrival(matched(), attempt=tried(BARE)),
+        0,
+        [("Initialise", CARD)],
+    ),
     "reported-already": (observed(VISIBLE_HERE, **READY), 99, []),
     "reported-and-verified-by-a-new-daemon": (observed(VISIBLE_HERE, matched()), 99, [("Initialise", CARD)]),
     "reported-before-a-reboot": (
@@ -165,10 +177,10 @@ ARRIVAL = {
     "not-attached-yet": (observed(attachment()), 999, []),
     "attach-failed": (observed(attachment(condition(attachments.ATTACHED, holds=False))), 999, []),
     "controller-gave-up": (observed(attachment(ATTACHED, error=BROKEN)), 999, []),
-    "awaited": (arriving(), 59, again(60)),
-    "awaited-in-a-slot": (arriving(matching.Absent(slot=EMPTY)), 5, again(6)),
-    "awaited-among-cards-that-show-more-without-an-event": (arriving(lagging=True), 5, again(6)),
-    "may-be-a-card-that-shows-more": (arriving(matching.Absent(settles=True)), 5, again(6)),
+    "awaited": (observe_arrival(), 59, again(60)),
+    "awaited-in-a-slot": (observe_arrival(matching.Absent(slot=EMPTY)), 5, again(6)),
+    "awaited-among-cards-that-show-more-without-an-event": (observe_arrival(lagging=True), 5, again(6)),
+    "may-be-a-card-that-shows-more": (observe_arrival(matching.Absent(settles=True)), 5, again(6)),
     "came-back-and-may-show-more": (
         observed(VISIBLE_HERE, matching.Absent(slot=SLOT, settles=True)),
         99,
@@ -178,50 +190,56 @@ ARRIVAL = {
     "recognised-by-its-arrival-and-may-show-another-number": (doubtful("sole-arrival"), 99, again(109)),
     "recognised-by-its-slot-where-no-driver-is-late": (doubtful("slot", lagging=False), 99, []),
     "recognised-by-a-number": (doubtful("nvme-serial"), 99, []),
-    "never-came": (arriving(), 60, fails(reasons.DEVICE_NOT_FOUND)),
-    "its-link-never-came-up": (arriving(matching.Absent(slot=SLOT)), 60, fails(reasons.LINK_DOWN)),
-    "its-link-is-down": (arriving(matched(DEAD), attempt=tried(DEAD)), 5, again(5.05)),
-    "its-link-stays-down": (arriving(matched(DEAD), attempt=tried(DEAD)), 60, fails(reasons.LINK_DOWN)),
-    "it-answers-ones": (
-        arriving(matched(), attempt=tried(missing="ones", reason=reasons.LINK_DOWN)),
+    "never-came": (observe_arrival(), 60, fails(reasons.DEVICE_NOT_FOUND)),
+    "its-link-never-came-up": (observe_arrival(matching.Absent(slot=SLOT)), 60, fails(reasons.LINK_DOWN)),
+    "its-link-is-down": (observe_arrival(matched(DEAD), attempt=tried(DEAD)), 5, again(5.05)),
+    "its-link-stays-down": (
+        observe_arrival(matched(DEAD), attempt=tried(DEAD)),
         60,
         fails(reasons.LINK_DOWN),
     ),
-    "waits-for-power": (arriving(UNPOWERED), 5, [("PowerSlot", "2"), *again(5.05)]),
-    "was-given-power": (arriving(UNPOWERED, attempt=tried(None, at=5)), 5.5, again(6)),
+    "it-answers-ones": (
+        observe_arrival(matched(), attempt=tried(missing="ones", reason=reasons.LINK_DOWN)),
+        60,
+        fails(reasons.LINK_DOWN),
+    ),
+    "waits-for-power": (observe_arrival(UNPOWERED), 5, [("PowerSlot", "2"), *again(5.05)]),
+    "was-given-power": (observe_arrival(UNPOWERED, attempt=tried(None, at=5)), 5.5, again(6)),
     "is-given-power-again": (
-        arriving(UNPOWERED, attempt=tried(None, at=5)),
+        observe_arrival(UNPOWERED, attempt=tried(None, at=5)),
         6,
         [("PowerSlot", "2"), *again(6.05)],
     ),
     "gets-no-power": (
-        arriving(UNPOWERED, attempt=tried(None, "EPERM", at=59)),
+        observe_arrival(UNPOWERED, attempt=tried(None, "EPERM", at=59)),
         60,
         fails(reasons.SLOT_NOT_POWERED),
     ),
     "waits-for-power-before-the-controller-reports-attached": (observed(attachment(), UNPOWERED), 5, []),
-    "another-device-is-there": (arriving(WRONG), 5, again(6)),
-    "another-device-stays-there": (arriving(WRONG), 60, fails(reasons.WRONG_DEVICE)),
+    "another-device-is-there": (observe_arrival(WRONG), 5, again(6)),
+    "another-device-stays-there": (observe_arrival(WRONG), 60, fails(reasons.WRONG_DEVICE)),
     "two-have-its-serial": (
-        arriving(matching.Ambiguous(cards=(CARD, ELSEWHERE))),
+        observe_arrival(matching.Ambiguous(cards=(CARD, ELSEWHERE))),
         60,
         fails(reasons.SERIAL_NOT_UNIQUE),
     ),
-    "came-without-driver": (arriving(**bare(at=5)), 5.5, again(6)),
-    "is-tried-again": (arriving(**bare(at=5)), 6, [("Initialise", BARE)]),
+    "came-without-driver": (observe_arrival(**bare(at=5)), 5.5, again(6)),
+    "is-tried-again": (observe_arrival(**bare(at=5)), 6, [("Initialise", BARE)]),
     "no-addresses-for-its-memory": (
-        arriving(matched(HOMELESS), missing="no addresses", attempt=tried(HOMELESS, "no addresses", at=59)),
+        observe_arrival(
+            matched(HOMELESS), missing="no addresses", attempt=tried(HOMELESS, "no addresses", at=59)
+        ),
         60,
         fails(reasons.RESOURCES_NOT_ASSIGNED),
     ),
-    "driver-never-bound": (arriving(**bare(at=59)), 60, fails(reasons.DRIVER_NOT_BOUND)),
+    "driver-never-bound": (observe_arrival(**bare(at=59)), 60, fails(reasons.DRIVER_NOT_BOUND)),
     "driver-offers-nothing": (
-        arriving(matched(), missing="no file", attempt=tried(missing="no file", at=59)),
+        observe_arrival(matched(), missing="no file", attempt=tried(missing="no file", at=59)),
         60,
         fails(reasons.NO_DEVICE_FILES),
     ),
     "class-never-done": (
-        arriving(matched(), attempt=tried(missing="no memory", at=59)),
+        observe_arrival(matched(), attempt=tried(missing="no memory", at=59)),
         60,
         fails(reasons.NOT_INITIALISED),
     ),
@@ -270,7 +288,7 @@ ARRIVAL = {
         [("PowerSlot", "2"), *again(510.05)],
     ),
     "a-restart-of-the-daemon-gives-no-more-time": (
-        arriving(since=moment(500)),
+        observe_arrival(since=moment(500)),
         510,
         fails(reasons.DEVICE_NOT_FOUND),
     ),
@@ -401,7 +419,7 @@ def test_a_failure_names_the_device_or_where_it_should_be(case):
 
 
 def test_a_device_that_never_came_names_the_cards_that_hang():
-    (failed,) = plan.plan(arriving(hanging=("function 0000:09:00.0",)), moment(60))
+    (failed,) = plan.plan(observe_arrival(hanging=("function 0000:09:00.0",)), moment(60))
     assert failed.reason == reasons.DEVICE_NOT_FOUND
     assert "does not finish reading function 0000:09:00.0" in failed.message
 

@@ -231,7 +231,7 @@ class Node(stateful.RuleBasedStateMachine):
         released = None
         moment = None
         for _ in range(8):
-            planned = plan.plan(self._observed(released), self.now)
+            planned = plan.plan(self._make_observation(released), self.now)
             released, again = None, False
             for action in planned:
                 if isinstance(action, actions.LookAgain):
@@ -259,11 +259,11 @@ class Node(stateful.RuleBasedStateMachine):
                 assert not self._was_here(), "it was here in this boot, and was pulled"
                 kernel.powered = kernel.shown = True
                 kernel.bound = kernel.willing
-                self.attempt = self._tried(None, "it stays off")
+                self.attempt = self._make_attempt(None, "it stays off")
             case actions.Initialise(card=card):
                 kernel.bound = kernel.bound or (kernel.shown and kernel.willing)
                 kernel.initialised = kernel.bound
-                self.attempt = self._tried(card, "" if kernel.bound and card.first.driver else LACK)
+                self.attempt = self._make_attempt(card, "" if kernel.bound and card.first.driver else LACK)
                 return True, None
             case actions.Release():
                 assert self.held is None
@@ -280,7 +280,7 @@ class Node(stateful.RuleBasedStateMachine):
                 self._say(action)
         return False, None
 
-    def _tried(self, card, missing):
+    def _make_attempt(self, card, missing):
         attempt = self.attempt
         same = attempt is not None and (attempt.card is None) == (card is None) and attempt.missing
         return actions.Attempt(
@@ -342,7 +342,7 @@ class Node(stateful.RuleBasedStateMachine):
             record=node if node is not None and node.boot_id == f"boot-{self.boot}" else None,
         )
 
-    def _observed(self, released):
+    def _make_observation(self, released):
         match = self._match()
         self.attempt = actions.keep_attempt(self.attempt, match)
         card = match.card if isinstance(match, matching.Found) else None
@@ -405,7 +405,7 @@ def test_a_card_that_is_put_in_again_is_made_ready_again():
     assert node.kernel.initialised
 
 
-def _replugged(*, held):
+def _make_replugged_node(*, held):
     node = Node()
     node.begin(slot="1", powered=True, hint=False, so_far="held" if held else "visible")
     node.replug()
@@ -414,13 +414,13 @@ def _replugged(*, held):
 
 
 def test_a_card_that_is_put_in_again_between_two_looks_is_made_ready_again():
-    node = _replugged(held=False)
+    node = _make_replugged_node(held=False)
     assert node.kernel.initialised
     assert node.attachment.holds(attachments.VISIBLE)
 
 
 def test_a_claim_that_uses_a_card_loses_it_when_it_is_put_in_again():
-    node = _replugged(held=True)
+    node = _make_replugged_node(held=True)
     visible = meta.find(node.attachment.status.conditions, attachments.VISIBLE)
     assert (visible.status, visible.reason) == ("False", reasons.DEVICE_LOST)
     assert not node.kernel.initialised

@@ -40,7 +40,7 @@ def host(tmp_path):
     return classes.Host.from_sysfs(tmp_path / "sys")
 
 
-def given(card, host, device_class=None):
+def list_container_devices(card, host, device_class=None):
     edits = classes.by_name(device_class or card.device_class).edits(card, host)
     return [each.path for each in edits.device_nodes], [each.host_name for each in edits.net_devices]
 
@@ -48,7 +48,10 @@ def given(card, host, device_class=None):
 @pytest.mark.parametrize("device_class", ["fpga", "accelerator", "nic", "other"])
 def test_an_fpga_card_with_network_ports_brings_both(host, device_class):
     interfaces = ["ens4f0", "ens4f1", "ens5f0", "ens5f1"]
-    assert given(N3000, host, device_class) == (["/dev/dfl-fme.0", "/dev/dfl-port.0"], interfaces)
+    assert list_container_devices(N3000, host, device_class) == (
+        ["/dev/dfl-fme.0", "/dev/dfl-port.0"],
+        interfaces,
+    )
     assert classes.by_name(device_class).interfaces(N3000) == tuple(interfaces)
 
 
@@ -75,7 +78,7 @@ def test_of_each_function_a_container_gets_the_files_of_its_own_class(host):
         device_nodes=(node("infiniband/uverbs0", "infiniband_verbs"),),
     )
     card = model.Card(functions=(gpu, sound, nic))
-    assert given(card, host)[0] == ["/dev/dri/card0", "/dev/infiniband/uverbs0"]
+    assert list_container_devices(card, host)[0] == ["/dev/dri/card0", "/dev/infiniband/uverbs0"]
 
 
 def test_a_card_is_ready_when_each_function_is_by_the_rules_of_its_class():

@@ -43,7 +43,7 @@ class Disk:
             case Opcode.GET_LOG_PAGE:
                 assert (command.cdw10 & 0xFF, command.namespace) == (0x81, 0xFFFFFFFF)
                 assert command.cdw10 >> 16 == len(data) // 4 - 1
-                memoryview(data)[:4] = self._sanitizing()
+                memoryview(data)[:4] = self._read_sanitize_log()
             case Opcode.SANITIZE:
                 self._sanitize(command.cdw10)
             case Opcode.FORMAT_NVM:
@@ -70,7 +70,7 @@ class Disk:
     def _list(self, page, numbers):
         struct.pack_into(f"<{len(numbers)}I", page, 0, *sorted(numbers))
 
-    def _sanitizing(self):
+    def _read_sanitize_log(self):
         if self.status == 2:
             self.left -= 1
             if self.left <= 0:

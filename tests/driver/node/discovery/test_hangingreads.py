@@ -78,7 +78,7 @@ async def test_a_card_that_hangs_later_keeps_its_state_and_delays_no_other(tree)
         await waiting.eventually(lambda: not known.hanging and known.inventory == reader.read(tree.root))
 
 
-def started(before):
+def list_started_threads(before):
     """Return the reading threads that were started since."""
     return [each for each in set(threading.enumerate()) - before if each.name == "drawbar-discovery"]
 
@@ -88,7 +88,7 @@ async def test_many_readings_take_one_thread_which_ends_with_its_owner(tree):
     known = follow(tree)
     for _ in range(20):
         await known.read()
-    (thread,) = started(before)
+    (thread,) = list_started_threads(before)
     del known
 
     def has_ended():
@@ -108,7 +108,7 @@ async def test_an_object_that_hung_is_waited_for_once(tree, caplog):
         before = set(threading.enumerate())
         await known.refresh(first)
         await known.audit()
-        assert len(started(before)) == 1, "the one that reads the other objects"
+        assert len(list_started_threads(before)) == 1, "the one that reads the other objects"
         (waited,) = [record for record in caplog.records if record.levelname == "WARNING"]
         assert first in waited.getMessage()
 

@@ -35,7 +35,7 @@ def hanging(*paths):
             os.close(writer)
 
 
-def finishing(**options):
+def make_slow_reads(**options):
     """Return slow reads, and a function that waits until this many have ended."""
     ended = threading.Semaphore(0)
     slow = SlowReads(lambda _: ended.release(), **options)
@@ -49,7 +49,7 @@ def finishing(**options):
 def test_the_data_is_there_once_it_is_read(tmp_path):
     path = tmp_path / "vpd"
     path.write_bytes(vital.image("Card", SERIAL))
-    slow, wait = finishing()
+    slow, wait = make_slow_reads()
     slow.vital(Arrival(ADDRESS, 1), str(path))
     wait()
     assert slow.vital(Arrival(ADDRESS, 1), str(path)).fields["SN"] == "MT2304XZ04QF"
@@ -58,7 +58,7 @@ def test_the_data_is_there_once_it_is_read(tmp_path):
 
 def test_a_function_is_read_once_per_arrival(tmp_path):
     path = tmp_path / "vpd"
-    slow, wait = finishing()
+    slow, wait = make_slow_reads()
     for number, arrival in enumerate((Arrival(ADDRESS, 1), Arrival(ADDRESS, 1), Arrival(ADDRESS, 2))):
         path.write_bytes(vital.image("Card", {"SN": f"S{number}"}))
         slow.vital(arrival, str(path))
@@ -93,7 +93,7 @@ def test_threads_are_bounded_and_what_waits_is_read_later(tmp_path):
     hung = [tmp_path / f"hung{number}" for number in range(2)]
     good = tmp_path / "vpd"
     good.write_bytes(vital.image("Card", SERIAL))
-    slow, wait = finishing(threads_max=2)
+    slow, wait = make_slow_reads(threads_max=2)
     before = set(threading.enumerate())
     with hanging(*hung):
         for number, path in enumerate(hung):
@@ -111,14 +111,14 @@ def test_data_that_this_process_may_not_read_says_so(tmp_path):
     path = tmp_path / "vpd"
     path.write_bytes(vital.image("Card", SERIAL))
     path.chmod(0)
-    slow, wait = finishing()
+    slow, wait = make_slow_reads()
     slow.vital(Arrival(ADDRESS, 1), str(path))
     wait()
     assert slow.vital(Arrival(ADDRESS, 1), str(path)).silence is Silence.NO_PRIVILEGE
 
 
 def test_a_file_that_cannot_be_read_has_no_data(tmp_path):
-    slow, wait = finishing()
+    slow, wait = make_slow_reads()
     slow.vital(Arrival(ADDRESS, 1), str(tmp_path))  # a directory answers EISDIR, as a broken card does EIO
     slow.vital(Arrival(ADDRESS, 2), str(tmp_path / "absent"))
     wait(2)
@@ -180,7 +180,7 @@ def test_a_text_without_the_number_of_a_gpu_gives_no_device_file(text):
 
 
 def test_the_functions_that_are_remembered_are_bounded(tmp_path):
-    slow, wait = finishing(remembered_max=3)
+    slow, wait = make_slow_reads(remembered_max=3)
     for number in range(10):
         slow.vital(Arrival(f"0000:00:{number:02x}.0", 1), str(tmp_path / "absent"))
     wait(3)

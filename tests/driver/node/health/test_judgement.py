@@ -16,15 +16,15 @@ ADDRESS = "0000:01:00.0"
 POLICY = Policy(interval_seconds=10.0, recovery_seconds=30.0, recovery_max_seconds=100.0)
 
 
-def reading(**changes):
+def make_reading(**changes):
     return samples.Reading(**({"address": ADDRESS, "device_class": "nvme"} | changes))
 
 
-HEALTHY = reading(driver="nvme", nvme={"nvme0": "live"})
-DEAD = reading(driver="nvme", nvme={"nvme0": "dead"})
-RESETTING = reading(driver="nvme", nvme={"nvme0": "resetting"})
-NARROW = reading(link=samples.Link(speed_gts=16, width=4, most_gts=16, most_width=16))
-WIDE = reading(link=samples.Link(speed_gts=16, width=16, most_gts=16, most_width=16))
+HEALTHY = make_reading(driver="nvme", nvme={"nvme0": "live"})
+DEAD = make_reading(driver="nvme", nvme={"nvme0": "dead"})
+RESETTING = make_reading(driver="nvme", nvme={"nvme0": "resetting"})
+NARROW = make_reading(link=samples.Link(speed_gts=16, width=4, most_gts=16, most_width=16))
+WIDE = make_reading(link=samples.Link(speed_gts=16, width=16, most_gts=16, most_width=16))
 
 
 class Course:
@@ -33,7 +33,7 @@ class Course:
     def __init__(self, policy=POLICY):
         self.policy, self.now, self.history = policy, 1000.0, judgement.History()
 
-    def after(self, *course_samples, seconds=10.0):
+    def judge(self, *course_samples, seconds=10.0):
         for sample in course_samples:
             self.now += seconds
             self.history, verdict = judgement.judge(self.history, sample, self.now, self.policy)
@@ -50,12 +50,12 @@ def keys(verdict):
 
 def test_a_device_is_unknown_until_it_was_read_once():
     course = Course()
-    assert course.after(samples.Gone(), samples.Gone()) == UNKNOWN
-    assert course.after(HEALTHY).status is Status.HEALTHY
+    assert course.judge(samples.Gone(), samples.Gone()) == UNKNOWN
+    assert course.judge(HEALTHY).status is Status.HEALTHY
 
 
 def test_a_pulled_device_is_reported_at_once_and_evicts():
-    verdict = Course().after(HEALTHY, samples.Gone())
+    verdict = Course().judge(HEALTHY, samples.Gone())
     assert verdict.status is Status.UNHEALTHY
     assert "disappeared" in verdict.message
     assert verdict.taints == (
@@ -65,47 +65,47 @@ def test_a_pulled_device_is_reported_at_once_and_evicts():
 
 def test_a_finding_that_must_last_is_reported_when_it_has():
     course = Course()
-    assert course.after(RESETTING, *[RESETTING] * 5).status is Status.HEALTHY
-    verdict = course.after(RESETTING)
+    assert course.judge(RESETTING, *[RESETTING] * 5).status is Status.HEALTHY
+    verdict = course.judge(RESETTING)
     assert (verdict.status, keys(verdict)) == (Status.UNHEALTHY, ["nvme-not-live"])
 
 
 def test_a_finding_that_comes_and_goes_does_not_add_up():
     course = Course()
     for _ in range(20):
-        assert course.after(RESETTING, RESETTING, HEALTHY).status is Status.HEALTHY
+        assert course.judge(RESETTING, RESETTING, HEALTHY).status is Status.HEALTHY
 
 
 def test_the_next_look_comes_when_a_finding_may_have_lasted_long_enough():
     course = Course(dataclasses.replace(POLICY, interval_seconds=60.0))
-    course.after(HEALTHY)
+    course.judge(HEALTHY)
     assert course.pause == 60.0
-    course.after(reading(driver=None, nvme={"nvme0": "live"}), seconds=60.0)
+    course.judge(make_reading(driver=None, nvme={"nvme0": "live"}), seconds=60.0)
     assert course.pause == 10.0
-    course.after(reading(driver=None), seconds=9.9)
+    course.judge(make_reading(driver=None), seconds=9.9)
     assert course.pause == judgement.LOOK_AGAIN_LEAST_SECONDS
-    course.after(reading(driver=None), seconds=0.5)
+    course.judge(make_reading(driver=None), seconds=0.5)
     assert course.pause == 60.0
 
 
 def test_a_taint_is_lifted_after_a_clean_time():
     course = Course()
-    course.after(DEAD)
-    assert keys(course.after(HEALTHY, HEALTHY)) == ["nvme-dead"]
-    assert course.after(HEALTHY).taints == ()
+    course.judge(DEAD)
+    assert keys(course.judge(HEALTHY, HEALTHY)) == ["nvme-dead"]
+    assert course.judge(HEALTHY).taints == ()
 
 
 def test_clean_time_begins_anew_when_the_finding_comes_back():
     course = Course()
-    course.after(DEAD, HEALTHY, HEALTHY, DEAD)
-    assert keys(course.after(HEALTHY, HEALTHY)) == ["nvme-dead"]
-    assert course.after(HEALTHY).taints == ()
+    course.judge(DEAD, HEALTHY, HEALTHY, DEAD)
+    assert keys(course.judge(HEALTHY, HEALTHY)) == ["nvme-dead"]
+    assert course.judge(HEALTHY).taints == ()
 
 
 def clean_looks(course):
     """Return how many healthy samples lift every taint."""
     looks = 1
-    while course.after(HEALTHY).taints:
+    while course.judge(HEALTHY).taints:
         looks += 1
     return looks
 
@@ -113,23 +113,23 @@ def clean_looks(course):
 def test_each_relapse_doubles_the_clean_time_up_to_a_bound():
     course, looks = Course(), []
     for _ in range(4):
-        course.after(DEAD)
+        course.judge(DEAD)
         looks.append(clean_looks(course))
     assert looks == [3, 6, 10, 10]
 
 
 def test_relapses_are_forgotten_after_a_long_clean_time():
     course = Course()
-    course.after(DEAD)
+    course.judge(DEAD)
     clean_looks(course)
-    course.after(*[HEALTHY] * 20)
+    course.judge(*[HEALTHY] * 20)
     assert course.history.tracks == {}
-    course.after(DEAD)
+    course.judge(DEAD)
     assert clean_looks(course) == 3
 
 
 def test_a_finding_of_effect_none_informs_of_a_healthy_device():
-    verdict = Course().after(*[NARROW] * 7)
+    verdict = Course().judge(*[NARROW] * 7)
     assert verdict.status is Status.HEALTHY
     assert "x4" in verdict.message
     assert verdict.taints == (
@@ -139,14 +139,14 @@ def test_a_finding_of_effect_none_informs_of_a_healthy_device():
 
 def test_a_link_that_sleeps_neither_heals_nor_ails():
     course = Course()
-    course.after(*[NARROW] * 7)
-    assert keys(course.after(*[reading()] * 100)) == ["link-narrow"]
-    assert course.after(WIDE, WIDE, WIDE).taints == ()
+    course.judge(*[NARROW] * 7)
+    assert keys(course.judge(*[make_reading()] * 100)) == ["link-narrow"]
+    assert course.judge(WIDE, WIDE, WIDE).taints == ()
     course = Course()
-    course.after(*[NARROW] * 6)
-    course.after(NARROW, seconds=5.0)
+    course.judge(*[NARROW] * 6)
+    course.judge(NARROW, seconds=5.0)
     assert course.pause == 5.0
-    assert course.after(*[reading()] * 100).taints == ()
+    assert course.judge(*[make_reading()] * 100).taints == ()
     assert course.pause == 10.0
 
 
@@ -159,51 +159,51 @@ def test_counting_on_changes_no_verdict():
             )
             for place, total in counted
         ]
-        return reading(logs=tuple(logs))
+        return make_reading(logs=tuple(logs))
 
     course = Course()
-    course.after(errors(0, 0))
-    first = course.after(errors(1, 0))
+    course.judge(errors(0, 0))
+    first = course.judge(errors(1, 0))
     assert keys(first) == ["aer-fatal"]
-    assert course.after(errors(5, 0)) == first
-    assert course.after(errors(9, 2)) == first
+    assert course.judge(errors(5, 0)) == first
+    assert course.judge(errors(9, 2)) == first
 
 
 def test_a_state_that_changes_is_reported_as_it_is():
     course = Course()
-    course.after(*[RESETTING] * 7)
-    deleting = reading(driver="nvme", nvme={"nvme0": "deleting"})
-    assert [taint.value for taint in course.after(deleting).taints] == ["deleting"]
+    course.judge(*[RESETTING] * 7)
+    deleting = make_reading(driver="nvme", nvme={"nvme0": "deleting"})
+    assert [taint.value for taint in course.judge(deleting).taints] == ["deleting"]
 
 
 def test_the_worst_comes_first():
     course = Course()
-    course.after(*[msgspec.structs.replace(NARROW, nvme={"nvme0": "dead"}, driver="nvme")] * 7)
-    verdict = course.after(samples.Gone())
+    course.judge(*[msgspec.structs.replace(NARROW, nvme={"nvme0": "dead"}, driver="nvme")] * 7)
+    verdict = course.judge(samples.Gone())
     assert keys(verdict) == ["device-lost", "nvme-dead", "link-narrow"]
 
 
 def test_what_is_ignored_is_not_found():
     course = Course(dataclasses.replace(POLICY, ignored=("nvme-dead",)))
-    verdict = course.after(DEAD)
+    verdict = course.judge(DEAD)
     assert (verdict.status, verdict.taints) == (Status.HEALTHY, ())
 
 
 def test_a_rule_decides_what_follows():
     rules = Rules(nvme_dead=Rule(effect=Effect.NO_EXECUTE, hold_down_seconds=10.0))
     course = Course(dataclasses.replace(POLICY, rules=rules))
-    assert course.after(DEAD).taints == ()
-    assert course.after(DEAD).taints[0].effect is Effect.NO_EXECUTE
+    assert course.judge(DEAD).taints == ()
+    assert course.judge(DEAD).taints[0].effect is Effect.NO_EXECUTE
 
 
 @pytest.mark.parametrize("jump", [100_000.0, -100_000.0, 0.0])
 def test_a_clock_that_jumps_lifts_nothing_and_raises_nothing(jump):
     course = Course()
-    course.after(DEAD)
-    assert keys(course.after(HEALTHY, seconds=jump)) == ["nvme-dead"]
+    course.judge(DEAD)
+    assert keys(course.judge(HEALTHY, seconds=jump)) == ["nvme-dead"]
     other = Course()
-    other.after(RESETTING)
-    assert other.after(RESETTING, seconds=jump).taints == ()
+    other.judge(RESETTING)
+    assert other.judge(RESETTING, seconds=jump).taints == ()
 
 
 # Properties.
@@ -300,4 +300,4 @@ def test_error_counters_of_any_course_that_only_fall_are_no_finding(counts):
     course = Course()
     for total in sorted(counts, reverse=True):
         log = ErrorLog(place=ADDRESS, counters={severity: Counters(total=total) for severity in Severity})
-        assert course.after(reading(logs=(log,))).taints == ()
+        assert course.judge(make_reading(logs=(log,))).taints == ()

@@ -224,10 +224,10 @@ async def test_a_device_that_is_forgotten_while_it_is_read_is_not_judged(tmp_pat
         release.wait(120)
         return readings.read(tmp_path / "sys", card)
 
-    async def begun():
+    async def has_begun():
         return reading.is_set()
 
-    async def ended():
+    async def has_ended():
         return not any(thread.name.startswith("health ") for thread in threading.enumerate())
 
     async with running(tmp_path, read=read) as world:
@@ -235,10 +235,10 @@ async def test_a_device_that_is_forgotten_while_it_is_read_is_not_judged(tmp_pat
         world.watch(OTHER)
         world.monitor.unwatch(OTHER)
         world.watch()
-        await until(begun, bool)
+        await until(has_begun, bool)
         world.monitor.unwatch(KEY)
         release.set()
-        await until(ended, bool)
+        await until(has_ended, bool)
         await asyncio.sleep(0)
         assert (world.monitor.all(), world.notifications) == ({}, [])
 

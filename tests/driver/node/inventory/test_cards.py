@@ -14,7 +14,7 @@ def function(address, kind=DeviceClass.OTHER, **fields):
     return cards.function(address, kind, **fields)
 
 
-def grouped(*functions, **parts):
+def group_addresses(*functions, **parts):
     inventory = index.Inventory(functions=functions, **parts)
     return [[each.address for each in card.functions] for card in inventory.cards]
 
@@ -23,7 +23,7 @@ def test_the_functions_of_one_multi_function_device_are_a_card():
     gpu = function("0000:01:00.0", DeviceClass.GPU)
     audio = function("0000:01:00.1")
     other = function("0000:01:01.0")
-    assert grouped(gpu, audio, other) == [["0000:01:00.0", "0000:01:00.1"], ["0000:01:01.0"]]
+    assert group_addresses(gpu, audio, other) == [["0000:01:00.0", "0000:01:00.1"], ["0000:01:01.0"]]
 
 
 def test_everything_behind_one_slot_is_a_card_and_its_bridges_come_last():
@@ -48,7 +48,7 @@ def test_a_card_is_known_by_the_function_that_computes_wherever_its_address_is()
         function("0000:18:00.0", DeviceClass.NVME, slot="7"),
         function("0000:16:00.1", DeviceClass.FPGA, slot="7", physical_function="0000:16:00.0"),
     ]
-    assert grouped(*functions) == [[functions[n].address for n in (2, 0, 1, 3, 4)]]
+    assert group_addresses(*functions) == [[functions[n].address for n in (2, 0, 1, 3, 4)]]
 
 
 def test_virtual_functions_belong_to_the_card_of_their_physical_one():
@@ -57,7 +57,7 @@ def test_virtual_functions_belong_to_the_card_of_their_physical_one():
         function(f"0000:01:{n:02x}.1", DeviceClass.NIC, physical_function=physical.address) for n in (1, 2)
     ]
     second = function("0000:01:00.1", DeviceClass.NIC)
-    assert grouped(*virtual, physical, second) == [
+    assert group_addresses(*virtual, physical, second) == [
         ["0000:01:00.0", "0000:01:00.1", "0000:01:01.1", "0000:01:02.1"]
     ]
 
@@ -115,7 +115,7 @@ def test_a_root_port_is_part_of_no_card():
         "0000:00:1c.0", DeviceClass.BRIDGE, secondary_bus=1, path="devices/pci0000:00/0000:00:1c.0"
     )
     beside = function("0000:00:1c.1", path="devices/pci0000:00/0000:00:1c.1")
-    assert grouped(port, beside) == [["0000:00:1c.0"], ["0000:00:1c.1"]]
+    assert group_addresses(port, beside) == [["0000:00:1c.0"], ["0000:00:1c.1"]]
 
 
 def test_a_card_of_nothing_but_bridges_is_distinguished_by_its_class():

@@ -71,7 +71,7 @@ def read_function(root: Path, address: str = NVME) -> model.PciFunction:
     return function
 
 
-def attached(tmp_path: Path, card: MockDevice) -> tuple[Path, Path]:
+def attach_card(tmp_path: Path, card: MockDevice) -> tuple[Path, Path]:
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
     address = tree.attach(1, card)
     return tree.root, (tree.root / "bus/pci/devices" / address).resolve()
@@ -92,7 +92,7 @@ def attached(tmp_path: Path, card: MockDevice) -> tuple[Path, Path]:
     ],
 )
 def test_nonsense_in_a_file_reads_as_unknown(attribute, content, tmp_path):
-    root, device = attached(tmp_path, CARDS[0])
+    root, device = attach_card(tmp_path, CARDS[0])
     (device / attribute).write_text(content, errors="surrogateescape")
     function = read_function(root)
     values = {
@@ -104,7 +104,7 @@ def test_nonsense_in_a_file_reads_as_unknown(attribute, content, tmp_path):
 
 
 def test_attributes_that_answer_with_an_errno_leave_the_function_readable(tmp_path):
-    root, device = attached(tmp_path, CARDS[0])
+    root, device = attach_card(tmp_path, CARDS[0])
     for path in [path for path in device.iterdir() if path.is_file() and not path.is_symlink()]:
         path.unlink()
         path.mkdir()  # reading it is EISDIR, for root as well
@@ -115,7 +115,7 @@ def test_attributes_that_answer_with_an_errno_leave_the_function_readable(tmp_pa
 
 
 def test_ids_come_from_their_own_files_where_the_uevent_does_not_say(tmp_path):
-    root, device = attached(tmp_path, CARDS[0])
+    root, device = attach_card(tmp_path, CARDS[0])
     (device / "uevent").write_text("DRIVER=nvidia\nPCI_ID=zz\n")
     function = read_function(root)
     assert (function.vendor, function.device, function.device_class) == (0x10DE, 0x2330, DeviceClass.GPU)
@@ -123,13 +123,13 @@ def test_ids_come_from_their_own_files_where_the_uevent_does_not_say(tmp_path):
 
 
 def test_a_function_that_vanishes_while_it_is_listed_is_left_out(tmp_path):
-    root, device = attached(tmp_path, CARDS[0])
+    root, device = attach_card(tmp_path, CARDS[0])
     shutil.rmtree(device)
     assert [f.address for f in reader.read(root).functions] == ["0000:00:00.0", "0000:00:03.0"]
 
 
 def test_virtual_functions_know_their_physical_one_and_its_slot(tmp_path):
-    root, device = attached(tmp_path, CARDS[5])
+    root, device = attach_card(tmp_path, CARDS[5])
     virtual = device.parent / "0000:01:10.1"
     virtual.mkdir()
     (virtual / "uevent").write_text("PCI_CLASS=20000\nPCI_ID=15B3:1018\n")
@@ -154,7 +154,7 @@ def test_virtual_functions_know_their_physical_one_and_its_slot(tmp_path):
 def test_a_function_that_no_driver_of_its_class_has_shows_all_that_the_kernel_says_of_it(
     driver, nodes, tmp_path
 ):
-    root, device = attached(tmp_path, CARDS[3])
+    root, device = attach_card(tmp_path, CARDS[3])
     used = reader.read_function(root, NVME)
     shutil.rmtree(device / "nvme")
     lines = (device / "uevent").read_text().splitlines()
@@ -171,14 +171,14 @@ def test_a_function_that_no_driver_of_its_class_has_shows_all_that_the_kernel_sa
 
 
 def test_an_unbound_function_that_vanishes_while_it_is_read_is_left_out(tmp_path):
-    root, device = attached(tmp_path, CARDS[3])
+    root, device = attach_card(tmp_path, CARDS[3])
     for entry in device.iterdir():
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     assert reader.read_function(root, NVME) is None
 
 
 def test_a_function_behind_a_switch_in_a_slot_is_in_that_slot(tmp_path):
-    root, device = attached(tmp_path, CARDS[6])
+    root, device = attach_card(tmp_path, CARDS[6])
     nested = device / "0000:05:00.0"
     nested.mkdir()
     (nested / "uevent").write_text("PCI_CLASS=30200\nPCI_ID=10DE:2330\n")
@@ -194,7 +194,7 @@ def test_a_function_behind_a_switch_in_a_slot_is_in_that_slot(tmp_path):
 
 
 def test_the_disk_of_a_multipath_nvme_controller_is_found_through_its_hidden_leg(tmp_path):
-    root, device = attached(tmp_path, CARDS[3])
+    root, device = attach_card(tmp_path, CARDS[3])
     controller = device / "nvme/nvme0"
     (controller / "nvme0n1").rename(controller / "nvme4c0n1")
     head = root / "devices/virtual/nvme-subsystem/nvme-subsys4/nvme4n1"

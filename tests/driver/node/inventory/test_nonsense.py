@@ -46,7 +46,7 @@ def host(request):
         yield sysfs.build(request.param, Path(place) / "sys").root
 
 
-def everything(root):
+def read_everything(root):
     """Read all there is, and compute everything that is computed from it."""
     inventory = reader.read(root)
     for card in inventory.cards:
@@ -70,7 +70,7 @@ def test_nonsense_in_any_file_is_read_as_a_value(host, data):
         for path, content in spoilt:
             path.chmod(0o644)
             path.write_bytes(content)
-        everything(host)
+        read_everything(host)
     finally:
         for path, content in before.items():
             path.write_bytes(content)
@@ -90,7 +90,7 @@ def test_files_directories_and_links_that_are_missing_or_of_the_wrong_type_are_r
                 continue
             spoil(path, chance)
         if (root / "bus").is_dir():
-            everything(root)
+            read_everything(root)
 
 
 def spoil(path, chance):
@@ -135,7 +135,7 @@ def test_directories_that_vanish_while_they_are_read_leave_out_what_was_in_them(
             assert len(inventory.functions) >= 6  # root port and switch stay
     finally:
         thread.join()
-    assert len(everything(tree.root).cards) >= len(cards)
+    assert len(read_everything(tree.root).cards) >= len(cards)
 
 
 def test_a_dax_device_is_read_with_its_region(tmp_path):

@@ -15,7 +15,7 @@ RECORDINGS = Path(__file__).parents[3] / "cases" / "kernels" / "kernel-6.1-qemu"
 NVME, CXL = "0000:01:00.0", "0000:0d:00.0"
 
 
-def recorded(name: str, tmp_path: Path) -> Path:
+def load_sysfs(name: str, tmp_path: Path) -> Path:
     load_recording(RECORDINGS / f"{name}.json.gz", tmp_path / "sys")
     return tmp_path / "sys"
 
@@ -32,7 +32,7 @@ def recorded(name: str, tmp_path: Path) -> Path:
     ],
 )
 def test_a_recorded_kernel_shows_its_functions_and_slots(name, functions, present, tmp_path):
-    root = recorded(name, tmp_path)
+    root = load_sysfs(name, tmp_path)
     inventory = reader.read(root)
     assert len(inventory.functions) == functions == len(list((root / "bus/pci/devices").iterdir()))
     assert {s.name: (s.present, s.powered) for s in inventory.slots if s.present} == present
@@ -40,7 +40,7 @@ def test_a_recorded_kernel_shows_its_functions_and_slots(name, functions, presen
 
 
 def test_the_recorded_nvme_device_is_read_in_full(tmp_path):
-    disk = reader.read(recorded("sysfs-1-nvme", tmp_path)).by_serial("sn0001 ")
+    disk = reader.read(load_sysfs("sysfs-1-nvme", tmp_path)).by_serial("sn0001 ")
     assert disk == model.PciFunction(
         address=NVME,
         path="devices/pci0000:00/0000:00:03.0/0000:01:00.0",
@@ -85,7 +85,7 @@ def test_the_recorded_nvme_device_is_read_in_full(tmp_path):
 
 
 def test_the_recorded_cxl_device_is_read_with_its_topology(tmp_path):
-    inventory = reader.read(recorded("sysfs-3-cxl-powered", tmp_path))
+    inventory = reader.read(load_sysfs("sysfs-3-cxl-powered", tmp_path))
     function = inventory.by_address(CXL)
     assert function is not None
     assert (function.device_class, function.driver, function.slot) == (DeviceClass.CXL_MEMORY, "cxl_pci", "3")
@@ -116,7 +116,7 @@ def test_the_recorded_cxl_device_is_read_with_its_topology(tmp_path):
 
 
 def test_a_cxl_serial_that_is_no_number_of_64_bits_is_none(tmp_path):
-    root = recorded("sysfs-3-cxl-powered", tmp_path)
+    root = load_sysfs("sysfs-3-cxl-powered", tmp_path)
     (serial,) = (path for path in (root / "devices").rglob("mem0/serial"))
     for text in ("20000000000000000000", "0x10000000000000000", "-1", "0"):
         serial.chmod(0o644)
@@ -132,18 +132,18 @@ def test_a_cxl_serial_that_is_no_number_of_64_bits_is_none(tmp_path):
     ["4660", "0x1234", "00-00-00-00-00-00-12-34", "00:00:00:00:00:00:12:34", "00-00-00-00-00-00-12-34:0001"],
 )
 def test_a_cxl_device_is_found_by_its_serial_in_any_notation(serial, tmp_path):
-    function = reader.read(recorded("sysfs-3-cxl-powered", tmp_path)).by_serial(serial)
+    function = reader.read(load_sysfs("sysfs-3-cxl-powered", tmp_path)).by_serial(serial)
     assert function is not None
     assert function.address == CXL
 
 
 @pytest.mark.parametrize("serial", ["", "   ", "-", "1234", "SN000", "SN00011"])
 def test_a_serial_that_no_device_has_finds_nothing(serial, tmp_path):
-    assert reader.read(recorded("sysfs-3-cxl-powered", tmp_path)).by_serial(serial) is None
+    assert reader.read(load_sysfs("sysfs-3-cxl-powered", tmp_path)).by_serial(serial) is None
 
 
 def test_one_function_is_read_without_reading_the_others(tmp_path):
-    root = recorded("sysfs-3-cxl-powered", tmp_path)
+    root = load_sysfs("sysfs-3-cxl-powered", tmp_path)
     expected = reader.read(root).by_address(NVME)
     for other in (root / "bus/pci/devices").iterdir():
         if other.name != NVME:

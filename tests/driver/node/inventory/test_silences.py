@@ -15,13 +15,13 @@ STARTING = model.NvmeController(name="nvme0", state="connecting", model=None, fi
 NVME_KINDS = (Kind.NVME_SERIAL, Kind.NVME_NQN, Kind.EUI64, Kind.NGUID)
 
 
-def made(device_class, vendor, driver, **changes):
+def make_function(device_class, vendor, driver, **changes):
     return msgspec.structs.replace(
         FUNCTION, device_class=device_class, vendor=vendor, driver=driver, **changes
     )
 
 
-def shown(*kinds):
+def make_identifiers(*kinds):
     return tuple(witnesses.Identifier(kind=kind, value="x") for kind in kinds)
 
 
@@ -56,40 +56,46 @@ GPU, NVME, NIC, FPGA, CXL = (
     DeviceClass.CXL_MEMORY,
 )
 CASES = {
-    "a disk without a driver": (made(NVME, 0x144D, None), dict.fromkeys(NVME_KINDS, UNBOUND)),
-    "a disk of a guest": (made(NVME, 0x144D, "vfio-pci"), dict.fromkeys(NVME_KINDS, UNBOUND)),
-    "a disk that starts": (made(NVME, 0x144D, "nvme", nvme=(STARTING,)), dict.fromkeys(NVME_KINDS, LATER)),
+    "a disk without a driver": (make_function(NVME, 0x144D, None), dict.fromkeys(NVME_KINDS, UNBOUND)),
+    "a disk of a guest": (make_function(NVME, 0x144D, "vfio-pci"), dict.fromkeys(NVME_KINDS, UNBOUND)),
+    "a disk that starts": (
+        make_function(NVME, 0x144D, "nvme", nvme=(STARTING,)),
+        dict.fromkeys(NVME_KINDS, LATER),
+    ),
     "a disk that has reported all": (
-        made(
+        make_function(
             NVME,
             0x144D,
             "nvme",
             nvme=(msgspec.structs.replace(STARTING, serial="S"),),
-            identifiers=shown(Kind.NVME_SERIAL),
+            identifiers=make_identifiers(Kind.NVME_SERIAL),
         ),
         {},
     ),
     "a GPU of a guest": (
-        made(GPU, 0x10DE, "vfio-pci", identifiers=shown(Kind.PCIE_DSN)),
+        make_function(GPU, 0x10DE, "vfio-pci", identifiers=make_identifiers(Kind.PCIE_DSN)),
         {Kind.GPU_UUID: UNBOUND},
     ),
     "a GPU that is not initialised": (
-        made(GPU, 0x10DE, "nvidia", unread=((Kind.GPU_UUID, LATER),)),
+        make_function(GPU, 0x10DE, "nvidia", unread=((Kind.GPU_UUID, LATER),)),
         {Kind.GPU_UUID: LATER},
     ),
-    "a GPU that is initialised": (made(GPU, 0x10DE, "nvidia", identifiers=shown(Kind.GPU_UUID)), {}),
-    "a GPU of AMD without a number": (made(GPU, 0x1002, "amdgpu", device_nodes=(NODE,)), {}),
+    "a GPU that is initialised": (
+        make_function(GPU, 0x10DE, "nvidia", identifiers=make_identifiers(Kind.GPU_UUID)),
+        {},
+    ),
+    "a GPU of AMD without a number": (make_function(GPU, 0x1002, "amdgpu", device_nodes=(NODE,)), {}),
     "a GPU of AMD that starts": (
-        made(GPU, 0x1002, "amdgpu"),
+        make_function(GPU, 0x1002, "amdgpu"),
         {Kind.GPU_UNIQUE_ID: LATER, Kind.BOARD_SERIAL: LATER},
     ),
-    "a GPU of another maker": (made(GPU, 0x8086, None), {}),
+    "a GPU of another maker": (make_function(GPU, 0x8086, None), {}),
     "a network card without a driver": (
-        made(NIC, 0x15B3, None, unread=((Kind.VPD_SERIAL, Silence.VPD_SLOW),)),
+        make_function(NIC, 0x15B3, None, unread=((Kind.VPD_SERIAL, Silence.VPD_SLOW),)),
         {Kind.MAC: UNBOUND, Kind.NODE_GUID: UNBOUND, Kind.VPD_SERIAL: Silence.VPD_SLOW},
     ),
     "a network card whose data may not be read": (
-        made(
+        make_function(
             NIC,
             0x8086,
             "ice",
@@ -99,17 +105,17 @@ CASES = {
         ),
         {Kind.VPD_SERIAL: Silence.NO_PRIVILEGE, Kind.PCIE_DSN: Silence.NO_PRIVILEGE},
     ),
-    "a network card whose interface comes later": (made(NIC, 0x8086, "ice"), {Kind.MAC: LATER}),
+    "a network card whose interface comes later": (make_function(NIC, 0x8086, "ice"), {Kind.MAC: LATER}),
     "an FPGA with its golden image": (
-        made(FPGA, 0x10EE, "xdma"),
+        make_function(FPGA, 0x10EE, "xdma"),
         {Kind.BOARD_SERIAL: UNBOUND, Kind.MAC: UNBOUND},
     ),
     "CXL memory with a number in configuration space": (
-        made(CXL, 0x1B00, None, identifiers=shown(Kind.PCIE_DSN)),
+        make_function(CXL, 0x1B00, None, identifiers=make_identifiers(Kind.PCIE_DSN)),
         {},
     ),
-    "a bridge": (made(DeviceClass.BRIDGE, 0x15B3, None, dsn_hidden=True), {}),
-    "a virtual function": (made(NIC, 0x15B3, None, physical_function="0000:17:00.1"), {}),
+    "a bridge": (make_function(DeviceClass.BRIDGE, 0x15B3, None, dsn_hidden=True), {}),
+    "a virtual function": (make_function(NIC, 0x15B3, None, physical_function="0000:17:00.1"), {}),
 }
 
 
@@ -121,13 +127,13 @@ def test_each_kind_that_can_appear_has_its_reason(case):
 
 
 PENDING = {
-    "no driver yet": (made(NVME, 0x144D, None), frozenset(NVME_KINDS)),
-    "a driver for a guest": (made(NVME, 0x144D, "vfio-pci"), frozenset()),
-    "the driver of another": (made(GPU, 0x10DE, "nouveau"), frozenset()),
-    "no addresses for its memory": (made(NVME, 0x144D, None, unassigned_bars=(0,)), frozenset()),
-    "a driver that starts": (made(NIC, 0x8086, "ice"), {Kind.MAC}),
+    "no driver yet": (make_function(NVME, 0x144D, None), frozenset(NVME_KINDS)),
+    "a driver for a guest": (make_function(NVME, 0x144D, "vfio-pci"), frozenset()),
+    "the driver of another": (make_function(GPU, 0x10DE, "nouveau"), frozenset()),
+    "no addresses for its memory": (make_function(NVME, 0x144D, None, unassigned_bars=(0,)), frozenset()),
+    "a driver that starts": (make_function(NIC, 0x8086, "ice"), {Kind.MAC}),
     "slow and forbidden reads": (
-        made(
+        make_function(
             NIC,
             0x15B3,
             None,
@@ -137,7 +143,7 @@ PENDING = {
         ),
         {Kind.VPD_SERIAL},
     ),
-    "nothing more to show": (made(NIC, 0x8086, "ice", net_interfaces=("e0",)), frozenset()),
+    "nothing more to show": (make_function(NIC, 0x8086, "ice", net_interfaces=("e0",)), frozenset()),
 }
 
 

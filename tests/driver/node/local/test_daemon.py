@@ -62,11 +62,11 @@ async def test_a_device_of_the_node_is_published_prepared_and_published_again_af
         address = await cluster.plug(1, gpu(1))
         await cluster.plug(2, gpu(2))
 
-        def bound(published):
+        def has_driver(published):
             return "driver" in published.get(NAME, {}).get("attributes", {})
 
         # It may be published a moment before the kernel has bound its driver.
-        devices = await until(cluster.devices, bound)
+        devices = await until(cluster.devices, has_driver)
         assert list(devices) == [NAME], "slot 2 may be a fabric's"
         attributes = devices[NAME]["attributes"]
         assert attributes["class"] == {"string": "gpu"}

@@ -34,7 +34,7 @@ def claim(*configs, uid="u1", at="T1", **result):
     return claims.ResourceClaim(metadata=metadata, status=claims.ClaimStatus(allocation=allocation))
 
 
-def asked(*configs, **fields):
+def list_demands(*configs, **fields):
     return demands.list_demands(claim(*configs, **fields), DRIVER, NODE)
 
 
@@ -49,9 +49,9 @@ def asked(*configs, **fields):
     ids=["hook", "bitstream", "versions", "virtual functions"],
 )
 def test_parameters_that_ask_for_work_make_a_demand_with_and_without_binding_conditions(reported):
-    (demand,) = asked(config(**reported))
+    (demand,) = list_demands(config(**reported))
     assert (demand.device, demand.needs_work, demand.is_awaited) == (DEVICE, True, False)
-    (demand,) = asked(config(**reported), binding_conditions=(VISIBLE,))
+    (demand,) = list_demands(config(**reported), binding_conditions=(VISIBLE,))
     assert (demand.needs_work, demand.is_awaited) == (True, True)
 
 
@@ -89,12 +89,12 @@ def test_the_node_has_nothing_to_do_for_others(given):
 
 
 def test_a_claim_that_asks_nothing_of_a_device_with_binding_conditions_waits_for_the_condition_alone():
-    (demand,) = asked(binding_conditions=(VISIBLE,))
+    (demand,) = list_demands(binding_conditions=(VISIBLE,))
     assert (demand.needs_work, demand.is_awaited, demand.failure) == (False, True, None)
 
 
 def test_parameters_that_cannot_be_obeyed_are_a_failure_of_the_claim():
-    (demand,) = asked(config("FromClaim", initialise={"hook": "x"}), binding_conditions=(VISIBLE,))
+    (demand,) = list_demands(config("FromClaim", initialise={"hook": "x"}), binding_conditions=(VISIBLE,))
     assert demand.failure.reason == "InvalidParameters"
 
 
@@ -108,12 +108,12 @@ def test_parameters_that_cannot_be_obeyed_are_a_failure_of_the_claim():
     ids=["class", "claim", "claim without a bitstream"],
 )
 def test_it_is_known_who_names_the_bitstream(configs, own):
-    (demand,) = asked(*configs, binding_conditions=(VISIBLE,))
+    (demand,) = list_demands(*configs, binding_conditions=(VISIBLE,))
     assert demand.loads_own is own
 
 
 def test_the_attachment_of_a_demand_is_attached_and_not_yet_visible():
-    (demand,) = asked(config(**BITSTREAM))
+    (demand,) = list_demands(config(**BITSTREAM))
     value = demands.attachment(demand, None, "b1", serial="S1")
     assert value.spec.is_local
     assert (value.identity.device_class, value.identity.serial) == ("fpga", "S1")
@@ -147,7 +147,7 @@ READY = demands.Mark(
 
 @pytest.mark.parametrize("at", ["T1", None], ids=["read", "by its mark"])
 def test_prepare_gets_a_device_only_where_its_mark_is_of_this_allocation_and_this_boot(at):
-    (demand,) = asked(config(**BITSTREAM))
+    (demand,) = list_demands(config(**BITSTREAM))
     use = readiness.Use(claim_uid="u1", allocation_timestamp=at)
 
     def is_given(mark):
@@ -159,7 +159,7 @@ def test_prepare_gets_a_device_only_where_its_mark_is_of_this_allocation_and_thi
 
 
 def test_a_device_is_visible_only_where_it_was_made_ready_for_this_allocation_in_this_boot():
-    (demand,) = asked(config(**BITSTREAM))
+    (demand,) = list_demands(config(**BITSTREAM))
     visible = [
         mark for mark in (None, *marks()) if demands.attachment(demand, mark, "b1").holds(attachments.VISIBLE)
     ]
@@ -168,7 +168,7 @@ def test_a_device_is_visible_only_where_it_was_made_ready_for_this_allocation_in
 
 
 def test_a_mark_of_a_device_that_is_about_to_be_made_ready_names_what_is_done_after_the_claim():
-    (demand,) = asked(
+    (demand,) = list_demands(
         config(
             virtualFunctions={"groups": [{"count": 1}]}, cleanUp={"hook": "wipes"}, drain={"hook": "drains"}
         )

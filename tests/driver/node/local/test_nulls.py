@@ -9,18 +9,18 @@ from drawbar.driver.node.local import nulls, plan, residents
 OWNER = meta.OwnerReference(name="n")
 
 
-def published(settings, shared):
+def list_null_devices(settings, shared):
     return [msgspec.to_builtins(offer.device) for offer in nulls.offers(settings, shared=shared)]
 
 
 def test_it_is_one_device_for_everybody_where_devices_can_be_shared():
-    assert published(nulls.NullDevice(enabled=True), shared=True) == [
+    assert list_null_devices(nulls.NullDevice(enabled=True), shared=True) == [
         {"name": "none", "attributes": {"class": {"string": "none"}}, "allowMultipleAllocations": True}
     ]
 
 
 def test_elsewhere_it_is_there_in_copies_that_are_one_claims_each():
-    devices = published(nulls.NullDevice(enabled=True, copies=3), shared=False)
+    devices = list_null_devices(nulls.NullDevice(enabled=True, copies=3), shared=False)
     assert [device["name"] for device in devices] == ["none-1", "none-2", "none-3"]
     assert all(device["attributes"] == {"class": {"string": "none"}} for device in devices)
     assert all("allowMultipleAllocations" not in device for device in devices)

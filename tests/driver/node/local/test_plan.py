@@ -24,7 +24,7 @@ def offer(name, taints=(), pool=""):
     return plan.Offer(device=slices.Device(name=name), taints=taints, pool=pool)
 
 
-def observed(*offers, **changes):
+def make_observation(*offers, **changes):
     values = {"driver": DRIVER, "node_name": NODE, "owner": OWNER}
     return plan.Observed(offers=offers, **values | changes)
 
@@ -43,7 +43,7 @@ def carried_out(published, actions):
 
 def publish(*offers, published=(), now=NOW, **changes):
     """Return the slices after one round."""
-    return carried_out(published, plan.plan(observed(*offers, published=published, **changes), now))
+    return carried_out(published, plan.plan(make_observation(*offers, published=published, **changes), now))
 
 
 def devices(published):
@@ -59,7 +59,7 @@ def taints(published):
 
 
 def test_the_first_slice_is_named_for_the_node_and_goes_with_it():
-    (action,) = plan.plan(observed(offer("gpu-a")), NOW)
+    (action,) = plan.plan(make_observation(offer("gpu-a")), NOW)
     assert isinstance(action, pool_writes.Create)
     spec = action.slice.spec
     assert (spec.driver, spec.node_name, spec.node_selector) == (DRIVER, NODE, None)
@@ -70,13 +70,13 @@ def test_the_first_slice_is_named_for_the_node_and_goes_with_it():
 
 def test_what_is_published_already_is_not_written_again():
     published = publish(offer("gpu-b", (LINK,)), offer("gpu-a"))
-    again = observed(offer("gpu-a"), offer("gpu-b", (LINK,)), published=published)
+    again = make_observation(offer("gpu-a"), offer("gpu-b", (LINK,)), published=published)
     assert plan.plan(again, LATER) == ()
 
 
 def test_a_taint_is_one_write_in_place_that_keeps_the_generation_and_the_time_of_others():
     published = publish(offer("gpu-a", (LINK,)))
-    (action,) = plan.plan(observed(offer("gpu-a", (LINK, NOTE)), published=published), LATER)
+    (action,) = plan.plan(make_observation(offer("gpu-a", (LINK, NOTE)), published=published), LATER)
     assert isinstance(action, pool_writes.Replace)
     assert action.slice.metadata.resource_version == "7"
     assert action.slice.spec.pool.generation == 1
@@ -103,7 +103,7 @@ def test_a_wipe_loses_neither_the_time_of_a_taint_nor_the_pool_of_a_device():
 
 def test_while_the_health_of_a_device_is_not_known_its_taints_stand():
     published = publish(offer("gpu-a", (LINK,)))
-    assert plan.plan(observed(offer("gpu-a", None), published=published), LATER) == ()
+    assert plan.plan(make_observation(offer("gpu-a", None), published=published), LATER) == ()
     assert taints(publish(offer("gpu-a", None)))["gpu-a"] == []
     lifted = publish(offer("gpu-a", ()), published=published)
     assert taints(lifted)["gpu-a"] == []
@@ -113,16 +113,16 @@ def test_where_taints_are_dropped_a_device_to_be_kept_from_is_not_published_at_a
     offers = (offer("gpu-a", (LINK,)), offer("gpu-b", (NOTE,)), offer("gpu-c"))
     assert taints(publish(*offers, keeps_taints=False)) == {"gpu-b": [], "gpu-c": []}
     published = publish(offer("gpu-a"))
-    (action,) = plan.plan(observed(offers[0], published=published, keeps_taints=False), NOW)
+    (action,) = plan.plan(make_observation(offers[0], published=published, keeps_taints=False), NOW)
     assert action == pool_writes.Delete(slice=published[0])
     # It is looked after all the same, or it would never come back.
-    keys = plan.keys(observed(*offers, keeps_taints=False))
+    keys = plan.keys(make_observation(*offers, keeps_taints=False))
     assert keys == {verdicts.Key(pool=NODE, device=name) for name in ("gpu-a", "gpu-b", "gpu-c")}
 
 
 def test_the_last_device_takes_the_pool_with_it():
     published = publish(offer("gpu-a"))
-    assert plan.plan(observed(published=published), NOW) == (pool_writes.Delete(slice=published[0]),)
+    assert plan.plan(make_observation(published=published), NOW) == (pool_writes.Delete(slice=published[0]),)
 
 
 def test_a_pool_of_another_name_is_left_alone():
@@ -131,14 +131,14 @@ def test_a_pool_of_another_name_is_left_alone():
         theirs.spec, pool=slices.Pool(name="theirs", generation=1, resource_slice_count=1)
     )
     theirs = slices.ResourceSlice(metadata=theirs.metadata, spec=spec)
-    assert plan.plan(observed(published=(theirs,)), NOW) == ()
+    assert plan.plan(make_observation(published=(theirs,)), NOW) == ()
 
 
 @pytest.mark.parametrize("name", ["a-twin", "z-twin"])
 def test_a_second_slice_of_the_pool_is_removed_first_and_ours_is_kept(name):
     (ours,) = publish(offer("gpu-a"))
     twin = slices.ResourceSlice(metadata=meta.ObjectMeta(name=name), spec=ours.spec)
-    actions = plan.plan(observed(offer("gpu-a"), offer("gpu-b"), published=(ours, twin)), NOW)
+    actions = plan.plan(make_observation(offer("gpu-a"), offer("gpu-b"), published=(ours, twin)), NOW)
     assert actions[0] == pool_writes.Delete(slice=twin)
     assert [type(action) for action in actions[1:]] == [pool_writes.Replace]
 
@@ -146,7 +146,7 @@ def test_a_second_slice_of_the_pool_is_removed_first_and_ours_is_kept(name):
 def test_another_node_object_of_the_name_becomes_the_owner():
     published = publish(offer("gpu-a"))
     fresh = meta.OwnerReference(api_version="v1", kind="Node", name=NODE, uid="u-2", controller=True)
-    (action,) = plan.plan(observed(offer("gpu-a"), published=published, owner=fresh), NOW)
+    (action,) = plan.plan(make_observation(offer("gpu-a"), published=published, owner=fresh), NOW)
     assert action.slice.metadata.owner_references == (fresh,)
 
 
@@ -170,12 +170,14 @@ def test_a_device_is_where_its_claim_has_it_though_nothing_is_published_any_more
 
 def test_a_device_that_goes_from_one_pool_leaves_it_before_it_is_in_another():
     published = publish(offer("gpu-a"), offer("gpu-b"))
-    actions = plan.plan(observed(offer("gpu-a", pool=f"{NODE}/1"), offer("gpu-b"), published=published), NOW)
+    actions = plan.plan(
+        make_observation(offer("gpu-a", pool=f"{NODE}/1"), offer("gpu-b"), published=published), NOW
+    )
     assert [type(action) for action in actions] == [pool_writes.Replace, pool_writes.Create]
     # Also where the names of the pools are in the other order.
     offers = (offer("gpu-a", pool=f"{NODE}/1"), offer("gpu-b", pool=f"{NODE}/1"), offer("gpu-c"))
     published = publish(*offers)
-    back = observed(offer("gpu-a", pool=NODE), *offers[1:], published=published)
+    back = make_observation(offer("gpu-a", pool=NODE), *offers[1:], published=published)
     assert [action.slice.spec.pool.name for action in plan.plan(back, NOW)] == [f"{NODE}/1", NODE]
 
 
@@ -195,7 +197,7 @@ def test_however_devices_come_and_go_every_round_settles_and_moves_no_device(rou
         published = publish(*offers, published=() if wiped else published, remembered=remembered, now=now)
         now += datetime.timedelta(minutes=1)
 
-        assert plan.plan(observed(*offers, published=published, remembered=remembered), now) == ()
+        assert plan.plan(make_observation(*offers, published=published, remembered=remembered), now) == ()
         after = devices(published)
         assert after.keys() == wanted.keys()
         assert all(after[name] == before[name] for name in after.keys() & before.keys())
@@ -211,7 +213,7 @@ def test_after_every_prefix_of_a_round_no_device_is_in_two_pools(rounds):
     published = ()
     for wanted in rounds:
         offers = [offer(name, taints) for name, taints in wanted.items()]
-        actions = plan.plan(observed(*offers, published=published), NOW)
+        actions = plan.plan(make_observation(*offers, published=published), NOW)
         for length in range(len(actions) + 1):
             held = [
                 device.name

@@ -47,14 +47,14 @@ class Wire:
     async def create(self, kind, body, *, dry_run=False, **kwargs):
         self.dry_runs += dry_run
         await self._refuse("create")
-        return await self._api.create(kind, self._without(body), dry_run=dry_run, **kwargs)
+        return await self._api.create(kind, self._drop_fields(body), dry_run=dry_run, **kwargs)
 
     async def replace(self, kind, name, body, **kwargs):
         self.writes += 1
         await self._refuse("replace")
-        return await self._api.replace(kind, name, self._without(body), **kwargs)
+        return await self._api.replace(kind, name, self._drop_fields(body), **kwargs)
 
-    def _without(self, body):
+    def _drop_fields(self, body):
         for device in body["spec"]["devices"]:
             for name in self.drops:
                 device.pop(name, None)
@@ -150,14 +150,14 @@ async def cluster(tmp_path, profile="1.36", node=True, deaf=False, gates=None, *
                 await world.stop()
 
 
-def named(*names):
+def has_names(*names):
     return lambda devices: devices.keys() == set(names)
 
 
 async def test_the_pool_is_published_for_the_node_and_goes_with_its_node_object(tmp_path, until):
     async with cluster(tmp_path) as world:
         world.offer(offer("gpu-a"))
-        await until(world.devices, named("gpu-a"))
+        await until(world.devices, has_names("gpu-a"))
         (slice_,) = await world.list(kinds.SLICE)
         node = await world.api.read(kinds.NODE, NODE, into=dict)
         (owner,) = slice_["metadata"]["ownerReferences"]
@@ -170,7 +170,7 @@ async def test_the_pool_is_published_for_the_node_and_goes_with_its_node_object(
 async def test_a_pool_that_the_kubelet_wipes_is_back_at_once_with_its_taints_as_they_were(tmp_path, until):
     async with cluster(tmp_path) as world:
         world.offer(offer("gpu-a", LINK))
-        before = await until(world.devices, named("gpu-a"))
+        before = await until(world.devices, has_names("gpu-a"))
         (slice_,) = await world.list(kinds.SLICE)
         await world.api.request("DELETE", kinds.SLICE.path(), WIPE)
 
@@ -184,9 +184,9 @@ async def test_a_pool_that_the_kubelet_wipes_is_back_at_once_with_its_taints_as_
 async def test_what_is_not_offered_any_more_goes_and_the_pool_with_the_last(tmp_path, until):
     async with cluster(tmp_path) as world:
         world.offer(offer("gpu-a"), offer("gpu-b"))
-        await until(world.devices, named("gpu-a", "gpu-b"))
+        await until(world.devices, has_names("gpu-a", "gpu-b"))
         world.offer(offer("gpu-b", LINK))
-        devices = await until(world.devices, named("gpu-b"))
+        devices = await until(world.devices, has_names("gpu-b"))
         assert devices["gpu-b"]["taints"][0]["key"] == f"{DRIVER}/link-degraded"
         world.offer()
         await until(lambda: world.list(kinds.SLICE), lambda slices: not slices)
@@ -196,7 +196,7 @@ async def test_what_is_not_offered_any_more_goes_and_the_pool_with_the_last(tmp_
 async def test_nothing_is_written_when_nothing_changed(tmp_path, until):
     async with cluster(tmp_path, resync_seconds=0.05) as world:
         world.offer(offer("gpu-a"), offer("gpu-b", LINK))
-        await until(world.devices, named("gpu-a", "gpu-b"))
+        await until(world.devices, has_names("gpu-a", "gpu-b"))
         (before,) = await world.list(kinds.SLICE)
 
         await world.more_rounds(5)
@@ -207,10 +207,10 @@ async def test_without_a_device_neither_the_node_is_read_nor_a_slice_written(tmp
     async with cluster(tmp_path, node=False) as world:
         world.offer()
 
-        async def watched():
+        async def read_watched():
             return world.watched
 
-        await until(watched, lambda keys: keys == frozenset())
+        await until(read_watched, lambda keys: keys == frozenset())
         assert await world.list(kinds.SLICE) == ()
 
 
@@ -218,16 +218,16 @@ async def test_a_node_object_that_comes_late_is_waited_for(tmp_path, until):
     async with cluster(tmp_path, node=False) as world:
         world.offer(offer("gpu-a"))
         await world.create(kinds.NODE, NODE)
-        await until(world.devices, named("gpu-a"))
+        await until(world.devices, has_names("gpu-a"))
 
 
 async def test_a_slice_that_is_lost_behind_the_back_of_the_watch_is_found_by_the_full_round(tmp_path, until):
     async with cluster(tmp_path, deaf=True, resync_seconds=0.05) as world:
         world.offer(offer("gpu-a"))
-        await until(world.devices, named("gpu-a"))
+        await until(world.devices, has_names("gpu-a"))
         (slice_,) = await world.list(kinds.SLICE)
         await world.api.delete(kinds.SLICE, slice_["metadata"]["name"])
-        await until(world.devices, named("gpu-a"))
+        await until(world.devices, has_names("gpu-a"))
 
 
 async def test_a_slice_made_by_hand_for_this_node_is_left_alone(tmp_path, until):
@@ -236,9 +236,9 @@ async def test_a_slice_made_by_hand_for_this_node_is_left_alone(tmp_path, until)
         content = {"driver": DRIVER, "nodeName": NODE, "pool": pool, "devices": [{"name": "x"}]}
         await world.create(kinds.SLICE, "by-hand", spec=content)
         world.offer(offer("gpu-a"))
-        await until(world.devices, named("gpu-a", "x"))
+        await until(world.devices, has_names("gpu-a", "x"))
         world.offer()
-        await until(world.devices, named("x"))
+        await until(world.devices, has_names("x"))
 
 
 @pytest.mark.parametrize("profile", ["1.34", "kep-5055"])
@@ -247,11 +247,11 @@ async def test_where_taints_are_dropped_a_tainted_device_is_withdrawn_and_nothin
 ):
     async with cluster(tmp_path, profile=profile) as world:
         world.offer(offer("gpu-a", LINK), offer("gpu-b"))
-        await until(world.devices, named("gpu-b"))
+        await until(world.devices, has_names("gpu-b"))
         assert world.publisher.dropped_fields == ("taints",)
         (before,) = await world.list(kinds.SLICE)
         world.offer(offer("gpu-a"), offer("gpu-b"))
-        await until(world.devices, named("gpu-a", "gpu-b"))
+        await until(world.devices, has_names("gpu-a", "gpu-b"))
         (after,) = await world.list(kinds.SLICE)
         assert int(after["metadata"]["resourceVersion"]) > int(before["metadata"]["resourceVersion"])
         assert len(world.watched) == 2
@@ -263,7 +263,7 @@ async def test_an_api_server_that_does_not_know_the_effect_none_gets_the_pool_wi
     informs = verdicts.Taint(key="link-slow", value="", effect=verdicts.Effect.NONE)
     async with cluster(tmp_path, profile="1.34", gates={"DRADeviceTaints": True}) as world:
         world.offer(offer("gpu-a", LINK, informs), offer("gpu-b", informs))
-        devices = await until(world.devices, named("gpu-a", "gpu-b"))
+        devices = await until(world.devices, has_names("gpu-a", "gpu-b"))
         assert [taint["key"] for taint in devices["gpu-a"]["taints"]] == [f"{DRIVER}/{LINK.key}"]
         assert "taints" not in devices["gpu-b"]
 
@@ -272,7 +272,7 @@ async def test_what_an_api_server_makes_of_a_device_is_adopted(tmp_path, until):
     async with cluster(tmp_path) as world:
         world.wire.drops = {"attributes"}
         world.offer(offer("gpu-a"))
-        assert "attributes" not in (await until(world.devices, named("gpu-a")))["gpu-a"]
+        assert "attributes" not in (await until(world.devices, has_names("gpu-a")))["gpu-a"]
         await world.more_rounds(5)
         assert world.wire.writes == 0
         assert world.publisher.dropped_fields == ("attributes",)
@@ -281,13 +281,13 @@ async def test_what_an_api_server_makes_of_a_device_is_adopted(tmp_path, until):
 async def test_what_is_dropped_is_asked_for_again_without_writing(tmp_path, until):
     async with cluster(tmp_path, profile="1.34", resync_seconds=0.05) as world:
         world.offer(offer("gpu-a", LINK), offer("gpu-b"))
-        await until(world.devices, named("gpu-b"))
+        await until(world.devices, has_names("gpu-b"))
         (before,) = await world.list(kinds.SLICE)
 
-        async def asked():
+        async def count_dry_runs():
             return world.wire.dry_runs
 
-        await until(asked, lambda number: number > 2)
+        await until(count_dry_runs, lambda number: number > 2)
         assert world.publisher.dropped_fields == ("taints",)
         assert await world.list(kinds.SLICE) == (before,)
 
@@ -299,15 +299,15 @@ async def test_binding_conditions_that_are_dropped_are_left_out_and_asked_for_ag
     async with cluster(tmp_path, gates=gates, resync_seconds=0.05) as world:
         device = pool.held_back(slices.Device(name="fpga-a"), DRIVER)
         world.offer(plan.Offer(device=device), offer("gpu-b"))
-        await until(world.devices, named("fpga-a", "gpu-b"))
+        await until(world.devices, has_names("fpga-a", "gpu-b"))
 
-        async def asked():
+        async def count_dry_runs():
             return world.wire.dry_runs
 
-        await until(asked, lambda number: number > 0)
+        await until(count_dry_runs, lambda number: number > 0)
         (before,) = await world.list(kinds.SLICE)
         seen, writes = world.wire.dry_runs, world.wire.writes
-        await until(asked, lambda number: number > seen + 2)
+        await until(count_dry_runs, lambda number: number > seen + 2)
         assert world.wire.writes == writes
         assert world.publisher.dropped_fields == (
             "bindingConditions",
@@ -368,7 +368,7 @@ async def test_a_round_that_fails_is_made_again(tmp_path, until, kind):
     async with cluster(tmp_path) as world:
         if kind == "replace":
             world.offer(offer("gpu-a"))
-            await until(world.devices, named("gpu-a"))
+            await until(world.devices, has_names("gpu-a"))
         world.wire.refusals[kind] = 2
         world.offer(offer("gpu-a", LINK))
         await until(world.devices, lambda devices: "taints" in devices.get("gpu-a", {}))
@@ -381,11 +381,11 @@ async def test_the_null_device_is_copied_while_the_api_server_cannot_share_it(tm
     async with cluster(tmp_path, resync_seconds=0.3, **options) as world:
         world.wire.drops = {encoding.SHARING}
         world.offer(offer("gpu-a"))
-        await until(world.devices, named("gpu-a", "none-1", "none-2"))
+        await until(world.devices, has_names("gpu-a", "none-1", "none-2"))
         assert world.events == [(NODE, reasons.NULL_DEVICE_NOT_SHARED, nulls.shortage(wanted, NODE))]
         # The gate is turned on: the next full round finds out.
         world.wire.drops = set()
-        devices = await until(world.devices, named("gpu-a", "none"))
+        devices = await until(world.devices, has_names("gpu-a", "none"))
         assert devices["none"]["allowMultipleAllocations"] is True
         assert world.watched == {verdicts.Key(pool=NODE, device="gpu-a")}
         assert len(world.events) == 1
@@ -398,7 +398,7 @@ async def test_a_start_leaves_the_copies_of_the_null_device_as_they_are_and_says
     async with cluster(tmp_path, **options) as world:
         world.wire.drops = {encoding.SHARING}
         world.offer(offer("gpu-a"))
-        await until(world.devices, named("gpu-a", "none-1", "none-2"))
+        await until(world.devices, has_names("gpu-a", "none-1", "none-2"))
         before = await world.list(kinds.SLICE)
         await world.stop()
         world.start()
@@ -415,10 +415,10 @@ async def test_a_null_device_that_is_not_shared_any_more_is_reported_whatever_wa
     async with cluster(tmp_path, **options) as world:
         world.wire.drops = {"taints"}
         world.offer(offer("gpu-a", LINK))
-        await until(world.devices, named("none"))
+        await until(world.devices, has_names("none"))
         assert (world.publisher.dropped_fields, world.events) == (("taints",), [])
         world.wire.drops = {"taints", encoding.SHARING}
-        await until(world.devices, named("none-1", "none-2"))
+        await until(world.devices, has_names("none-1", "none-2"))
         assert [message for _, _, message in world.events] == [nulls.shortage(wanted, NODE)]
 
 
@@ -441,7 +441,7 @@ async def test_a_refused_slice_delays_no_other_slice_of_the_node_and_is_reported
     async with cluster(tmp_path) as world:
         world.wire.refused = {f"gpu-{number:02}" for number in range(64)}
         world.offer(*(offer(f"gpu-{number:02}") for number in range(65)))
-        await until(world.devices, named("gpu-64"))
+        await until(world.devices, has_names("gpu-64"))
         ((name, reason, message),) = await waiting.eventually(lambda: world.events)
         assert (name, reason) == (NODE, reasons.SLICES_REFUSED)
         assert "1 of the ResourceSlices cannot be written" in message

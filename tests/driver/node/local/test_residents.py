@@ -26,11 +26,11 @@ def attachment(serial="", *, status=None, **identity):
     return scenes.attachment(deleting=True, identity=identifiers, status=status, device="x")
 
 
-def seen(**report):
+def make_status(**report):
     return attachments.AttachmentStatus(node=attachments.NodeReport(**report))
 
 
-def chosen(*cards, wanted=None, mismatch=lambda resident: None, **situation):
+def choose_residents(*cards, wanted=None, mismatch=lambda resident: None, **situation):
     """Return the names that are offered, and the reasons why the rest is not."""
     listed = residents.residents(cards)
     about = residents.Situation(**{"boot_id": BOOT} | situation)
@@ -39,7 +39,7 @@ def chosen(*cards, wanted=None, mismatch=lambda resident: None, **situation):
 
 
 def test_a_card_that_lives_here_is_offered():
-    assert chosen(card(dsn="48-b0-2d-00-00-00-00-01")) == ({"gpu-48-b0-2d-00-00-00-00-01"}, {})
+    assert choose_residents(card(dsn="48-b0-2d-00-00-00-00-01")) == ({"gpu-48-b0-2d-00-00-00-00-01"}, {})
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_card_that_lives_here_is_offered():
         ),
         pytest.param(
             card(function(), function("0000:65:00.1")),
-            {"attached": (attachment(status=seen(pci_address="0000:65:00.1", boot_id=BOOT)),)},
+            {"attached": (attachment(status=make_status(pci_address="0000:65:00.1", boot_id=BOOT)),)},
             "belongs to fabric",
             id="attached-and-seen-in-this-boot",
         ),
@@ -100,7 +100,7 @@ def test_a_card_that_lives_here_is_offered():
     ],
 )
 def test_what_is_not_this_nodes_or_not_free_is_refused_with_the_reason(resident, situation, reason):
-    offered, refused = chosen(resident, **situation)
+    offered, refused = choose_residents(resident, **situation)
     assert offered == set()
     (reported,) = refused.values()
     assert reason in reported
@@ -114,7 +114,11 @@ def test_what_is_not_this_nodes_or_not_free_is_refused_with_the_reason(resident,
         ),
         pytest.param(
             card(),
-            {"attached": (attachment("B", status=seen(pci_address="0000:65:00.0", boot_id="before")),)},
+            {
+                "attached": (
+                    attachment("B", status=make_status(pci_address="0000:65:00.0", boot_id="before")),
+                )
+            },
             id="address-of-an-earlier-boot",
         ),
         pytest.param(card(), {"attached": (attachment(pci_id="10de:1111"),)}, id="another-kind"),
@@ -135,25 +139,25 @@ def test_what_is_not_this_nodes_or_not_free_is_refused_with_the_reason(resident,
     ],
 )
 def test_what_only_looks_like_another_owners_is_offered(resident, situation):
-    offered, refused = chosen(resident, **situation)
+    offered, refused = choose_residents(resident, **situation)
     assert len(offered) == 1, refused
 
 
 @pytest.mark.parametrize(("pattern", "offered"), [("3", 1), ("*", 1), ("4", 0), ("[12]", 0)])
 def test_the_configuration_can_give_hot_plug_slots_to_the_node(pattern, offered):
     wanted = residents.Selection(slots=(pattern,))
-    assert len(chosen(card(function(slot="3"), slot=cards.slot("3")), wanted=wanted)[0]) == offered
+    assert len(choose_residents(card(function(slot="3"), slot=cards.slot("3")), wanted=wanted)[0]) == offered
 
 
 def test_a_slot_of_the_node_does_not_make_an_attached_device_its_own():
     wanted = residents.Selection(slots=("*",))
     here = card(function(slot="3", serial="S"), slot=cards.slot("3"))
-    offered, refused = chosen(here, wanted=wanted, attached=(attachment("S"),))
+    offered, refused = choose_residents(here, wanted=wanted, attached=(attachment("S"),))
     assert (offered, list(refused)) == (set(), ["gpu-s"])
 
 
 def test_what_the_selector_does_not_want_is_refused_with_its_reason():
-    assert chosen(card(serial="A"), mismatch=lambda resident: f"not {resident.name}") == (
+    assert choose_residents(card(serial="A"), mismatch=lambda resident: f"not {resident.name}") == (
         set(),
         {"gpu-a": "not gpu-a"},
     )
@@ -169,12 +173,12 @@ PARTS = tuple(
 
 def test_virtual_functions_are_part_of_their_card_unless_they_are_asked_for_and_never_both():
     whole = card(PARENT, *PARTS)
-    assert chosen(whole)[0] == {"gpu-p"}
+    assert choose_residents(whole)[0] == {"gpu-p"}
     asked = residents.Selection(virtual_functions=True)
-    offered, refused = chosen(whole, wanted=asked)
+    offered, refused = choose_residents(whole, wanted=asked)
     assert offered == {"gpu-p-vf0", "gpu-p-vf1"}
     assert "virtual functions are offered in its place" in refused["gpu-p"]
-    assert chosen(card(msgspec.structs.replace(PARENT, sriov=None)), wanted=asked)[0] == {"gpu-p"}
+    assert choose_residents(card(msgspec.structs.replace(PARENT, sriov=None)), wanted=asked)[0] == {"gpu-p"}
 
 
 def test_a_virtual_function_keeps_its_name_when_its_address_moves():
@@ -200,7 +204,7 @@ def by_hand(*, deleting=False, boot_id=BOOT, visible=True, **changes):
 def lent(*attached, virtual_functions=True, **situation):
     asked = residents.Selection(virtual_functions=virtual_functions)
     whole = card(LENT_PARENT, *LENT_PARTS, slot=LENT)
-    return chosen(whole, wanted=asked, attached=attached, driver="drawbar.dev", **situation)
+    return choose_residents(whole, wanted=asked, attached=attached, driver="drawbar.dev", **situation)
 
 
 def test_the_virtual_functions_of_a_card_that_is_attached_by_hand_are_offered_and_never_the_card():
@@ -314,16 +318,18 @@ def test_the_defaults_are_right():
 @pytest.mark.parametrize(
     ("changed", "matters"),
     [
-        pytest.param(attachment("s", status=seen(pci_address="0000:65:00.0")), True, id="address"),
-        pytest.param(attachment("s", status=seen(boot_id=BOOT)), True, id="boot"),
-        pytest.param(attachment("s", status=seen(slot="7")), True, id="slot"),
-        pytest.param(attachment("t", status=seen()), True, id="serial-number"),
-        pytest.param(attachment("s", status=seen(), pci_id="10de:2330"), True, id="kind"),
+        pytest.param(attachment("s", status=make_status(pci_address="0000:65:00.0")), True, id="address"),
+        pytest.param(attachment("s", status=make_status(boot_id=BOOT)), True, id="boot"),
+        pytest.param(attachment("s", status=make_status(slot="7")), True, id="slot"),
+        pytest.param(attachment("t", status=make_status()), True, id="serial-number"),
+        pytest.param(attachment("s", status=make_status(), pci_id="10de:2330"), True, id="kind"),
         pytest.param(None, True, id="gone"),
-        pytest.param(attachment("s", status=seen(claim_uid="u")), True, id="user-of-a-card-that-lends"),
-        pytest.param(attachment("s", status=seen(health="Healthy")), False, id="health"),
+        pytest.param(
+            attachment("s", status=make_status(claim_uid="u")), True, id="user-of-a-card-that-lends"
+        ),
+        pytest.param(attachment("s", status=make_status(health="Healthy")), False, id="health"),
     ],
 )
 def test_the_marks_of_an_attachment_are_all_that_decides_which_card_it_means(changed, matters):
-    marks = residents.marks(attachment("s", status=seen()))
+    marks = residents.marks(attachment("s", status=make_status()))
     assert (residents.marks(changed) != marks) is matters

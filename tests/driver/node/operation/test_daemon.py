@@ -90,7 +90,7 @@ class Pod:
         except OSError:
             return None
 
-    async def served(self, until):
+    async def wait_until_listening(self, until):
         """Wait until only the kubelet is missing, and its sockets are there."""
         only_kubelet = await until(
             self.ready, lambda reported: reported and set(reported["missing"]) == {"kubelet"}
@@ -139,7 +139,7 @@ async def pod(tmp_path):
 
 async def test_the_daemon_reports_what_is_missing_until_it_is_ready(pod, until):
     await pod.start()
-    only_kubelet = await pod.served(until)
+    only_kubelet = await pod.wait_until_listening(until)
     assert only_kubelet["ready"] is False
     assert (await pod.page("/healthz")) == (200, '{"alive": true, "overdue": []}\n')
     status, output = await pod.run("--check")
@@ -154,7 +154,7 @@ async def test_the_daemon_reports_what_is_missing_until_it_is_ready(pod, until):
 
 async def test_the_metrics_show_what_the_daemon_does(pod, until):
     await pod.start()
-    await pod.served(until)
+    await pod.wait_until_listening(until)
     await asyncio.to_thread(pod.tree.attach, 1, DISK)
 
     async def metrics():
@@ -235,7 +235,7 @@ HANGING = {"nothing": contextlib.nullcontext, "prepare": hung_prepare, "stream":
 @pytest.mark.parametrize("case", HANGING)
 async def test_the_daemon_ends_in_time_whatever_the_kubelet_holds_open(pod, until, case):
     await pod.start()
-    await pod.served(until)
+    await pod.wait_until_listening(until)
     async with HANGING[case]() if case == "nothing" else HANGING[case](pod, until):
         pod.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(ENDS_SECONDS):

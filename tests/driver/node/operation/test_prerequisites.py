@@ -38,12 +38,12 @@ ALL = host.Facts(
 )
 
 
-def judged(on_host=True, in_pod=True, **changes):
+def find_missing(on_host=True, in_pod=True, **changes):
     return host.find_missing(msgspec.structs.replace(ALL, **changes), on_host=on_host, in_pod=in_pod)
 
 
 def test_a_pod_with_everything_has_nothing_to_complain_of():
-    assert judged() == host.Findings(fatal=(), warnings=())
+    assert find_missing() == host.Findings(fatal=(), warnings=())
 
 
 FATAL = {
@@ -65,7 +65,7 @@ FATAL = {
 @pytest.mark.parametrize("case", FATAL)
 def test_without_this_the_daemon_does_not_start(case):
     changes, expected = FATAL[case]
-    (reported,) = judged(**changes).fatal
+    (reported,) = find_missing(**changes).fatal
     assert expected in reported
 
 
@@ -95,7 +95,7 @@ WARNINGS = {
 @pytest.mark.parametrize("case", WARNINGS)
 def test_without_this_something_will_not_work(case):
     changes, expected = WARNINGS[case]
-    findings = judged(**changes)
+    findings = find_missing(**changes)
     assert findings.fatal == ()
     (reported,) = findings.warnings
     assert expected in reported
@@ -111,12 +111,12 @@ def test_without_this_something_will_not_work(case):
     ],
 )
 def test_a_mount_at_the_same_path_is_known_whatever_filesystem_it_is_of(source, mount):
-    assert judged(directories=(place(source=source, mount=mount),)).warnings == ()
+    assert find_missing(directories=(place(source=source, mount=mount),)).warnings == ()
 
 
 @pytest.mark.parametrize("other", [Capability.CAP_DAC_OVERRIDE, Capability.CAP_DAC_READ_SEARCH])
 def test_either_of_two_capabilities_lets_it_look_into_the_processes_of_other_users(other):
-    assert judged(capabilities=ALL.capabilities - {other}).warnings == ()
+    assert find_missing(capabilities=ALL.capabilities - {other}).warnings == ()
 
 
 def test_a_mocked_tree_needs_no_privilege():
@@ -125,20 +125,20 @@ def test_a_mocked_tree_needs_no_privilege():
         "first_namespaces": {"user": False, "pid": False},
         "uevents": "denied",
     }
-    assert judged(on_host=False, in_pod=False, **poor) == host.Findings(fatal=(), warnings=())
+    assert find_missing(on_host=False, in_pod=False, **poor) == host.Findings(fatal=(), warnings=())
 
 
 def test_what_cannot_be_seen_is_not_complained_of():
     blind = {"capabilities": None, "first_namespaces": {"user": None, "pid": None}}
-    assert judged(**blind) == host.Findings(fatal=(), warnings=())
+    assert find_missing(**blind) == host.Findings(fatal=(), warnings=())
 
 
 def test_all_is_said_in_one_message():
-    findings = judged(boot_id=False, uevents="denied", capabilities=frozenset())
+    findings = find_missing(boot_id=False, uevents="denied", capabilities=frozenset())
     lines = host.sentence(findings).splitlines()
     assert lines[0] == "the daemon cannot run here, 6 things are missing:"
     assert sum(line.startswith("  - besides: ") for line in lines) == 4
-    alone = judged(boot_id=False)
+    alone = find_missing(boot_id=False)
     assert host.sentence(alone) == alone.fatal[0]
 
 

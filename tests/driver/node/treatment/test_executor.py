@@ -116,10 +116,10 @@ async def test_a_slot_that_was_switched_off_by_hand_is_released(tmp_path, until)
     async with place(tmp_path, GPU) as host:
         (host.tree.root / "bus/pci/slots/1/power").write_text("0\n")
 
-        async def left():
+        async def list_functions():
             return host.functions()
 
-        await until(left, lambda functions: not functions)
+        await until(list_functions, lambda functions: not functions)
         assert isinstance(await host.step(), treatment.Done)
 
 

@@ -18,11 +18,11 @@ def function(address=A, *, path=None, **more):
     return plan.Function(address=address, path=path or f"{PORT}/{address}", **more)
 
 
-def seen(*functions, slot=ON, **more):
+def observe_leaving(*functions, slot=ON, **more):
     return plan.Observed(leaves=True, functions=functions, slot=slot, **more)
 
 
-def staying(*functions, **more):
+def observe_staying(*functions, **more):
     return plan.Observed(leaves=False, functions=functions, **more)
 
 
@@ -35,87 +35,103 @@ RUNS = plan.Draining(is_running=True, message="it runs")
 BOUND = function(bound=True)
 VIRTUAL = function("0000:01:00.4", bound=True, virtual=True)
 CASES = [
-    ("nothing is left", seen(slot=None), plan.Finish()),
-    ("a slot that is on", seen(), plan.PowerOff(slot="1")),
-    ("a slot that is off", seen(slot=msgspec.structs.replace(ON, powered=False)), plan.Finish()),
-    ("a slot without a switch", seen(slot=msgspec.structs.replace(ON, powered=None)), plan.Finish()),
-    ("a slot that is empty", seen(slot=msgspec.structs.replace(ON, present=False)), plan.Finish()),
+    ("nothing is left", observe_leaving(slot=None), plan.Finish()),
+    ("a slot that is on", observe_leaving(), plan.PowerOff(slot="1")),
+    ("a slot that is off", observe_leaving(slot=msgspec.structs.replace(ON, powered=False)), plan.Finish()),
+    (
+        "a slot without a switch",
+        observe_leaving(slot=msgspec.structs.replace(ON, powered=None)),
+        plan.Finish(),
+    ),
+    ("a slot that is empty", observe_leaving(slot=msgspec.structs.replace(ON, present=False)), plan.Finish()),
     (
         "a slot that does not say",
-        seen(slot=msgspec.structs.replace(ON, present=None)),
+        observe_leaving(slot=msgspec.structs.replace(ON, present=None)),
         plan.PowerOff(slot="1"),
     ),
-    ("a slot with another card", seen(slot=msgspec.structs.replace(ON, taken=True)), plan.Finish()),
+    (
+        "a slot with another card",
+        observe_leaving(slot=msgspec.structs.replace(ON, taken=True)),
+        plan.Finish(),
+    ),
     (
         "a user",
-        seen(BOUND, used_by=USER),
+        observe_leaving(BOUND, used_by=USER),
         plan.Block(reason=reasons.IN_USE, message="held by pid 1 (x), /dev/y"),
     ),
     (
         "a user and virtual functions",
-        seen(function(bound=True, vfs=2), used_by=USER),
+        observe_leaving(function(bound=True, vfs=2), used_by=USER),
         plan.Block(reason=reasons.IN_USE, message="held by pid 1 (x), /dev/y"),
     ),
     (
         "virtual functions",
-        seen(function(bound=True, vfs=2), VIRTUAL, pending_quiesce_step="x"),
+        observe_leaving(function(bound=True, vfs=2), VIRTUAL, pending_quiesce_step="x"),
         plan.DropVirtualFunctions(address=A),
     ),
     (
         "a quiesce step is pending",
-        seen(BOUND, pending_quiesce_step="region0 is there"),
+        observe_leaving(BOUND, pending_quiesce_step="region0 is there"),
         plan.Quiesce(pending="region0 is there"),
     ),
-    ("data", seen(BOUND, data=A), plan.Erase()),
-    ("data and no driver", seen(function(), data=A), plan.Bind(address=A)),
-    ("data that need no driver", seen(function(), data=A, driverless=True), plan.Erase()),
+    ("data", observe_leaving(BOUND, data=A), plan.Erase()),
+    ("data and no driver", observe_leaving(function(), data=A), plan.Bind(address=A)),
+    ("data that need no driver", observe_leaving(function(), data=A, driverless=True), plan.Erase()),
     (
         "data and a pending quiesce step",
-        seen(BOUND, data=A, pending_quiesce_step="x"),
+        observe_leaving(BOUND, data=A, pending_quiesce_step="x"),
         plan.Quiesce(pending="x"),
     ),
-    ("a driver", seen(BOUND), plan.Unbind(address=A)),
-    ("two drivers", seen(BOUND, function(B, bound=True)), plan.Unbind(address=B)),
-    ("one driver of two", seen(BOUND, function(B)), plan.Unbind(address=A)),
-    ("no driver", seen(function()), plan.Remove(address=A)),
-    ("a reset", seen(function(resets=True)), plan.Remove(address=A, reset=True)),
-    ("a reset below a driver", seen(function(resets=True), function(B, bound=True)), plan.Unbind(address=B)),
-    ("a reset of one of two", seen(function(resets=True), function(B)), plan.Remove(address=B)),
-    ("no drivers", seen(function(), function(B)), plan.Remove(address=B)),
+    ("a driver", observe_leaving(BOUND), plan.Unbind(address=A)),
+    ("two drivers", observe_leaving(BOUND, function(B, bound=True)), plan.Unbind(address=B)),
+    ("one driver of two", observe_leaving(BOUND, function(B)), plan.Unbind(address=A)),
+    ("no driver", observe_leaving(function()), plan.Remove(address=A)),
+    ("a reset", observe_leaving(function(resets=True)), plan.Remove(address=A, reset=True)),
+    (
+        "a reset below a driver",
+        observe_leaving(function(resets=True), function(B, bound=True)),
+        plan.Unbind(address=B),
+    ),
+    ("a reset of one of two", observe_leaving(function(resets=True), function(B)), plan.Remove(address=B)),
+    ("no drivers", observe_leaving(function(), function(B)), plan.Remove(address=B)),
     (
         "a switch on the card",
-        seen(function("0000:02:00.0", path=f"{PORT}/{A}/0000:02:00.0"), function(A)),
+        observe_leaving(function("0000:02:00.0", path=f"{PORT}/{A}/0000:02:00.0"), function(A)),
         plan.Remove(address="0000:02:00.0"),
     ),
     (
         "a user and a hook that may run",
-        seen(BOUND, used_by=USER, draining=DUE),
+        observe_leaving(BOUND, used_by=USER, draining=DUE),
         plan.Drain(message="held by pid 1 (x), /dev/y"),
     ),
     (
         "a user and a hook that runs",
-        seen(BOUND, used_by=USER, draining=RUNS),
+        observe_leaving(BOUND, used_by=USER, draining=RUNS),
         plan.Block(reason=reasons.IN_USE, message="held by pid 1 (x), /dev/y; it runs"),
     ),
     (
         "no user any more and a hook that runs",
-        staying(BOUND, draining=RUNS),
+        observe_staying(BOUND, draining=RUNS),
         plan.Block(reason=reasons.IN_USE, message="it runs"),
     ),
-    ("no user and a hook that may run", seen(BOUND, draining=DUE), plan.Unbind(address=A)),
-    ("stays in use", staying(BOUND, used_by=USER), plan.Block(reason=reasons.IN_USE, message=USER[0])),
+    ("no user and a hook that may run", observe_leaving(BOUND, draining=DUE), plan.Unbind(address=A)),
+    (
+        "stays in use",
+        observe_staying(BOUND, used_by=USER),
+        plan.Block(reason=reasons.IN_USE, message=USER[0]),
+    ),
     (
         "stays with virtual functions",
-        staying(function(bound=True, vfs=2)),
+        observe_staying(function(bound=True, vfs=2)),
         plan.DropVirtualFunctions(address=A),
     ),
-    ("stays with data", staying(BOUND, data=A), plan.Erase()),
-    ("stays without a driver, with data", staying(function(), data=A), plan.Bind(address=A)),
-    ("stays and is to be reset", staying(function(bound=True, resets=True)), plan.Reset(address=A)),
-    ("stays and is only flushed", staying(BOUND), plan.Reset(address="")),
-    ("stays and is clean", staying(BOUND, is_flushed=True), plan.Finish()),
-    ("stays and has gone", staying(is_flushed=True), GONE),
-    ("a virtual function by itself", seen(VIRTUAL), plan.Remove(address=VIRTUAL.address)),
+    ("stays with data", observe_staying(BOUND, data=A), plan.Erase()),
+    ("stays without a driver, with data", observe_staying(function(), data=A), plan.Bind(address=A)),
+    ("stays and is to be reset", observe_staying(function(bound=True, resets=True)), plan.Reset(address=A)),
+    ("stays and is only flushed", observe_staying(BOUND), plan.Reset(address="")),
+    ("stays and is clean", observe_staying(BOUND, is_flushed=True), plan.Finish()),
+    ("stays and has gone", observe_staying(is_flushed=True), GONE),
+    ("a virtual function by itself", observe_leaving(VIRTUAL), plan.Remove(address=VIRTUAL.address)),
 ]
 
 

@@ -59,13 +59,13 @@ def test_broken_pairs_and_foreign_bytes_do_not_spoil_an_event():
     assert event.properties == {"A": "b=c", "N": "\ufffd", "SEQNUM": "many"}
 
 
-def numbered(seqnum: int) -> uevents.Uevent:
+def make_uevent(seqnum: int) -> uevents.Uevent:
     event = uevents.parse(f"add@/devices/x\0SEQNUM={seqnum}\0".encode())
     assert event is not None
     return event
 
 
-async def taken(pending: sources.Backlog) -> list[int | str]:
+async def list_seqnums(pending: sources.Backlog) -> list[int | str]:
     pending.close()
     return [
         "overflow" if isinstance(event, uevents.Overflow) else event.seqnum
@@ -76,15 +76,15 @@ async def taken(pending: sources.Backlog) -> list[int | str]:
 async def test_a_full_backlog_becomes_one_overflow_and_keeps_what_follows():
     pending = sources.Backlog(3)
     for seqnum in range(1, 6):
-        pending.put(numbered(seqnum))
-    assert await taken(pending) == ["overflow", 5]
+        pending.put(make_uevent(seqnum))
+    assert await list_seqnums(pending) == ["overflow", 5]
 
 
 async def test_a_backlog_that_never_fills_loses_nothing():
     pending = sources.Backlog(3)
     for seqnum in range(1, 4):
-        pending.put(numbered(seqnum))
-    assert await taken(pending) == [1, 2, 3]
+        pending.put(make_uevent(seqnum))
+    assert await list_seqnums(pending) == [1, 2, 3]
 
 
 async def test_events_sent_to_the_socket_arrive_in_order(tmp_path):

@@ -302,7 +302,7 @@ def with_region(tree):
     return tree.root / "bus/cxl/devices/region0"
 
 
-def standing(tree):
+def read_layout(tree):
     return reading.read_layout(classes.Host.from_sysfs(tree.root), card_of(tree))
 
 
@@ -321,7 +321,7 @@ async def ready(asked, tree, until, slot=1, wanted=parameters.NOTHING):
 
 
 def dax_driver(tree):
-    (region,) = standing(tree).regions
+    (region,) = read_layout(tree).regions
     (dax,) = region.dax
     return dax.driver
 
@@ -339,7 +339,7 @@ async def test_a_pod_gets_the_dax_device_of_the_memory_and_none_of_it_comes_onli
         assert paths(tree) == ["/dev/cxl/mem0"]
         await ready(asked, tree, until)
         assert dax_driver(tree) == "device_dax"
-        assert standing(tree).regions[0].blocks == ()
+        assert read_layout(tree).regions[0].blocks == ()
         assert paths(tree) == ["/dev/dax0.0"]
         assert (tree.root / "bus/dax/drivers_autoprobe").read_text() == "1\n"
 
@@ -351,13 +351,13 @@ async def test_one_use_becomes_the_other(tree, until):
         await ready(asked, tree, until, wanted=SYSTEM_RAM)
         assert (dax_driver(tree), paths(tree)) == ("kmem", ["/dev/cxl/mem0"])
         await ready(asked, tree, until)
-        assert (dax_driver(tree), standing(tree).regions[0].blocks) == ("device_dax", ())
+        assert (dax_driver(tree), read_layout(tree).regions[0].blocks) == ("device_dax", ())
         await ready(asked, tree, until, wanted=SYSTEM_RAM)
         assert dax_driver(tree) == "kmem"
 
 
-async def misplaced(asked, tree, until):
-    """Return once an administrator has brought the memory online as the policy of the host says, in zone Normal."""
+async def online_in_normal_zone(asked, tree, until):
+    """Bring the memory online as an administrator does by the policy of the host, in zone Normal."""
     await ready(asked, tree, until)
     (tree.root / "bus/dax/drivers/device_dax/unbind").write_text("dax0.0")
 
@@ -367,16 +367,16 @@ async def misplaced(asked, tree, until):
     await until(driver, lambda bound: bound is None)
     (tree.root / "bus/dax/drivers/kmem/bind").write_text("dax0.0")
     await until(driver, lambda bound: bound == "kmem")
-    assert [block.zone for block in standing(tree).regions[0].blocks] == ["Normal"] * 2
+    assert [block.zone for block in read_layout(tree).regions[0].blocks] == ["Normal"] * 2
 
 
 async def test_memory_that_came_online_in_the_wrong_zone_is_brought_online_as_movable(tree, until):
     asked = kernel.Kernel(tree.root)
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
-        await misplaced(asked, tree, until)
+        await online_in_normal_zone(asked, tree, until)
         await ready(asked, tree, until, wanted=SYSTEM_RAM)
-        assert [block.zone for block in standing(tree).regions[0].blocks] == ["Movable"] * 2
+        assert [block.zone for block in read_layout(tree).regions[0].blocks] == ["Movable"] * 2
 
 
 async def test_memory_that_does_not_leave_the_wrong_zone_is_named(tree, until):
@@ -384,7 +384,7 @@ async def test_memory_that_does_not_leave_the_wrong_zone_is_named(tree, until):
     operations = classes.by_name("cxl-memory")
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
-        await misplaced(asked, tree, until)
+        await online_in_normal_zone(asked, tree, until)
         await asyncio.to_thread(tree.keep_online, "region0")
         assert "came online in zone Normal" in operations.pending_quiesce_step(host, card_of(tree))
 
@@ -394,8 +394,8 @@ async def test_memory_that_does_not_leave_the_wrong_zone_is_named(tree, until):
         assert "came online in zone Normal" in await until(lack, lambda why: why and "zone" in why)
 
 
-def refusing(tree):
-    """Return the standing of memory in the wrong zone whose state cannot be written."""
+def make_unwritable_region(tree):
+    """Return a region of memory in the wrong zone whose state cannot be written."""
     (tree.root / "devices/system/memory/memory45/state").unlink()
     (tree.root / "devices/system/memory/memory45/state").mkdir()
     return region(blocks=(region_steps.Block(name="memory45", online=True, zone="Normal"),))
@@ -404,12 +404,14 @@ def refusing(tree):
 async def test_a_refusal_to_take_memory_of_the_wrong_zone_offline_has_the_remedy(tree):
     with_region(tree)
     with pytest.raises(errors.KernelRefused, match=r"^memory45 came online in zone Normal.*cannot write"):
-        await cxl_operations._set_memory(kernel.Kernel(tree.root), refusing(tree), ("memory45",), "offline")
+        await cxl_operations._set_memory(
+            kernel.Kernel(tree.root), make_unwritable_region(tree), ("memory45",), "offline"
+        )
 
 
 async def test_a_kernel_that_does_not_end_to_take_memory_of_the_wrong_zone_offline_has_the_remedy(tree):
     with_region(tree)
-    state, wrong = tree.root / "devices/system/memory/memory45/state", refusing(tree)
+    state, wrong = tree.root / "devices/system/memory/memory45/state", make_unwritable_region(tree)
     state.rmdir()
     os.mkfifo(state)
     try:
@@ -427,14 +429,14 @@ async def test_memory_comes_online_as_movable_and_goes_again(tree, until):
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
         await ready(asked, tree, until, wanted=SYSTEM_RAM)
-        (region,) = standing(tree).regions
+        (region,) = read_layout(tree).regions
         assert region.size_bytes == 1 << 29
         assert [(block.online, block.zone) for block in region.blocks] == [(True, "Movable")] * 2
 
         async def at_rest():
             if operations.pending_quiesce_step(host, card_of(tree)) is not None:
                 await operations.quiesce(asked, host, card_of(tree))
-            return standing(tree).regions
+            return read_layout(tree).regions
 
         assert await until(at_rest, lambda regions: not regions) == ()
         await operations.quiesce(asked, host, card_of(tree))
@@ -485,12 +487,12 @@ async def test_a_kernel_that_does_not_do_it_is_not_asked_for_ever(tree):
 def test_the_window_is_the_widest_that_takes_volatile_memory_and_leads_here(tree):
     tree.attach(1, memory())
     root = tree.root / "devices/platform/ACPI0017:00/root0"
-    assert standing(tree).window.name == "decoder0.0"
+    assert read_layout(tree).window.name == "decoder0.0"
     (root / "decoder0.0/create_ram_region").unlink()
-    assert not standing(tree).window.makes_ram
+    assert not read_layout(tree).window.makes_ram
     (root / "dport0").unlink()
     (root / "dport0").symlink_to("../../somewhere/ACPI0016:07")
-    assert standing(tree).window is None
+    assert read_layout(tree).window is None
 
 
 def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memory_left_alone(tree):
@@ -504,7 +506,7 @@ def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memo
         (decoder.parent / "mode").write_text("pmem\n")
     (user,) = operations.current_users(host, card_of(tree))
     assert user.startswith("region0 holds persistent memory")
-    assert region_steps.towards_rest(standing(tree)) is None
+    assert region_steps.towards_rest(read_layout(tree)) is None
 
 
 def test_an_empty_region_of_persistent_memory_is_not_filled(tree):
@@ -513,14 +515,14 @@ def test_an_empty_region_of_persistent_memory_is_not_filled(tree):
         (region / name).write_text(f"{content}\n")
     for decoder in region.parent.glob("decoder*/region"):
         decoder.write_text("\n")
-    assert standing(tree).empty.name == "region0"
+    assert read_layout(tree).empty.name == "region0"
     (region / "mode").write_text("pmem\n")
-    assert standing(tree).empty is None
+    assert read_layout(tree).empty is None
 
 
 def test_a_block_that_a_region_has_in_part_counts(tree):
     (with_region(tree) / "size").write_text("0x18000000\n")
-    (region,) = standing(tree).regions
+    (region,) = read_layout(tree).regions
     assert len(region.blocks) == 2
 
 
@@ -528,14 +530,14 @@ def test_a_block_that_a_region_has_in_part_counts(tree):
 def test_without_a_size_of_blocks_there_are_none(tree, size):
     with_region(tree)
     (tree.root / "devices/system/memory/block_size_bytes").write_text(size)
-    (region,) = standing(tree).regions
+    (region,) = read_layout(tree).regions
     assert region.blocks == ()
 
 
 def test_a_card_without_a_memory_device_has_nothing_standing_on_it(tree):
     tree.attach(1, MockDevice(device_class=DeviceClass.GPU, vendor=1, device=2))
     host = classes.Host.from_sysfs(tree.root)
-    assert standing(tree) == region_steps.Layout()
+    assert read_layout(tree) == region_steps.Layout()
     assert classes.by_name("cxl-memory").pending_quiesce_step(host, card_of(tree)) is None
 
 

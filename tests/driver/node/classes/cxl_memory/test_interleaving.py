@@ -70,8 +70,8 @@ def with_empty(**changes):
     return ensemble(empty=msgspec.structs.replace(EMPTY, **changes))
 
 
-def on(which, region=WHOLE, **changes):
-    """The pair, with a region on those of its members."""
+def make_pair_with_region(which, region=WHOLE, **changes):
+    """Return the pair, with a region on those of its members."""
     fresh = msgspec.structs.replace(region, **changes)
     return ensemble(
         *(
@@ -105,26 +105,38 @@ FORWARD = {
         with_empty(granularity_bytes=256, ways=2, size_bytes=2 * GIB, positions=("", "")),
         set_target(0, "decoder2.0"),
     ),
-    "one target": (on({0}, SHAPED, positions=("decoder2.0", "")), set_target(1, "decoder3.0")),
-    "the other target alone": (on({1}, SHAPED, positions=("", "decoder3.0")), set_target(0, "decoder2.0")),
-    "not committed": (on({0, 1}, committed=False, driver=None, dax=()), set_region("commit", 1)),
-    "not bound": (on({0, 1}, driver=None, dax=()), region_steps.BindRegion(region="region0")),
+    "one target": (
+        make_pair_with_region({0}, SHAPED, positions=("decoder2.0", "")),
+        set_target(1, "decoder3.0"),
+    ),
+    "the other target alone": (
+        make_pair_with_region({1}, SHAPED, positions=("", "decoder3.0")),
+        set_target(0, "decoder2.0"),
+    ),
+    "not committed": (
+        make_pair_with_region({0, 1}, committed=False, driver=None, dax=()),
+        set_region("commit", 1),
+    ),
+    "not bound": (
+        make_pair_with_region({0, 1}, driver=None, dax=()),
+        region_steps.BindRegion(region="region0"),
+    ),
     "no driver": (
-        on({0, 1}, dax=(region_steps.Dax(name="dax0.0", driver=None),)),
+        make_pair_with_region({0, 1}, dax=(region_steps.Dax(name="dax0.0", driver=None),)),
         region_steps.BindDax(dax="dax0.0", driver="device_dax"),
     ),
-    "there": (on({0, 1}), None),
-    "there in another order": (on({0, 1}, positions=("decoder3.0", "decoder2.0")), None),
+    "there": (make_pair_with_region({0, 1}), None),
+    "there in another order": (make_pair_with_region({0, 1}, positions=("decoder3.0", "decoder2.0")), None),
     "a region of one device that a crash left": (
-        on({0}, SHAPED, ways=1, size_bytes=GIB, positions=("decoder2.0",)),
+        make_pair_with_region({0}, SHAPED, ways=1, size_bytes=GIB, positions=("decoder2.0",)),
         DELETE,
     ),
     "a region of one device, as one without a claim has": (
-        on({0}, ways=1, positions=("decoder2.0",)),
+        make_pair_with_region({0}, ways=1, positions=("decoder2.0",)),
         region_steps.UnbindDax(dax="dax0.0", driver="device_dax"),
     ),
     "a region of one device whose memory is online": (
-        on(
+        make_pair_with_region(
             {0},
             ways=1,
             positions=("decoder2.0",),
@@ -133,11 +145,11 @@ FORWARD = {
         region_steps.SetMemory(blocks=("memory46",), state="offline"),
     ),
     "a region of one device without a driver": (
-        on({0}, ways=1, positions=("decoder2.0",), driver=None, dax=()),
+        make_pair_with_region({0}, ways=1, positions=("decoder2.0",), driver=None, dax=()),
         set_region("commit", 0),
     ),
     "targets in another order, not committed": (
-        on({0, 1}, SHAPED, positions=("decoder3.0", "decoder2.0")),
+        make_pair_with_region({0, 1}, SHAPED, positions=("decoder3.0", "decoder2.0")),
         DELETE,
     ),
     "an empty region with another size": (
@@ -153,9 +165,9 @@ def test_the_next_step_towards_one_region(seen, step):
 
 
 def test_a_region_of_another_granularity_than_is_asked_for_is_taken_down():
-    step = interleaving.towards_interleaved(on({0, 1}), granularity_bytes=512)
+    step = interleaving.towards_interleaved(make_pair_with_region({0, 1}), granularity_bytes=512)
     assert step == region_steps.UnbindDax(dax="dax0.0", driver="device_dax")
-    assert interleaving.towards_interleaved(on({0, 1}), granularity_bytes=256) is None
+    assert interleaving.towards_interleaved(make_pair_with_region({0, 1}), granularity_bytes=256) is None
 
 
 def test_the_granularity_that_is_asked_for_is_set_before_the_size():
@@ -192,9 +204,12 @@ UNFIT = {
         "not spread alike over the ports above them (1 below endpoint2, 3 below port9)",
     ),
     "no window": (ensemble(windows=()), "no CXL memory window above them"),
-    "a persistent region": (on({1}, mode="pmem"), "region0 holds persistent memory of these devices"),
+    "a persistent region": (
+        make_pair_with_region({1}, mode="pmem"),
+        "region0 holds persistent memory of these devices",
+    ),
     "a region with another device": (
-        on({1}, positions=("decoder3.0", "decoder9.0")),
+        make_pair_with_region({1}, positions=("decoder3.0", "decoder9.0")),
         "region0 is interleaved with devices that are not of the composite (decoder9.0): destroy it first",
     ),
 }
@@ -225,7 +240,7 @@ def test_a_granularity_that_is_not_the_windows_is_refused_where_that_is_interlea
             "run Linux 6.3 or newer",
         ),
         (with_empty(granularity_bytes=256, ways=2, size_bytes=2 * GIB), "no place"),
-        (on({0, 1}, dax=()), "dax_cxl"),
+        (make_pair_with_region({0, 1}, dax=()), "dax_cxl"),
     ],
 )
 def test_what_may_still_come_is_waited_for(seen, why):

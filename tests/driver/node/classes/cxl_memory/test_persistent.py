@@ -27,7 +27,7 @@ def tree(tmp_path):
     return made
 
 
-def seen(tree):
+def read_layout_and_card(tree):
     card = model.Card(functions=(reader.read_function(tree.root, tree.address(101)),))
     return reading.read_layout(classes.Host.from_sysfs(tree.root), card), card
 
@@ -46,14 +46,14 @@ def make_dax(tree, start):
 
 
 def test_without_a_region_there_is_nothing_to_do(tree):
-    standing, _ = seen(tree)
+    standing, _ = read_layout_and_card(tree)
     assert (region_steps.towards_ready(standing), region_steps.towards_rest(standing)) == (None, None)
 
 
 def test_a_region_is_in_the_way_and_left_alone_though_its_kernel_does_not_say_what_it_is(tree):
     tree.create_region([101])
     assert not (tree.root / "bus/cxl/devices/region0/mode").exists()
-    standing, _ = seen(tree)
+    standing, _ = read_layout_and_card(tree)
     assert [text.partition(":")[0] for text in region_steps.obstacles(standing)] == [
         "region0 holds persistent memory"
     ]
@@ -62,7 +62,7 @@ def test_a_region_is_in_the_way_and_left_alone_though_its_kernel_does_not_say_wh
 
 def test_a_dax_device_in_the_regions_range_belongs_to_the_device(tree):
     tree.create_region([101])
-    _, card = seen(tree)
+    _, card = read_layout_and_card(tree)
     assert operations.dax_nodes(classes.Host.from_sysfs(tree.root), card) == (), (
         "what is on the nd bus is no device file"
     )

@@ -22,11 +22,11 @@ def log(place, **counts):
     )
 
 
-def reading(**changes):
+def make_reading(**changes):
     return samples.Reading(**({"address": ADDRESS, "device_class": "nvme"} | changes))
 
 
-def shown(*samples, elapsed=10.0, policy=POLICY):
+def observe_samples(*samples, elapsed=10.0, policy=POLICY):
     """Return the findings of the last of these samples."""
     memory = judgement.Memory()
     for sample in samples:
@@ -35,16 +35,16 @@ def shown(*samples, elapsed=10.0, policy=POLICY):
 
 
 def errors(*totals, severity="fatal", place=PORT, **more):
-    return [reading(logs=(log(place, **{severity: total}),), **more) for total in totals]
+    return [make_reading(logs=(log(place, **{severity: total}),), **more) for total in totals]
 
 
 def test_errors_from_before_the_first_look_do_not_count():
-    assert shown(*errors(7)).present == {}
-    assert shown(*errors(7, 7)).present == {}
+    assert observe_samples(*errors(7)).present == {}
+    assert observe_samples(*errors(7, 7)).present == {}
 
 
 def test_one_more_fatal_error_is_a_finding_that_names_kind_and_place():
-    (finding,) = shown(*errors(7, 8)).present.items()
+    (finding,) = observe_samples(*errors(7, 8)).present.items()
     assert finding[0] == "aer-fatal"
     assert finding[1].message == (
         f"{ADDRESS} had fatal PCI Express errors (DLP), seen by {PORT}: 1 or more within an hour"
@@ -52,26 +52,26 @@ def test_one_more_fatal_error_is_a_finding_that_names_kind_and_place():
 
 
 def test_an_error_is_a_finding_once():
-    assert shown(*errors(7, 8, 8)).present == {}
+    assert observe_samples(*errors(7, 8, 8)).present == {}
 
 
 def test_counters_that_go_backwards_are_a_new_base_line():
-    assert shown(*errors(7, 3)).present == {}
-    assert "aer-fatal" in shown(*errors(7, 3, 4)).present
+    assert observe_samples(*errors(7, 3)).present == {}
+    assert "aer-fatal" in observe_samples(*errors(7, 3, 4)).present
 
 
 def test_another_place_is_a_new_base_line():
-    assert shown(*errors(7), *errors(9, place="0000:00:05.0")).present == {}
+    assert observe_samples(*errors(7), *errors(9, place="0000:00:05.0")).present == {}
 
 
 def test_counters_that_appear_later_begin_at_their_base_line():
-    assert shown(reading(), *errors(9)).present == {}
+    assert observe_samples(make_reading(), *errors(9)).present == {}
 
 
 def test_so_many_errors_within_an_hour_as_the_policy_says():
-    assert shown(*errors(0, 1, severity="nonfatal")).present == {}
-    assert "aer-nonfatal" in shown(*errors(0, 1, 3, severity="nonfatal")).present
-    assert shown(*errors(0, 1, 2, severity="nonfatal"), elapsed=3600.0).present == {}
+    assert observe_samples(*errors(0, 1, severity="nonfatal")).present == {}
+    assert "aer-nonfatal" in observe_samples(*errors(0, 1, 3, severity="nonfatal")).present
+    assert observe_samples(*errors(0, 1, 2, severity="nonfatal"), elapsed=3600.0).present == {}
 
 
 @pytest.mark.parametrize(
@@ -87,42 +87,44 @@ def test_so_many_errors_within_an_hour_as_the_policy_says():
 )
 def test_corrected_errors_count_by_their_rate_however_often_one_looks(per_look, elapsed, present):
     looks = range(0, per_look * 100, per_look)
-    seen = shown(*errors(*looks, severity="correctable"), elapsed=elapsed)
+    seen = observe_samples(*errors(*looks, severity="correctable"), elapsed=elapsed)
     assert ("aer-correctable" in seen.present) is present
 
 
 def test_what_a_root_port_has_reported_counts_only_beyond_what_is_counted_elsewhere():
     def both(own, reported):
         messages = log(PORT, nonfatal=reported)
-        return reading(logs=(log(ADDRESS, nonfatal=own),), messages=messages)
+        return make_reading(logs=(log(ADDRESS, nonfatal=own),), messages=messages)
 
-    assert shown(both(0, 0), both(1, 1)).present == {}
-    assert "aer-nonfatal" in shown(both(0, 0), both(1, 2)).present
-    only_reported = [reading(messages=log(PORT, fatal=total)) for total in (0, 1)]
-    assert "aer-fatal" in shown(*only_reported).present
+    assert observe_samples(both(0, 0), both(1, 1)).present == {}
+    assert "aer-nonfatal" in observe_samples(both(0, 0), both(1, 2)).present
+    only_reported = [make_reading(messages=log(PORT, fatal=total)) for total in (0, 1)]
+    assert "aer-fatal" in observe_samples(*only_reported).present
 
 
 def test_a_device_that_was_there_and_is_gone_is_lost():
-    seen = shown(reading(), samples.Gone())
+    seen = observe_samples(make_reading(), samples.Gone())
     assert seen.present.keys() == {"device-lost"}
     assert ADDRESS in seen.present["device-lost"].message
     assert seen.unknown == frozenset(policy.NAMES) - {"device-lost"}
 
 
 def test_a_device_that_never_was_there_is_lost_when_it_had_time_to_arrive():
-    assert shown(samples.Gone()).present == {}
-    assert shown(*[samples.Gone()] * 5).present == {}
-    assert shown(*[samples.Gone()] * 6).present.keys() == {"device-lost"}
-    assert shown(*[samples.Gone()] * 5, reading(), samples.Gone()).present.keys() == {"device-lost"}
+    assert observe_samples(samples.Gone()).present == {}
+    assert observe_samples(*[samples.Gone()] * 5).present == {}
+    assert observe_samples(*[samples.Gone()] * 6).present.keys() == {"device-lost"}
+    assert observe_samples(*[samples.Gone()] * 5, make_reading(), samples.Gone()).present.keys() == {
+        "device-lost"
+    }
 
 
 def test_a_device_that_comes_back_begins_anew():
-    before = reading(driver="nvme", logs=(log(ADDRESS, fatal=1),))
-    assert shown(before, samples.Gone(), reading(logs=(log(ADDRESS, fatal=2),))).present == {}
+    before = make_reading(driver="nvme", logs=(log(ADDRESS, fatal=1),))
+    assert observe_samples(before, samples.Gone(), make_reading(logs=(log(ADDRESS, fatal=2),))).present == {}
 
 
 def test_a_read_that_hangs_is_the_only_finding():
-    seen = shown(reading(), samples.Stuck(seconds=5.0))
+    seen = observe_samples(make_reading(), samples.Stuck(seconds=5.0))
     assert seen.present.keys() == {"not-answering"}
     assert "5 s" in seen.present["not-answering"].message
     assert seen.unknown == frozenset(policy.NAMES) - {"not-answering"}
@@ -159,40 +161,40 @@ def memory_device(**changes):
     ids=lambda parameter: parameter if isinstance(parameter, str) else "",
 )
 def test_each_state_is_a_finding_as_long_as_it_lasts(before, now, finding, value):
-    seen = shown(reading(**before), reading(**now), reading(**now))
+    seen = observe_samples(make_reading(**before), make_reading(**now), make_reading(**now))
     assert seen.present.keys() == {finding}
     assert seen.present[finding].value == value
     assert ADDRESS in seen.present[finding].message
     healthy = {"driver": "nvme", "nvme": {"nvme0": "live"}} | before
-    assert shown(reading(**before), reading(**now), reading(**healthy)).present == {}
+    assert observe_samples(make_reading(**before), make_reading(**now), make_reading(**healthy)).present == {}
 
 
 @pytest.mark.parametrize(
     "sample",
     [
-        reading(driver=None),
-        reading(memdevs=memory_device(driver=None, committed=0)),
-        reading(memdevs=memory_device(committed=None, security="unlocked")),
-        reading(link=samples.Link(speed_gts=2.5, width=1)),
-        reading(link=samples.Link(speed_gts=16, width=16, most_gts=8, most_width=8)),
-        reading(nvme={"nvme0": "live"}),
+        make_reading(driver=None),
+        make_reading(memdevs=memory_device(driver=None, committed=0)),
+        make_reading(memdevs=memory_device(committed=None, security="unlocked")),
+        make_reading(link=samples.Link(speed_gts=2.5, width=1)),
+        make_reading(link=samples.Link(speed_gts=16, width=16, most_gts=8, most_width=8)),
+        make_reading(nvme={"nvme0": "live"}),
     ],
     ids=["never had a driver", "never enabled", "unlocked", "most not known", "more than most", "live"],
 )
 def test_what_was_never_otherwise_is_no_finding(sample):
-    assert shown(sample, sample).present == {}
+    assert observe_samples(sample, sample).present == {}
 
 
 def test_a_link_may_be_slow_where_drivers_slow_it_down():
     slow = samples.Link(speed_gts=2.5, width=8, most_gts=16, most_width=16)
-    assert shown(reading(device_class="gpu", link=slow)).present.keys() == {"link-narrow"}
+    assert observe_samples(make_reading(device_class="gpu", link=slow)).present.keys() == {"link-narrow"}
     everywhere = dataclasses.replace(POLICY, slow_link_expected=())
-    seen = shown(reading(device_class="gpu", link=slow), policy=everywhere)
+    seen = observe_samples(make_reading(device_class="gpu", link=slow), policy=everywhere)
     assert seen.present.keys() == {"link-narrow", "link-slow"}
 
 
 def test_of_a_link_that_is_down_nothing_is_known():
-    assert shown(reading()).unknown == {"link-narrow", "link-slow"}
+    assert observe_samples(make_reading()).unknown == {"link-narrow", "link-slow"}
 
 
 @pytest.mark.parametrize(
