@@ -126,7 +126,7 @@ def attachment(
     )
 
 
-def detailed(device, uid, devices=1, **more):
+def make_full_attachment(device, uid, devices=1, **more):
     """Return an attachment with all that a Prepare needs."""
     return attachment(device, uid, requests=("disk",), devices=devices, **more)
 
@@ -211,7 +211,7 @@ class World(clusters.Cluster):
     LONG, NONE = LONG, NONE
     share = staticmethod(share)
     attachment = staticmethod(attachment)
-    detailed = staticmethod(detailed)
+    make_full_attachment = staticmethod(make_full_attachment)
     result = staticmethod(result)
 
     def __init__(self, folder, api, arrivals, tree):
@@ -256,12 +256,12 @@ class World(clusters.Cluster):
             host=classes.Host.from_sysfs(self.folder / "sys"),
             local=self.local,
             refusal=self._refusal,
-            standing=functools.partial(self._standing, boot_id),
+            standing=functools.partial(self._make_own_attachment, boot_id),
             occupied=lambda names: self.occupied,
             pending_step=lambda attachment: self.step,
         )
 
-    def _standing(self, boot_id, pool, device, uid, at):
+    def _make_own_attachment(self, boot_id, pool, device, uid, at):
         claim = attachments.ClaimReference(namespace="default", name="c1", uid=uid)
         demand = demands.Demand(
             pool=pool,
@@ -286,7 +286,7 @@ class World(clusters.Cluster):
         """Let every instance that starts from now on read claims from that API server."""
         self.reader = readers.modern(api, driver=DRIVER, node_name=NODE)
 
-    def started(self, boot_id="boot-1", waits=NONE):
+    def make_preparer(self, boot_id="boot-1", waits=NONE):
         """Return a new instance that has not read anything yet."""
         files = store.Store(
             cdifiles.CdiFiles(self.cdi_dir, DRIVER), self.folder, lock_seconds=waits.lock_seconds
@@ -303,15 +303,15 @@ class World(clusters.Cluster):
             waits=waits,
         )
 
-    async def restarted(self, boot_id="boot-1", **more):
-        self.preparer = self.started(boot_id, **more)
+    async def restart_preparer(self, boot_id="boot-1", **more):
+        self.preparer = self.make_preparer(boot_id, **more)
         await self.preparer.restore()
         return self.preparer
 
     async def reboot(self):
         """Take what a reboot takes, and start."""
         self.forget_cdi()
-        return await self.restarted("boot-2")
+        return await self.restart_preparer("boot-2")
 
     @contextlib.contextmanager
     def locked(self):
@@ -371,7 +371,7 @@ class World(clusters.Cluster):
             for file in self.cdi_dir.glob("*.json")
         }
 
-    def recorded(self):
+    def list_recorded_uids(self):
         """Return the UIDs of the recorded claims."""
         return sorted(self.claims())
 
@@ -383,7 +383,7 @@ class World(clusters.Cluster):
     def state(self, uid):
         return self.claims()[uid]["state"]
 
-    def written(self):
+    def list_record_files(self):
         """Return which files the record is in, which changes with each write."""
         files = (self.folder / "claims").iterdir()
         return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in files}
@@ -414,7 +414,7 @@ class World(clusters.Cluster):
     async def remove(self, name="c1"):
         await self.api.delete(kinds.CLAIM, name, namespace="default")
 
-    async def prepared(self):
+    async def prepare_claim(self):
         """Return a claim that was prepared with d1."""
         name = await self.claim()
         self.attached = [attachment("d1", name.uid)]
@@ -437,7 +437,7 @@ async def _world(folder, profile="1.36"):
                 world.reader = claim_versions.Reader(
                     api, driver=DRIVER, node_name=NODE, versions=claim_versions.Served(api)
                 )
-            await world.restarted()
+            await world.restart_preparer()
             yield world
 
 

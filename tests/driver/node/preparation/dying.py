@@ -80,7 +80,7 @@ def claim(uid):
     return servicers.ClaimName(namespace="ns", name=uid, uid=uid)
 
 
-def made(folder, inventory, host, boot_id="boot-1"):
+def make_preparer(folder, inventory, host, boot_id="boot-1"):
     """Return an instance on the files in the folder, and what it released."""
 
     def address(device):
@@ -158,7 +158,7 @@ def child(step, name, folder, inventory, host):
     killer = Killer(step)
     threading.setprofile(killer)
     sys.setprofile(killer)
-    instance, _ = made(folder, inventory, host, boot_id="boot-2" if name == "reboot" else "boot-1")
+    instance, _ = make_preparer(folder, inventory, host, boot_id="boot-2" if name == "reboot" else "boot-1")
     asyncio.run(scenario(name, instance, killer))
     sys.setprofile(None)
     return killer.count

@@ -31,7 +31,7 @@ NIC = sysfs.MockDevice(
 SSD = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial="SN1")
 
 
-def prepared(*devices, uid="u1", pool="n", **more):
+def make_prepared_claim(*devices, uid="u1", pool="n", **more):
     listed = tuple(records.PreparedDevice(pool=pool, device=name, cdi_id=name, **more) for name in devices)
     return records.PreparedClaim(
         namespace="default", name="c1", uid=uid, state=records.COMPLETED, devices=listed
@@ -92,7 +92,7 @@ class World:
             status=claims.ClaimStatus(allocation=allocation),
         )
 
-    def started(self, *, clean=residents.Clean.BY_CLASS):
+    def make_cleaner(self, *, clean=residents.Clean.BY_CLASS):
         root = self.tree.root
         asked = kernel.Kernel(root, deadline_seconds=20)
         self.hooks = hooks.Runner(hooks.Settings(hooks=self.folder / "hooks"), asked)
@@ -142,13 +142,13 @@ def world(tmp_path, monkeypatch):
     tree.set_vfs(2, 1)
     (tmp_path / "proc").mkdir()
     world = World(tmp_path, tree, monkeypatch)
-    world.started()
+    world.make_cleaner()
     return world
 
 
 async def test_a_disk_is_erased_once_its_claim_is_gone_and_given_to_no_other_before(world):
     world.allocate(DISK)
-    await world.cleaner.mark_for_cleaning(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     async with world.running():
         world.cleaner.start_cleaning("n", DISK)
         # The claim keeps its allocation, and so its data.
@@ -176,7 +176,7 @@ async def test_an_allocation_that_is_over_is_known_by_the_claim(world, after):
         *{"deallocated": (), "another device": ("nvme-x",), "another claim": (DISK,)}[after],
         uid="u2" if after == "another claim" else "u1",
     )
-    await world.cleaner.mark_for_cleaning(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     async with world.running():
         await world.until(lambda: not world.marks())
     assert world.disk.runs == 1
@@ -185,7 +185,7 @@ async def test_an_allocation_that_is_over_is_known_by_the_claim(world, after):
 async def test_while_the_api_server_does_not_answer_nothing_is_erased(world):
     world.claims["c1"] = kube_errors.Unreachable("no answer")
     world.disk.let.set()
-    await world.cleaner.mark_for_cleaning(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     async with world.running():
         await world.until(lambda: world.asked > 1)
         assert world.disk.runs == 0
@@ -195,7 +195,7 @@ async def test_while_the_api_server_does_not_answer_nothing_is_erased(world):
 
 async def test_another_pod_of_the_same_claim_keeps_its_data(world):
     world.allocate(DISK)
-    await world.cleaner.mark_for_cleaning(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     world.held["n", DISK] = "u1"
     async with world.running():
         world.cleaner.start_cleaning("n", DISK)
@@ -206,14 +206,14 @@ async def test_another_pod_of_the_same_claim_keeps_its_data(world):
 
 async def test_a_claim_that_waits_for_the_device_does_not_keep_it_from_being_cleaned(world):
     world.disk.let.set()
-    await world.cleaner.mark_for_cleaning(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     world.held["n", DISK] = "u2"
     async with world.running():
         await world.until(lambda: not world.marks())
 
 
 async def test_a_claim_that_was_given_the_device_anew_keeps_what_it_wrote_since(world):
-    await world.cleaner.mark_for_cleaning(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     # Its Prepare began when the former allocation was just over.
     answers = iter([None, "u1"])
     world.held = Answers(answers)
@@ -242,7 +242,7 @@ async def test_what_cannot_be_erased_stays_out_of_service_with_the_reason_and_is
     monkeypatch.setattr("drawbar.driver.node.treatment.erasing.AGAIN_SECONDS", 0.05)
     world.disk.error = errors.NotCleaned("the disk refuses a format: freeze lock is set; power-cycle it")
     world.disk.let.set()
-    await world.cleaner.mark_for_cleaning(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     async with world.running():
         await world.until(lambda: world.works.taint(DISK) and world.works.taint(DISK).key == "not-cleaned")
         assert "freeze lock" in world.works.taint(DISK).message
@@ -253,11 +253,11 @@ async def test_what_cannot_be_erased_stays_out_of_service_with_the_reason_and_is
 
 
 async def test_a_restart_in_the_middle_erases_again_and_offers_nothing_before(world):
-    await world.cleaner.mark_for_cleaning(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     async with world.running():
         await world.until(world.disk.begun.is_set)
         world.disk, before = Disk(), world.disk
-        world.started()
+        world.make_cleaner()
         assert world.cleaner.refusal("n", DISK, "u2") is not None
         world.disk.let.set()
         async with world.running():
@@ -267,7 +267,7 @@ async def test_a_restart_in_the_middle_erases_again_and_offers_nothing_before(wo
 
 
 async def test_a_virtual_function_is_reset_and_its_card_is_not(world):
-    await world.cleaner.mark_for_cleaning(prepared(FUNCTION))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(FUNCTION))
     async with world.running():
         await world.until(lambda: not world.marks())
     assert world.resets() == [True, False]
@@ -276,7 +276,7 @@ async def test_a_virtual_function_is_reset_and_its_card_is_not(world):
 async def test_a_device_that_is_away_is_cleaned_when_it_comes_back(world):
     world.disk.let.set()
     world.tree.detach(1)
-    await world.cleaner.mark_for_cleaning(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     async with world.running():
         await world.until(lambda: world.works.taint(DISK) is not None)
         assert set(world.marks()) == {DISK}
@@ -295,7 +295,7 @@ async def test_a_process_that_still_has_it_open_is_named(world):
     (uevent.parent / "dev").write_text("1:3\n")
     (process / "fd" / "7").symlink_to("/dev/null")
     world.disk.let.set()
-    await world.cleaner.mark_for_cleaning(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     async with world.running():
         await world.until(lambda: world.works.taint(DISK) and world.works.taint(DISK).message)
         assert "4711" in world.works.taint(DISK).message
@@ -306,9 +306,9 @@ async def test_a_process_that_still_has_it_open_is_named(world):
 @pytest.mark.parametrize(
     "claim",
     [
-        prepared("none", "none-1", "cxl-memory-1", "../x"),
-        prepared(DISK, pool="fab/enc"),
-        prepared(DISK, admin=True),
+        make_prepared_claim("none", "none-1", "cxl-memory-1", "../x"),
+        make_prepared_claim(DISK, pool="fab/enc"),
+        make_prepared_claim(DISK, admin=True),
     ],
     ids=["null, memory and no name", "a fabric's", "admin access"],
 )
@@ -318,9 +318,9 @@ async def test_what_is_not_cleaned_gets_no_mark(world, claim):
 
 
 async def test_turned_off_no_device_gets_a_mark_and_one_goes_without_a_cleaning(world):
-    await world.cleaner.mark_for_cleaning(prepared(DISK))
-    world.started(clean=residents.Clean.NONE)
-    await world.cleaner.mark_for_cleaning(prepared(FUNCTION))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
+    world.make_cleaner(clean=residents.Clean.NONE)
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(FUNCTION))
     assert set(world.marks()) == {DISK}
     async with world.running():
         await world.until(lambda: not world.marks())
@@ -329,7 +329,7 @@ async def test_turned_off_no_device_gets_a_mark_and_one_goes_without_a_cleaning(
 
 
 async def test_a_card_is_reset_and_keeps_the_virtual_functions_of_its_administrator(world):
-    await world.cleaner.mark_for_cleaning(prepared(CARD))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(CARD))
     async with world.running():
         await world.until(lambda: not world.marks())
     assert world.resets() == [False, True]
@@ -345,8 +345,8 @@ async def test_virtual_functions_that_were_made_for_the_claim_go_with_it(world):
 
 
 async def test_a_disk_that_is_only_to_be_reset_keeps_its_data(world):
-    world.started(clean=residents.Clean.RESET)
-    await world.cleaner.mark_for_cleaning(prepared(DISK))
+    world.make_cleaner(clean=residents.Clean.RESET)
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     async with world.running():
         await world.until(lambda: not world.marks())
     assert world.disk.runs == 0
@@ -369,7 +369,7 @@ async def test_the_hook_of_the_class_cleans_the_device_and_its_failure_keeps_the
 ):
     monkeypatch.setattr("drawbar.driver.node.treatment.erasing.AGAIN_SECONDS", 0.05)
     put_hooks(world, blanks="#!/bin/sh\necho 'no such port' >&2\nexit 3\n")
-    await world.cleaner.mark_for_cleaning(prepared(CARD, parameters=HOOKS))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(CARD, parameters=HOOKS))
     async with world.running():
         await world.until(lambda: world.works.taint(CARD) and world.works.taint(CARD).key == "not-cleaned")
         assert "no such port" in world.cleaner.failure(CARD)
@@ -385,7 +385,7 @@ async def test_the_drain_hook_of_the_class_makes_others_let_go_of_a_device(world
     holder.mkdir(parents=True)
     put_hooks(world, drains=SAYS + f"rmdir {holder}\n")
     world.disk.let.set()
-    await world.cleaner.mark_for_cleaning(prepared(DISK, parameters={"drain": {"hook": "drains"}}))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK, parameters={"drain": {"hook": "drains"}}))
     async with asyncio.TaskGroup() as tasks:
         world.hooks.tasks = tasks
         async with world.running():
@@ -411,9 +411,9 @@ async def test_another_allocation_of_the_same_claim_gets_a_clean_device(world):
 async def test_the_mark_of_a_device_that_was_made_ready_tells_more_than_the_end_of_its_pod(world):
     mark = demands.Mark(pool="n", device=DISK, name="c1", namespace="default", uid="u1", boot_id="b")
     cleaning.Marks(world.folder).put([mark])
-    await world.cleaner.mark_for_cleaning(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     assert world.marks() == {DISK: mark}
-    await world.cleaner.mark_for_cleaning(prepared(DISK, uid="u2"))
+    await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK, uid="u2"))
     assert world.marks()[DISK].uid == "u2"
 
 
@@ -430,4 +430,4 @@ async def test_a_mark_that_cannot_be_read_is_of_an_unknown_claim(world):
 async def test_a_claim_whose_devices_cannot_be_marked_keeps_them(world):
     (world.folder / "unclean").write_text("")
     with pytest.raises(errors.CheckpointError, match="read-write"):
-        await world.cleaner.mark_for_cleaning(prepared(DISK))
+        await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))

@@ -34,13 +34,13 @@ def claim(*results, name="c1", annotations=None):
     )
 
 
-def described(*devices, **values):
+def describe_devices(*devices, **values):
     return [metadata.DescribedDevice(record=record, values=values) for record in devices]
 
 
 def test_a_file_names_claim_request_and_devices_with_their_attributes():
     network = records.Network(interface_name="net0", hardware_address="02:00:00:00:00:01")
-    listed = described(device(network=network), model="X", numaNode=1, fast=True) + described(
+    listed = describe_devices(device(network=network), model="X", numaNode=1, fast=True) + describe_devices(
         device("d2", requests=("disk", "other"))
     )
     by_request = metadata.documents(
@@ -113,7 +113,7 @@ def generation(file):
 
 def test_a_file_has_each_version_and_the_newest_first(tmp_path):
     files = metadata.Files(tmp_path, DRIVER, enabled=True)
-    files.write(claim(("disk", "d1")), described(device(), model="X"))
+    files.write(claim(("disk", "d1")), describe_devices(device(), model="X"))
     beta, alpha = map(json.loads, (tmp_path / "metadata" / "u1" / "disk.json").read_text().splitlines())
     assert beta.pop("apiVersion") == "metadata.resource.k8s.io/v1beta1"
     assert alpha.pop("apiVersion") == "metadata.resource.k8s.io/v1alpha1"
@@ -124,11 +124,11 @@ def test_a_file_has_each_version_and_the_newest_first(tmp_path):
 def test_a_file_of_the_release_before_gets_the_newer_version_and_goes_on_counting(tmp_path):
     files = metadata.Files(tmp_path, DRIVER, enabled=True)
     file = tmp_path / "metadata" / "u1" / "disk.json"
-    files.write(claim(("disk", "d1")), described(device(), model="X"))
+    files.write(claim(("disk", "d1")), describe_devices(device(), model="X"))
     alpha = file.read_text().splitlines()[1]
     file.unlink()
     file.write_text(alpha.replace('"generation":1', '"generation":4') + "\n")
-    files.write(claim(("disk", "d1")), described(device(), model="X"))
+    files.write(claim(("disk", "d1")), describe_devices(device(), model="X"))
     assert generation(file) == 5
 
 
@@ -138,16 +138,16 @@ def test_a_file_of_the_release_before_gets_the_newer_version_and_goes_on_countin
 def test_a_file_is_written_again_only_with_another_content_and_a_higher_generation(tmp_path, damage):
     files = metadata.Files(tmp_path, DRIVER, enabled=True)
     file = tmp_path / "metadata" / "u1" / "disk.json"
-    files.write(claim(("disk", "d1")), described(device(), model="X"))
+    files.write(claim(("disk", "d1")), describe_devices(device(), model="X"))
     assert (generation(file), file.stat().st_mode & 0o777) == (1, 0o444)
     before = file.stat()
-    files.write(claim(("disk", "d1")), described(device(), model="X"))
+    files.write(claim(("disk", "d1")), describe_devices(device(), model="X"))
     assert file.stat().st_ino == before.st_ino
-    files.write(claim(("disk", "d1")), described(device(), model="Y"))
+    files.write(claim(("disk", "d1")), describe_devices(device(), model="Y"))
     assert generation(file) == 2
     file.chmod(0o644)
     file.write_bytes(damage)
-    files.write(claim(("disk", "d1")), described(device(), model="Y"))
+    files.write(claim(("disk", "d1")), describe_devices(device(), model="Y"))
     assert generation(file) == 1
 
 
@@ -155,21 +155,21 @@ def test_what_cannot_be_written_or_removed_is_reported(tmp_path):
     (tmp_path / "metadata").write_text("")
     files = metadata.Files(tmp_path, DRIVER, enabled=True)
     with pytest.raises(errors.PrepareError, match="read-write"):
-        files.write(claim(("disk", "d1")), described(device()))
+        files.write(claim(("disk", "d1")), describe_devices(device()))
     with pytest.raises(errors.PrepareError, match="cannot remove"):
         files.remove("u1")
     files.remove("../..")
     assert files.owners() == frozenset()
 
 
-async def prepared(world, **annotations):
+async def prepare_claim(world, **annotations):
     """Prepare a claim with d1 where files are wanted; return its name."""
     world.described = True
-    await world.restarted()
+    await world.restart_preparer()
     name = await world.claim()
     if annotations:
         await world.patch(kinds.CLAIM, name.name, {"metadata": {"annotations": annotations}})
-    world.attached = [world.detailed("d1", name.uid)]
+    world.attached = [world.make_full_attachment("d1", name.uid)]
     await world.preparer.prepare(name)
     return name
 
@@ -180,7 +180,7 @@ def mounts(world, uid):
 
 
 async def test_a_container_gets_the_file_of_its_request(world):
-    name = await prepared(world, **TEMPLATE)
+    name = await prepare_claim(world, **TEMPLATE)
     (mount,) = mounts(world, name.uid)
     assert mount["containerPath"] == f"{ROOT}/resourceclaimtemplates/gpu/disk/{DRIVER}-metadata.json"
     assert "ro" in mount["options"]
@@ -195,11 +195,11 @@ async def test_a_container_gets_the_file_of_its_request(world):
 
 
 async def test_the_file_stays_over_a_restart_and_goes_with_the_claim(world):
-    name = await prepared(world)
+    name = await prepare_claim(world)
     before = mounts(world, name.uid)
     # Whoever turns it off keeps what containers have.
     world.described = False
-    await world.restarted()
+    await world.restart_preparer()
     assert mounts(world, name.uid) == before
     assert (world.folder / "metadata" / name.uid / "disk.json").exists()
     await world.reboot()
@@ -209,16 +209,16 @@ async def test_the_file_stays_over_a_restart_and_goes_with_the_claim(world):
 
 
 async def test_files_of_no_record_go_at_a_start(world):
-    name = await prepared(world)
+    name = await prepare_claim(world)
     (world.folder / "metadata" / "gone").mkdir()
     (world.folder / "metadata" / "gone" / "disk.json").write_text("{}")
-    await world.restarted()
+    await world.restart_preparer()
     assert [path.name for path in (world.folder / "metadata").iterdir()] == [name.uid]
 
 
 async def test_without_the_setting_no_claim_is_read_and_no_file_written(world):
     name = await world.claim()
-    world.attached = [world.detailed("d1", name.uid)]
+    world.attached = [world.make_full_attachment("d1", name.uid)]
     await world.remove()
     await world.preparer.prepare(name)
     assert mounts(world, name.uid) == []
@@ -227,9 +227,9 @@ async def test_without_the_setting_no_claim_is_read_and_no_file_written(world):
 
 async def test_a_claim_that_cannot_be_read_is_not_prepared_and_holds_nothing(world):
     world.described = True
-    await world.restarted()
+    await world.restart_preparer()
     name = await world.claim()
-    world.attached = [world.detailed("d1", name.uid)]
+    world.attached = [world.make_full_attachment("d1", name.uid)]
     await world.remove()
     with pytest.raises(errors.PrepareError, match="does not exist any more"):
         await world.preparer.prepare(name)
@@ -238,7 +238,7 @@ async def test_a_claim_that_cannot_be_read_is_not_prepared_and_holds_nothing(wor
 
 
 async def test_an_older_version_reads_the_record(world):
-    name = await prepared(world)
+    name = await prepare_claim(world)
     (held,) = world.claims()[name.uid]["devices"]
     assert records.parse(world.claims()[name.uid]).devices[0].mounts == (
         msgspec.convert(held["mounts"][0], records.Mount),

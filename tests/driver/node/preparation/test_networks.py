@@ -43,7 +43,7 @@ def claim(*results):
     )
 
 
-def reported(body):
+def map_network_data(body):
     return {
         (entry["device"], entry.get("shareID")): entry["networkData"] for entry in body["status"]["devices"]
     }
@@ -63,7 +63,7 @@ def test_each_device_with_an_interface_has_it_under_its_name_in_the_pod():
         "uid": "u1",
         "resourceVersion": "7",
     }
-    assert reported(body) == {
+    assert map_network_data(body) == {
         ("d1", None): {"interfaceName": "eth1", "hardwareAddress": "02:00:00:00:00:01"},
         ("d2", "s"): {"interfaceName": "data0"},
     }
@@ -76,7 +76,7 @@ def test_a_composite_has_the_first_interface_of_its_members():
         device("m3", interface="eth9", composite="pair"),
     )
     body = networks.build_apply(claim((DRIVER, "pair", None)), DRIVER, record(*members))
-    assert reported(body) == {
+    assert map_network_data(body) == {
         ("pair", None): {"interfaceName": "eth1", "hardwareAddress": "02:00:00:00:00:01"}
     }
 
@@ -165,7 +165,7 @@ async def test_what_the_pod_gets_is_reported_and_again_by_the_next_daemon(world)
     assert "conditions" not in json.dumps(own)
 
     await world.set_status(kinds.CLAIM, "c1", {"devices": []})
-    await world.restarted()
+    await world.restart_preparer()
     async with reporting(world) as about:
         about.report(name.uid)
         await until_reported(world, wanted)
@@ -179,7 +179,7 @@ async def test_the_interface_is_recorded_with_the_preparation(world):
 
 
 async def test_of_a_claim_that_is_gone_or_has_no_interface_nothing_is_written(world):
-    await world.prepared()
+    await world.prepare_claim()
     before = (await world.api.read(kinds.CLAIM, "c1", namespace="default", into=dict))["metadata"]
     async with reporting(world) as about:
         about.report("nowhere")

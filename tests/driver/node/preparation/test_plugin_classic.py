@@ -42,12 +42,12 @@ class Node:
 
     @contextlib.asynccontextmanager
     async def instance(self, uid="", registered=None):
-        preparer = await self.world.restarted()
+        preparer = await self.world.restart_preparer()
         where = sockets.paths(self.directory, DRIVER, uid)
         async with server.serving(DRIVER, where, preparer, Verdicts(), registered):
             yield where
 
-    async def connected(self, agent, *instances):
+    async def wait_until_connected(self, agent, *instances):
         wanted = [str(where.service) for where in instances]
         async with asyncio.timeout(DEADLINE_SECONDS):
             while agent.plugins.connected() != wanted:
@@ -57,7 +57,7 @@ class Node:
         """Create a scheduled pod whose claim has that device attached here; return the claim's uid."""
         api, classic = self.world.api, self.classic
         claim = await classic.claim(api, name)
-        self.world.attached = [self.world.detailed(device, claim.uid)]
+        self.world.attached = [self.world.make_full_attachment(device, claim.uid)]
         reference = {"resourceClaimName": name}
         old = classic.version == "v1alpha2"
         claims = [{"name": "it"} | ({"source": reference} if old else reference)]
@@ -98,17 +98,17 @@ async def test_every_release_prepares_and_unprepares_the_same_device(node_of, pr
     async with node_of(profile) as node:
         for release in releases:
             async with node.instance() as where, node.kubelets(release) as kubelets:
-                await node.connected(kubelets["n"], where)
+                await node.wait_until_connected(kubelets["n"], where)
                 name = f"pod-{release.replace('.', '-')}"
                 uid = await node.pod(name, "d1")
                 pod = await node.runs(name)
-                assert node.world.recorded() == [uid]
+                assert node.world.list_recorded_uids() == [uid]
                 cdi = f"{DRIVER}/device={uid}-d1"
                 assert cdi in pod["metadata"]["annotations"][statuses.PREPARED_ANNOTATION]
                 (spec,) = (node.directory / "pods" / pod["metadata"]["uid"]).glob("*.json")
                 assert "DRAWBAR_D1_SERIAL=SN1" in spec.read_text()
                 await node.remove(name)
-                assert (node.world.recorded(), node.world.cdi()) == ([], {})
+                assert (node.world.list_recorded_uids(), node.world.cdi()) == ([], {})
 
 
 @pytest.mark.parametrize(
@@ -117,15 +117,15 @@ async def test_every_release_prepares_and_unprepares_the_same_device(node_of, pr
 async def test_what_was_prepared_before_both_sides_began_again_is_unprepared(node_of, profile, release):
     async with node_of(profile) as node:
         async with node.instance() as where, node.kubelets(release) as kubelets:
-            await node.connected(kubelets["n"], where)
+            await node.wait_until_connected(kubelets["n"], where)
             uid = await node.pod("p1", "d1")
             await node.runs("p1")
         node.world.attached = []
         async with node.instance() as where, node.kubelets(release) as kubelets:
-            await node.connected(kubelets["n"], where)
-            assert node.world.recorded() == [uid]
+            await node.wait_until_connected(kubelets["n"], where)
+            assert node.world.list_recorded_uids() == [uid]
             await node.remove("p1")
-            assert (node.world.recorded(), node.world.cdi()) == ([], {})
+            assert (node.world.list_recorded_uids(), node.world.cdi()) == ([], {})
 
 
 async def test_a_second_instance_is_registered_once_the_first_has_gone(node_of):
@@ -142,7 +142,7 @@ async def test_a_second_instance_is_registered_once_the_first_has_gone(node_of):
         contextlib.AsyncExitStack() as old,
     ):
         first = await old.enter_async_context(node.instance("uid-old"))
-        await node.connected(kubelets["n"], first)
+        await node.wait_until_connected(kubelets["n"], first)
         await node.pod("p1", "d1")
         await node.runs("p1")
         async with node.instance("uid-new", record) as second:
@@ -150,6 +150,6 @@ async def test_a_second_instance_is_registered_once_the_first_has_gone(node_of):
                 await refused.wait()
             assert not any(answers)
             await old.aclose()
-            await node.connected(kubelets["n"], second)
+            await node.wait_until_connected(kubelets["n"], second)
             await node.remove("p1")
-            assert node.world.recorded() == []
+            assert node.world.list_recorded_uids() == []

@@ -50,7 +50,7 @@ class Node:
     @contextlib.asynccontextmanager
     async def instance(self, uid):
         """Run one instance that serves; yield where."""
-        preparer = await self.world.restarted()
+        preparer = await self.world.restart_preparer()
         where = sockets.paths(self.directory, DRIVER, uid)
         sockets.sweep(self.directory, DRIVER)
         async with server.serving(DRIVER, where, preparer, self.judged):
@@ -60,7 +60,7 @@ class Node:
         """Create a pod as the scheduler leaves it, with a claim of its own."""
         await self.world.claim(claim, results=(self.world.result(device),))
         current = await self.world.api.read(kinds.CLAIM, claim, into=dict, namespace="default")
-        self.world.attached.append(self.world.detailed(device, current["metadata"]["uid"]))
+        self.world.attached.append(self.world.make_full_attachment(device, current["metadata"]["uid"]))
         container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "it"}]}}
         used = [{"name": "it", "resourceClaimName": claim}]
         spec = {"nodeName": "n", "containers": [container], "resourceClaims": used}
@@ -80,7 +80,7 @@ class Node:
         await self.world.gone(kinds.POD, name)
 
 
-async def connected(agent, *instances):
+async def wait_until_connected(agent, *instances):
     """Return once exactly these are connected, the oldest first."""
     wanted = [str(where.service) for where in instances]
     async with asyncio.timeout(DEADLINE_SECONDS):
@@ -100,26 +100,26 @@ async def node(world):
 async def test_what_the_old_instance_prepared_the_new_one_unprepares_without_a_gap(node):
     async with contextlib.AsyncExitStack() as old, node.kubelet() as agent:
         first = await old.enter_async_context(node.instance("uid-old"))
-        await connected(agent, first)
+        await wait_until_connected(agent, first)
         uid_1 = await node.pod("p1", "c1", "d1")
         await node.runs("p1")
         async with node.instance("uid-new") as second:
-            await connected(agent, first, second)
+            await wait_until_connected(agent, first, second)
             uid_2 = await node.pod("p2", "c2", "d2")
             await node.runs("p2")
-            assert node.world.recorded() == sorted([uid_1, uid_2])
+            assert node.world.list_recorded_uids() == sorted([uid_1, uid_2])
             await old.aclose()
             assert not first.registration.exists()
             assert not first.service.exists()
-            await connected(agent, second)
+            await wait_until_connected(agent, second)
             await node.remove("p1")
-            assert node.world.recorded() == [uid_2]
+            assert node.world.list_recorded_uids() == [uid_2]
             node.world.attached = [
                 attachment for attachment in node.world.attached if attachment.spec.device != "d1"
             ]
             uid_3 = await node.pod("p3", "c3", "d1")
             await node.runs("p3")
-            assert node.world.recorded() == sorted([uid_2, uid_3])
+            assert node.world.list_recorded_uids() == sorted([uid_2, uid_3])
 
 
 async def test_the_socket_of_a_killed_instance_is_swept_before_the_next_one_is_registered(node):
@@ -128,19 +128,19 @@ async def test_the_socket_of_a_killed_instance_is_swept_before_the_next_one_is_r
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
         left.bind(str(dead.registration))
     async with node.instance("uid-new") as living, node.kubelet() as agent:
-        await connected(agent, living)
+        await wait_until_connected(agent, living)
         assert list(living.registration.parent.iterdir()) == [living.registration]
 
 
 @pytest.mark.parametrize("release", ["1.32", "1.33", "1.34", "1.35", "1.36", "1.37"])
 async def test_every_release_prepares_and_unprepares(node, release):
     async with node.instance("") as where, node.kubelet(release=release) as agent:
-        await connected(agent, where)
+        await wait_until_connected(agent, where)
         uid = await node.pod("p1", "c1", "d1")
         await node.runs("p1")
-        assert node.world.recorded() == [uid]
+        assert node.world.list_recorded_uids() == [uid]
         await node.remove("p1")
-        assert (node.world.recorded(), node.world.cdi()) == ([], {})
+        assert (node.world.list_recorded_uids(), node.world.cdi()) == ([], {})
 
 
 def device_health(status):
@@ -156,7 +156,7 @@ def device_health(status):
 async def test_the_health_of_a_device_shows_in_the_status_of_its_pod_and_follows_it(node, release):
     node.judge(verdicts.Status.HEALTHY)
     async with node.instance("") as where, node.kubelet(release=release) as agent:
-        await connected(agent, where)
+        await wait_until_connected(agent, where)
         await node.pod("p1", "c1", "d1")
         await node.runs("p1", lambda status: device_health(status) == "Healthy")
         node.judge(verdicts.Status.UNHEALTHY, "the link is narrow")

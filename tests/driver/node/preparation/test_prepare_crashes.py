@@ -63,11 +63,11 @@ def files(folder):
     }
 
 
-def recorded(folder):
+def list_recorded_uids(folder):
     return {path.name.removesuffix(".json") for path in folder.glob("claims/*.json")}
 
 
-async def prepared(instance, uid):
+async def can_prepare(instance, uid):
     """Return whether the claim could be prepared."""
     try:
         await instance.prepare(dying.claim(uid))
@@ -78,23 +78,23 @@ async def prepared(instance, uid):
 
 async def judge(folder, world, boot_id):
     """Check that a fresh instance makes good whatever is left."""
-    assert files(folder) <= recorded(folder), "a CDI file that no record explains"
-    instance, _ = dying.made(folder, *world, boot_id)
+    assert files(folder) <= list_recorded_uids(folder), "a CDI file that no record explains"
+    instance, _ = dying.make_preparer(folder, *world, boot_id)
     await instance.restore()
-    assert files(folder) <= recorded(folder)
+    assert files(folder) <= list_recorded_uids(folder)
     assert not list(folder.glob("**/*.corrupt-*")), "a torn file"
     holder = instance.holders.find("p", "d1")
     assert holder in (None, "u1")
     # Another claim gets the device if and only if no claim has it.
-    assert await prepared(instance, "u3") == (holder is None)
+    assert await can_prepare(instance, "u3") == (holder is None)
     assert ("u3" in files(folder)) == (holder is None)
     await instance.unprepare(dying.claim("u3"))
     for uid in ("u1", "u2"):
-        assert await prepared(instance, uid)
-    assert files(folder) == recorded(folder) == {"u1", "u2"}
+        assert await can_prepare(instance, uid)
+    assert files(folder) == list_recorded_uids(folder) == {"u1", "u2"}
     for uid in ("u1", "u2", "u1"):
         await instance.unprepare(dying.claim(uid))
-    assert (files(folder), recorded(folder)) == (set(), set())
+    assert (files(folder), list_recorded_uids(folder)) == (set(), set())
     assert instance.holders.find("p", "d1") is instance.holders.find("p", "d2") is None
 
 
@@ -102,7 +102,7 @@ async def judge(folder, world, boot_id):
 async def test_killed_at_any_step_nothing_leaks_is_lost_or_used_twice(tmp_path, world, kill, scenario):
     before, at_least = SCENARIOS[scenario]
     (tmp_path / "before").mkdir()
-    instance, _ = dying.made(tmp_path / "before", *world)
+    instance, _ = dying.make_preparer(tmp_path / "before", *world)
     await instance.restore()
     for uid in before:
         await instance.prepare(dying.claim(uid))

@@ -13,15 +13,15 @@ DRIVER = "drawbar.dev"
 
 
 async def test_a_prepared_claim_has_its_cdi_file_and_its_record(world):
-    name = await world.prepared()
+    name = await world.prepare_claim()
     assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-d1"]}
-    assert world.recorded() == [name.uid]
+    assert world.list_recorded_uids() == [name.uid]
     assert world.preparer.holders.find("p", "d1") == name.uid
     assert world.preparer.holders.list_devices() == {("p", "d1")}
 
 
 async def test_a_second_prepare_gives_the_same_and_writes_the_cdi_file_again(world):
-    name = await world.prepared()
+    name = await world.prepare_claim()
     first = await world.preparer.prepare(name)
     (file,) = (world.folder / "cdi").glob("*.json")
     content = file.read_bytes()
@@ -46,32 +46,32 @@ async def test_devices_of_other_drivers_are_not_ours_to_prepare(world):
     name = await world.claim(results=(world.result("d1", driver="other.dev"),))
     assert await world.preparer.prepare(name) == ()
     assert world.cdi() == {}
-    assert world.recorded() == []
+    assert world.list_recorded_uids() == []
 
 
-async def refused(world, name):
+async def expect_refusal(world, name):
     with pytest.raises(errors.PrepareError) as error:
         await world.preparer.prepare(name)
     assert "\n" not in str(error.value)
     assert world.cdi() == {}
-    assert world.recorded() == []
+    assert world.list_recorded_uids() == []
     return str(error.value)
 
 
 async def test_a_claim_that_is_gone_is_reported(world):
     name = servicers.ClaimName(namespace="default", name="none", uid="u")
-    assert "default/none does not exist any more" in await refused(world, name)
+    assert "default/none does not exist any more" in await expect_refusal(world, name)
 
 
 async def test_a_claim_that_was_replaced_is_said_with_the_remedy(world):
     name = await world.claim()
     old = servicers.ClaimName(namespace="default", name="c1", uid="old")
-    assert "replaced by another claim of that name; delete the pod" in await refused(world, old)
+    assert "replaced by another claim of that name; delete the pod" in await expect_refusal(world, old)
     assert name.uid != old.uid
 
 
 async def test_a_claim_that_is_not_allocated_is_reported(world):
-    assert "is not allocated" in await refused(world, await world.claim(results=()))
+    assert "is not allocated" in await expect_refusal(world, await world.claim(results=()))
 
 
 async def test_a_claim_that_may_not_be_read_is_reported(world, tmp_path):
@@ -81,8 +81,8 @@ async def test_a_claim_that_may_not_be_read_is_reported(world, tmp_path):
     )
     async with client.connecting(unauthorized) as api:
         world.ask(api)
-        await world.restarted()
-        assert "cannot read claim default/c1" in await refused(world, name)
+        await world.restart_preparer()
+        assert "cannot read claim default/c1" in await expect_refusal(world, name)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ async def test_a_device_that_is_not_attached_for_the_claim_is_reported(world, at
     world.attached = [
         world.attachment(device, name.uid if uid is None else uid, **more) for device, uid, more in attached
     ]
-    assert words in await refused(world, name)
+    assert words in await expect_refusal(world, name)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ async def test_a_device_that_is_not_here_is_reported(world, visible, words):
     world.tree.detach(1)
     await world.arrivals.read()
     world.attached = [world.attachment("d1", name.uid, visible=visible)]
-    message = await refused(world, name)
+    message = await expect_refusal(world, name)
     assert words in message
     assert "p/d1" in message
 
@@ -123,19 +123,19 @@ async def test_a_device_that_is_not_here_is_reported(world, visible, words):
 async def test_a_claim_of_which_one_device_is_missing_is_not_prepared_in_part(world):
     name = await world.claim(results=(world.result("d1"), world.result("d2")))
     world.attached = [world.attachment("d1", name.uid)]
-    assert "p/d2" in await refused(world, name)
+    assert "p/d2" in await expect_refusal(world, name)
 
 
 async def test_a_device_that_another_claim_still_uses_is_refused_until_that_is_unprepared(world):
-    first = await world.prepared()
+    first = await world.prepare_claim()
     second = await world.claim("c2")
     world.attached = [world.attachment("d1", second.uid)]
     with pytest.raises(errors.PrepareError, match="still in use by claim default/c1"):
         await world.preparer.prepare(second)
-    assert world.recorded() == [first.uid]
+    assert world.list_recorded_uids() == [first.uid]
     await world.preparer.unprepare(first)
     await world.preparer.prepare(second)
-    assert world.recorded() == [second.uid]
+    assert world.list_recorded_uids() == [second.uid]
 
 
 async def test_of_two_claims_for_one_device_at_once_only_one_gets_it(world):
@@ -143,14 +143,14 @@ async def test_of_two_claims_for_one_device_at_once_only_one_gets_it(world):
     world.attached = [world.attachment("d1", name.uid) for name in names]
     done = await asyncio.gather(*(world.preparer.prepare(name) for name in names), return_exceptions=True)
     assert sorted(type(outcome).__name__ for outcome in done) == ["PrepareError", "tuple"]
-    assert len(world.recorded()) == len(world.cdi()) == 1
+    assert len(world.list_recorded_uids()) == len(world.cdi()) == 1
 
 
 async def test_an_unprepared_claim_leaves_nothing_and_reports_what_is_free(world):
-    name = await world.prepared()
+    name = await world.prepare_claim()
     for _ in range(2):
         await world.preparer.unprepare(name)
-    assert (world.cdi(), world.recorded(), world.released) == ({}, [], [("p", "d1")])
+    assert (world.cdi(), world.list_recorded_uids(), world.released) == ({}, [], [("p", "d1")])
     assert world.preparer.holders.find("p", "d1") is None
     assert world.preparer.holders.list_devices() == frozenset()
 
@@ -161,7 +161,7 @@ async def test_an_unknown_claim_is_unprepared_with_success(world):
 
 
 async def test_a_claim_that_came_back_with_another_device_lets_the_first_go(world):
-    name = await world.prepared()
+    name = await world.prepare_claim()
     await world.allocate("c1", ())
     await world.allocate("c1", (world.result("d2"),))
     world.attached = [world.attachment("d1", deleting=True), world.attachment("d2", name.uid)]
@@ -195,11 +195,11 @@ async def test_a_record_that_cannot_be_written_fails_the_call_and_a_later_one_su
     assert world.cdi() == {}
     in_the_way.rmdir()
     await world.preparer.prepare(name)
-    assert world.recorded() == [name.uid]
+    assert world.list_recorded_uids() == [name.uid]
 
 
 async def test_a_cdi_file_that_cannot_be_removed_fails_the_call_and_the_claim_keeps_its_device(world):
-    name = await world.prepared()
+    name = await world.prepare_claim()
     (file,) = (world.folder / "cdi").iterdir()
     file.unlink()
     file.mkdir()
@@ -208,7 +208,7 @@ async def test_a_cdi_file_that_cannot_be_removed_fails_the_call_and_the_claim_ke
     assert world.preparer.holders.find("p", "d1") == name.uid
     file.rmdir()
     await world.preparer.unprepare(name)
-    assert (world.recorded(), world.released) == ([], [("p", "d1")])
+    assert (world.list_recorded_uids(), world.released) == ([], [("p", "d1")])
 
 
 # --- without asking the API server ---
@@ -222,13 +222,16 @@ async def offline(world):
     )
     async with client.connecting(nowhere) as api:
         world.ask(api)
-        await world.restarted()
+        await world.restart_preparer()
         yield world
 
 
 async def test_complete_attachments_spare_the_api_server(offline):
     name = servicers.ClaimName(namespace="default", name="c1", uid="u1")
-    offline.attached = [offline.detailed("d1", "u1", devices=2), offline.detailed("d2", "u1", devices=2)]
+    offline.attached = [
+        offline.make_full_attachment("d1", "u1", devices=2),
+        offline.make_full_attachment("d2", "u1", devices=2),
+    ]
     prepared = await offline.preparer.prepare(name)
     assert [(device.device, device.requests) for device in prepared] == [("d1", ("disk",)), ("d2", ("disk",))]
 
@@ -238,10 +241,10 @@ async def test_a_uid_that_leads_out_of_the_cdi_directory_writes_and_removes_noth
     outside = offline.folder / "pwn.json"
     (offline.folder / "cdi" / f"{DRIVER}-x").mkdir(parents=True)
     name = servicers.ClaimName(namespace="default", name="c1", uid=uid)
-    offline.attached = [offline.detailed("d1", uid)]
+    offline.attached = [offline.make_full_attachment("d1", uid)]
     with pytest.raises(errors.PrepareError, match="no CDI file can be named after"):
         await offline.preparer.prepare(name)
-    assert (outside.exists(), offline.recorded()) == (False, [])
+    assert (outside.exists(), offline.list_recorded_uids()) == (False, [])
     outside.write_text("{}")
     with pytest.raises(errors.PrepareError, match="no CDI file can be named after"):
         await offline.preparer.unprepare(name)
@@ -270,14 +273,14 @@ async def test_incomplete_attachments_make_the_claim_be_read(offline, attached):
     ]
     with pytest.raises(errors.PrepareError, match="cannot read claim default/c1"):
         await offline.preparer.prepare(name)
-    assert offline.recorded() == []
+    assert offline.list_recorded_uids() == []
 
 
 async def test_a_device_that_has_just_gone_is_not_handed_out_although_no_event_came_yet(world):
     name = await world.claim()
-    world.attached = [world.detailed("d1", name.uid)]
+    world.attached = [world.make_full_attachment("d1", name.uid)]
     await asyncio.to_thread(world.tree.detach, 1)
-    assert "device p/d1 has just gone" in await refused(world, name)
+    assert "device p/d1 has just gone" in await expect_refusal(world, name)
 
 
 # --- devices that several may use ---
@@ -299,12 +302,12 @@ async def test_a_share_is_handed_through_and_holds_no_claim_off(world):
 async def test_a_share_that_is_not_carved_yet_does_not_get_the_whole_device(world):
     name = await world.claim(results=(world.result("d1", shareID=world.share(0)),))
     world.attached = [world.attachment("d1")]
-    assert "not attached to this node for this claim" in await refused(world, name)
+    assert "not attached to this node for this claim" in await expect_refusal(world, name)
 
 
 async def test_admin_access_gets_a_device_that_a_claim_has_and_holds_nothing(world):
     await world.allow_admin_access()
-    name = await world.prepared()
+    name = await world.prepare_claim()
     admin = await world.claim("c2", results=(world.result("d1", adminAccess=True),))
     (prepared,) = await world.preparer.prepare(admin)
     assert prepared.cdi_id == f"{DRIVER}/device={admin.uid}-d1"
@@ -331,7 +334,9 @@ async def test_a_part_of_a_card_that_is_being_detached_is_given_to_no_claim(worl
     world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
     world.local.lenders["n", "own"] = world.attachment("d1", deleting=True)
     name = await world.claim(results=(world.result("own", pool="n"),))
-    assert "virtual function of d1, which is being detached from this node" in await refused(world, name)
+    assert "virtual function of d1, which is being detached from this node" in await expect_refusal(
+        world, name
+    )
     assert world.cdi() == {}
 
 
@@ -343,11 +348,11 @@ async def test_a_device_of_the_nodes_own_pool_has_its_holder_before_it_is_record
         preparing = asyncio.Task(preparer.prepare(name))
         await waiting.eventually(lambda: preparer.holders.find("n", "own"))
         assert preparer.holders.list_devices() == {("n", "own")}
-        assert world.recorded() == []
+        assert world.list_recorded_uids() == []
     await preparing
     assert preparer.holders.find("n", "own") == name.uid
 
 
 async def test_a_device_of_the_nodes_own_pool_that_is_gone_is_reported(world):
     name = await world.claim(results=(world.result("own", pool="n"),))
-    assert "device n/own of this node is not there" in await refused(world, name)
+    assert "device n/own of this node is not there" in await expect_refusal(world, name)

@@ -4,7 +4,12 @@ import asyncio
 import dataclasses
 
 import pytest
-from tests.driver.node.preparation.test_preparer_parameters import OWNED, claimed, configure, given
+from tests.driver.node.preparation.test_preparer_parameters import (
+    OWNED,
+    configure,
+    create_claim,
+    read_container_edits,
+)
 
 from drawbar.driver.node import errors
 from drawbar.fabric.contract import DeviceClass
@@ -18,7 +23,7 @@ N3000 = sysfs.MockDevice(
 H100 = sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial=SERIAL, minor=3)
 
 
-async def offered(world, card):
+async def offer_card(world, card):
     """Put the card in, and have the node's own pool offer it as `n/card`."""
     await world.unplug("d1")
     await asyncio.to_thread(world.tree.attach, 1, card)
@@ -31,11 +36,11 @@ async def offered(world, card):
 
 
 async def test_an_fpga_card_with_network_ports_gives_a_container_both(world):
-    results = await offered(world, N3000)
+    results = await offer_card(world, N3000)
     parameters = configure("FromClaim", network={"interfacePrefix": "data"}, **OWNED)
-    name = await claimed(world, parameters, results=results)
+    name = await create_claim(world, parameters, results=results)
     await world.preparer.prepare(name)
-    edits = given(world, name.uid, "card")
+    edits = read_container_edits(world, name.uid, "card")
     assert [node["path"] for node in edits["deviceNodes"]] == ["/dev/dfl-fme.0", "/dev/dfl-port.0"]
     assert {(node["uid"], node["permissions"]) for node in edits["deviceNodes"]} == {(1000, "r")}
     assert [interface["name"] for interface in edits["netDevices"]] == ["data0", "data1"]
@@ -44,8 +49,8 @@ async def test_an_fpga_card_with_network_ports_gives_a_container_both(world):
 
 
 async def test_such_a_card_is_not_handed_over_while_the_host_uses_one_of_its_ports(world):
-    results = await offered(world, N3000)
-    name = await claimed(world, results=results)
+    results = await offer_card(world, N3000)
+    name = await create_claim(world, results=results)
     interface = world.local.cards["n", "card"].functions[1].net_interfaces[0]
     world.occupied = {interface: "belongs to bond0"}
     with pytest.raises(errors.PrepareError, match=f"network interface {interface} belongs to bond0"):
@@ -53,20 +58,22 @@ async def test_such_a_card_is_not_handed_over_while_the_host_uses_one_of_its_por
 
 
 async def test_a_gpu_whose_file_is_not_there_is_waited_for_with_the_reason(world):
-    results = await offered(world, H100)
+    results = await offer_card(world, H100)
     file = world.tree.root.parent / "dev/nvidia3"
     file.unlink()
-    name = await claimed(world, results=results)
+    name = await create_claim(world, results=results)
     with pytest.raises(errors.DeviceLate, match="/dev/nvidia3, which is not there; run nvidia-modprobe"):
         await world.preparer.prepare(name)
     assert world.claims() == {}
     file.touch()
     await world.preparer.prepare(name)
-    assert "/dev/nvidia3" in [node["path"] for node in given(world, name.uid, "card")["deviceNodes"]]
+    assert "/dev/nvidia3" in [
+        node["path"] for node in read_container_edits(world, name.uid, "card")["deviceNodes"]
+    ]
 
 
 async def test_a_function_that_vfio_has_without_a_file_is_waited_for_with_the_reason(world):
-    results = await offered(world, dataclasses.replace(H100, driver="vfio-pci"))
-    name = await claimed(world, results=results)
+    results = await offer_card(world, dataclasses.replace(H100, driver="vfio-pci"))
+    name = await create_claim(world, results=results)
     with pytest.raises(errors.DeviceLate, match="vfio-pci is bound without an IOMMU group"):
         await world.preparer.prepare(name)

@@ -32,7 +32,7 @@ class Lost:
         raise kube_errors.NotFound(f"no claim {namespace}/{name}")
 
 
-def named(uid="u1", handle=None, **more):
+def make_claim_name(uid="u1", handle=None, **more):
     return servicers.ClaimName(namespace="default", name="c1", uid=uid, handle=handle, **more)
 
 
@@ -46,19 +46,19 @@ def environment(world, uid):
 
 async def test_with_a_handle_no_claim_is_read_and_a_repeat_answers_the_same(world, classic):
     world.reader = Deaf()
-    await world.restarted()
+    await world.restart_preparer()
     world.attached = [world.attachment("d1", "u1"), world.attachment("d2", "u1")]
     data = classic("v1alpha2").data("d1", "d2")
-    first = await world.preparer.prepare(named(handle=data))
+    first = await world.preparer.prepare(make_claim_name(handle=data))
     assert [(device.device, device.cdi_id) for device in first] == [
         (name, f"{DRIVER}/device=u1-{name}") for name in ("d1", "d2")
     ]
     before = world.cdi()
-    assert await world.preparer.prepare(named(handle=data)) == first
-    assert (world.cdi(), world.recorded()) == (before, ["u1"])
-    await world.preparer.unprepare(named())
-    await world.preparer.unprepare(named())
-    assert (world.cdi(), world.recorded()) == ({}, [])
+    assert await world.preparer.prepare(make_claim_name(handle=data)) == first
+    assert (world.cdi(), world.list_recorded_uids()) == (before, ["u1"])
+    await world.preparer.unprepare(make_claim_name())
+    await world.preparer.unprepare(make_claim_name())
+    assert (world.cdi(), world.list_recorded_uids()) == ({}, [])
 
 
 BROKEN = [
@@ -96,23 +96,23 @@ def test_a_handle_that_is_none_is_refused_in_one_clear_sentence(data, why):
 async def test_a_claim_with_a_malformed_handle_gets_an_event_and_nothing_is_prepared(world):
     world.attached = [world.attachment("d1", "u1")]
     with pytest.raises(errors.PrepareError, match="the resource handle of claim default/c1 cannot be used"):
-        await world.preparer.prepare(named(handle="no JSON"))
-    assert (world.cdi(), world.recorded()) == ({}, [])
+        await world.preparer.prepare(make_claim_name(handle="no JSON"))
+    assert (world.cdi(), world.list_recorded_uids()) == ({}, [])
     assert world.recorder.reasons == [reasons.RESOURCE_HANDLE_WRONG]
 
 
 async def test_a_handle_for_another_node_is_refused_and_one_for_any_node_is_not(world, classic):
     world.attached = [world.attachment("d1", "u1")]
     with pytest.raises(errors.PrepareError, match="it is for node other, and this is n"):
-        await world.preparer.prepare(named(handle=classic("v1alpha2").data("d1", node="other")))
-    assert await world.preparer.prepare(named(handle=classic("v1alpha2").data("d1", node="")))
+        await world.preparer.prepare(make_claim_name(handle=classic("v1alpha2").data("d1", node="other")))
+    assert await world.preparer.prepare(make_claim_name(handle=classic("v1alpha2").data("d1", node="")))
 
 
 async def test_a_claim_that_neither_an_attachment_nor_the_api_server_knows_is_gone(world, classic):
     world.reader = Lost()
-    await world.restarted(waits=world.LONG)
+    await world.restart_preparer(waits=world.LONG)
     with pytest.raises(errors.PrepareError, match="does not exist any more") as refused:
-        await world.preparer.prepare(named(handle=classic("v1alpha2").data("d1")))
+        await world.preparer.prepare(make_claim_name(handle=classic("v1alpha2").data("d1")))
     assert refused.value.reason == reasons.CLAIM_GONE
 
 
@@ -120,9 +120,9 @@ async def test_a_claim_that_neither_an_attachment_nor_the_api_server_knows_is_go
 async def test_an_impatient_kubelet_gets_what_is_late_before_it_gives_up(world, classic, seconds):
     world.attached = [world.attachment("d1", "u1")]
     await world.unplug("d1")
-    await world.restarted(waits=world.LONG)
+    await world.restart_preparer(waits=world.LONG)
     by = asyncio.get_running_loop().time() + seconds
-    asked = named(handle=classic("v1alpha2").data("d1"), answer_by=by)
+    asked = make_claim_name(handle=classic("v1alpha2").data("d1"), answer_by=by)
     # Without a word on its deadline it would be waited for much longer.
     async with asyncio.timeout(world.LONG.late_device_seconds / 2):
         with pytest.raises(errors.DeviceLate, match="is not visible on this node yet"):
@@ -138,7 +138,7 @@ async def test_a_claim_without_a_device_gets_an_event_and_shares_that_with_other
         (prepared,) = await world.preparer.prepare(asked)
         assert prepared.cdi_id == f"{DRIVER}/device={claim.uid}-none.claim"
         assert environment(world, claim.uid) == (f"{claim.uid}-none.claim", ["DRAWBAR_CLAIM=none"])
-    assert len(world.recorded()) == 2
+    assert len(world.list_recorded_uids()) == 2
 
 
 # --- the claim, in the version that there is ---
@@ -173,7 +173,7 @@ async def test_what_class_and_claim_of_1_31_say_of_the_device_is_obeyed(world_of
     async with world_of("1.31-classic") as world:
         api = classic("v1alpha3")
         claim = await api.claim(world.api, status=api.allocation("d1", config=config))
-        world.attached = [world.detailed("d1", claim.uid)]
+        world.attached = [world.make_full_attachment("d1", claim.uid)]
         await world.preparer.prepare(claim)
         assert {"MODE=fast", "DEPTH=4"} <= set(environment(world, claim.uid)[1])
 
@@ -186,7 +186,7 @@ async def test_requests_of_1_31_without_a_device_are_reported_beside_devices_and
         given = api.allocation("d1", without=("other",))
         both = await api.claim(world.api, "c1", given, requests=("disk", "other"))
         # It counts one device, since the other request was still open when it was made.
-        world.attached = [world.detailed("d1", both.uid)]
+        world.attached = [world.make_full_attachment("d1", both.uid)]
         prepared = await world.preparer.prepare(both)
         assert [device.cdi_id for device in prepared] == [
             f"{DRIVER}/device={both.uid}-d1",
@@ -204,7 +204,7 @@ async def test_a_claim_of_1_30_is_unknown_until_it_is_there_and_late_until_it_is
         api = classic("v1alpha2")
         data = api.data("d1")
         with pytest.raises(errors.PrepareError) as refused:
-            await world.preparer.prepare(named(handle=data))
+            await world.preparer.prepare(make_claim_name(handle=data))
         assert refused.value.reason == reasons.CLAIM_GONE
         claim = await api.claim(world.api, status=api.allocation("d1"))
         asked = servicers.ClaimName(namespace="default", name="c1", uid=claim.uid, handle=data)
@@ -229,7 +229,7 @@ async def test_what_only_a_cdi_file_records_is_explained_by_the_claim(world_of, 
         await world.preparer.prepare(asked)
         world.lose_record()
         world.attached = []
-        await world.restarted()
+        await world.restart_preparer()
         assert world.state(claim.uid) == "unexplained"
         await world.settle()
         held = world.claims()[claim.uid]

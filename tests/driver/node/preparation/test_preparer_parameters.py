@@ -22,21 +22,21 @@ def configure(source, driver="drawbar.dev", requests=(), **content):
     return {"source": source, "requests": list(requests), "opaque": opaque}
 
 
-async def claimed(world, *config, results=None):
+async def create_claim(world, *config, results=None):
     """Create a claim with d1 whose allocation has this configuration; its attachment has no parameters."""
     name = await world.claim(results=())
     results = [world.result("d1")] if results is None else results
-    await allocated(world, name, results, config)
+    await allocate_claim(world, name, results, config)
     world.attached = [world.attachment(result["device"], name.uid, requests=("disk",)) for result in results]
     return name
 
 
-async def allocated(world, name, results, config):
+async def allocate_claim(world, name, results, config):
     allocation = {"devices": {"results": results, "config": list(config)}}
     await world.set_status(kinds.CLAIM, name.name, {"allocation": allocation})
 
 
-def given(world, uid, device="d1"):
+def read_container_edits(world, uid, device="d1"):
     """Return what a container gets of the device."""
     file = json.loads((world.cdi_dir / f"drawbar.dev-{uid}.json").read_text())
     (entry,) = [entry for entry in file["devices"] if entry["name"] == f"{uid}-{device}"]
@@ -44,13 +44,13 @@ def given(world, uid, device="d1"):
 
 
 async def test_a_container_gets_the_device_as_class_and_claim_want_it(world):
-    name = await claimed(
+    name = await create_claim(
         world,
         configure("FromClass", environment={"MODE": "fast"}, claimVariables=["TUNE_*"]),
         configure("FromClaim", environment={"TUNE_DEPTH": "4"}, **OWNED),
     )
     await world.preparer.prepare(name)
-    edits = given(world, name.uid)
+    edits = read_container_edits(world, name.uid)
     assert edits["env"][-2:] == ["MODE=fast", "TUNE_DEPTH=4"]
     assert {(node["uid"], node["fileMode"], node["permissions"]) for node in edits["deviceNodes"]} == {
         (1000, 0o600, "r")
@@ -58,29 +58,29 @@ async def test_a_container_gets_the_device_as_class_and_claim_want_it(world):
 
 
 async def test_without_parameters_everything_is_as_the_class_of_device_has_it(world):
-    name = await claimed(world, configure("FromClaim", driver="other.dev", deviceFiles={"user": 1}))
+    name = await create_claim(world, configure("FromClaim", driver="other.dev", deviceFiles={"user": 1}))
     await world.preparer.prepare(name)
-    nodes = given(world, name.uid)["deviceNodes"]
+    nodes = read_container_edits(world, name.uid)["deviceNodes"]
     assert [node for node in nodes if node.keys() & {"uid", "gid", "fileMode"}] == []
 
 
 async def test_each_request_has_its_own(world):
     results = [world.result("d1"), world.result("d2", request="other")]
-    name = await claimed(world, configure("FromClaim", requests=["disk"], **OWNED), results=results)
+    name = await create_claim(world, configure("FromClaim", requests=["disk"], **OWNED), results=results)
     await world.preparer.prepare(name)
-    assert given(world, name.uid, "d1")["deviceNodes"][0]["uid"] == 1000
-    assert "uid" not in given(world, name.uid, "d2")["deviceNodes"][0]
+    assert read_container_edits(world, name.uid, "d1")["deviceNodes"][0]["uid"] == 1000
+    assert "uid" not in read_container_edits(world, name.uid, "d2")["deviceNodes"][0]
 
 
 async def test_after_a_restart_and_a_reboot_a_container_gets_the_same(world):
-    name = await claimed(world, configure("FromClass", environment={"MODE": "fast"}, **OWNED))
+    name = await create_claim(world, configure("FromClass", environment={"MODE": "fast"}, **OWNED))
     await world.preparer.prepare(name)
-    before = given(world, name.uid)
-    await world.restarted()
-    assert given(world, name.uid) == before
+    before = read_container_edits(world, name.uid)
+    await world.restart_preparer()
+    assert read_container_edits(world, name.uid) == before
     await world.reboot()
     await world.prepare_again(name)
-    assert given(world, name.uid) == before
+    assert read_container_edits(world, name.uid) == before
 
 
 async def put_network_cards(world):
@@ -96,11 +96,13 @@ async def put_network_cards(world):
     await world.arrivals.read()
 
 
-async def numbered(world):
+async def prepare_network_claim(world):
     """Return a claim that was prepared with two network cards, and a function for the names of their interfaces."""
     identities = {device: identity async for device, identity in put_network_cards(world)}
     results = [world.result("d1"), world.result("d2", request="other")]
-    name = await claimed(world, configure("FromClaim", network={"interfacePrefix": "data"}), results=results)
+    name = await create_claim(
+        world, configure("FromClaim", network={"interfacePrefix": "data"}), results=results
+    )
     world.attached = [
         msgspec.structs.replace(
             attachment,
@@ -111,7 +113,7 @@ async def numbered(world):
 
     def names():
         return [
-            [interface["name"] for interface in given(world, name.uid, device)["netDevices"]]
+            [interface["name"] for interface in read_container_edits(world, name.uid, device)["netDevices"]]
             for device in ("d1", "d2")
         ]
 
@@ -121,51 +123,51 @@ async def numbered(world):
 
 
 async def test_the_interfaces_of_a_claim_are_numbered_through_and_stay_so(world):
-    name, names = await numbered(world)
+    name, names = await prepare_network_claim(world)
     await world.reboot()
     await world.prepare_again(name)
     assert names() == [["data0"], ["data1"]]
 
 
 async def test_without_a_record_the_interfaces_of_a_claim_keep_their_numbers(world):
-    name, names = await numbered(world)
+    name, names = await prepare_network_claim(world)
     world.lose_record()
-    await world.restarted()
+    await world.restart_preparer()
     await world.settle()
     assert world.state(name.uid) == "completed"
-    await world.restarted()
+    await world.restart_preparer()
     assert names() == [["data0"], ["data1"]]
 
 
 async def test_a_claim_whose_interfaces_are_in_a_container_is_explained_when_they_are_back(world):
-    name, names = await numbered(world)
+    name, names = await prepare_network_claim(world)
     first, _ = (world.card(attachment).first for attachment in world.attached)
     here, away = world.tree.root / first.path / "net", world.folder / "container"
     here.rename(away)
     await world.arrivals.read()
     world.lose_record()
-    await world.restarted()
+    await world.restart_preparer()
     await world.settle()
     assert world.state(name.uid) == "unexplained"
     away.rename(here)
     await world.arrivals.read()
     await world.settle()
     assert world.state(name.uid) == "completed"
-    await world.restarted()
+    await world.restart_preparer()
     assert names() == [["data0"], ["data1"]]
 
 
 async def test_without_a_record_the_claim_is_asked_and_the_file_stays_as_it_is(world):
-    name = await claimed(world, configure("FromClass", environment={"MODE": "fast"}, **OWNED))
+    name = await create_claim(world, configure("FromClass", environment={"MODE": "fast"}, **OWNED))
     await world.preparer.prepare(name)
-    before = given(world, name.uid)
+    before = read_container_edits(world, name.uid)
     world.lose_record()
-    await world.restarted()
-    assert (world.state(name.uid), given(world, name.uid)) == ("unexplained", before)
+    await world.restart_preparer()
+    assert (world.state(name.uid), read_container_edits(world, name.uid)) == ("unexplained", before)
     await world.settle()
     assert world.state(name.uid) == "completed"
-    await world.restarted()
-    assert given(world, name.uid) == before
+    await world.restart_preparer()
+    assert read_container_edits(world, name.uid) == before
 
 
 async def test_a_claim_that_an_older_version_prepared_in_spite_of_its_parameters_stays_refused(world):
@@ -174,9 +176,9 @@ async def test_a_claim_that_an_older_version_prepared_in_spite_of_its_parameters
     await world.preparer.prepare(name)
     bad = configure("FromClaim", attachTimeoutSeconds=1)
     await world.allocate(name.name, [])
-    await allocated(world, name, [world.result("d1")], [bad])
+    await allocate_claim(world, name, [world.result("d1")], [bad])
     world.lose_record()
-    await world.restarted()
+    await world.restart_preparer()
     await world.settle()
     assert world.state(name.uid) == "completed"
     assert world.cdi() == {f"drawbar.dev-{name.uid}.json": [f"{name.uid}-d1"]}
@@ -193,7 +195,7 @@ def vendor_file(world, *names):
 
 
 async def test_the_runtime_gets_the_device_by_its_vendors_file_too(world):
-    name = await claimed(world, configure("FromClass", vendorKind=VENDOR))
+    name = await create_claim(world, configure("FromClass", vendorKind=VENDOR))
     address = world.card(world.attached[0]).address
     vendor_file(world, "all", address)
     (prepared,) = await world.preparer.prepare(name)
@@ -201,16 +203,16 @@ async def test_the_runtime_gets_the_device_by_its_vendors_file_too(world):
 
 
 async def test_a_vendors_file_without_the_device_is_waited_for_and_named(world):
-    name = await claimed(world, configure("FromClass", vendorKind=VENDOR))
+    name = await create_claim(world, configure("FromClass", vendorKind=VENDOR))
     vendor_file(world, "all")
     address = world.card(world.attached[0]).address
     with pytest.raises(errors.DeviceLate) as caught:
         await world.preparer.prepare(name)
     assert f"device p/d1 ({address}) is in no CDI file of kind {VENDOR} in /etc/cdi, " in str(caught.value)
     assert world.recorder.reasons == ["VendorFileMissing"]
-    assert world.recorded() == [], "nothing was handed out"
+    assert world.list_recorded_uids() == [], "nothing was handed out"
 
-    await world.restarted(waits=world.LONG)
+    await world.restart_preparer(waits=world.LONG)
     async with asyncio.timeout(120), asyncio.TaskGroup() as group:
         late = group.create_task(world.preparer.prepare(name))
         await asyncio.sleep(0)
@@ -261,20 +263,20 @@ WRONG = {
 
 @pytest.mark.parametrize(("config", "words"), WRONG.values(), ids=list(WRONG))
 async def test_what_cannot_be_obeyed_is_said_on_the_claim_and_changes_nothing(world, config, words):
-    name = await claimed(world, config)
+    name = await create_claim(world, config)
     for _ in range(2):
         with pytest.raises(errors.PrepareError) as caught:
             await world.preparer.prepare(name)
         assert str(caught.value) == words
     assert world.recorder.events == [(name.name, name.uid, "InvalidParameters", words)]
-    assert (world.cdi(), world.recorded()) == ({}, [])
+    assert (world.cdi(), world.list_recorded_uids()) == ({}, [])
     assert world.preparer.holders.find("p", "d1") is None
 
 
 WORK = {"initialise": {"hook": "loads"}}
 
 
-def marked(world, **fields):
+def mark_own_device(world, **fields):
     """Give the device of the node's own a mark of its claim."""
     world.marks["own"] = lambda uid: demands.Mark(pool="n", device="own", uid=uid, **fields)
 
@@ -286,7 +288,7 @@ def own_card(world):
 async def with_own_device(world, *config):
     world.local.cards["n", "own"] = own_card(world)
     name = await world.claim(results=())
-    await allocated(world, name, [world.result("own", pool="n")], config)
+    await allocate_claim(world, name, [world.result("own", pool="n")], config)
     return name
 
 
@@ -302,22 +304,22 @@ async def test_a_device_of_the_nodes_own_is_given_only_when_it_was_made_ready_fo
         {"boot_id": "boot-1", "pci_address": address, "allocation_timestamp": "2026-01-01T00:00:00Z"},
     ):
         if fields is not None:
-            marked(world, **fields)
+            mark_own_device(world, **fields)
         with pytest.raises(
             errors.DeviceLate, match="of this node is not ready for its claim on this node yet"
         ):
             await world.preparer.prepare(name)
         assert world.cdi() == {}
-    marked(world, boot_id="boot-1", pci_address=address)
+    mark_own_device(world, boot_id="boot-1", pci_address=address)
     (prepared,) = await world.preparer.prepare(name)
     assert prepared.device == "own"
 
 
 async def test_a_device_of_the_nodes_own_that_is_used_already_is_given_again_after_a_restart(world):
     name = await with_own_device(world, configure("FromClass", **WORK))
-    marked(world, boot_id="boot-1", pci_address=own_card(world).address)
+    mark_own_device(world, boot_id="boot-1", pci_address=own_card(world).address)
     await world.preparer.prepare(name)
-    await world.restarted()
+    await world.restart_preparer()
     assert world.cdi() == {f"drawbar.dev-{name.uid}.json": [f"{name.uid}-own"]}
     (prepared,) = await world.preparer.prepare(name)
     assert prepared.device == "own"

@@ -36,15 +36,15 @@ def card_of(world, attachment):
 async def test_a_card_that_shows_the_number_of_another_device_is_not_handed_out(world, whose):
     serial, reason = REPORTED[whose]
     name = await world.claim()
-    shown = world.card(world.detailed("d1", name.uid))
+    shown = world.card(world.make_full_attachment("d1", name.uid))
     world.card = functools.partial(card_of, world)
-    await world.restarted()
-    world.attached = [with_identity(world.detailed("d1", name.uid), shown, serial)]
+    await world.restart_preparer()
+    world.attached = [with_identity(world.make_full_attachment("d1", name.uid), shown, serial)]
     if reason is None:
         await world.preparer.prepare(name)
-        assert world.recorded() == [name.uid]
+        assert world.list_recorded_uids() == [name.uid]
         return
     with pytest.raises(errors.PrepareError) as error:
         await world.preparer.prepare(name)
     assert error.value.reason == reason
-    assert (world.cdi(), world.recorded()) == ({}, [])
+    assert (world.cdi(), world.list_recorded_uids()) == ({}, [])

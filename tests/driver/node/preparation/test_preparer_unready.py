@@ -29,10 +29,10 @@ def unready(world, uid, case, device="d1", **more):
     changes = dict(UNREADY[case][0])
     if changes.get("user") == "claim":
         changes["user"] = (uid, LAST[1])
-    return world.detailed(device, uid, **changes, **more)
+    return world.make_full_attachment(device, uid, **changes, **more)
 
 
-async def refused(world, name):
+async def expect_refusal(world, name):
     with pytest.raises(errors.PrepareError) as error:
         await world.preparer.prepare(name)
     assert "\n" not in str(error.value)
@@ -45,26 +45,26 @@ async def test_a_device_that_is_not_ready_for_its_claim_is_not_given_to_it(world
     name = await world.claim()
     world.attached = [unready(world, name.uid, case)]
     for _ in range(2):
-        assert (await refused(world, name)).reason == UNREADY[case][1]
-        assert (world.cdi(), world.recorded()) == ({}, [])
-        await world.restarted()
+        assert (await expect_refusal(world, name)).reason == UNREADY[case][1]
+        assert (world.cdi(), world.list_recorded_uids()) == ({}, [])
+        await world.restart_preparer()
     assert world.recorder.reasons == [UNREADY[case][1]] * 2, "once for each daemon"
-    world.attached = [world.detailed("d1", name.uid)]
+    world.attached = [world.make_full_attachment("d1", name.uid)]
     await world.preparer.prepare(name)
-    assert world.recorded() == [name.uid]
+    assert world.list_recorded_uids() == [name.uid]
 
 
 @pytest.mark.parametrize("case", ["not-erased", "hook-runs"])
 async def test_the_kubelet_is_answered_as_soon_as_the_device_is_ready(world, case):
     name = await world.claim()
-    await world.restarted(waits=world.LONG)
+    await world.restart_preparer(waits=world.LONG)
     world.attached = [unready(world, name.uid, case)]
     task = asyncio.Task(world.preparer.prepare(name))
     await waiting.eventually(lambda: name.uid in world.preparer.holders._underway)
     world.preparer.wake()
     await asyncio.sleep(0)
     assert world.preparer.holders.find("p", "d1") is None, "so its node goes on with it"
-    world.attached = [world.detailed("d1", name.uid)]
+    world.attached = [world.make_full_attachment("d1", name.uid)]
     world.preparer.wake()
     (prepared,) = await task
     assert prepared.device == "d1"
@@ -74,7 +74,7 @@ async def test_the_message_has_the_step_that_the_node_is_at(world):
     name = await world.claim()
     world.attached = [unready(world, name.uid, "hook-runs")]
     world.step = "its hook loads is running"
-    assert str(await refused(world, name)) == (
+    assert str(await expect_refusal(world, name)) == (
         "device p/d1 is not ready for its claim on this node yet: its hook loads is running; trying again"
     )
 
@@ -88,7 +88,7 @@ async def test_a_claim_with_another_allocation_than_its_attachment_waits_for_the
     await world.set_status(kinds.CLAIM, "c1", {"allocation": allocation})
     # Without requests the attachment does not tell all, so the claim is read.
     world.attached = [world.attachment("d1", name.uid)]
-    assert (await refused(world, name)).reason == "DeviceNotAttached"
+    assert (await expect_refusal(world, name)).reason == "DeviceNotAttached"
     world.attached = [world.attachment("d1", name.uid, at="2026-01-02T00:00:00Z")]
     await world.preparer.prepare(name)
 
@@ -105,42 +105,42 @@ FAILED_SINCE = {
 @pytest.mark.parametrize("since", FAILED_SINCE)
 @pytest.mark.parametrize("restarted", [False, True], ids=["", "after-a-restart"])
 async def test_a_prepared_claim_keeps_its_device_although_that_has_failed(world, since, restarted):
-    name = await world.prepared()
+    name = await world.prepare_claim()
     first = await world.preparer.prepare(name)
-    world.attached = [world.detailed("d1", name.uid, **FAILED_SINCE[since])]
+    world.attached = [world.make_full_attachment("d1", name.uid, **FAILED_SINCE[since])]
     if restarted:
-        await world.restarted()
+        await world.restart_preparer()
         assert len(world.cdi()) == 1
     assert await world.preparer.prepare(name) == first
 
 
 @pytest.mark.parametrize("since", FAILED_SINCE)
 async def test_a_reboot_ends_what_a_claim_was_prepared_with(world, since):
-    name = await world.prepared()
-    world.attached = [world.detailed("d1", name.uid, boot_id="boot-2", **FAILED_SINCE[since])]
-    await world.restarted("boot-2")
-    await world.restarted("boot-2")
+    name = await world.prepare_claim()
+    world.attached = [world.make_full_attachment("d1", name.uid, boot_id="boot-2", **FAILED_SINCE[since])]
+    await world.restart_preparer("boot-2")
+    await world.restart_preparer("boot-2")
     with pytest.raises(errors.PrepareError):
         await world.preparer.prepare(name)
     assert world.cdi() == {}
-    world.attached = [world.detailed("d1", name.uid, boot_id="boot-2")]
+    world.attached = [world.make_full_attachment("d1", name.uid, boot_id="boot-2")]
     await world.preparer.prepare(name)
 
 
 async def test_a_prepare_that_was_cut_short_is_no_way_to_a_device_that_has_failed_since(world):
-    name = await world.prepared()
+    name = await world.prepare_claim()
     world.forget_cdi()
-    await world.restarted()
-    world.attached = [world.detailed("d1", name.uid, visible=False)]
+    await world.restart_preparer()
+    world.attached = [world.make_full_attachment("d1", name.uid, visible=False)]
     with pytest.raises(errors.PrepareError, match="it fell out"):
         await world.preparer.prepare(name)
     assert world.cdi() == {}
 
 
 async def test_a_record_of_an_earlier_allocation_is_no_way_to_the_next_one(world):
-    name = await world.prepared()
+    name = await world.prepare_claim()
     world.attached = [unready(world, name.uid, "made-ready-for-an-earlier-allocation-of-the-claim")]
-    await world.restarted()
+    await world.restart_preparer()
     with pytest.raises(errors.DeviceLate, match="traces of an earlier use"):
         await world.preparer.prepare(name)
 
@@ -155,8 +155,8 @@ async def test_admin_access_waits_for_the_device_as_its_holder_does(world, case)
     await world.allow_admin_access()
     admin = await world.claim(results=(world.result("d1", adminAccess=True),))
     world.attached = [unready(world, "holder", case)]
-    assert (await refused(world, admin)).reason == UNREADY[case][1]
-    world.attached = [world.detailed("d1", "holder")]
+    assert (await expect_refusal(world, admin)).reason == UNREADY[case][1]
+    world.attached = [world.make_full_attachment("d1", "holder")]
     await world.preparer.prepare(admin)
 
 
@@ -166,8 +166,8 @@ async def test_a_composite_waits_for_each_of_its_members(world, case):
     composite = attachments.Composite(name="pair", devices=("d1", "d2"))
     ready = [world.attachment(device, name.uid, composite=composite) for device in ("d1", "d2")]
     world.attached = [ready[0], unready(world, name.uid, case, "d2", composite=composite)]
-    assert (await refused(world, name)).reason == UNREADY[case][1]
-    assert world.recorded() == []
+    assert (await expect_refusal(world, name)).reason == UNREADY[case][1]
+    assert world.list_recorded_uids() == []
     world.attached = ready
     assert [prepared.device for prepared in await world.preparer.prepare(name)] == ["pair", "pair"]
 
@@ -177,7 +177,7 @@ async def test_a_share_waits_until_its_memory_is_ready(world, case):
     name = await world.claim(results=(world.result("d1", shareID=world.share(0)),))
     (ready,) = world.shares([name])
     world.attached = [unready(world, name.uid, case, "share-0", share=ready.spec.share)]
-    assert (await refused(world, name)).reason == UNREADY[case][1]
+    assert (await expect_refusal(world, name)).reason == UNREADY[case][1]
     world.attached = [ready]
     await world.preparer.prepare(name)
 
@@ -187,11 +187,11 @@ async def test_a_virtual_function_waits_for_the_card_that_is_lent(world, case):
     world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
     name = await world.claim(results=(world.result("own", pool="n"),))
     world.local.lenders["n", "own"] = unready(world, "lender", case)
-    message = str(await refused(world, name))
+    message = str(await expect_refusal(world, name))
     assert message.startswith("device n/own is a virtual function of d1, which ")
-    world.local.lenders["n", "own"] = world.detailed("d1", "lender")
+    world.local.lenders["n", "own"] = world.make_full_attachment("d1", "lender")
     await world.preparer.prepare(name)
-    world.local.lenders["n", "own"] = world.detailed("d1", "lender", visible=False)
+    world.local.lenders["n", "own"] = world.make_full_attachment("d1", "lender", visible=False)
     await world.preparer.prepare(name)
 
 
@@ -200,12 +200,12 @@ async def test_a_local_device_that_is_not_clean_is_given_to_no_claim_and_kept_by
     name = await world.claim(results=(world.result("own", pool="n"),))
     world.unclean["own"] = "its last user's data are being removed"
     for _ in range(2):
-        assert (await refused(world, name)).reason == "NotCleaned"
-        await world.restarted()
+        assert (await expect_refusal(world, name)).reason == "NotCleaned"
+        await world.restart_preparer()
     world.unclean.clear()
     first = await world.preparer.prepare(name)
     world.unclean["own"] = "its claim was allocated again meanwhile"
-    await world.restarted()
+    await world.restart_preparer()
     assert await world.preparer.prepare(name) == first
 
 
@@ -214,5 +214,5 @@ async def test_admin_access_waits_for_the_cleaning_of_a_local_device(world):
     world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
     admin = await world.claim(results=(world.result("own", pool="n", adminAccess=True),))
     world.unclean["own"] = "its last user's data are being removed"
-    assert (await refused(world, admin)).reason == "NotCleaned"
+    assert (await expect_refusal(world, admin)).reason == "NotCleaned"
     assert world.asked == [("n", "own", None)]

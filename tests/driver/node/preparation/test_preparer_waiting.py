@@ -19,7 +19,7 @@ from drawbar.mocks import sysfs
 CANCELLED = contextlib.suppress(asyncio.CancelledError)
 
 
-async def waiting(world, *names):
+async def start_prepares(world, *names):
     """Return tasks that prepare these claims, and have come as far as they get."""
     tasks = [asyncio.Task(world.preparer.prepare(name)) for name in names]
     async with asyncio.timeout(120):
@@ -32,14 +32,14 @@ async def late(world, waits=None):
     """Return a claim whose disk is not there, of a daemon that waits for it."""
     name = await world.claim()
     await world.unplug("d1")
-    await world.restarted(waits=waits or world.LONG)
-    world.attached = [world.detailed("d1", name.uid)]
+    await world.restart_preparer(waits=waits or world.LONG)
+    world.attached = [world.make_full_attachment("d1", name.uid)]
     return name
 
 
 async def test_a_device_that_comes_late_is_waited_for(world):
     name = await late(world)
-    (task,) = await waiting(world, name)
+    (task,) = await start_prepares(world, name)
     await world.plug("d1")
     world.preparer.wake()
     (prepared,) = await task
@@ -50,7 +50,7 @@ async def test_a_device_whose_driver_comes_late_is_waited_for(world):
     slot, serial = 3, "00-00-00-00-00-00-12-34"
     ready = sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=0x1002, device=0x740F, serial=serial)
     name = await world.claim()
-    attachment = world.detailed("d1", name.uid)
+    attachment = world.make_full_attachment("d1", name.uid)
     identity = attachments.Identity(device_class="gpu", serial=serial)
     await asyncio.to_thread(world.tree.attach, slot, dataclasses.replace(ready, driver=""))
     await world.arrivals.read()
@@ -65,8 +65,8 @@ async def test_a_device_whose_driver_comes_late_is_waited_for(world):
     with pytest.raises(errors.DeviceLate, match="p/d1 is not ready on this node: no kernel driver"):
         await world.preparer.prepare(name)
     assert world.cdi() == {}
-    await world.restarted(waits=world.LONG)
-    (task,) = await waiting(world, name)
+    await world.restart_preparer(waits=world.LONG)
+    (task,) = await start_prepares(world, name)
     await asyncio.to_thread(world.tree.detach, slot)
     await asyncio.to_thread(world.tree.attach, slot, ready)
     await world.arrivals.read()
@@ -78,8 +78,8 @@ async def test_a_device_whose_driver_comes_late_is_waited_for(world):
 
 async def test_an_attachment_that_comes_late_is_waited_for(world):
     name = await world.claim()
-    await world.restarted(waits=world.LONG)
-    (task,) = await waiting(world, name)
+    await world.restart_preparer(waits=world.LONG)
+    (task,) = await start_prepares(world, name)
     world.attached = [world.attachment("d1", name.uid)]
     world.preparer.wake()
     (prepared,) = await task
@@ -88,7 +88,7 @@ async def test_an_attachment_that_comes_late_is_waited_for(world):
 
 async def test_what_changes_without_bringing_the_device_is_waited_through(world):
     name = await late(world)
-    (task,) = await waiting(world, name)
+    (task,) = await start_prepares(world, name)
     for _ in range(3):
         world.preparer.wake()
         await asyncio.sleep(0)
@@ -106,8 +106,8 @@ async def test_a_wait_ends_at_its_limit_with_the_reason(world):
 
 async def test_a_wait_ends_at_once_when_the_device_is_taken_away(world):
     name = await late(world)
-    (task,) = await waiting(world, name)
-    world.attached = [world.detailed("d1", name.uid, deleting=True)]
+    (task,) = await start_prepares(world, name)
+    world.attached = [world.make_full_attachment("d1", name.uid, deleting=True)]
     world.preparer.wake()
     with pytest.raises(errors.PrepareError, match="is being detached"):
         await task
@@ -115,7 +115,7 @@ async def test_a_wait_ends_at_once_when_the_device_is_taken_away(world):
 
 async def test_a_device_counts_as_held_from_when_it_is_ready_and_no_longer_than_its_prepare(world):
     name = await late(world)
-    (task,) = await waiting(world, name)
+    (task,) = await start_prepares(world, name)
     assert world.preparer.holders.list_devices() == frozenset(), "so its node goes on with it"
     with world.locked():
         await world.plug("d1")
@@ -133,9 +133,9 @@ async def test_a_device_counts_as_held_from_when_it_is_ready_and_no_longer_than_
 async def test_a_slow_claim_holds_up_no_other(world):
     slow, quick = await world.claim("c1"), await world.claim("c2", results=(world.result("d2"),))
     await world.unplug("d1")
-    await world.restarted(waits=world.LONG)
-    world.attached = [world.detailed("d1", slow.uid), world.detailed("d2", quick.uid)]
-    (task,) = await waiting(world, slow)
+    await world.restart_preparer(waits=world.LONG)
+    world.attached = [world.make_full_attachment("d1", slow.uid), world.make_full_attachment("d2", quick.uid)]
+    (task,) = await start_prepares(world, slow)
     await world.preparer.prepare(quick)
     await world.preparer.unprepare(quick)
     assert not task.done()
@@ -150,28 +150,31 @@ async def test_a_slow_claim_holds_up_no_other(world):
 async def test_of_changes_that_wait_together_one_that_cannot_be_made_fails_alone(world):
     names = [await world.claim("c1"), await world.claim("c2"), await world.claim("c3")]
     world.attached = [
-        world.detailed("d1", names[0].uid),
-        world.detailed("d1", names[1].uid),
-        world.detailed("d2", names[2].uid),
+        world.make_full_attachment("d1", names[0].uid),
+        world.make_full_attachment("d1", names[1].uid),
+        world.make_full_attachment("d2", names[2].uid),
     ]
     with world.locked():
-        tasks = await waiting(world, *names)
+        tasks = await start_prepares(world, *names)
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert [isinstance(outcome, errors.PrepareError) for outcome in outcomes] == [False, True, False]
     assert "still in use by claim default/c1" in str(outcomes[1])
-    assert world.recorded() == sorted([names[0].uid, names[2].uid])
+    assert world.list_recorded_uids() == sorted([names[0].uid, names[2].uid])
 
 
 async def test_a_lock_that_another_instance_keeps_is_said_to_all_who_wait(world):
     names = [await world.claim("c1"), await world.claim("c2")]
-    await world.restarted(waits=limits.Limits(late_device_seconds=0, lock_seconds=0.1))
-    world.attached = [world.detailed("d1", names[0].uid), world.detailed("d2", names[1].uid)]
+    await world.restart_preparer(waits=limits.Limits(late_device_seconds=0, lock_seconds=0.1))
+    world.attached = [
+        world.make_full_attachment("d1", names[0].uid),
+        world.make_full_attachment("d2", names[1].uid),
+    ]
     with world.locked():
-        tasks = await waiting(world, *names)
+        tasks = await start_prepares(world, *names)
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert ["another instance has kept" in str(outcome) for outcome in outcomes] == [True, True]
     await world.preparer.prepare(names[0])
-    assert world.recorded() == [names[0].uid]
+    assert world.list_recorded_uids() == [names[0].uid]
 
 
 async def test_of_many_claims_at_once_each_gets_its_own(world):
@@ -181,22 +184,22 @@ async def test_of_many_claims_at_once_each_gets_its_own(world):
     world.attached = world.shares(names)
     prepared = await asyncio.gather(*(world.preparer.prepare(name) for name in names))
     assert [devices[0].share_id for devices in prepared] == [result["shareID"] for result in results]
-    assert len(world.cdi()) == len(world.recorded()) == 64
+    assert len(world.cdi()) == len(world.list_recorded_uids()) == 64
     await asyncio.gather(*(world.preparer.unprepare(name) for name in names))
-    assert (world.cdi(), world.recorded()) == ({}, [])
+    assert (world.cdi(), world.list_recorded_uids()) == ({}, [])
 
 
 async def test_a_device_that_another_instance_freed_since_is_given_out(world):
     old = world.preparer
     first, second = await world.claim("c1"), await world.claim("c2")
-    world.attached = [world.detailed("d1", first.uid)]
+    world.attached = [world.make_full_attachment("d1", first.uid)]
     await old.prepare(first)
-    await world.restarted()
+    await world.restart_preparer()
     assert world.preparer.store.claims.keys() == {first.uid}
     await old.unprepare(first)
-    world.attached = [world.detailed("d1", second.uid)]
+    world.attached = [world.make_full_attachment("d1", second.uid)]
     await world.preparer.prepare(second)
-    assert world.recorded() == [second.uid]
+    assert world.list_recorded_uids() == [second.uid]
 
 
 # --- the kubelet gives up ---
@@ -204,15 +207,15 @@ async def test_a_device_that_another_instance_freed_since_is_given_out(world):
 
 async def test_a_call_that_was_given_up_before_its_write_leaves_nothing(world):
     name = await world.claim()
-    world.attached = [world.detailed("d1", name.uid)]
+    world.attached = [world.make_full_attachment("d1", name.uid)]
     with world.locked():
-        (task,) = await waiting(world, name)
+        (task,) = await start_prepares(world, name)
         task.cancel()
         with CANCELLED:
             await task
-    assert (world.cdi(), world.recorded()) == ({}, [])
+    assert (world.cdi(), world.list_recorded_uids()) == ({}, [])
     await world.preparer.prepare(name)
-    assert world.recorded() == [name.uid]
+    assert world.list_recorded_uids() == [name.uid]
 
 
 @pytest.fixture
@@ -244,7 +247,7 @@ async def test_a_call_that_was_given_up_during_its_write_is_over_before_the_next
     world, slow_write
 ):
     name = await world.claim()
-    world.attached = [world.detailed("d1", name.uid)]
+    world.attached = [world.make_full_attachment("d1", name.uid)]
     task = await given_up(world.preparer.prepare(name), slow_write)
     next_one = asyncio.Task(world.preparer.unprepare(name))
     for _ in range(50):
@@ -254,25 +257,25 @@ async def test_a_call_that_was_given_up_during_its_write_is_over_before_the_next
     await asyncio.wait([task])
     assert task.cancelled()
     await next_one
-    assert (world.cdi(), world.recorded()) == ({}, [])
+    assert (world.cdi(), world.list_recorded_uids()) == ({}, [])
     assert world.preparer.holders.find("p", "d1") is None
 
 
 async def test_an_unprepare_that_was_given_up_during_its_write_reports_what_is_free(world, request):
-    name = await world.prepared()
+    name = await world.prepare_claim()
     slow_write = request.getfixturevalue("slow_write")
     task = await given_up(world.preparer.unprepare(name), slow_write)
     slow_write[1].set()
     await asyncio.wait([task])
     assert task.cancelled()
-    assert world.recorded() == []
+    assert world.list_recorded_uids() == []
     assert world.released == [("p", "d1")]
     await world.preparer.unprepare(name)
     assert world.released == [("p", "d1")], "once is enough"
 
 
 async def test_a_prepare_that_was_given_up_during_its_write_reports_what_it_released(world, request):
-    name = await world.prepared()
+    name = await world.prepare_claim()
     await world.allocate("c1", ())
     await world.allocate("c1", (world.result("d2"),))
     world.attached = [world.attachment("d1", deleting=True), world.attachment("d2", name.uid)]
@@ -286,20 +289,23 @@ async def test_a_prepare_that_was_given_up_during_its_write_reports_what_it_rele
 
 
 async def test_a_write_that_hangs_is_said_to_all_who_wait_for_it(world, slow_write):
-    world.preparer = world.started(waits=limits.Limits(late_device_seconds=0, lock_seconds=0.1))
+    world.preparer = world.make_preparer(waits=limits.Limits(late_device_seconds=0, lock_seconds=0.1))
     slow_write[1].set()
     await world.preparer.restore()
     slow_write[0].clear()
     slow_write[1].clear()
     names = [await world.claim("c1"), await world.claim("c2")]
-    world.attached = [world.detailed("d1", names[0].uid), world.detailed("d2", names[1].uid)]
-    (task,) = await waiting(world, names[0])
+    world.attached = [
+        world.make_full_attachment("d1", names[0].uid),
+        world.make_full_attachment("d2", names[1].uid),
+    ]
+    (task,) = await start_prepares(world, names[0])
     assert await asyncio.to_thread(slow_write[0].wait, 20)
     with pytest.raises(errors.CheckpointError, match="the disk does not answer"):
         await world.preparer.prepare(names[1])
     slow_write[1].set()
     await task
-    assert world.recorded() == [names[0].uid]
+    assert world.list_recorded_uids() == [names[0].uid]
 
 
 # --- the Events of claims ---
@@ -307,7 +313,7 @@ async def test_a_write_that_hangs_is_said_to_all_who_wait_for_it(world, slow_wri
 
 async def test_a_claim_gets_one_event_per_reason_and_again_after_a_success(world):
     name = await world.claim()
-    world.attached = [world.detailed("d1", name.uid, deleting=True)]
+    world.attached = [world.make_full_attachment("d1", name.uid, deleting=True)]
     for _ in range(3):
         with pytest.raises(errors.PrepareError):
             await world.preparer.prepare(name)
@@ -317,7 +323,7 @@ async def test_a_claim_gets_one_event_per_reason_and_again_after_a_success(world
             await world.preparer.prepare(name)
     assert world.recorder.reasons == ["DeviceDetaching", "DeviceNotAttached"]
     assert world.recorder.events[0][:2] == ("c1", name.uid)
-    world.attached = [world.detailed("d1", name.uid)]
+    world.attached = [world.make_full_attachment("d1", name.uid)]
     await world.preparer.prepare(name)
     world.attached = []
     with pytest.raises(errors.PrepareError):
@@ -335,7 +341,7 @@ async def test_a_claim_that_is_gone_gets_no_event(world):
 
 async def test_a_checkpoint_that_cannot_be_written_is_reported_too(world):
     name = await world.claim()
-    world.attached = [world.detailed("d1", name.uid)]
+    world.attached = [world.make_full_attachment("d1", name.uid)]
     (world.folder / "claims" / f".{name.uid}.json.tmp").mkdir(parents=True)
     with pytest.raises(errors.CheckpointError):
         await world.preparer.prepare(name)
@@ -364,9 +370,12 @@ def test_the_limits_by_default_are_sound():
 
 async def test_a_device_that_the_claim_has_no_more_is_not_held_by_its_prepare(world):
     name = await world.claim(results=(world.result("d2"),))
-    world.attached = [world.detailed("d1", name.uid, deleting=True), world.detailed("d2", name.uid)]
+    world.attached = [
+        world.make_full_attachment("d1", name.uid, deleting=True),
+        world.make_full_attachment("d2", name.uid),
+    ]
     with world.locked():
-        (task,) = await waiting(world, name)
+        (task,) = await start_prepares(world, name)
         await scenes.eventually(lambda: world.preparer.holders.find("p", "d2"))
         assert world.preparer.holders.list_devices() == {("p", "d2")}
     await task

@@ -43,7 +43,7 @@ FORGIVEN = {"no-error", "not-failed", "attached", "visible", "visible-known"}
 OF_THE_HOLDER = {"for-this-claim", "for-this-allocation"}
 
 
-def missing(
+def find_refusal(
     *,
     deleting=False,
     uid="u",
@@ -86,14 +86,14 @@ def missing(
 
 
 def test_a_device_that_is_ready_for_its_claim_is_given():
-    assert missing() is None
-    assert missing(allocation_timestamp=AT) is None
+    assert find_refusal() is None
+    assert find_refusal(allocation_timestamp=AT) is None
 
 
 @pytest.mark.parametrize("name", BREAKS)
 def test_each_condition_that_does_not_hold_is_reported_with_its_reason(name):
     changes, use, reason = BREAKS[name]
-    refusal = missing(**changes, **use)
+    refusal = find_refusal(**changes, **use)
     assert refusal.reason == reason
     assert refusal.may_come is (reason not in (reasons.DEVICE_DETACHING, reasons.DEVICE_FAILED))
 
@@ -111,13 +111,13 @@ def test_a_claim_has_the_device_if_and_only_if_all_conditions_hold(broken, admin
         broken -= {"no-traces", "made-ready", "in-this-boot"}
     asked = broken - (OF_THE_HOLDER if admin else set())
     allowed = not asked or (prepared and asked <= FORGIVEN)
-    assert (missing(**changes, **use, admin=admin, prepared=prepared) is None) is allowed
+    assert (find_refusal(**changes, **use, admin=admin, prepared=prepared) is None) is allowed
 
 
 def test_no_two_failures_hide_each_other():
     for first, second in itertools.combinations(BREAKS, 2):
         changes = BREAKS[first][0] | BREAKS[second][0]
-        assert missing(**changes, **BREAKS[first][1], **BREAKS[second][1]) is not None, (first, second)
+        assert find_refusal(**changes, **BREAKS[first][1], **BREAKS[second][1]) is not None, (first, second)
 
 
 @pytest.mark.parametrize("user", [("", ""), ("last", AT)], ids=["clean", "traces"])
@@ -133,5 +133,5 @@ def test_admin_access_gets_an_idle_device_only_without_traces(user):
 
 
 def test_the_sentence_names_what_the_controller_or_the_node_recorded():
-    assert missing(error=True).clause == "cannot be used on this node: it does not fit"
-    assert missing(visible="False").clause == "cannot be used on this node: it fell out"
+    assert find_refusal(error=True).clause == "cannot be used on this node: it does not fit"
+    assert find_refusal(visible="False").clause == "cannot be used on this node: it fell out"

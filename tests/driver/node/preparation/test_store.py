@@ -106,7 +106,7 @@ async def test_a_draft_that_a_crash_left_goes_at_the_next_start(opened, record):
 async def test_what_a_newer_drawbar_wrote_besides_is_kept(opened, record):
     await opened()
     write(record, NEWER, signature="of the future")
-    made = await opened(lambda stored: restoring.Restored(claims=_rebooted(stored.claims), specs={}))
+    made = await opened(lambda stored: restoring.Restored(claims=_change_boot_id(stored.claims), specs={}))
     await made.start(records.PreparedClaim(**{**_fields(CLAIM), "uid": "o", "devices": ()}), CDI)
     assert json.loads(record.read_text())["claim"] == {**NEWER, "bootID": "b2"}
 
@@ -158,7 +158,7 @@ async def test_a_record_that_could_not_be_synced_is_synced_by_the_next_try(
     synced = []
     fsync = os.fsync
 
-    def failing(descriptor):
+    def fail_fsync(descriptor):
         is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
         if is_directory == (fails == "the directory") and "failed" not in synced:
             synced.append("failed")
@@ -167,7 +167,7 @@ async def test_a_record_that_could_not_be_synced_is_synced_by_the_next_try(
         fsync(descriptor)
 
     made = await opened()
-    monkeypatch.setattr(os, "fsync", failing)
+    monkeypatch.setattr(os, "fsync", fail_fsync)
     with pytest.raises(errors.CheckpointError, match="Input/output error"):
         await made.start(CLAIM, CDI)
     await made.start(CLAIM, CDI)
@@ -180,11 +180,11 @@ def scans(monkeypatch):
     """Return a list that grows with each reading of the directory."""
     listed, scandir = [], os.scandir
 
-    def counted(folder):
+    def record_scandir(folder):
         listed.append(folder)
         return scandir(folder)
 
-    monkeypatch.setattr(os, "scandir", counted)
+    monkeypatch.setattr(os, "scandir", record_scandir)
     return listed
 
 
@@ -231,7 +231,7 @@ def _fields(claim):
     return {name: getattr(claim, name) for name in claim.__struct_fields__}
 
 
-def _rebooted(claims):
+def _change_boot_id(claims):
     return {
         uid: records.PreparedClaim(**{**_fields(claim), "boot_id": "b2"}) for uid, claim in claims.items()
     }

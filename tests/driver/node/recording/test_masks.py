@@ -25,13 +25,13 @@ def content(text):
     return kinds.Content(data=text.encode(), mode=0o444)
 
 
-def masked(tree):
+def mask_tree(tree):
     """Return the contents of a masked tree, in order, and the masks."""
     pseudonyms = masks.Masks()
     return pseudonyms.snapshot(tree), pseudonyms
 
 
-def recorded(root, tmp_path):
+def record_masked(root, tmp_path):
     """Return what is left of the tree's inventory after masking, and everything that was written."""
     folder = tmp_path / "recording"
     asyncio.run(recorder.record(recorder.Settings(folder=folder, sysfs=root, masked=True), asyncio.Event()))
@@ -74,7 +74,7 @@ def same_serials(first, other):
 def test_a_masked_host_is_the_same_but_for_the_masks(name, tmp_path):
     host = build(name, tmp_path / "sys")
     ours = reader.read(host.root)
-    theirs, text = recorded(host.root, tmp_path)
+    theirs, text = record_masked(host.root, tmp_path)
     assert without_names(ours) == without_names(theirs)
     before, after = same_serials(ours, theirs)
     assert before == after
@@ -89,7 +89,7 @@ def test_a_masked_host_is_the_same_but_for_the_masks(name, tmp_path):
 def test_a_masked_recording_of_a_kernel_shows_nothing_of_the_serial_numbers(tmp_path):
     load_recording(RECORDINGS / "sysfs-3-cxl-powered.json.gz", tmp_path / "sys")
     ours = reader.read(tmp_path / "sys")
-    theirs, text = recorded(tmp_path / "sys", tmp_path)
+    theirs, text = record_masked(tmp_path / "sys", tmp_path)
     assert without_names(ours) == without_names(theirs)
     assert "SN0001" not in text
     assert "534e30303031" not in text  # so the WWID has it
@@ -97,7 +97,7 @@ def test_a_masked_recording_of_a_kernel_shows_nothing_of_the_serial_numbers(tmp_
 
 
 def test_a_memory_device_and_its_function_keep_one_number_in_all_notations(tmp_path):
-    theirs, _ = recorded(build("cxl-node", tmp_path / "sys").root, tmp_path)
+    theirs, _ = record_masked(build("cxl-node", tmp_path / "sys").root, tmp_path)
     for memdev in theirs.memdevs:
         (function,) = [each for each in theirs.functions if each.address == memdev.pci_address]
         assert function.dsn == model.format_serial(memdev.serial)
@@ -109,7 +109,7 @@ def test_a_memory_device_and_its_function_keep_one_number_in_all_notations(tmp_p
 
 
 def test_one_thing_has_one_pseudonym_wherever_it_stands():
-    entries, pseudonyms = masked(
+    entries, pseudonyms = mask_tree(
         {
             f"fs/btrfs/{UUID}/devices/nvme0n1": kinds.Link(target=f"../../{UUID.upper()}/x"),
             "devices/pci0000:00/region0/uuid": content(f"{UUID}\n"),
@@ -136,7 +136,7 @@ def test_one_thing_has_one_pseudonym_wherever_it_stands():
 
 
 def test_a_second_tree_and_the_events_have_the_pseudonyms_of_the_first():
-    first, pseudonyms = masked({"a/serial": content("DISK-000-A\n"), "a/uuid": content(UUID)})
+    first, pseudonyms = mask_tree({"a/serial": content("DISK-000-A\n"), "a/uuid": content(UUID)})
     second = pseudonyms.snapshot({"b/serial": content("DISK-000-B\n"), "c/serial": content("DISK-000-A\n")})
     assert second["c/serial"] == first["a/serial"] != second["b/serial"]
     event = f"add@/devices/x/{UUID}\nSERIAL=disk-000-a\nPARTNAME=home of Jane\nOTHER=DISK-000-B\n"
@@ -163,13 +163,13 @@ def test_a_second_tree_and_the_events_have_the_pseudonyms_of_the_first():
     ],
 )
 def test_what_identifies_nothing_stays(name, text):
-    entries, pseudonyms = masked({f"devices/x/{name}": content(text)})
+    entries, pseudonyms = mask_tree({f"devices/x/{name}": content(text)})
     assert entries[f"devices/x/{name}"].data.decode() == text
     assert pseudonyms.counts == {}
 
 
 def test_a_short_serial_is_masked_in_its_own_file_and_nowhere_else():
-    entries, _ = masked({"a/serial": content("77\n"), "a/size": content("77\n")})
+    entries, _ = mask_tree({"a/serial": content("77\n"), "a/size": content("77\n")})
     assert entries["a/serial"].data == b"MASKED000001\n"
     assert entries["a/size"].data == b"77\n"
 
@@ -183,19 +183,19 @@ def test_a_short_serial_is_masked_in_its_own_file_and_nowhere_else():
     ],
 )
 def test_numbers_are_masked_as_numbers(text, pseudonym):
-    entries, _ = masked({"a/serial": content(f"{text}\n")})
+    entries, _ = mask_tree({"a/serial": content(f"{text}\n")})
     assert entries["a/serial"].data.decode() == f"{pseudonym}\n"
 
 
 def test_addresses_of_infiniband_keep_their_length():
     address = "80:00:02:08:fe:80:00:00:00:00:00:00:e4:1d:2d:03:00:5b:3a:40"
-    entries, _ = masked({"net/ib0/address": content(address)})
+    entries, _ = mask_tree({"net/ib0/address": content(address)})
     other = entries["net/ib0/address"].data.decode()
     assert (len(other), other == address) == (len(address), False)
 
 
 def test_bytes_that_are_no_text_stay_as_they_are():
-    entries, _ = masked({"a/CDAT": kinds.Content(data=b"\xff\xfe", mode=0o400)})
+    entries, _ = mask_tree({"a/CDAT": kinds.Content(data=b"\xff\xfe", mode=0o400)})
     assert entries["a/CDAT"].data == b"\xff\xfe"
 
 
@@ -245,7 +245,7 @@ def test_each_kind_of_identifier_is_one_after_masking_too_and_what_was_equal_sta
         for path in ours.root.rglob("*")
         if path.is_file() and not path.is_symlink()
     }
-    entries, _ = masked(tree)
+    entries, _ = mask_tree(tree)
     for path, entry in entries.items():
         theirs.write(theirs.root / path, entry.data)
     (theirs.root / "bus/pci/devices").mkdir(parents=True)

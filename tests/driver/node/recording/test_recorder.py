@@ -29,7 +29,7 @@ RECORDINGS = Path(__file__).parents[3] / "cases" / "kernels" / "kernel-6.1-qemu"
 NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA824, serial="S4YNNE0N800001")
 
 
-def recorded(root, folder, **settings):
+def record_tree(root, folder, **settings):
     """Record the tree alone; return the summary."""
     chosen = recorder.Settings(folder=folder, sysfs=root, **settings)
     return asyncio.run(recorder.record(chosen, asyncio.Event()))
@@ -37,7 +37,7 @@ def recorded(root, folder, **settings):
 
 def again(root, tmp_path, **settings):
     """Return the tree, recorded and loaded."""
-    recorded(root, tmp_path / "recording", **settings)
+    record_tree(root, tmp_path / "recording", **settings)
     load_recording(tmp_path / "recording", tmp_path / "loaded" / "sys")
     return tmp_path / "loaded" / "sys"
 
@@ -94,7 +94,7 @@ def test_this_very_host_is_the_same_once_it_was_recorded_and_loaded(tmp_path):
 
 def test_what_is_written_is_counted_and_for_its_owner_alone(tmp_path):
     host = build("cxl-node", tmp_path / "sys")
-    summary = recorded(host.root, tmp_path / "recording")
+    summary = record_tree(host.root, tmp_path / "recording")
     (counts,) = summary["trees"]
     assert {key: counts[key] for key in ("pciFunctions", "slots", "cxlMemoryDevices", "daxDevices")} == {
         "pciFunctions": len(reader.read(host.root).functions),
@@ -119,7 +119,7 @@ def test_what_could_disturb_a_device_is_listed_and_not_read(tmp_path):
     (host.root / card / "made_by_the_driver").write_text("not to be read")
     (host.root / controller / "hwmon0").mkdir()
     (host.root / controller / "hwmon0" / "temp1_input").write_text("not to be read")
-    summary = recorded(host.root, tmp_path / "recording")
+    summary = record_tree(host.root, tmp_path / "recording")
     entries = snapshot(tmp_path / "recording")
     assert "not to be read" not in json.dumps(entries)
     assert entries[f"/sys/{card}/vpd"] == {"mode": "0o644", "size": 14}
@@ -241,7 +241,7 @@ def test_a_recording_without_privilege_counts_what_is_missing(tmp_path):
     host = SysfsTree.create(tmp_path / "sys", slots=1)
     config = host.root / f"bus/pci/devices/{host.attach(1, NVME)}/config"
     config.write_bytes(config.read_bytes()[:64])
-    (counts,) = recorded(host.root, tmp_path / "recording")["trees"]
+    (counts,) = record_tree(host.root, tmp_path / "recording")["trees"]
     assert counts["configurationsCut"] == 1
 
 
@@ -298,9 +298,9 @@ def test_a_place_that_cannot_be_used_is_an_error_for_the_user(tmp_path):
         (tmp_path / "file/x", "choose"),
     ):
         with pytest.raises(errors.UsageError, match=words):
-            recorded(host.root, folder)
+            record_tree(host.root, folder)
     with pytest.raises(SysfsError, match="name one with --sysfs"):
-        recorded(tmp_path / "absent", tmp_path / "recording")
+        record_tree(tmp_path / "absent", tmp_path / "recording")
     assert not (tmp_path / "recording").exists()
 
 
