@@ -42,7 +42,7 @@ def call(state, **changes):
     return part_state.Call(state=part_state.CallState(state), **changes)
 
 
-def observed(**changes):
+def make_part_state(**changes):
     fields = {
         "attachment": None,
         "demand": demand(),
@@ -72,7 +72,7 @@ def cases(table, **common):
 
 def assert_next_steps(changes, steps):
     """Each step is an action or its type."""
-    planned = plan.plan(observed(**changes), NOW)
+    planned = plan.plan(make_part_state(**changes), NOW)
     assert len(planned) == len(steps), planned
     for action, step in zip(planned, steps, strict=True):
         assert isinstance(action, step) if isinstance(step, type) else action == step, (action, step)

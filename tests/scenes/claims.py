@@ -6,7 +6,7 @@ DRIVER = "drawbar.dev"
 MOMENT = "2026-01-02T00:00:00Z"
 
 
-def allocated(
+def make_allocated_claim(
     *devices,
     name="c",
     uid="",
@@ -19,7 +19,7 @@ def allocated(
     at=MOMENT,
     **result,
 ):
-    """A claim that was given these devices.
+    """Return a claim that was given these devices.
 
     Args:
         devices: names.

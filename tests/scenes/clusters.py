@@ -64,12 +64,12 @@ class Cluster:
     async def wait_for(self, kind, name, holds=lambda item: True):
         """Return the object of that name, once it is there and `holds`."""
 
-        def matching(items):
+        def list_matches(items):
             return [item for item in items if item["metadata"]["name"] == name and holds(item)]
 
-        return (await self.until(kind, matching))[0]
+        return (await self.until(kind, list_matches))[0]
 
-    async def gone(self, kind, name):
+    async def wait_until_gone(self, kind, name):
         await self.until(kind, lambda items: all(item["metadata"]["name"] != name for item in items))
 
     async def node(self, name, **labels):
@@ -109,10 +109,10 @@ class Cluster:
     async def event(self, reason, words=""):
         """Return the Event with that reason and these words in its note."""
 
-        def matching(items):
+        def list_matches(items):
             return [item for item in items if item["reason"] == reason and words in item["note"]]
 
-        return (await self.until(kinds.EVENT, matching))[0]
+        return (await self.until(kinds.EVENT, list_matches))[0]
 
 
 def _namespace(kind):

@@ -31,7 +31,7 @@ def call(path=b"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources")
     return b"\x83\x86" + b"\x04" + bytes([len(path)]) + path + b"".join(literal(*field) for field in fields)
 
 
-def repeated(*frames):
+def repeat_frames(*frames):
     """Yield the same frames for ever, in batches."""
     one = b"".join(frames)
     batch = one * max(1, BATCH_BYTES // len(one))
@@ -39,10 +39,10 @@ def repeated(*frames):
         yield batch
 
 
-def opened(*frames):
+def repeat_on_stream(*frames):
     """Open one stream, and repeat frames on it for ever."""
     yield frame(HEADERS, flags=END_HEADERS, stream=1, payload=call())
-    yield from repeated(*frames)
+    yield from repeat_frames(*frames)
 
 
 def each_stream(make):
@@ -59,25 +59,25 @@ def _rapid_reset(stream):
 
 def _endless_headers():
     yield frame(HEADERS, stream=1, payload=call())
-    yield from repeated(frame(CONTINUATION, stream=1, payload=literal(b"x", b"y" * 100) * 8))
+    yield from repeat_frames(frame(CONTINUATION, stream=1, payload=literal(b"x", b"y" * 100) * 8))
 
 
 FLOODS = {
-    "pings": lambda: repeated(frame(PING, payload=bytes(8))),
-    "pongs": lambda: repeated(frame(PING, flags=ACK, payload=bytes(8))),
-    "settings": lambda: repeated(frame(SETTINGS, payload=struct.pack(">HI", 4, 65535))),
-    "priorities": lambda: repeated(frame(PRIORITY, stream=1, payload=bytes(5))),
-    "windows": lambda: opened(frame(WINDOW_UPDATE, stream=1, payload=struct.pack(">I", 1))),
-    "empty-data": lambda: opened(frame(DATA, stream=1)),
+    "pings": lambda: repeat_frames(frame(PING, payload=bytes(8))),
+    "pongs": lambda: repeat_frames(frame(PING, flags=ACK, payload=bytes(8))),
+    "settings": lambda: repeat_frames(frame(SETTINGS, payload=struct.pack(">HI", 4, 65535))),
+    "priorities": lambda: repeat_frames(frame(PRIORITY, stream=1, payload=bytes(5))),
+    "windows": lambda: repeat_on_stream(frame(WINDOW_UPDATE, stream=1, payload=struct.pack(">I", 1))),
+    "empty-data": lambda: repeat_on_stream(frame(DATA, stream=1)),
     "empty-continuations": lambda: itertools.chain(
-        [frame(HEADERS, stream=1, payload=call())], repeated(frame(CONTINUATION, stream=1))
+        [frame(HEADERS, stream=1, payload=call())], repeat_frames(frame(CONTINUATION, stream=1))
     ),
     "endless-headers": _endless_headers,
     "rapid-reset": lambda: each_stream(_rapid_reset),
     "open-streams": lambda: each_stream(
         lambda stream: frame(HEADERS, flags=END_HEADERS, stream=stream, payload=call())
     ),
-    "unknown-frames": lambda: repeated(frame(0xEE, payload=bytes(8))),
+    "unknown-frames": lambda: repeat_frames(frame(0xEE, payload=bytes(8))),
 }
 """What a client may flood a server with; each makes an endless iterator of bytes."""
 
@@ -243,24 +243,24 @@ def _headers(*fields, flags=END_HEADERS):
 
 ANSWERS = {
     "nothing": lambda: iter(()),
-    "pings": lambda: repeated(frame(PING, payload=bytes(8))),
-    "settings": lambda: repeated(frame(SETTINGS, payload=struct.pack(">HI", 4, 65535))),
+    "pings": lambda: repeat_frames(frame(PING, payload=bytes(8))),
+    "settings": lambda: repeat_frames(frame(SETTINGS, payload=struct.pack(">HI", 4, 65535))),
     "goaway": lambda: iter((frame(GOAWAY, payload=bytes(8)),)),
-    "goaways": lambda: repeated(frame(GOAWAY, payload=bytes(8))),
+    "goaways": lambda: repeat_frames(frame(GOAWAY, payload=bytes(8))),
     "a stream that never ends": lambda: iter((_headers(),)),
-    "empty data": lambda: itertools.chain([_headers()], repeated(frame(DATA, stream=1))),
+    "empty data": lambda: itertools.chain([_headers()], repeat_frames(frame(DATA, stream=1))),
     "huge headers": lambda: iter((_headers(*[(b"x", b"y" * 100)] * 150),) * 8),
     "endless headers": lambda: itertools.chain(
         [_headers(flags=0)],
-        repeated(frame(CONTINUATION, stream=1, payload=literal(b"x", b"y" * 100) * 8)),
+        repeat_frames(frame(CONTINUATION, stream=1, payload=literal(b"x", b"y" * 100) * 8)),
     ),
     "huge message": lambda: itertools.chain(
         [_headers(), frame(DATA, stream=1, payload=b"\x00\xff\xff\xff\xff" + bytes(100))],
-        repeated(frame(DATA, stream=1, payload=bytes(16000))),
+        repeat_frames(frame(DATA, stream=1, payload=bytes(16000))),
     ),
-    "pushes": lambda: repeated(
+    "pushes": lambda: repeat_frames(
         frame(PUSH, flags=END_HEADERS, stream=1, payload=struct.pack(">I", 2) + call())
     ),
-    "no frames": lambda: repeated(b"HTTP/1.1 200 OK\r\n\r\n"),
+    "no frames": lambda: repeat_frames(b"HTTP/1.1 200 OK\r\n\r\n"),
 }
 """What a server may answer a gRPC client with; each makes an iterator of bytes."""

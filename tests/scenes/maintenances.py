@@ -21,7 +21,7 @@ async def end(api, name="work"):
     await api.delete(kinds.MAINTENANCE, name)
 
 
-async def applied(api, name="work"):
+async def read_applied_condition(api, name="work"):
     """Return the condition Applied; empty while there is none."""
     item = await api.read(kinds.MAINTENANCE, name, into=dict)
     conditions = item.get("status", {}).get("conditions", ())

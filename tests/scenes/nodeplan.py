@@ -34,7 +34,7 @@ CARD = card()
 ELSEWHERE = card(9)
 
 
-def matched(card=CARD, by="identifier"):
+def make_match(card=CARD, by="identifier"):
     return matching.Found(card=card, by=by)
 
 
@@ -58,7 +58,7 @@ HERE = attachments.NodeReport(
 attachment = functools.partial(scenes.attachment, device_class="nvme", serial="SN1", claim=CLAIM)
 
 
-def tried(card=CARD, missing="", *, at=0, since=0, reason="", final=False):
+def make_attempt(card=CARD, missing="", *, at=0, since=0, reason="", final=False):
     return actions.Attempt(
         card=card, missing=missing, reason=reason, final=final, at=moment(at), since=moment(since)
     )
@@ -72,7 +72,7 @@ def since(of, kind):
     )
 
 
-def observed(of, match=None, **changes):
+def make_observation(of, match=None, **changes):
     fields = {
         "missing": None,
         "attempt": None,

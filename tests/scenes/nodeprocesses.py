@@ -37,7 +37,7 @@ class Instance:
                 stderr=log,
             )
 
-    async def listening(self):
+    async def wait_until_listening(self):
         """Return once the kubelet can register it, or it has ended."""
         await waiting.eventually(
             lambda: self.sockets.registration.exists() or self.process.returncode is not None, 60
@@ -82,7 +82,7 @@ async def running(folder, *uids):
             for instance in instances:
                 await instance.start()
             for instance in instances:
-                await instance.listening()
+                await instance.wait_until_listening()
             yield node, *instances
         finally:
             for instance in instances:

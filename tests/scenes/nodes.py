@@ -45,8 +45,8 @@ class Node(clusters.Cluster):
         """Put a card in; return its address."""
         return await asyncio.to_thread(self.tree.attach, slot, card, **how)
 
-    async def allocated(self, node=NODE, **result):
-        """Return the claim `c1`, which the scheduler gave the disk, or the device of these fields."""
+    async def allocate_claim(self, node=NODE, **result):
+        """Create the claim `c1`, give it the disk, or the device of these fields, and return it."""
         await self.claim("c1", "nvme")
         allocation = worlds.allocation(node, RESULT | result, at=ALLOCATED)
         consumer = {"resource": "pods", "name": "pod-1", "uid": "pod-1"}
@@ -85,7 +85,7 @@ class Node(clusters.Cluster):
     async def detach(self):
         await self.api.delete(kinds.ATTACHMENT, NAME)
 
-    async def listening(self):
+    async def is_listening(self):
         return self.socket.exists()
 
     async def prepare(self, claim):

@@ -11,8 +11,8 @@ NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
 
 
-def reported(*, failing=(), lost=(), held=(), stuck=(), unhealthy=(), findings=()):
-    """By device name the causes that its attachment reports; `failing` and `findings` are mappings."""
+def make_reported_causes(*, failing=(), lost=(), held=(), stuck=(), unhealthy=(), findings=()):
+    """Return by device name the causes that its attachment reports; `failing` and `findings` are mappings."""
     by_device = {}
     for names, cause in (
         (lost, causes.Lost()),
@@ -29,24 +29,26 @@ def reported(*, failing=(), lost=(), held=(), stuck=(), unhealthy=(), findings=(
     return {name: tuple(device_causes) for name, device_causes in by_device.items()}
 
 
-def observed(*devices, ours=(), probation=HOUR, **changes):
-    """Everything that the plan of the pools of a fabric `f` rests on.
+def make_fabric_state(*devices, ours=(), probation=HOUR, **changes):
+    """Return everything that the plan of the pools of a fabric `f` rests on.
 
     Args:
         devices: the devices that its manager lists.
         ours: names of devices that a claim's attachment covers.
         probation: how long a failure counts.
-        changes: as for `reported`, else fields of `desired.FabricState`, of what it consists of, or of the Fabric.
+        changes: as for `make_reported_causes`, else fields of the state, of what it consists of, or of the Fabric.
     """
 
-    def taken(*names):
+    def pop_changes(*names):
         return {name: changes.pop(name) for name in names if name in changes}
 
-    by_device = reported(**taken("failing", "lost", "held", "stuck", "unhealthy", "findings"))
+    by_device = make_reported_causes(
+        **pop_changes("failing", "lost", "held", "stuck", "unhealthy", "findings")
+    )
     policy = fabrics.Policy(
         probation_seconds=int(probation.total_seconds()),
         immediate=fabrics.Reservation(devices=tuple(changes.pop("reserved", ()))),
-        **taken("evictions_per_second", "limits"),
+        **pop_changes("evictions_per_second", "limits"),
     )
     going = "2026-01-01T00:00:00Z" if changes.pop("going", False) else None
     fabric = fabrics.Fabric(
@@ -73,7 +75,7 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
             devices=changes.pop("devices", devices),
             silent_seconds=silent,
             maintenance=maintenances.Scope(devices=frozenset(changes.pop("maintenance", ()))),
-            **taken(
+            **pop_changes(
                 "probations",
                 "claimed",
                 "missing",
@@ -90,7 +92,7 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
         kept=encoding.Kept(
             dropped=dropped,
             form=changes.pop("form", encoding.Encoding.PER_DEVICE),
-            **taken("details", "informs", "shares"),
+            **pop_changes("details", "informs", "shares"),
         ),
         **({"reported": by_device, "failed_since": failed} | changes),
     )
@@ -102,8 +104,8 @@ def device(device_id, enclosure="e", **changes):
     return contract.Device(id=device_id, device_class=gpu, enclosure=enclosure, **changes)
 
 
-def stored(action, number=0):
-    """The slice as the API server holds it after a write."""
+def make_stored_slice(action, number=0):
+    """Return the slice as the API server holds it after a write."""
     metadata = action.slice.metadata
     fresh = meta.ObjectMeta(
         name=metadata.name, labels=metadata.labels, uid=f"u{number}", resource_version=str(number + 1)
@@ -118,20 +120,22 @@ def carried_out(before, actions):
         if isinstance(action, pool_writes.Delete):
             del state[action.slice.metadata.name]
         elif isinstance(action, pool_writes.Create | pool_writes.Replace):
-            state[action.slice.metadata.name] = stored(action, number)
+            state[action.slice.metadata.name] = make_stored_slice(action, number)
         else:
             continue
         yield tuple(state.values())
 
 
-def after(before, *devices, now=NOW, **changes):
-    """The slices once the plan for these devices is carried out."""
+def update_slices(before, *devices, now=NOW, **changes):
+    """Return the slices once the plan for these devices is carried out."""
     states = list(
-        carried_out(before, desired.plan(observed(*devices, published=before, date=now, **changes), now))
+        carried_out(
+            before, desired.plan(make_fabric_state(*devices, published=before, date=now, **changes), now)
+        )
     )
     return states[-1] if states else before
 
 
-def published(*devices, **changes):
-    """The same, where nothing was published before."""
-    return after((), *devices, **changes)
+def publish_slices(*devices, **changes):
+    """Return the same, where nothing was published before."""
+    return update_slices((), *devices, **changes)

@@ -39,7 +39,7 @@ class Tree:
 
     async def members(self, uri, *, levels=1, by_turns=False, needs=""):
         collection = await self.get(uri)
-        return await self.resolved(
+        return await self.fetch_listed(
             tuple(documents.Document.from_json(entry) for entry in collection.objects("Members"))
         )
 
@@ -56,12 +56,12 @@ class Tree:
         return (await self.members(uri))[-most:]
 
     async def details(self, uris):
-        return await self.resolved(tuple(documents.Document(uri=uri) for uri in sorted(uris)))
+        return await self.fetch_listed(tuple(documents.Document(uri=uri) for uri in sorted(uris)))
 
     async def resolve(self, listed):
-        return await self.resolved(listed)
+        return await self.fetch_listed(listed)
 
-    async def resolved(self, listed):
+    async def fetch_listed(self, listed):
         return tuple([await self.get(document.uri) for document in listed if document.uri in self.resources])
 
 

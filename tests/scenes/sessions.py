@@ -15,11 +15,11 @@ FABRIC = fabrics.Fabric(
 class Listener:
     """Ignores all changes."""
 
-    def ignored(self, *_):
+    def ignore(self, *_):
         """Not asked for here."""
 
-    device_changed = hosts_changed = operation_changed = turn_came = ignored
-    troubles_changed = connection_changed = ignored
+    device_changed = hosts_changed = operation_changed = turn_came = ignore
+    troubles_changed = connection_changed = ignore
 
 
 class Manager:
@@ -54,9 +54,9 @@ class Manager:
 
     @contextlib.asynccontextmanager
     async def watch(self, version):
-        yield self._reported()
+        yield self._yield_events()
 
-    async def _reported(self):
+    async def _yield_events(self):
         while True:
             yield await self.events.get()
 

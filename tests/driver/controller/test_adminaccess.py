@@ -15,7 +15,7 @@ SEEN = tuple(meta.Condition(type=kind, status="True") for kind in (attachments.A
 
 
 def claim(*devices, reported=()):
-    return claim_scenes.allocated(*devices, reported=reported, version="7", admin_access=True)
+    return claim_scenes.make_allocated_claim(*devices, reported=reported, version="7", admin_access=True)
 
 
 def attachment(device, *conditions, node="n1", deleting=False):

@@ -68,7 +68,7 @@ def attached(old, new, **facts):
 
 
 def claim(*, admin=None):
-    return claim_scenes.allocated("d", pool="f", admin_access=admin)
+    return claim_scenes.make_allocated_claim("d", pool="f", admin_access=admin)
 
 
 def given(new, **facts):

@@ -104,7 +104,7 @@ async def test_objects_unite_and_show_their_effect(served_world, until):
 
         async def reasons():
             names = ("one", "two", "typo", "lost")
-            return [(await scenes.applied(cluster.api, name)).get("reason") for name in names]
+            return [(await scenes.read_applied_condition(cluster.api, name)).get("reason") for name in names]
 
         await until(
             reasons, lambda reported: reported == ["Applied", "PartlyApplied", "NothingMatches", "NoFabric"]
@@ -121,10 +121,16 @@ async def test_objects_unite_and_show_their_effect(served_world, until):
 async def test_a_status_that_another_wrote_is_put_right(served_world, until):
     async with served_world() as cluster:
         await scenes.begin(cluster.api, devices=["gpu-0"])
-        await until(lambda: scenes.applied(cluster.api), lambda reported: reported.get("status") == "True")
+        await until(
+            lambda: scenes.read_applied_condition(cluster.api),
+            lambda reported: reported.get("status") == "True",
+        )
         wrong = {"conditions": [scenes_condition("False")]}
         await cluster.patch(kinds.MAINTENANCE, "work", {"status": wrong}, "status")
-        await until(lambda: scenes.applied(cluster.api), lambda reported: reported.get("status") == "True")
+        await until(
+            lambda: scenes.read_applied_condition(cluster.api),
+            lambda reported: reported.get("status") == "True",
+        )
 
 
 def scenes_condition(status):

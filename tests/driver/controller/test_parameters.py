@@ -162,21 +162,21 @@ REFUSED = {
 @pytest.mark.parametrize("changes", REFUSED.values(), ids=list(REFUSED))
 def test_the_claim_gets_the_failure_before_anything_else_is_done(changes):
     bad = msgspec.structs.replace(demand(), failure=UNFIT)
-    assert plan.plan(scenes.observed(demand=bad, **changes), NOW) == (
+    assert plan.plan(scenes.make_part_state(demand=bad, **changes), NOW) == (
         actions.ReportFailed(demand=bad, failure=UNFIT),
     )
 
 
 def test_once_it_has_the_failure_the_device_goes_its_way():
     reported = msgspec.structs.replace(demand(), failure=UNFIT, failure_reported=True)
-    assert plan.plan(scenes.observed(demand=reported), NOW) == ()
-    held = scenes.observed(demand=reported, attachment=attachment(uid="other"), host_id="h1")
+    assert plan.plan(scenes.make_part_state(demand=reported), NOW) == ()
+    held = scenes.make_part_state(demand=reported, attachment=attachment(uid="other"), host_id="h1")
     assert plan.plan(held, NOW) == (actions.Delete(),)
 
 
 def test_what_is_attached_for_the_claim_already_is_left_alone():
     bad = msgspec.structs.replace(demand(), failure=UNFIT)
-    steps = plan.plan(scenes.observed(demand=bad, attachment=attachment()), NOW)
+    steps = plan.plan(scenes.make_part_state(demand=bad, attachment=attachment()), NOW)
     assert steps == (actions.QueryOperation(side=outcomes.Side.ATTACH),)
 
 

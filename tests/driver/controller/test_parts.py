@@ -62,7 +62,7 @@ def test_a_host_whose_label_is_another_drivers_is_reported():
 
 
 def claim(*devices, pods=("p",), **changes):
-    return scenes.allocated(*devices, pods=pods, node="n", **changes)
+    return scenes.make_allocated_claim(*devices, pods=pods, node="n", **changes)
 
 
 def test_a_node_need_not_read_a_claim_of_plain_devices_only():

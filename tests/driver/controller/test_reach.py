@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.scenes import pools as scenes
-from tests.scenes.pools import NOW, after, device, observed, published
+from tests.scenes.pools import NOW, device, make_fabric_state, publish_slices, update_slices
 
 from drawbar.driver.api import core, fabrics, meta
 from drawbar.driver.controller import labels, names, reach
@@ -79,7 +79,7 @@ def offered(slices_, by_node):
 
 
 def nodes_of(devices, hosts, *, refused=(), **changes):
-    standing = published(*devices, refused=refused, **changes)
+    standing = publish_slices(*devices, refused=refused, **changes)
     by_node = labelled(devices, hosts, refused=refused, published_slices=standing)
     return {name: nodes for name, (_, nodes) in offered(standing, by_node).items()}
 
@@ -122,7 +122,7 @@ def test_a_host_without_groups_is_offered_everything():
 
 
 def test_without_groups_and_refusals_pools_and_labels_are_as_ever():
-    (slice_,) = published(device("d"))
+    (slice_,) = publish_slices(device("d"))
     assert slice_.spec.pool.name == "f/e"
     (term,) = slice_.spec.node_selector.node_selector_terms
     assert [requirement.key for requirement in term.match_expressions] == ["fabric.drawbar.dev/f"]
@@ -134,28 +134,31 @@ def pools(slices_):
 
 
 def test_a_device_in_other_groups_moves_once_no_claim_has_it():
-    before = published(device("d", reach_groups=groups("a")), device("e", reach_groups=groups("a")))
+    before = publish_slices(device("d", reach_groups=groups("a")), device("e", reach_groups=groups("a")))
     home = pools(before)["d"]
     moved = (device("d", reach_groups=groups("b")), device("e", reach_groups=groups("a")))
-    held = after(before, *moved, claimed={"d": home})
+    held = update_slices(before, *moved, claimed={"d": home})
     assert pools(held) == {"d": home, "e": home}
-    attached = after(before, *moved, ours=["d"])
+    attached = update_slices(before, *moved, ours=["d"])
     assert pools(attached) == {"d": home, "e": home}
-    assert pools(after(held, *moved)) == {"d": names.pool("f", "e", reach=names.reach_key("b")), "e": home}
+    assert pools(update_slices(held, *moved)) == {
+        "d": names.pool("f", "e", reach=names.reach_key("b")),
+        "e": home,
+    }
 
 
 def test_a_refused_device_moves_once_its_claim_lets_go_of_it_and_returns_when_the_pair_may_be_tried():
     both, refused = (device("d"), device("e")), [("d", "h1")]
-    before = published(*both)
-    failing = after(before, *both, claimed={"d": "f/e"}, refused=refused)
+    before = publish_slices(*both)
+    failing = update_slices(before, *both, claimed={"d": "f/e"}, refused=refused)
     assert pools(failing) == {"d": "f/e", "e": "f/e"}
-    apart = after(failing, *both, refused=refused)
+    apart = update_slices(failing, *both, refused=refused)
     assert pools(apart) == {"d": names.pool("f", "e", refusing=["h1"]), "e": "f/e"}
-    assert pools(after(apart, *both)) == {"d": "f/e", "e": "f/e"}
+    assert pools(update_slices(apart, *both)) == {"d": "f/e", "e": "f/e"}
     (again,) = [
         action
         for action in desired.plan(
-            observed(*both, published=apart, refused=refused, refused_until=NOW + MINUTE), NOW
+            make_fabric_state(*both, published=apart, refused=refused, refused_until=NOW + MINUTE), NOW
         )
         if isinstance(action, desired.LookAgain)
     ]
@@ -163,7 +166,7 @@ def test_a_refused_device_moves_once_its_claim_lets_go_of_it_and_returns_when_th
 
 
 def test_a_refused_device_has_no_taint():
-    slices_ = published(device("d"), refused=[("d", "h1")])
+    slices_ = publish_slices(device("d"), refused=[("d", "h1")])
     assert [entry.taints for each in slices_ for entry in each.spec.devices] == [()]
 
 
@@ -178,7 +181,7 @@ def test_a_composite_is_refused_where_one_of_its_members_is():
 def test_there_are_few_pools_for_refused_devices_and_the_others_stay_where_they_were():
     listed = [device(f"d{number:02}") for number in range(40)]
     refused = [(each.id, f"h{number:02}") for number, each in enumerate(listed)]
-    kept = pools(published(*listed, refused=refused))
+    kept = pools(publish_slices(*listed, refused=refused))
     assert len(set(kept.values())) == reach.REFUSING_POOLS_MAX + 1
     assert len(kept) == len(listed)
 
@@ -187,12 +190,12 @@ def test_pools_for_refused_devices_leave_room_for_all_others():
     listed = [device(f"d{number}", f"e{number}") for number in range(4)]
     refused = [(each.id, "h") for each in listed]
     limits = fabrics.Limits(slices=5)
-    kept = pools(published(*listed, refused=refused, limits=limits))
+    kept = pools(publish_slices(*listed, refused=refused, limits=limits))
     assert sum("refused" in pool for pool in kept.values()) == 1
     grown = [*listed, *(device(f"n{number}", f"n{number}") for number in range(3))]
     beyond = [
         action
-        for action in desired.plan(observed(*grown, refused=refused, limits=limits), NOW)
+        for action in desired.plan(make_fabric_state(*grown, refused=refused, limits=limits), NOW)
         if isinstance(action, desired.Withheld)
     ]
     assert all("refused" not in pool for pool in kept.values() if pool.startswith("f/n"))
@@ -202,9 +205,9 @@ def test_pools_for_refused_devices_leave_room_for_all_others():
 def test_the_pools_that_are_there_keep_their_room():
     listed = [device(f"d{number:02}") for number in range(reach.REFUSING_POOLS_MAX + 1)]
     last = listed[-1].id
-    before = published(*listed, refused=[(last, "h-last")])
+    before = publish_slices(*listed, refused=[(last, "h-last")])
     refused = [(last, "h-last"), *((each.id, f"h-{each.id}") for each in listed[:-1])]
-    assert pools(after(before, *listed, refused=refused))[last] == pools(before)[last]
+    assert pools(update_slices(before, *listed, refused=refused))[last] == pools(before)[last]
 
 
 def test_a_node_has_a_bounded_number_of_labels():
@@ -305,12 +308,12 @@ def test_each_published_device_is_offered_to_exactly_the_nodes_that_can_have_it(
         facts = {"refused": refused, "claimed": claimed}
         # Where two pools exchange devices, one of them has to wait for the next round.
         for _ in range(3):
-            actions = desired.plan(observed(*devices, **facts | {"published": standing}), NOW)
+            actions = desired.plan(make_fabric_state(*devices, **facts | {"published": standing}), NOW)
             for state in scenes.carried_out(standing, actions):
                 listed = [entry.name for each in state for entry in each.spec.devices]
                 assert len(listed) == len(set(listed))
                 standing = state
-        assert desired.plan(observed(*devices, **facts | {"published": standing}), NOW) == ()
+        assert desired.plan(make_fabric_state(*devices, **facts | {"published": standing}), NOW) == ()
         assert all(len(each.spec.devices) <= pool_writes.DEVICES_MAX for each in standing)
         by_node = labelled(devices, hosts, refused=refused, published_slices=standing)
         shown = offered(standing, by_node)
@@ -343,7 +346,7 @@ def test_a_refusal_changes_nothing_for_any_other_pair(hosts, devices, refused, n
 
 
 def test_a_reach_that_changes_reaches_no_further_than_its_device():
-    before = published(device("d", reach_groups=groups("a")), device("e", reach_groups=groups("a")))
+    before = publish_slices(device("d", reach_groups=groups("a")), device("e", reach_groups=groups("a")))
     changed = msgspec.structs.replace(device("d"), reach_groups=groups("b"))
-    moved = after(before, changed, device("e", reach_groups=groups("a")))
+    moved = update_slices(before, changed, device("e", reach_groups=groups("a")))
     assert pools(moved)["e"] == pools(before)["e"]

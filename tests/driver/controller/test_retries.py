@@ -45,8 +45,10 @@ class World:
         """Be allocated again, and fail."""
         self.allocations += 1
         at = f"t{self.allocations}"
-        self.see(scenes.allocated(name, at=at))
-        failed = scenes.allocated(name, at=at, reported=device_status(bindings.ATTACH_FAILED, name=name))
+        self.see(scenes.make_allocated_claim(name, at=at))
+        failed = scenes.make_allocated_claim(
+            name, at=at, reported=device_status(bindings.ATTACH_FAILED, name=name)
+        )
         self.see(failed)
         # The watch may show it once more.
         self.see(msgspec.structs.replace(failed))
@@ -104,9 +106,11 @@ def test_other_claims_do_not_wait():
 def test_a_claim_is_forgotten_when_it_becomes_ready_and_when_it_is_deleted():
     world = World()
     world.fail()
-    world.see(scenes.allocated("d", at="t9", reported=device_status(bindings.ATTACHED)))
+    world.see(scenes.make_allocated_claim("d", at="t9", reported=device_status(bindings.ATTACHED)))
     assert world.retries.failures("uid-c") == 1
-    world.see(scenes.allocated("d", at="t9", reported=device_status(bindings.ATTACHED, bindings.VISIBLE)))
+    world.see(
+        scenes.make_allocated_claim("d", at="t9", reported=device_status(bindings.ATTACHED, bindings.VISIBLE))
+    )
     assert world.retries.failures("uid-c") == 0
     world.fail()
     world.see(None)
@@ -116,7 +120,7 @@ def test_a_claim_is_forgotten_when_it_becomes_ready_and_when_it_is_deleted():
 def test_another_claim_of_the_same_name_begins_without_failures():
     world = World()
     world.fail()
-    world.see(scenes.allocated("d", uid="uid-new"))
+    world.see(scenes.make_allocated_claim("d", uid="uid-new"))
     assert world.attaches_in() is None
 
 
@@ -124,6 +128,6 @@ def test_of_too_many_claims_the_one_whose_failure_is_oldest_goes():
     kept = retries.Retries(DRIVER, lambda: NOW)
     for number in range(retries.LIMIT + 1):
         failed = device_status(bindings.ATTACH_FAILED)
-        kept.change(None, scenes.allocated("d", name=f"c{number}", reported=failed))
+        kept.change(None, scenes.make_allocated_claim("d", name=f"c{number}", reported=failed))
     assert kept.failures("uid-c0") == 0
     assert kept.failures(f"uid-c{retries.LIMIT}") == 1

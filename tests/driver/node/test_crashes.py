@@ -117,7 +117,7 @@ async def cluster(tmp_path):
 
 
 async def attach(cluster):
-    await cluster.attach(await cluster.allocated(node="n"), node="n")
+    await cluster.attach(await cluster.allocate_claim(node="n"), node="n")
     now = meta.timestamp(datetime.datetime.now(datetime.UTC))
     await cluster.controller_says(conditions=[scenes.condition("Attached", at=now)], connection={"slot": "1"})
 

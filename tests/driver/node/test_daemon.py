@@ -16,10 +16,10 @@ def status(kind, wanted):
 
 async def test_a_device_that_arrives_is_reported_prepared_and_released(tmp_path, until):
     async with nodes.serving(tmp_path) as node:
-        claim = await node.allocated()
+        claim = await node.allocate_claim()
         await node.attach(claim)
         await node.controller_says()
-        await until(node.listening, bool)
+        await until(node.is_listening, bool)
         # A call that comes before the device waits for it.
         early = asyncio.Task(node.prepare(claim))
         address = await node.plug()
@@ -55,7 +55,7 @@ async def test_a_device_that_arrives_is_reported_prepared_and_released(tmp_path,
 
 async def test_a_device_that_never_comes_fails_the_claim_once_the_controller_has_tainted_it(tmp_path, until):
     async with nodes.serving(tmp_path, visible_timeout_seconds=1.0) as node:
-        await node.attach(await node.allocated())
+        await node.attach(await node.allocate_claim())
         await node.controller_says()
 
         async def devices():

@@ -53,7 +53,7 @@ async def test_a_device_is_visible_prepared_and_released_without_a_word_on_the_c
         await node.controller_says()
         await node.plug()
         await until(node.conditions, lambda seen: seen.get("Visible", {}).get("status") == "True")
-        await until(node.listening, bool)
+        await until(node.is_listening, bool)
         consumer = {"resource": "pods", "name": "p1", "uid": "p1"}
         await node.set_status(kind, "c1", allocation(version) | {"reservedFor": [consumer]})
         uid = claim["metadata"]["uid"]

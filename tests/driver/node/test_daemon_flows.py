@@ -205,7 +205,7 @@ async def test_a_gpu_that_shows_no_uuid_in_time_is_recognised_by_its_slot_and_up
 @BRIEFLY_PATIENT
 async def test_a_gpu_that_was_taken_for_the_device_by_its_slot_and_shows_another_uuid_is_the_wrong_one(world):
     await world.plug(1, dataclasses.replace(GPU, initialised=False))
-    claim = await world.allocated()
+    claim = await world.allocate_claim()
     await world.report_attached(claim=claim, **identity(dataclasses.replace(GPU, serial="1654422007099")))
     seen = await world.reports("Visible")
     assert seen["status"]["node"]["recognisedBy"]["kind"] == "slot"

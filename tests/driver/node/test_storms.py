@@ -29,7 +29,7 @@ STORMS = {
 @pytest.mark.parametrize("storm", STORMS)
 async def test_a_storm_is_met_with_few_requests_and_is_over_soon_after_it_ends(tmp_path, until, storm):
     async with nodes.serving(tmp_path) as node:
-        await until(node.listening, bool)
+        await until(node.is_listening, bool)
         effect = STORMS[storm]
         handle = node.server.faults.add(
             faults.Fault(
@@ -46,7 +46,7 @@ async def test_a_storm_is_met_with_few_requests_and_is_over_soon_after_it_ends(t
                 )
             )
         # What happens meanwhile must not be lost.
-        claim = await node.allocated()
+        claim = await node.allocate_claim()
         await node.attach(claim)
         await node.controller_says()
         await node.plug()

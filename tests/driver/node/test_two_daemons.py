@@ -17,7 +17,7 @@ def list_acting_uids(instances):
 
 async def test_one_of_two_acts_and_both_prepare_without_giving_a_device_twice(tmp_path, until):
     async with nodeprocesses.running(tmp_path, "one", "two") as (node, *instances):
-        claim = await node.allocated()
+        claim = await node.allocate_claim()
         uid = claim["metadata"]["uid"]
         await node.attach(claim)
         await node.controller_says()

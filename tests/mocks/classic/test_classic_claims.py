@@ -32,7 +32,7 @@ async def test_a_claim_from_a_template_is_kept_while_its_pod_runs_and_goes_when_
     left = await controlled.wait_for(claim, name, lambda stored: stored["metadata"].get("deletionTimestamp"))
     assert left["status"]["allocation"], "only its driver may take it back"
     await controlled.deallocate(name)
-    await controlled.gone(claim, name)
+    await controlled.wait_until_gone(claim, name)
 
 
 async def test_the_driver_is_asked_to_deallocate_when_the_last_pod_has_gone(controlled):

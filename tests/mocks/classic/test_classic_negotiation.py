@@ -42,7 +42,7 @@ async def test_one_claim_is_negotiated_as_on_a_real_cluster(cluster):
 
     await cluster.allocate("c1", _selected(second), pod)
     assert await cluster.bound("p1") == _selected(second)
-    await cluster.gone(context, "p1")
+    await cluster.wait_until_gone(context, "p1")
     claim = await cluster.wait_for(cluster.dialect.claim, "c1")
     assert _reserved(claim) == ["p1"]
     assert [write.verb for write in cluster.writes("podschedulingcontexts")] == ["create", "update", "delete"]
@@ -178,7 +178,7 @@ async def test_a_restarted_scheduler_takes_a_negotiation_up_where_it_stands(idle
     await idle.allocate("c1", "a", pod)
     async with scheduling():
         assert await idle.bound("p1") == "a"
-        await idle.gone(idle.dialect.context, "p1")
+        await idle.wait_until_gone(idle.dialect.context, "p1")
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ async def test_a_pod_that_goes_while_it_waits_leaves_nothing_behind(cluster, con
         await cluster.pod("p1", "c1")
         await cluster.wait_for(cluster.dialect.context, "p1", _selected)
         await cluster.delete(kinds.POD, "p1")
-        await cluster.gone(cluster.dialect.context, "p1")
+        await cluster.wait_until_gone(cluster.dialect.context, "p1")
         again = await cluster.pod("p1", "c1")
         context = await cluster.wait_for(cluster.dialect.context, "p1", _selected)
         assert context["metadata"]["ownerReferences"][0]["uid"] == again["metadata"]["uid"]
@@ -261,7 +261,7 @@ async def test_a_pod_that_goes_at_the_last_moment_leaves_its_claim_unreserved(cl
     await cluster.pod("p1", "c1")
     await cluster.wait_for(claim, "c1", lambda stored: _reserved(stored) == ["p1"])
     await cluster.delete(kinds.POD, "p1")
-    await cluster.gone(kinds.POD, "p1")
+    await cluster.wait_until_gone(kinds.POD, "p1")
     held.lift()
     left = await cluster.wait_for(claim, "c1", lambda stored: not _reserved(stored))
     assert not left["status"].get("deallocationRequested")

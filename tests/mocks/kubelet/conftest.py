@@ -152,7 +152,7 @@ class World(clusters.Cluster):
         return await self.pod_that(lambda pod: pod["status"].get("phase") == "Running", name)
 
     async def gone(self, name="p1"):
-        await super().gone(kinds.POD, name)
+        await super().wait_until_gone(kinds.POD, name)
 
     def runtime_spec(self, pod, name="config.json"):
         return json.loads((self.directory / "pods" / pod["metadata"]["uid"] / name).read_text())

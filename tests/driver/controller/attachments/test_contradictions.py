@@ -11,7 +11,7 @@ from tests.scenes.attachmentplan import (
     call,
     cases,
     demand,
-    observed,
+    make_part_state,
 )
 
 from drawbar.driver.api import attachments, meta
@@ -156,7 +156,7 @@ def test_of_a_connection_that_the_manager_does_not_show(changes, steps):
 )
 def test_the_claim_fails_with_the_sentence(changes, words):
     fields = {"attachment": MINE, "attach": call("succeeded")} | changes
-    failure = plan.plan(observed(**fields), NOW)[0].failure
+    failure = plan.plan(make_part_state(**fields), NOW)[0].failure
     assert failure.message.startswith("the fabric manager no longer shows this connection: it ")
     assert words in failure.message.replace(attachment().spec.device_id, "d")
     assert failure.reason in outcomes.FAILURES
@@ -225,7 +225,7 @@ def test_the_record_goes_with_the_condition_that_has_its_reason(side):
 
 
 def plan_observed(of, **changes):
-    return observed(attachment=of, attach=call("succeeded"), **changes)
+    return make_part_state(attachment=of, attach=call("succeeded"), **changes)
 
 
 def look(known, now, *, shown=(None,), last=None, complete=None, request="a1"):

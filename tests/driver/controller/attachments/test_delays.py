@@ -19,7 +19,9 @@ NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 
 
 def claim(number):
-    return scenes.allocated(f"d{number}", name=f"c{number}", pool="fab/e", version="1", pods=(f"p{number}",))
+    return scenes.make_allocated_claim(
+        f"d{number}", name=f"c{number}", pool="fab/e", version="1", pods=(f"p{number}",)
+    )
 
 
 class Context(types.SimpleNamespace):
@@ -113,7 +115,7 @@ def test_each_of_two_claims_with_one_device_is_reported_once():
     context = Context()
     given = claim_index.Index(DRIVER, lambda: NOW, devices=claim_index.remove_conditions)
     for name in ("a", "b"):
-        given.change(None, scenes.allocated("d0", name=name, pool="fab/e", binding=False))
+        given.change(None, scenes.make_allocated_claim("d0", name=name, pool="fab/e", binding=False))
     context.cluster.unattached = given
     context.cluster.sessions = [types.SimpleNamespace(name="fab", device={"d0": object()}.get)]
     looking = delays.Delays(context=context)
@@ -123,8 +125,8 @@ def test_each_of_two_claims_with_one_device_is_reported_once():
 
 
 def test_a_device_of_the_claims_own_node_is_none_to_be_attached():
-    own = scenes.allocated("gpu-1", "d0", name="a", pool="n1/1", node="n1", binding=False)
-    far = scenes.allocated("d0", name="b", pool="fab/e", node="n1", binding=False)
+    own = scenes.make_allocated_claim("gpu-1", "d0", name="a", pool="n1/1", node="n1", binding=False)
+    far = scenes.make_allocated_claim("d0", name="b", pool="fab/e", node="n1", binding=False)
     assert claim_index.remove_conditions(own, DRIVER) == {}
     assert [key.fabric for key in claim_index.remove_conditions(far, DRIVER)] == ["fab"]
     assert claim_index.remove_conditions(None, DRIVER) == {}

@@ -58,7 +58,7 @@ def test_a_mark_fits_the_wire_whatever_the_fabrics_name():
 )
 def test_a_slice_that_no_share_has_is_given_back_after_a_while(seconds, step):
     since = NOW - datetime.timedelta(seconds=seconds)
-    slice_ = scenes.observed(demand=None, owner=marks.Owner.NONE, orphaned_at=since)
+    slice_ = scenes.make_part_state(demand=None, owner=marks.Owner.NONE, orphaned_at=since)
     assert plan.plan(slice_, NOW) == (step,)
 
 
@@ -67,7 +67,7 @@ def test_a_slice_that_no_share_has_is_given_back_after_a_while(seconds, step):
 
 def observed(**changes):
     fields = {"demand": None, "host_id": "h1", "node": "n1", "owner": marks.Owner.OURS}
-    return scenes.observed(**(fields | changes))
+    return scenes.make_part_state(**(fields | changes))
 
 
 RESTORE = actions.Restore(node="n1", host_id="h1")

@@ -187,7 +187,7 @@ class Machine(RuleBasedStateMachine):
     def _observed(self):
         uid = self.attachment.metadata.uid if self.attachment else ""
         # Far in the future on the monotonic clock: every pause is over.
-        return attachmentplan.observed(
+        return attachmentplan.make_part_state(
             attachment=self.attachment,
             demand=self.demand,
             host_id=self.fabric.host,

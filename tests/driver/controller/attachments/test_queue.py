@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 from tests.scenes import attachments as scenes
-from tests.scenes.attachmentplan import NOW, attachment, call, demand, observed
+from tests.scenes.attachmentplan import NOW, attachment, call, demand, make_part_state
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
@@ -24,7 +24,7 @@ QUEUED = meta.Condition(
 
 
 def next_steps(of=OWN, **changes):
-    return plan.plan(observed(attachment=of, attach=call("unknown"), **changes), NOW)
+    return plan.plan(make_part_state(attachment=of, attach=call("unknown"), **changes), NOW)
 
 
 def test_the_second_device_waits_and_says_for_which():

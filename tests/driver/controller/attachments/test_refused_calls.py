@@ -13,7 +13,7 @@ from tests.scenes.attachmentplan import (
     attachment,
     call,
     demand,
-    observed,
+    make_part_state,
 )
 
 from drawbar.driver.api import attachments, meta
@@ -60,14 +60,14 @@ def record(side, message=WORDS):
     ],
 )
 def test_the_refusal_of_an_attach_is_recorded_where_it_does_not_stand(conditions, changes, is_written):
-    steps = plan.plan(observed(attachment=attachment(*conditions), attach=refused(**changes)), NOW)
+    steps = plan.plan(make_part_state(attachment=attachment(*conditions), attach=refused(**changes)), NOW)
     expected = (record(ATTACH),) if is_written else ()
     assert steps == (*expected, actions.RequeueAfter(seconds=3.0))
 
 
 def test_the_refusal_of_a_detach_is_a_condition_of_its_own():
     steps = plan.plan(
-        observed(attachment=FREE, host_id="h1", attach=call("succeeded"), detach=refused()), NOW
+        make_part_state(attachment=FREE, host_id="h1", attach=call("succeeded"), detach=refused()), NOW
     )
     assert steps[0] == record(DETACH)
     body = statements.build_refused(attachment(ATTACHED, deleting=True), record(DETACH), NOW)
@@ -97,7 +97,7 @@ RECORDED = msgspec.structs.replace(
 )
 def test_the_claim_fails_with_the_same_words(changes, reason):
     fields = {"attachment": attachment(), "demand": LATE} | changes
-    failure = plan.plan(observed(**fields), NOW)[0].failure
+    failure = plan.plan(make_part_state(**fields), NOW)[0].failure
     assert failure.reason == reason
     assert failure.message.endswith("; it refused last: 423: the zone is locked")
 

@@ -43,7 +43,7 @@ class Manager(sessions.Manager):
         self.devices_now, self.hosts_now = devices(3), (host(1),)
         self.stream, self.watched = tuple, []
 
-    async def _reported(self):
+    async def _yield_events(self):
         self.watched.append(asyncio.get_running_loop().time())
         for event in self.stream():
             yield event

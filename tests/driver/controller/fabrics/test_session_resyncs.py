@@ -28,7 +28,7 @@ class Manager(sessions.Manager):
             yield events
         self.ended.append(asyncio.get_running_loop().time())
 
-    async def _reported(self):
+    async def _yield_events(self):
         # A session that makes no pauses must fail its test, and not take it hours.
         await asyncio.sleep(self.watch_seconds if len(self.listed) < LISTINGS_MAX else 3600)
         if self.asks:

@@ -21,7 +21,7 @@ def listed(name, model="M1"):
 
 
 def observed(*reserved, published=(), ours=()):
-    return pools.observed(
+    return pools.make_fabric_state(
         listed("d-0"),
         listed("d-1"),
         fabric="fab",

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.scenes.pools import NOW, device, observed, published
+from tests.scenes.pools import NOW, device, make_fabric_state, publish_slices
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import names
@@ -120,11 +120,11 @@ def test_what_comes_or_goes_displaces_nothing_that_is_offered(before, after, mos
 
 def test_a_device_beyond_the_offer_is_published_only_for_the_claim_that_has_it():
     a, b = device("a"), device("b")
-    shown = published(a, b)
+    shown = publish_slices(a, b)
     shrunk = {"not_offered": frozenset({"b"}), "published": shown}
-    (withdrawn,) = desired.plan(observed(a, **shrunk), NOW)
+    (withdrawn,) = desired.plan(make_fabric_state(a, **shrunk), NOW)
     assert [each.name for each in withdrawn.slice.spec.devices] == ["a"]
-    (marked,) = desired.plan(observed(a, b, ours={"b"}, **shrunk), NOW)
+    (marked,) = desired.plan(make_fabric_state(a, b, ours={"b"}, **shrunk), NOW)
     taints = {each.name: [taint.key for taint in each.taints] for each in marked.slice.spec.devices}
     assert taints == {"a": [], "b": ["drawbar.dev/not-offered"]}
 

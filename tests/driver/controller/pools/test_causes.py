@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.scenes import attachments as scenes
 from tests.scenes import maintenances
-from tests.scenes.pools import HOUR, NOW, device, observed
+from tests.scenes.pools import HOUR, NOW, device, make_fabric_state
 
 from drawbar.driver.api import attachments, slices
 from drawbar.driver.controller.pools import causes, desired, fabric_state
@@ -155,16 +155,16 @@ def test_what_is_said_already_is_not_written_again(form, details):
         "evictions_per_second": 5,
     }
     listed = device("a", "")
-    first = desired.plan(observed(listed, **facts), NOW)
+    first = desired.plan(make_fabric_state(listed, **facts), NOW)
     bodies = [json.dumps(slices.document(action.slice)) for action in first]
     stored = tuple(msgspec.json.decode(body, type=slices.ResourceSlice) for body in bodies)
     assert any("description" in body for body in bodies) == bool(details)
-    assert desired.plan(observed(listed, **facts, published=stored), NOW + HOUR) == ()
+    assert desired.plan(make_fabric_state(listed, **facts, published=stored), NOW + HOUR) == ()
 
 
 def explained(attachments_, *listed, published=(), overdue=(), failures=None):
     """The explanation of each taint by the device's name, as the plan of the pools has it."""
-    fabric = observed().facts.fabric
+    fabric = make_fabric_state().facts.fabric
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
     fabric_facts = fabric_state.Facts(fabric=fabric, devices=listed, failures=failures or {})
     facts = fabric_state.observe(
@@ -211,7 +211,7 @@ def test_a_loss_says_whether_the_fabric_manager_still_has_the_device():
     assert explanations["a"]["device-lost"].data == {"source": "fabric", "node": "node-1"}
     facts = {"reported": {"a": (causes.Lost(node="node-1", message="link is down"),)}, "ours": {"a"}}
     (action,) = desired.plan(
-        observed(listed("b"), published=published, details=encoding.DETAILS, **facts), NOW
+        make_fabric_state(listed("b"), published=published, details=encoding.DETAILS, **facts), NOW
     )
     taints = next(device.taints for device in action.slice.spec.devices if device.name == "a")
     assert [taint.data for taint in taints] == [{"source": "fabric", "node": "node-1"}]

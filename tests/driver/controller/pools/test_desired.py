@@ -5,7 +5,7 @@ import datetime
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.scenes.pools import NOW, carried_out, device, observed, published, stored
+from tests.scenes.pools import NOW, carried_out, device, make_fabric_state, make_stored_slice, publish_slices
 
 from drawbar.driver.api import fabrics, meta, slices
 from drawbar.driver.controller import names
@@ -28,7 +28,7 @@ def taints(action, name):
 
 
 def test_one_slice_per_enclosure_selects_the_nodes_of_the_fabric():
-    first, second = desired.plan(observed(device("a"), device("b"), device("c", "other")), NOW)
+    first, second = desired.plan(make_fabric_state(device("a"), device("b"), device("c", "other")), NOW)
     assert [device.name for device in first.slice.spec.devices] == ["a", "b"]
     assert (first.slice.spec.pool.name, second.slice.spec.pool.name) == ("f/e", "f/other")
     (term,) = first.slice.spec.node_selector.node_selector_terms
@@ -38,75 +38,75 @@ def test_one_slice_per_enclosure_selects_the_nodes_of_the_fabric():
 
 def test_of_a_device_with_slices_the_slices_are_published_and_not_the_device():
     part = device("a-slice-1", slice_of=contract.Slice(origin_id="a"))
-    (action,) = desired.plan(observed(device("a"), part, device("b")), NOW)
+    (action,) = desired.plan(make_fabric_state(device("a"), part, device("b")), NOW)
     assert [device.name for device in action.slice.spec.devices] == ["a-slice-1", "b"]
 
 
 def test_what_is_published_already_is_not_written_again():
     listed = (device("a"), device("b", memory_bytes=80 * 1024**3))
-    assert desired.plan(observed(*listed, published=published(*listed)), NOW) == ()
+    assert desired.plan(make_fabric_state(*listed, published=publish_slices(*listed)), NOW) == ()
 
 
 def test_nothing_changes_while_the_fabric_never_told():
-    assert desired.plan(observed(devices=None, published=published(device("a"))), NOW) == ()
+    assert desired.plan(make_fabric_state(devices=None, published=publish_slices(device("a"))), NOW) == ()
 
 
 def test_what_one_doubtful_listing_lacks_stays_published_as_it_is():
-    before = published(device("a"), device("b"))
-    assert desired.plan(observed(device("a"), published=before, missing=frozenset({"b"})), NOW) == ()
-    (action,) = desired.plan(observed(device("a"), published=before), NOW)
+    before = publish_slices(device("a"), device("b"))
+    assert desired.plan(make_fabric_state(device("a"), published=before, missing=frozenset({"b"})), NOW) == ()
+    (action,) = desired.plan(make_fabric_state(device("a"), published=before), NOW)
     assert [device.name for device in action.slice.spec.devices] == ["a"]
 
 
 def test_what_is_missing_keeps_its_room_and_others_go_to_another_pool():
-    before = published(*(device(f"a{number}") for number in range(64)))
+    before = publish_slices(*(device(f"a{number}") for number in range(64)))
     missing = frozenset(device.name for device in before[0].spec.devices)
-    (action,) = desired.plan(observed(device("b"), published=before, missing=missing), NOW)
+    (action,) = desired.plan(make_fabric_state(device("b"), published=before, missing=missing), NOW)
     assert isinstance(action, pool_writes.Create)
     assert (action.slice.spec.pool.name, len(action.slice.spec.devices)) == ("f/e/1", 1)
 
 
 def test_what_is_reserved_is_withdrawn_though_it_is_missing():
-    before = published(device("a"), device("b"))
+    before = publish_slices(device("a"), device("b"))
     gone = {"missing": frozenset({"b"}), "reserved": frozenset({"b"})}
-    (action,) = desired.plan(observed(device("a"), device("b"), published=before, **gone), NOW)
+    (action,) = desired.plan(make_fabric_state(device("a"), device("b"), published=before, **gone), NOW)
     assert [device.name for device in action.slice.spec.devices] == ["a"]
 
 
 def test_everything_is_withdrawn_where_binding_conditions_are_dropped():
-    before = published(device("a"))
-    assert kinds(desired.plan(observed(device("a"), published=before, keeps_conditions=False), NOW)) == [
-        pool_writes.Delete
-    ]
+    before = publish_slices(device("a"))
+    assert kinds(
+        desired.plan(make_fabric_state(device("a"), published=before, keeps_conditions=False), NOW)
+    ) == [pool_writes.Delete]
 
 
 def test_a_device_comes_and_goes_in_place():
-    before = published(device("a"))
-    (action,) = desired.plan(observed(device("a"), device("b"), published=before), NOW)
+    before = publish_slices(device("a"))
+    (action,) = desired.plan(make_fabric_state(device("a"), device("b"), published=before), NOW)
     assert isinstance(action, pool_writes.Replace)
     assert action.slice.metadata == before[0].metadata
     assert action.slice.spec.pool.generation == 1
 
 
 def test_an_empty_enclosure_loses_its_pool_before_the_other_gains_its_device():
-    before = published(device("a"), device("b", "other"))
-    actions = desired.plan(observed(device("a"), device("b"), published=before), NOW)
+    before = publish_slices(device("a"), device("b", "other"))
+    actions = desired.plan(make_fabric_state(device("a"), device("b"), published=before), NOW)
     assert kinds(actions) == [pool_writes.Delete, pool_writes.Replace]
 
 
 def test_a_device_that_moves_between_enclosures_leaves_before_it_arrives():
-    before = published(device("a", "z"), device("b", "z"), device("c", "e"))
+    before = publish_slices(device("a", "z"), device("b", "z"), device("c", "e"))
     first, second = desired.plan(
-        observed(device("a", "e"), device("b", "z"), device("c", "e"), published=before), NOW
+        make_fabric_state(device("a", "e"), device("b", "z"), device("c", "e"), published=before), NOW
     )
     assert [device.name for device in first.slice.spec.devices] == ["b"]
     assert [device.name for device in second.slice.spec.devices] == ["a", "c"]
 
 
 def test_pools_that_exchange_their_devices_never_have_one_twice():
-    standing = published(device("a", "y"), device("b", "z"))
+    standing = publish_slices(device("a", "y"), device("b", "z"))
     for _ in range(3):
-        actions = desired.plan(observed(device("a", "z"), device("b", "y"), published=standing), NOW)
+        actions = desired.plan(make_fabric_state(device("a", "z"), device("b", "y"), published=standing), NOW)
         for state in carried_out(standing, actions):
             names_ = [entry.name for each in state for entry in each.spec.devices]
             assert len(names_) == len(set(names_))
@@ -116,19 +116,21 @@ def test_pools_that_exchange_their_devices_never_have_one_twice():
 
 
 def test_a_device_that_a_claim_was_given_leaves_its_pool_only_once_the_claim_lets_go_of_it():
-    before = published(device("a", "z"), device("b", "e"))
-    moved = observed(device("a", "e"), device("b", "e"), published=before, claimed={"a": "f/z"})
+    before = publish_slices(device("a", "z"), device("b", "e"))
+    moved = make_fabric_state(device("a", "e"), device("b", "e"), published=before, claimed={"a": "f/z"})
     (change,) = desired.plan(moved, NOW)
     spec = change.slice.spec
     assert (spec.pool.name, [device.name for device in spec.devices]) == ("f/z", ["a"])
-    later = observed(device("a", "e"), device("b", "e"), published=before)
+    later = make_fabric_state(device("a", "e"), device("b", "e"), published=before)
     assert kinds(desired.plan(later, NOW)) == [pool_writes.Delete, pool_writes.Replace]
 
 
 def test_a_device_that_moved_before_its_claim_was_seen_goes_back_with_its_taints_and_is_offered_once():
-    before = published(device("a", "e"), device("b", "e"))
+    before = publish_slices(device("a", "e"), device("b", "e"))
     facts = {"claimed": {"a": "f/z"}, "failing": {"a": "LinkDown"}}
-    first, second = desired.plan(observed(device("a", "e"), device("b", "e"), published=before, **facts), NOW)
+    first, second = desired.plan(
+        make_fabric_state(device("a", "e"), device("b", "e"), published=before, **facts), NOW
+    )
     assert [
         (action.slice.spec.pool.name, [held.name for held in action.slice.spec.devices])
         for action in (first, second)
@@ -141,44 +143,53 @@ def test_a_device_that_moved_before_its_claim_was_seen_goes_back_with_its_taints
 
 def test_no_device_goes_back_into_a_pool_that_is_full():
     rest = [device(f"o{number:02}", "z") for number in range(64)]
-    before = published(device("a", "e"), *rest)
-    assert desired.plan(observed(device("a", "e"), *rest, published=before, claimed={"a": "f/z"}), NOW) == ()
+    before = publish_slices(device("a", "e"), *rest)
+    assert (
+        desired.plan(make_fabric_state(device("a", "e"), *rest, published=before, claimed={"a": "f/z"}), NOW)
+        == ()
+    )
 
 
 def test_a_second_slice_of_one_pool_goes():
-    before = published(device("a"))
+    before = publish_slices(device("a"))
     twin = slices.ResourceSlice(metadata=meta.ObjectMeta(name="twin", uid="t"), spec=before[0].spec)
-    (action,) = desired.plan(observed(device("a"), published=(twin, *before)), NOW)
+    (action,) = desired.plan(make_fabric_state(device("a"), published=(twin, *before)), NOW)
     assert isinstance(action, pool_writes.Delete)
 
 
 def test_a_foreign_attachment_is_tainted_and_ours_is_not():
     hanging = contract.Connection(host_id="h")
     listed = (device("a", connection=hanging), device("b", connection=hanging))
-    (action,) = desired.plan(observed(*listed, ours=frozenset({"b"})), NOW)
+    (action,) = desired.plan(make_fabric_state(*listed, ours=frozenset({"b"})), NOW)
     assert taints(action, "a").keys() == {f"{DRIVER}/in-use"}
     assert taints(action, "b") == {}
 
 
 def test_a_failing_device_is_tainted_since_the_failure_until_probation_ends():
-    before = published(device("a"))
-    (action,) = desired.plan(observed(device("a"), failing={"a": "LinkDown"}, published=before), NOW)
+    before = publish_slices(device("a"))
+    (action,) = desired.plan(make_fabric_state(device("a"), failing={"a": "LinkDown"}, published=before), NOW)
     taint = taints(action, "a")[FAILED]
     assert (taint.value, taint.effect, taint.time_added) == ("LinkDown", "NoSchedule", "2026-01-02T00:00:00Z")
 
-    tainted = (stored(action),)
+    tainted = (make_stored_slice(action),)
     later = NOW + datetime.timedelta(seconds=3599)
-    assert desired.plan(observed(device("a"), failing={"a": "LinkDown"}, published=tainted), later) == ()
-    (again,) = desired.plan(observed(device("a"), published=tainted), later)
+    assert (
+        desired.plan(make_fabric_state(device("a"), failing={"a": "LinkDown"}, published=tainted), later)
+        == ()
+    )
+    (again,) = desired.plan(make_fabric_state(device("a"), published=tainted), later)
     assert again == desired.LookAgain(at=NOW + datetime.timedelta(seconds=3600))
-    (lifted,) = desired.plan(observed(device("a"), published=tainted), again.at)
+    (lifted,) = desired.plan(make_fabric_state(device("a"), published=tainted), again.at)
     assert taints(lifted, "a") == {}
 
 
 def test_a_failure_outlasts_probation_while_it_is_not_over():
-    before = published(device("a"), failing={"a": "LinkDown"})
+    before = publish_slices(device("a"), failing={"a": "LinkDown"})
     much_later = NOW + datetime.timedelta(days=1)
-    assert desired.plan(observed(device("a"), failing={"a": "LinkDown"}, published=before), much_later) == ()
+    assert (
+        desired.plan(make_fabric_state(device("a"), failing={"a": "LinkDown"}, published=before), much_later)
+        == ()
+    )
 
 
 def test_attributes_that_do_not_fit_are_left_out_whole():
@@ -194,18 +205,18 @@ def test_attributes_that_do_not_fit_are_left_out_whole():
 )
 @settings(deadline=None, max_examples=60)
 def test_no_slice_is_too_large_and_no_published_device_moves(first, second, foreign):
-    before = published(*(device(f"d{number}") for number in sorted(first)))
+    before = publish_slices(*(device(f"d{number}") for number in sorted(first)))
     homes = {device.name: slice_.spec.pool.name for slice_ in before for device in slice_.spec.devices}
     hanging = contract.Connection(host_id="h")
     listed = [
         device(f"d{number}", connection=hanging if number in foreign else None) for number in sorted(second)
     ]
     world = {slice_.spec.pool.name: slice_ for slice_ in before}
-    for action in desired.plan(observed(*listed, published=before), NOW):
+    for action in desired.plan(make_fabric_state(*listed, published=before), NOW):
         if isinstance(action, pool_writes.Delete):
             del world[action.slice.spec.pool.name]
         else:
-            world[action.slice.spec.pool.name] = stored(action)
+            world[action.slice.spec.pool.name] = make_stored_slice(action)
         seen = [device.name for slice_ in world.values() for device in slice_.spec.devices]
         assert len(seen) == len(set(seen)), "a device stands in two pools"
     for pool, slice_ in world.items():
@@ -216,7 +227,7 @@ def test_no_slice_is_too_large_and_no_published_device_moves(first, second, fore
     assert {device.name for slice_ in world.values() for device in slice_.spec.devices} == {
         f"d{number}" for number in second
     }
-    assert desired.plan(observed(*listed, published=tuple(world.values())), NOW) == ()
+    assert desired.plan(make_fabric_state(*listed, published=tuple(world.values())), NOW) == ()
 
 
 @given(st.text(max_size=100))
@@ -234,55 +245,63 @@ def offered(actions):
 
 
 def test_a_composite_is_published_as_one_device_in_place_of_its_members():
-    (action,) = desired.plan(observed(device("a"), device("b"), device("c"), **DUO), NOW)
+    (action,) = desired.plan(make_fabric_state(device("a"), device("b"), device("c"), **DUO), NOW)
     assert offered([action]) == ["c", "duo"]
 
 
 def test_a_composite_has_the_taints_of_its_members():
-    (action,) = desired.plan(observed(device("a"), device("b"), maintenance=["b"], **DUO), NOW)
+    (action,) = desired.plan(make_fabric_state(device("a"), device("b"), maintenance=["b"], **DUO), NOW)
     assert set(taints(action, "duo")) == {f"{DRIVER}/maintenance"}
     (action,) = desired.plan(
-        observed(device("a"), device("b", connection=contract.Connection(host_id="h")), **DUO), NOW
+        make_fabric_state(device("a"), device("b", connection=contract.Connection(host_id="h")), **DUO), NOW
     )
     assert set(taints(action, "duo")) == {f"{DRIVER}/in-use"}
 
 
 def test_a_member_that_a_claim_was_given_alone_stays_and_its_composite_is_not_offered():
-    before = published(device("a"), device("b"), device("c"))
+    before = publish_slices(device("a"), device("b"), device("c"))
     changed = desired.plan(
-        observed(device("a"), device("b"), device("c"), ours=["a"], published=before, **DUO), NOW
+        make_fabric_state(device("a"), device("b"), device("c"), ours=["a"], published=before, **DUO), NOW
     )
     assert offered(changed) == ["a", "c"]
     changed = desired.plan(
-        observed(device("a"), device("b"), device("c"), claimed={"a": "f/e"}, published=before, **DUO), NOW
+        make_fabric_state(
+            device("a"), device("b"), device("c"), claimed={"a": "f/e"}, published=before, **DUO
+        ),
+        NOW,
     )
     assert offered(changed) == ["a", "c"]
 
 
 def test_a_held_composite_that_lacks_a_member_stays_published_as_lost():
-    before = published(device("duo"))
+    before = publish_slices(device("duo"))
     held = {"ours": ["duo", "a", "b"], "composites": {"duo": ("a", "b")}}
-    (action,) = desired.plan(observed(device("a"), published=before, **held, **DUO), NOW)
+    (action,) = desired.plan(make_fabric_state(device("a"), published=before, **held, **DUO), NOW)
     assert set(taints(action, "duo")) == {f"{DRIVER}/device-lost"}
 
 
 def test_a_member_that_was_offered_alone_is_withdrawn_while_its_composite_is_attached():
-    before = published(device("a"), device("c"), device("duo"))
+    before = publish_slices(device("a"), device("c"), device("duo"))
     held = {"ours": ["duo", "a", "b"], "composites": {"duo": ("a", "b")}}
     (action,) = desired.plan(
-        observed(device("a"), device("b"), device("c"), published=before, **held, **DUO), NOW
+        make_fabric_state(device("a"), device("b"), device("c"), published=before, **held, **DUO), NOW
     )
     assert offered([action]) == ["c", "duo"]
 
 
 def test_a_composite_whose_member_is_not_listed_is_withdrawn_and_the_rest_is_not_offered_alone():
-    before = published(device("duo"))
-    assert kinds(desired.plan(observed(device("a"), published=before, **DUO), NOW)) == [pool_writes.Delete]
+    before = publish_slices(device("duo"))
+    assert kinds(desired.plan(make_fabric_state(device("a"), published=before, **DUO), NOW)) == [
+        pool_writes.Delete
+    ]
 
 
 def test_a_composite_stays_published_while_one_doubtful_listing_lacks_a_member():
-    before = published(device("duo"))
-    assert desired.plan(observed(device("a"), published=before, missing=frozenset({"b"}), **DUO), NOW) == ()
+    before = publish_slices(device("duo"))
+    assert (
+        desired.plan(make_fabric_state(device("a"), published=before, missing=frozenset({"b"}), **DUO), NOW)
+        == ()
+    )
 
 
 PAIRS = {
@@ -303,62 +322,70 @@ def members_of(action):
 
 
 def test_a_rule_is_published_as_composites_that_name_their_members():
-    (action,) = desired.plan(observed(device("a"), device("b"), device("c"), **PAIRS), NOW)
+    (action,) = desired.plan(make_fabric_state(device("a"), device("b"), device("c"), **PAIRS), NOW)
     name = names.composite("pair", ("a", "b"))
     assert members_of(action) == {name: ("a", "b")}
     assert offered([action]) == [name]
 
 
 def test_what_is_published_tells_a_controller_that_begins_which_devices_are_together():
-    before = published(device("b"), device("c"), **PAIRS)
+    before = publish_slices(device("b"), device("c"), **PAIRS)
     came = (device("a"), device("b"), device("c"))
-    assert desired.plan(observed(*came, published=before, **PAIRS), NOW) == ()
-    (action,) = desired.plan(observed(*came, device("d"), published=before, **PAIRS), NOW)
+    assert desired.plan(make_fabric_state(*came, published=before, **PAIRS), NOW) == ()
+    (action,) = desired.plan(make_fabric_state(*came, device("d"), published=before, **PAIRS), NOW)
     assert members_of(action) == {BC: ("b", "c"), names.composite("pair", ("a", "d")): ("a", "d")}
-    (action,) = desired.plan(observed(*came[:2], published=before, **PAIRS), NOW)
+    (action,) = desired.plan(make_fabric_state(*came[:2], published=before, **PAIRS), NOW)
     assert list(members_of(action).values()) == [("a", "b")]
 
 
 def test_a_composite_of_a_rule_that_a_claim_was_given_stays_tainted_when_a_member_is_gone():
-    before = published(device("b"), device("c"), **PAIRS)
+    before = publish_slices(device("b"), device("c"), **PAIRS)
     claimed = {"claimed": {BC: "f/e"}}
-    (action,) = desired.plan(observed(device("a"), device("b"), published=before, **claimed, **PAIRS), NOW)
+    (action,) = desired.plan(
+        make_fabric_state(device("a"), device("b"), published=before, **claimed, **PAIRS), NOW
+    )
     assert members_of(action) == {BC: ("b", "c")}
     assert set(taints(action, BC)) == {f"{DRIVER}/device-lost"}
 
 
 def test_a_held_composite_of_a_rule_that_is_no_more_stays_published_with_its_members():
-    before = published(device("b"), device("c"), **PAIRS)
+    before = publish_slices(device("b"), device("c"), **PAIRS)
     held = {"ours": [BC, "b", "c"], "composites": {BC: ("b", "c")}}
-    (action,) = desired.plan(observed(device("a"), device("b"), device("c"), published=before, **held), NOW)
+    (action,) = desired.plan(
+        make_fabric_state(device("a"), device("b"), device("c"), published=before, **held), NOW
+    )
     assert members_of(action) == {BC: ("b", "c")}
     assert offered([action]) == ["a", BC]
 
 
 def test_a_composite_of_a_rule_stays_published_while_one_doubtful_listing_lacks_a_member():
-    before = published(device("b"), device("c"), **PAIRS)
+    before = publish_slices(device("b"), device("c"), **PAIRS)
     doubtful = {"missing": frozenset({"c"}), "published": before}
-    assert desired.plan(observed(device("b"), **doubtful, **PAIRS), NOW) == ()
-    (action,) = desired.plan(observed(device("a"), device("b"), device("d"), **doubtful, **PAIRS), NOW)
+    assert desired.plan(make_fabric_state(device("b"), **doubtful, **PAIRS), NOW) == ()
+    (action,) = desired.plan(
+        make_fabric_state(device("a"), device("b"), device("d"), **doubtful, **PAIRS), NOW
+    )
     assert members_of(action) == {BC: ("b", "c"), names.composite("pair", ("a", "d")): ("a", "d")}
 
 
 def test_a_fabric_that_goes_makes_no_composites():
-    before = published(device("b"), device("c"), **PAIRS)
-    gone = desired.plan(observed(device("b"), device("c"), going=True, published=before, **PAIRS), NOW)
+    before = publish_slices(device("b"), device("c"), **PAIRS)
+    gone = desired.plan(
+        make_fabric_state(device("b"), device("c"), going=True, published=before, **PAIRS), NOW
+    )
     assert kinds(gone) == [pool_writes.Delete]
 
 
 def test_places_are_offered_alone_whatever_a_rule_says():
-    (action,) = desired.plan(observed(device("a"), device("b"), chooses=True, **PAIRS), NOW)
+    (action,) = desired.plan(make_fabric_state(device("a"), device("b"), chooses=True, **PAIRS), NOW)
     assert offered([action]) == ["a", "b"]
 
 
 def limited(slices_max, *enclosures, before=()):
     listed = [device(f"d-{name}", name) for name in enclosures]
-    standing = published(*(device(f"d-{name}", name) for name in before))
+    standing = publish_slices(*(device(f"d-{name}", name) for name in before))
     limits = fabrics.Limits(slices=slices_max)
-    return desired.plan(observed(*listed, published=standing, limits=limits), NOW)
+    return desired.plan(make_fabric_state(*listed, published=standing, limits=limits), NOW)
 
 
 def test_pools_beyond_the_limit_of_slices_are_withheld_and_reported():
@@ -373,10 +400,10 @@ def test_what_is_published_goes_before_what_is_new_under_a_limit():
 
 
 def test_a_device_that_moves_beyond_the_limit_stays_where_it_is_published():
-    before = published(device("x", "old"), device("y", "old"))
+    before = publish_slices(device("x", "old"), device("y", "old"))
     limits = fabrics.Limits(slices=1)
     (action,) = desired.plan(
-        observed(device("x", "new"), device("y", "old"), published=before, limits=limits), NOW
+        make_fabric_state(device("x", "new"), device("y", "old"), published=before, limits=limits), NOW
     )
     assert action.slice.spec.pool.name == "f/old"
     assert {entry.name for entry in action.slice.spec.devices} == {"x", "y"}

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.scenes import attachments as scenes
-from tests.scenes.pools import NOW, observed, stored
+from tests.scenes.pools import NOW, make_fabric_state, make_stored_slice
 
 from drawbar.driver.api import attachments
 from drawbar.driver.controller.pools import causes, desired
@@ -46,8 +46,8 @@ def published(*before, unhealthy=frozenset()):
     """The taints of the pool's only device, and whether anything was written for them."""
     hanging = contract.Connection(host_id="h1")
     listed = contract.Device(id="a", device_class=contract.DeviceClass.GPU, enclosure="e", connection=hanging)
-    facts = observed(listed, ours={"a"}, unhealthy=unhealthy, published=before)
-    return [stored(action) for action in desired.plan(facts, NOW)]
+    facts = make_fabric_state(listed, ours={"a"}, unhealthy=unhealthy, published=before)
+    return [make_stored_slice(action) for action in desired.plan(facts, NOW)]
 
 
 def test_an_unhealthy_device_repels_new_claims_until_it_is_well_and_evicts_no_pod():

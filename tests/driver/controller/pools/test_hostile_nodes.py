@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.scenes import attachments as scenes
-from tests.scenes.pools import NOW, device, observed
+from tests.scenes.pools import NOW, device, make_fabric_state
 
 from drawbar.driver.api import attachments, bindings, meta, slices
 from drawbar.driver.catalogue import reasons
@@ -73,7 +73,7 @@ def hostile(draw, **spec):
 
 def wanted(attached, form, listed=DEVICES):
     """Return the slices of the Fabric, by name."""
-    base = observed(*listed, form=form)
+    base = make_fabric_state(*listed, form=form)
     seen = fabric_state.observe(base.driver, base.facts, attached, (), base.kept, date=NOW)
     return {
         action.slice.metadata.name: action.slice

@@ -25,7 +25,7 @@ def pool(free, *, step=GIB, is_pool=True, **changes):
 
 
 def published(*devices, made=0, shares=True, **changes):
-    facts = pools.observed(*devices, made={"pool-0": made}, shares=shares, **changes)
+    facts = pools.make_fabric_state(*devices, made={"pool-0": made}, shares=shares, **changes)
     return [device for action in desired.plan(facts, NOW) for device in action.slice.spec.devices]
 
 
@@ -95,7 +95,7 @@ def test_a_share_that_could_not_be_attached_taints_its_pool_and_an_ill_one_does_
         device="share-x", share=share, error=attachments.Failure(reason="FabricError", message="no")
     )
     ill = scenes.attachment(device="share-y", share=share, node=attachments.NodeReport(health="Unhealthy"))
-    facts = pools.observed(pool(8 * GIB)).facts
+    facts = pools.make_fabric_state(pool(8 * GIB)).facts
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, shares=True)
 
     def reported(attachment):
@@ -112,7 +112,7 @@ def test_a_share_that_its_node_cannot_use_counts_against_its_host_and_taints_no_
     error = attachments.Failure(reason="DriverNotBound", message="no")
     failed = scenes.attachment(attachments.ATTACHED, attachments.VISIBLE, error=error, **described)
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, shares=True)
-    facts = pools.observed(pool(8 * GIB)).facts
+    facts = pools.make_fabric_state(pool(8 * GIB)).facts
     state = fabric_state.observe("drawbar.dev", facts, [failed], (), kept, date=pools.NOW)
     key = names.DeviceKey(fabric="fab", device="share-x")
     change = change_kinds.AttachmentChange(old=attached, new=failed, key=key)

@@ -3,7 +3,15 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.scenes.pools import HOUR, NOW, after, carried_out, device, observed, published
+from tests.scenes.pools import (
+    HOUR,
+    NOW,
+    carried_out,
+    device,
+    make_fabric_state,
+    publish_slices,
+    update_slices,
+)
 
 from drawbar.driver.api import slices
 from drawbar.driver.controller import names
@@ -58,19 +66,21 @@ def marks(slices_, name="a"):
 )
 def test_each_source_marks_the_device_and_lifts_its_mark(form, listed, changes, expected):
     changes = {key: frozenset(value) if key == "maintenance" else value for key, value in changes.items()}
-    clean = published(device("a"), device("b"), form=form)
+    clean = publish_slices(device("a"), device("b"), form=form)
     assert marks(clean) == []
-    marked = after(clean, listed, device("b"), form=form, **changes)
+    marked = update_slices(clean, listed, device("b"), form=form, **changes)
     assert marks(marked) == [expected]
     much_later = NOW + 30 * HOUR
-    assert marks(after(marked, device("a"), device("b"), form=form, now=much_later)) == []
+    assert marks(update_slices(marked, device("a"), device("b"), form=form, now=much_later)) == []
 
 
 def test_each_finding_of_a_node_is_a_taint_in_place_of_the_one_that_only_says_unhealthy():
     findings = (finding("nvme-dead", value="dead"), finding("link-slow", effect="None"))
-    marked = after(published(device("a")), device("a"), unhealthy=frozenset({"a"}), findings={"a": findings})
+    marked = update_slices(
+        publish_slices(device("a")), device("a"), unhealthy=frozenset({"a"}), findings={"a": findings}
+    )
     assert marks(marked) == [("nvme-dead", "dead", "NoSchedule"), ("link-slow", "", "None")]
-    one_left = after(marked, device("a"), findings={"a": findings[1:]}, now=NOW + HOUR)
+    one_left = update_slices(marked, device("a"), findings={"a": findings[1:]}, now=NOW + HOUR)
     assert marks(one_left) == [("link-slow", "", "None")]
     (left,) = encoding.decode(one_left)["a"]
     assert left.time_added == "2026-01-02T00:00:00Z", "it has been there all the time"
@@ -88,20 +98,22 @@ def test_a_finding_with_the_key_of_another_source_is_no_taint_and_a_loss_is_one_
         "wear-limited",
     )
     posing = tuple(finding(name) for name in (*keys, "fabric-unreachable"))
-    assert marks(after(published(device("a")), device("a"), findings={"a": posing})) == []
+    assert marks(update_slices(publish_slices(device("a")), device("a"), findings={"a": posing})) == []
     lost = {"a": (finding("device-lost", effect="NoExecute"),)}
-    marked = after(published(device("a")), device("a"), findings=lost)
+    marked = update_slices(publish_slices(device("a")), device("a"), findings=lost)
     assert marks(marked) == [("device-lost", "", "NoExecute")]
     ours = frozenset({"a"})
-    marked = after(published(device("a")), device("a"), findings=lost, lost=ours, ours=ours)
+    marked = update_slices(publish_slices(device("a")), device("a"), findings=lost, lost=ours, ours=ours)
     assert marks(marked) == [("device-lost", "", "NoExecute")]
 
 
 def test_a_device_that_is_in_use_for_several_reasons_says_one_that_an_operator_can_end_first():
     hanging = device("a", connection=HANGING)
-    clean = published(device("a"))
-    assert marks(after(clean, hanging, held={"a"}, stuck={"a"})) == [("in-use", "manual", "NoSchedule")]
-    assert marks(after(clean, hanging, stuck={"a"})) == [("in-use", "releasing", "NoSchedule")]
+    clean = publish_slices(device("a"))
+    assert marks(update_slices(clean, hanging, held={"a"}, stuck={"a"})) == [
+        ("in-use", "manual", "NoSchedule")
+    ]
+    assert marks(update_slices(clean, hanging, stuck={"a"})) == [("in-use", "releasing", "NoSchedule")]
 
 
 def test_where_no_taints_are_kept_a_device_that_should_have_one_is_withdrawn_until_it_needs_none():
@@ -110,70 +122,72 @@ def test_where_no_taints_are_kept_a_device_that_should_have_one_is_withdrawn_unt
         device(name, health=health)
         for name, health in (("a", contract.Health.CRITICAL), ("b", contract.Health.WARNING))
     )
-    (left,) = after(published(device("a"), device("b"), form=form), ill, warned, form=form)
+    (left,) = update_slices(publish_slices(device("a"), device("b"), form=form), ill, warned, form=form)
     assert [(device.name, device.taints) for device in left.spec.devices] == [("b", ())]
-    assert desired.plan(observed(ill, warned, published=(left,), form=form), NOW) == ()
-    (back,) = after((left,), device("a"), device("b"), form=form)
+    assert desired.plan(make_fabric_state(ill, warned, published=(left,), form=form), NOW) == ()
+    (back,) = update_slices((left,), device("a"), device("b"), form=form)
     assert [device.name for device in back.spec.devices] == ["a", "b"]
 
 
 def test_all_sources_together_come_worst_first_and_keep_their_time():
     ours = frozenset({"a"})
     ill = device("a", health=contract.Health.WARNING, connection=HANGING)
-    first = after(published(ill), ill, ours=ours, lost=ours, failing={"a": "DeviceLost"})
+    first = update_slices(publish_slices(ill), ill, ours=ours, lost=ours, failing={"a": "DeviceLost"})
     assert [mark[0] for mark in marks(first)] == ["device-lost", "attach-failed", "fabric-health"]
-    second = after(first, ill, ours=ours, lost=ours, unhealthy=ours, now=NOW + HOUR)
+    second = update_slices(first, ill, ours=ours, lost=ours, unhealthy=ours, now=NOW + HOUR)
     times = {taint.key: taint.time_added for taint in encoding.decode(second)["a"]}
     assert times[f"{DRIVER}/device-lost"] == "2026-01-02T00:00:00Z"
     assert times[f"{DRIVER}/node-unhealthy"] == "2026-01-02T01:00:00Z"
 
 
 def test_a_claims_device_that_vanished_stays_tainted_until_the_claim_lets_go():
-    before = published(device("a"), device("b"))
-    gone = after(before, device("b"), ours=frozenset({"a"}))
+    before = publish_slices(device("a"), device("b"))
+    gone = update_slices(before, device("b"), ours=frozenset({"a"}))
     assert marks(gone) == [("device-lost", "", "NoExecute")]
-    assert set(encoding.decode(after(gone, device("b")))) == {"b"}
+    assert set(encoding.decode(update_slices(gone, device("b")))) == {"b"}
 
 
 def test_the_devices_of_a_fabric_that_goes_are_withdrawn_with_their_claims_on_them():
-    before = published(device("a"))
-    assert after(before, ours=frozenset({"a"}), going=True) == ()
+    before = publish_slices(device("a"))
+    assert update_slices(before, ours=frozenset({"a"}), going=True) == ()
 
 
 def test_a_fabric_that_is_silent_since_the_start_has_its_published_free_devices_marked():
-    before = published(device("a"), device("b"))
-    marked = after(before, devices=None, unreachable=True, ours=frozenset({"b"}))
+    before = publish_slices(device("a"), device("b"))
+    marked = update_slices(before, devices=None, unreachable=True, ours=frozenset({"b"}))
     assert marks(marked) == [("fabric-unreachable", "", "NoSchedule")]
     assert marks(marked, "b") == []
-    assert desired.plan(observed(devices=None, published=before), NOW) == ()
+    assert desired.plan(make_fabric_state(devices=None, published=before), NOW) == ()
 
 
 def test_a_device_fails_for_as_long_as_its_own_probation_says():
-    failed = published(device("a"), failing={"a": "LinkDown"})
-    (again,) = desired.plan(observed(device("a"), published=failed, probations={"a": 3 * HOUR}), NOW + HOUR)
+    failed = publish_slices(device("a"), failing={"a": "LinkDown"})
+    (again,) = desired.plan(
+        make_fabric_state(device("a"), published=failed, probations={"a": 3 * HOUR}), NOW + HOUR
+    )
     assert again == desired.LookAgain(at=NOW + 3 * HOUR)
-    assert marks(after(failed, device("a"), probations={"a": 0 * HOUR})) == []
+    assert marks(update_slices(failed, device("a"), probations={"a": 0 * HOUR})) == []
 
 
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, TAINT_SLICE])
 def test_a_probation_ends_by_when_the_taint_was_first_seen_and_not_by_another_machines_clock(form):
-    failed = published(device("a"), failing={"a": "LinkDown"}, form=form)
+    failed = publish_slices(device("a"), failing={"a": "LinkDown"}, form=form)
     assert {name for slice_ in failed for name in causes.failures(DRIVER, slice_)} == {"a"}
     seen = {"failed_since": {"a": NOW + 10 * HOUR}, "form": form}
-    (again,) = desired.plan(observed(device("a"), published=failed, **seen), NOW + 10 * HOUR)
+    (again,) = desired.plan(make_fabric_state(device("a"), published=failed, **seen), NOW + 10 * HOUR)
     assert again == desired.LookAgain(at=NOW + 11 * HOUR)
-    assert marks(after(failed, device("a"), now=NOW + 11 * HOUR, **seen)) == []
+    assert marks(update_slices(failed, device("a"), now=NOW + 11 * HOUR, **seen)) == []
 
 
 def test_a_taint_slice_is_published_even_when_empty_and_changed_in_place():
-    clean = published(device("a"), form=TAINT_SLICE)
+    clean = publish_slices(device("a"), form=TAINT_SLICE)
     assert [slice_.spec.pool.resource_slice_count for slice_ in clean] == [2, 2]
     assert {slice_.metadata.name for slice_ in clean} == {
         names.resource_slice(DRIVER, "f/e"),
         f"{names.resource_slice(DRIVER, 'f/e')}-taints",
     }
     (action,) = desired.plan(
-        observed(device("a"), failing={"a": "LinkDown"}, published=clean, form=TAINT_SLICE), NOW
+        make_fabric_state(device("a"), failing={"a": "LinkDown"}, published=clean, form=TAINT_SLICE), NOW
     )
     assert isinstance(action, pool_writes.Replace)
     assert action.slice.spec.pool.generation == 1
@@ -182,9 +196,12 @@ def test_a_taint_slice_is_published_even_when_empty_and_changed_in_place():
 
 
 def test_where_devices_and_taints_change_together_the_generation_tells():
-    clean = published(device("a"), form=TAINT_SLICE)
+    clean = publish_slices(device("a"), form=TAINT_SLICE)
     actions = desired.plan(
-        observed(device("a"), device("b"), failing={"a": "LinkDown"}, published=clean, form=TAINT_SLICE), NOW
+        make_fabric_state(
+            device("a"), device("b"), failing={"a": "LinkDown"}, published=clean, form=TAINT_SLICE
+        ),
+        NOW,
     )
     assert [type(action) for action in actions] == [pool_writes.Replace, pool_writes.Replace]
     assert {action.slice.spec.pool.generation for action in actions} == {2}
@@ -192,11 +209,11 @@ def test_where_devices_and_taints_change_together_the_generation_tells():
 
 def test_an_api_server_that_changes_its_form_gets_the_other_one():
     failing = {"failing": {"a": "LinkDown"}}
-    per_device = published(device("a"), **failing)
-    apart = after(per_device, device("a"), form=TAINT_SLICE, **failing)
+    per_device = publish_slices(device("a"), **failing)
+    apart = update_slices(per_device, device("a"), form=TAINT_SLICE, **failing)
     assert marks(apart) == marks(per_device)
     assert all(not device.taints for slice_ in apart for device in slice_.spec.devices)
-    back = after(apart, device("a"), **failing)
+    back = update_slices(apart, device("a"), **failing)
     assert marks(back) == marks(per_device)
     assert len(back) == 1
 
@@ -218,7 +235,7 @@ def test_where_a_taint_slice_is_full_the_worst_stand_and_no_device_is_offered_wi
         for number in range(60)
     ]
     failing = {f"d{number:02}": "LinkDown" for number in range(4)}
-    actions = desired.plan(observed(*listed, failing=failing, form=TAINT_SLICE), NOW)
+    actions = desired.plan(make_fabric_state(*listed, failing=failing, form=TAINT_SLICE), NOW)
     (omission,) = [action for action in actions if isinstance(action, desired.LeftOut)]
     *_, stored = carried_out((), actions)
     assert sum(len(slice_.spec.taints) for slice_ in stored) == encoding.TAINTS_PER_SLICE
@@ -241,7 +258,7 @@ def test_where_a_taint_slice_is_full_the_worst_stand_and_no_device_is_offered_wi
 )
 @settings(deadline=None, max_examples=60)
 def test_no_marked_device_is_ever_offered_unmarked(form, before_form, first, second, foreign, failing, ours):
-    stored = published(*(device(f"d{number}") for number in sorted(first)), form=before_form)
+    stored = publish_slices(*(device(f"d{number}") for number in sorted(first)), form=before_form)
     listed = [
         device(f"d{number}", connection=HANGING if number in foreign else None) for number in sorted(second)
     ]
@@ -250,7 +267,7 @@ def test_no_marked_device_is_ever_offered_unmarked(form, before_form, first, sec
         "ours": frozenset(f"d{number}" for number in ours),
         "form": form,
     }
-    stored = after(stored, *listed, **facts)
+    stored = update_slices(stored, *listed, **facts)
     for name, marked in encoding.decode(stored).items():
         number = int(name[1:])
         missing = number not in second
@@ -264,5 +281,5 @@ def test_no_marked_device_is_ever_offered_unmarked(form, before_form, first, sec
         pool = [other for other in stored if other.spec.pool.name == slice_.spec.pool.name]
         assert slice_.spec.pool.resource_slice_count == len(pool)
         assert len({other.spec.pool.generation for other in pool}) == 1
-    rest = desired.plan(observed(*listed, published=stored, **facts), NOW)
+    rest = desired.plan(make_fabric_state(*listed, published=stored, **facts), NOW)
     assert not [action for action in rest if not isinstance(action, desired.LeftOut)]

@@ -15,10 +15,10 @@ from tests.scenes.nodeplan import (
     brief,
     card,
     condition,
-    matched,
+    make_attempt,
+    make_match,
+    make_observation,
     moment,
-    observed,
-    tried,
 )
 
 from drawbar.driver.api import attachments, parameters
@@ -42,7 +42,7 @@ def fails(reason):
     return [("ReportFailed", reason)]
 
 
-READY = {"match": matched(), "attempt": tried()}
+READY = {"match": make_match(), "attempt": make_attempt()}
 ILL = verdicts.Verdict(status=verdicts.Status.UNHEALTHY, message="its link is down")
 WELL = verdicts.Verdict(status=verdicts.Status.HEALTHY)
 REPORTED_ILL = msgspec.structs.replace(HERE, health="Unhealthy", health_message=ILL.message)
@@ -62,11 +62,11 @@ USED = attachment(ATTACHED, VISIBLE, node=OLD)
 GIVEN_UP = attachment(ATTACHED, FAILED, node=HERE, error=BROKEN)
 UNPOWERED, WRONG = matching.Unpowered(slot=OFF), matching.Wrong(card=CARD, why="it has serial X")
 BLOCKED = treatment_plan.Blocked(reason=reasons.IN_USE, message="busy", seconds=2)
-BUSY = {"match": matched(), "attempt": tried(None, "busy", since=9), "treated": BLOCKED}
+BUSY = {"match": make_match(), "attempt": make_attempt(None, "busy", since=9), "treated": BLOCKED}
 
 
 def observe_arrival(match=None, **changes):
-    return observed(attachment(ATTACHED), match, **changes)
+    return make_observation(attachment(ATTACHED), match, **changes)
 
 
 def make_memory_attachment(memory_mode):
@@ -78,46 +78,50 @@ def make_memory_attachment(memory_mode):
 
 def make_waiting_fields(*, last):
     """Return what is known of a long attached device whose last try was to wait for a member of its composite."""
-    attempt = msgspec.structs.replace(tried(missing="it waits", at=last, since=0), waited=moment(last))
-    return {"match": matched(), "attempt": attempt}
+    attempt = msgspec.structs.replace(make_attempt(missing="it waits", at=last, since=0), waited=moment(last))
+    return {"match": make_match(), "attempt": attempt}
 
 
 def bare(**when):
     """Return a match of a device without its driver, and the last try to bind one."""
-    return {"match": matched(BARE), "missing": "no driver", "attempt": tried(BARE, "no driver", **when)}
+    return {
+        "match": make_match(BARE),
+        "missing": "no driver",
+        "attempt": make_attempt(BARE, "no driver", **when),
+    }
 
 
 def doubtful(kind, **changes):
     """Return a device that is visible, and was recognised by this kind of witness; its driver may yet show its numbers."""
     node = msgspec.structs.replace(HERE, recognised_by=attachments.Recognition(kind=kind))
-    fields = READY | {"match": matched(by="record"), "lagging": True} | changes
-    return observed(attachment(ATTACHED, VISIBLE, node=node), **fields)
+    fields = READY | {"match": make_match(by="record"), "lagging": True} | changes
+    return make_observation(attachment(ATTACHED, VISIBLE, node=node), **fields)
 
 
 ARRIVAL = {
-    "here": (observe_arrival(matched()), 0, [("Initialise", CARD)]),
+    "here": (observe_arrival(make_match()), 0, [("Initialise", CARD)]),
     "here-and-ready": (observe_arrival(**READY), 0, [("ReportVisible", CARD)]),
     "here-before-the-controller-reports-attached": (
-        observed(attachment(), **READY),
+        make_observation(attachment(), **READY),
         0,
         [("ReportVisible", CARD)],
     ),
     "known-by-slot-before-the-controller-reports-attached": (
-        observed(attachment(), matched(by="slot")),
+        make_observation(attachment(), make_match(by="slot")),
         0,
         [],
     ),
-    "known-by-slot": (observe_arrival(matched(by="slot")), 0, [("Initialise", CARD)]),
+    "known-by-slot": (observe_arrival(make_match(by="slot")), 0, [("Initialise", CARD)]),
     "its-next-claim-makes-something-else-of-its-memory": (
-        observed(make_memory_attachment("system-ram"), **READY),
+        make_observation(make_memory_attachment("system-ram"), **READY),
         0,
         [("Initialise", CARD)],
     ),
     "its-memory-is-what-its-claim-wants": (
-        observed(
+        make_observation(
             make_memory_attachment("system-ram"),
-            matched(),
-            attempt=msgspec.structs.replace(tried(), memory=parameters.Memory(mode="system-ram")),
+            make_match(),
+            attempt=msgspec.structs.replace(make_attempt(), memory=parameters.Memory(mode="system-ram")),
         ),
         0,
         [("ReportVisible", CARD)],
@@ -134,55 +138,71 @@ ARRIVAL = {
     ),
     "its-own-time-begins-when-all-are-there": (
         observe_arrival(
-            matched(),
-            attempt=msgspec.structs.replace(tried(missing="no", at=1059, since=1001), waited=moment(1000)),
+            make_match(),
+            attempt=msgspec.structs.replace(
+                make_attempt(missing="no", at=1059, since=1001), waited=moment(1000)
+            ),
         ),
         1060,
         fails(reasons.NOT_INITIALISED),
     ),
     "cannot-be-interleaved": (
-        observe_arrival(matched(), attempt=tried(missing="why", reason=reasons.NOT_INTERLEAVED, final=True)),
+        observe_arrival(
+            make_match(), attempt=make_attempt(missing="why", reason=reasons.NOT_INTERLEAVED, final=True)
+        ),
         0,
         fails(reasons.NOT_INTERLEAVED),
     ),
     "changed-since-it-was-ready": (
-        observe_arrival(matched(), attempt=tried(BARE)),
+        observe_arrival(make_match(), attempt=make_attempt(BARE)),
         0,
         [("Initialise", CARD)],
     ),
-    "reported-already": (observed(VISIBLE_HERE, **READY), 99, []),
-    "reported-and-verified-by-a-new-daemon": (observed(VISIBLE_HERE, matched()), 99, [("Initialise", CARD)]),
+    "reported-already": (make_observation(VISIBLE_HERE, **READY), 99, []),
+    "reported-and-verified-by-a-new-daemon": (
+        make_observation(VISIBLE_HERE, make_match()),
+        99,
+        [("Initialise", CARD)],
+    ),
     "reported-before-a-reboot": (
-        observed(VISIBLE_HERE, **READY, boot_id="boot-2"),
+        make_observation(VISIBLE_HERE, **READY, boot_id="boot-2"),
         99,
         [("ReportVisible", CARD)],
     ),
     "reported-at-another-address": (
-        observed(VISIBLE_HERE, matched(ELSEWHERE), attempt=tried(ELSEWHERE)),
+        make_observation(VISIBLE_HERE, make_match(ELSEWHERE), attempt=make_attempt(ELSEWHERE)),
         99,
         [("ReportVisible", ELSEWHERE)],
     ),
-    "held-by-hand": (observed(attachment(ATTACHED, claim=None), **READY), 0, [("ReportVisible", CARD)]),
+    "held-by-hand": (
+        make_observation(attachment(ATTACHED, claim=None), **READY),
+        0,
+        [("ReportVisible", CARD)],
+    ),
     "held-by-hand-and-reported": (
-        observed(attachment(ATTACHED, VISIBLE, node=CLEAN, claim=None), **READY),
+        make_observation(attachment(ATTACHED, VISIBLE, node=CLEAN, claim=None), **READY),
         0,
         [],
     ),
     "comes-after-it-was-given-up": (
-        observed(attachment(ATTACHED, FAILED), **READY),
+        make_observation(attachment(ATTACHED, FAILED), **READY),
         99,
         [("ReportVisible", CARD)],
     ),
-    "comes-after-the-controller-gave-up": (observed(attachment(ATTACHED, error=BROKEN), **READY), 99, []),
-    "not-attached-yet": (observed(attachment()), 999, []),
-    "attach-failed": (observed(attachment(condition(attachments.ATTACHED, holds=False))), 999, []),
-    "controller-gave-up": (observed(attachment(ATTACHED, error=BROKEN)), 999, []),
+    "comes-after-the-controller-gave-up": (
+        make_observation(attachment(ATTACHED, error=BROKEN), **READY),
+        99,
+        [],
+    ),
+    "not-attached-yet": (make_observation(attachment()), 999, []),
+    "attach-failed": (make_observation(attachment(condition(attachments.ATTACHED, holds=False))), 999, []),
+    "controller-gave-up": (make_observation(attachment(ATTACHED, error=BROKEN)), 999, []),
     "awaited": (observe_arrival(), 59, again(60)),
     "awaited-in-a-slot": (observe_arrival(matching.Absent(slot=EMPTY)), 5, again(6)),
     "awaited-among-cards-that-show-more-without-an-event": (observe_arrival(lagging=True), 5, again(6)),
     "may-be-a-card-that-shows-more": (observe_arrival(matching.Absent(settles=True)), 5, again(6)),
     "came-back-and-may-show-more": (
-        observed(VISIBLE_HERE, matching.Absent(slot=SLOT, settles=True)),
+        make_observation(VISIBLE_HERE, matching.Absent(slot=SLOT, settles=True)),
         99,
         again(100),
     ),
@@ -192,30 +212,34 @@ ARRIVAL = {
     "recognised-by-a-number": (doubtful("nvme-serial"), 99, []),
     "never-came": (observe_arrival(), 60, fails(reasons.DEVICE_NOT_FOUND)),
     "its-link-never-came-up": (observe_arrival(matching.Absent(slot=SLOT)), 60, fails(reasons.LINK_DOWN)),
-    "its-link-is-down": (observe_arrival(matched(DEAD), attempt=tried(DEAD)), 5, again(5.05)),
+    "its-link-is-down": (observe_arrival(make_match(DEAD), attempt=make_attempt(DEAD)), 5, again(5.05)),
     "its-link-stays-down": (
-        observe_arrival(matched(DEAD), attempt=tried(DEAD)),
+        observe_arrival(make_match(DEAD), attempt=make_attempt(DEAD)),
         60,
         fails(reasons.LINK_DOWN),
     ),
     "it-answers-ones": (
-        observe_arrival(matched(), attempt=tried(missing="ones", reason=reasons.LINK_DOWN)),
+        observe_arrival(make_match(), attempt=make_attempt(missing="ones", reason=reasons.LINK_DOWN)),
         60,
         fails(reasons.LINK_DOWN),
     ),
     "waits-for-power": (observe_arrival(UNPOWERED), 5, [("PowerSlot", "2"), *again(5.05)]),
-    "was-given-power": (observe_arrival(UNPOWERED, attempt=tried(None, at=5)), 5.5, again(6)),
+    "was-given-power": (observe_arrival(UNPOWERED, attempt=make_attempt(None, at=5)), 5.5, again(6)),
     "is-given-power-again": (
-        observe_arrival(UNPOWERED, attempt=tried(None, at=5)),
+        observe_arrival(UNPOWERED, attempt=make_attempt(None, at=5)),
         6,
         [("PowerSlot", "2"), *again(6.05)],
     ),
     "gets-no-power": (
-        observe_arrival(UNPOWERED, attempt=tried(None, "EPERM", at=59)),
+        observe_arrival(UNPOWERED, attempt=make_attempt(None, "EPERM", at=59)),
         60,
         fails(reasons.SLOT_NOT_POWERED),
     ),
-    "waits-for-power-before-the-controller-reports-attached": (observed(attachment(), UNPOWERED), 5, []),
+    "waits-for-power-before-the-controller-reports-attached": (
+        make_observation(attachment(), UNPOWERED),
+        5,
+        [],
+    ),
     "another-device-is-there": (observe_arrival(WRONG), 5, again(6)),
     "another-device-stays-there": (observe_arrival(WRONG), 60, fails(reasons.WRONG_DEVICE)),
     "two-have-its-serial": (
@@ -227,63 +251,69 @@ ARRIVAL = {
     "is-tried-again": (observe_arrival(**bare(at=5)), 6, [("Initialise", BARE)]),
     "no-addresses-for-its-memory": (
         observe_arrival(
-            matched(HOMELESS), missing="no addresses", attempt=tried(HOMELESS, "no addresses", at=59)
+            make_match(HOMELESS),
+            missing="no addresses",
+            attempt=make_attempt(HOMELESS, "no addresses", at=59),
         ),
         60,
         fails(reasons.RESOURCES_NOT_ASSIGNED),
     ),
     "driver-never-bound": (observe_arrival(**bare(at=59)), 60, fails(reasons.DRIVER_NOT_BOUND)),
     "driver-offers-nothing": (
-        observe_arrival(matched(), missing="no file", attempt=tried(missing="no file", at=59)),
+        observe_arrival(make_match(), missing="no file", attempt=make_attempt(missing="no file", at=59)),
         60,
         fails(reasons.NO_DEVICE_FILES),
     ),
     "class-never-done": (
-        observe_arrival(matched(), attempt=tried(missing="no memory", at=59)),
+        observe_arrival(make_match(), attempt=make_attempt(missing="no memory", at=59)),
         60,
         fails(reasons.NOT_INITIALISED),
     ),
     "failed-and-not-tried-again": (
-        observed(attachment(ATTACHED, condition(attachments.VISIBLE, holds=False)), **bare()),
+        make_observation(attachment(ATTACHED, condition(attachments.VISIBLE, holds=False)), **bare()),
         99,
         [],
     ),
     "lost-its-driver-while-in-use": (
-        observed(VISIBLE_HERE, **bare(at=900, since=900)),
+        make_observation(VISIBLE_HERE, **bare(at=900, since=900)),
         900.01,
         again(900.06),
     ),
     "never-got-its-driver-back": (
-        observed(VISIBLE_HERE, **bare(at=959, since=900)),
+        make_observation(VISIBLE_HERE, **bare(at=959, since=900)),
         960,
         fails(reasons.DRIVER_NOT_BOUND),
     ),
-    "lost": (observed(VISIBLE_HERE), 1, fails(reasons.DEVICE_LOST)),
+    "lost": (make_observation(VISIBLE_HERE), 1, fails(reasons.DEVICE_LOST)),
     "lost-and-another-device-is-there": (
-        observed(VISIBLE_HERE, matching.Wrong(card=ELSEWHERE, why="w")),
+        make_observation(VISIBLE_HERE, matching.Wrong(card=ELSEWHERE, why="w")),
         1,
         fails(reasons.DEVICE_LOST),
     ),
-    "pulled-and-not-powered-again": (observed(VISIBLE_HERE, UNPOWERED), 1, fails(reasons.DEVICE_LOST)),
+    "pulled-and-not-powered-again": (
+        make_observation(VISIBLE_HERE, UNPOWERED),
+        1,
+        fails(reasons.DEVICE_LOST),
+    ),
     "the-claim-is-told-once-the-controller-has-tainted": (
-        observed(GIVEN_UP),
+        make_observation(GIVEN_UP),
         999,
         [("ReportToClaim", reasons.DEVICE_LOST)],
     ),
-    "the-claim-was-told": (observed(GIVEN_UP, claim_notified=True), 999, []),
-    "failure-was-reported": (observed(attachment(ATTACHED, FAILED, node=HERE)), 999, []),
+    "the-claim-was-told": (make_observation(GIVEN_UP, claim_notified=True), 999, []),
+    "failure-was-reported": (make_observation(attachment(ATTACHED, FAILED, node=HERE)), 999, []),
     "not-back-yet-after-a-reboot": (
-        observed(VISIBLE_HERE, boot_id="boot-2", since=moment(500)),
+        make_observation(VISIBLE_HERE, boot_id="boot-2", since=moment(500)),
         510,
         again(560),
     ),
     "not-back-after-a-reboot": (
-        observed(VISIBLE_HERE, boot_id="boot-2", since=moment(500)),
+        make_observation(VISIBLE_HERE, boot_id="boot-2", since=moment(500)),
         560,
         fails(reasons.DEVICE_LOST),
     ),
     "powered-after-a-reboot": (
-        observed(VISIBLE_HERE, UNPOWERED, boot_id="boot-2", since=moment(500)),
+        make_observation(VISIBLE_HERE, UNPOWERED, boot_id="boot-2", since=moment(500)),
         510,
         [("PowerSlot", "2"), *again(510.05)],
     ),
@@ -292,113 +322,125 @@ ARRIVAL = {
         510,
         fails(reasons.DEVICE_NOT_FOUND),
     ),
-    "ill": (observed(VISIBLE_HERE, **READY, health=ILL), 1, [("ReportHealth", None)]),
+    "ill": (make_observation(VISIBLE_HERE, **READY, health=ILL), 1, [("ReportHealth", None)]),
     "unhealthy-and-reported": (
-        observed(attachment(ATTACHED, VISIBLE, node=REPORTED_ILL), **READY, health=ILL),
+        make_observation(attachment(ATTACHED, VISIBLE, node=REPORTED_ILL), **READY, health=ILL),
         1,
         [],
     ),
     "ill-without-its-driver": (
-        observed(VISIBLE_HERE, matched(), health=ILL, attempt=tried(missing="no driver", at=1)),
+        make_observation(
+            VISIBLE_HERE, make_match(), health=ILL, attempt=make_attempt(missing="no driver", at=1)
+        ),
         1,
         [("ReportHealth", None), *again(1.5)],
     ),
     "another-finding-of-the-same-words": (
-        observed(attachment(ATTACHED, VISIBLE, node=REPORTED_ILL), **READY, health=NARROW),
+        make_observation(attachment(ATTACHED, VISIBLE, node=REPORTED_ILL), **READY, health=NARROW),
         1,
         [("ReportHealth", None)],
     ),
     "not-known-yet-with-a-finding-of-before": (
-        observed(attachment(ATTACHED, VISIBLE, node=REPORTED_UNKNOWN), **READY, health=verdicts.UNKNOWN),
+        make_observation(
+            attachment(ATTACHED, VISIBLE, node=REPORTED_UNKNOWN), **READY, health=verdicts.UNKNOWN
+        ),
         1,
         [],
     ),
-    "well-and-new": (observed(VISIBLE_HERE, **READY, health=WELL), 1, again(10)),
-    "well-for-long": (observed(VISIBLE_HERE, **READY, health=WELL), 10, [("ReportHealth", None)]),
-    "has-traces": (observed(USED, **READY), 1, [("Treat", CARD)]),
+    "well-and-new": (make_observation(VISIBLE_HERE, **READY, health=WELL), 1, again(10)),
+    "well-for-long": (make_observation(VISIBLE_HERE, **READY, health=WELL), 10, [("ReportHealth", None)]),
+    "has-traces": (make_observation(USED, **READY), 1, [("Treat", CARD)]),
     "was-never-cleaned-elsewhere": (
-        observed(attachment(ATTACHED, unclean=True), **READY),
+        make_observation(attachment(ATTACHED, unclean=True), **READY),
         1,
         [("Treat", CARD)],
     ),
     "was-cleaned-on-arrival": (
-        observed(attachment(ATTACHED, node=CLEAN, unclean=True), **READY),
+        make_observation(attachment(ATTACHED, node=CLEAN, unclean=True), **READY),
         1,
         [("ReportVisible", CARD)],
     ),
-    "has-traces-and-is-held": (observed(USED, **READY, held_by="claim-0"), 1, []),
+    "has-traces-and-is-held": (make_observation(USED, **READY, held_by="claim-0"), 1, []),
     "has-traces-and-no-claim": (
-        observed(attachment(ATTACHED, VISIBLE, node=HERE, claim=None), **READY),
+        make_observation(attachment(ATTACHED, VISIBLE, node=HERE, claim=None), **READY),
         1,
         [("Treat", CARD)],
     ),
     "is-being-erased": (
-        observed(USED, **READY | {"treated": treatment_plan.InProgress(seconds=1.0)}),
+        make_observation(USED, **READY | {"treated": treatment_plan.InProgress(seconds=1.0)}),
         900,
         again(901),
     ),
     "its-hook-failed": (
-        observed(
+        make_observation(
             attachment(ATTACHED),
-            match=matched(),
-            attempt=tried(missing="it ended", reason="HookFailed", final=True),
+            match=make_match(),
+            attempt=make_attempt(missing="it ended", reason="HookFailed", final=True),
         ),
         1,
         fails(reasons.HOOK_FAILED),
     ),
     "its-bitstream-is-not-loaded": (
-        observed(
+        make_observation(
             attachment(ATTACHED),
-            match=matched(),
-            attempt=tried(missing="no port", reason="BitstreamNotLoaded", final=True),
+            match=make_match(),
+            attempt=make_attempt(missing="no port", reason="BitstreamNotLoaded", final=True),
         ),
         1,
         fails(reasons.BITSTREAM_NOT_LOADED),
     ),
     "its-hook-failed-and-is-reported": (
-        observed(
-            attachment(ATTACHED, HOOK_FAILED), match=matched(), attempt=tried(missing="it ended", final=True)
+        make_observation(
+            attachment(ATTACHED, HOOK_FAILED),
+            match=make_match(),
+            attempt=make_attempt(missing="it ended", final=True),
         ),
         1,
         [],
     ),
     "put-in-again-before-prepare": (
-        observed(VISIBLE_HERE, matched(), has_returned=True),
+        make_observation(VISIBLE_HERE, make_match(), has_returned=True),
         1,
         [("Initialise", CARD)],
     ),
     "put-in-again-and-ready": (
-        observed(VISIBLE_SINCE_ANOTHER_ARRIVAL, **READY, has_returned=True),
+        make_observation(VISIBLE_SINCE_ANOTHER_ARRIVAL, **READY, has_returned=True),
         1,
         [("ReportVisible", CARD)],
     ),
     "put-in-again-in-use": (
-        observed(VISIBLE_HERE, matched(), has_returned=True, held_by="claim-1"),
+        make_observation(VISIBLE_HERE, make_match(), has_returned=True, held_by="claim-1"),
         1,
         fails(reasons.DEVICE_LOST),
     ),
     "put-in-again-in-use-and-reported": (
-        observed(attachment(ATTACHED, FAILED, node=HERE), matched(), has_returned=True, held_by="claim-1"),
+        make_observation(
+            attachment(ATTACHED, FAILED, node=HERE), make_match(), has_returned=True, held_by="claim-1"
+        ),
         1,
         [],
     ),
     "lost-and-back-with-its-hook-running": (
-        observed(
+        make_observation(
             attachment(ATTACHED, FAILED, node=HERE),
-            matched(),
-            attempt=tried(missing="it runs", at=61, since=61),
+            make_match(),
+            attempt=make_attempt(missing="it runs", at=61, since=61),
         ),
         61,
         again(61.05),
     ),
-    "was-cleaned": (observed(USED, **READY, treated=treatment_plan.Done()), 1, [("ReportClean", CARD)]),
+    "was-cleaned": (
+        make_observation(USED, **READY, treated=treatment_plan.Done()),
+        1,
+        [("ReportClean", CARD)],
+    ),
     "clean-for-the-next-claim": (
-        observed(attachment(ATTACHED, VISIBLE, node=CLEAN), **READY),
+        make_observation(attachment(ATTACHED, VISIBLE, node=CLEAN), **READY),
         1,
         [("ReportVisible", CARD)],
     ),
-    "cannot-be-cleaned-yet": (observed(USED, **BUSY), 9, again(10)),
-    "cannot-be-cleaned": (observed(USED, **BUSY), 69, fails(reasons.NOT_CLEANED)),
+    "cannot-be-cleaned-yet": (make_observation(USED, **BUSY), 9, again(10)),
+    "cannot-be-cleaned": (make_observation(USED, **BUSY), 69, fails(reasons.NOT_CLEANED)),
 }
 
 
@@ -429,7 +471,7 @@ def test_a_device_has_its_time_from_when_this_daemon_saw_it_attached_whatever_th
     skew_seconds,
 ):
     attached = attachment(condition(attachments.ATTACHED, at=moment(skew_seconds)))
-    waiting = observed(attached, attached_at=START)
+    waiting = make_observation(attached, attached_at=START)
     assert plan.plan(waiting, moment(59)) == (actions.LookAgain(at=moment(60)),)
     (failed,) = plan.plan(waiting, moment(60))
     assert failed.reason == reasons.DEVICE_NOT_FOUND
@@ -444,7 +486,7 @@ def test_a_device_has_its_time_from_when_this_daemon_saw_it_attached_whatever_th
 def test_a_used_device_is_given_to_no_claim_before_its_treatment_is_done(outcome, claim):
     used = attachment(ATTACHED, VISIBLE, node=HERE, **claim) if claim else USED
     for seconds in (1, 60, 600):
-        seen = observed(used, **READY | {"treated": outcome})
+        seen = make_observation(used, **READY | {"treated": outcome})
         planned = {type(action) for action in plan.plan(seen, moment(seconds))}
         assert actions.ReportVisible not in planned
         assert (actions.ReportClean in planned) == isinstance(outcome, treatment_plan.Done)

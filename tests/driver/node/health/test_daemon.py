@@ -15,13 +15,13 @@ async def test_a_device_that_ails_or_is_pulled_is_reported_to_kubelet_attachment
     tmp_path, until
 ):
     async with nodes.serving(tmp_path, health=Policy(interval_seconds=1.0, recovery_seconds=0.0)) as node:
-        await node.attach(await node.allocated())
+        await node.attach(await node.allocate_claim())
         await node.plug()
         tree = node.tree
 
         async def health():
             """Return the first list that the kubelet gets, by device; nothing while the daemon does not listen."""
-            if not await node.listening():
+            if not await node.is_listening():
                 return {}
             async with grpc.aio.insecure_channel(f"unix:{node.socket}") as channel:
                 stream = api_pb2_grpc.DRAResourceHealthStub(channel).NodeWatchResources(

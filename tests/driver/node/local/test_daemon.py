@@ -74,7 +74,7 @@ async def test_a_device_of_the_node_is_published_prepared_and_published_again_af
         assert attributes["resource.kubernetes.io/pciBusID"] == {"string": address}
         (slice_,) = await cluster.list(kinds.SLICE)
 
-        prepared = await cluster.prepare(await cluster.allocated(pool=NODE, device=NAME))
+        prepared = await cluster.prepare(await cluster.allocate_claim(pool=NODE, device=NAME))
         assert not prepared.error
         assert (prepared.devices[0].pool_name, prepared.devices[0].device_name) == (NODE, NAME)
         (file,) = (tmp_path / "kubelet" / "cdi").glob("*.json")
@@ -138,7 +138,7 @@ async def test_a_device_that_is_pulled_from_its_claim_stays_with_a_taint_until_t
     async with world(tmp_path, health=soon) as cluster:
         await cluster.plug(1, gpu(1))
         await until(cluster.devices, bool)
-        claim = await cluster.allocated(pool=NODE, device=NAME)
+        claim = await cluster.allocate_claim(pool=NODE, device=NAME)
         assert not (await cluster.prepare(claim)).error
         await asyncio.to_thread(cluster.tree.surprise_remove, 1)
         tainted = await until(cluster.devices, lambda devices: "taints" in devices.get(NAME, {}))
@@ -195,7 +195,7 @@ async def test_a_card_attached_by_hand_lends_its_virtual_functions_and_leaves_wh
         assert attributes["deviceID"] == {"string": "nvme-0"}
         assert attributes["physicalFunction"] == {"string": cluster.tree.address(1)}
 
-        claim = await cluster.allocated(pool=NODE, device=FUNCTIONS[1])
+        claim = await cluster.allocate_claim(pool=NODE, device=FUNCTIONS[1])
         assert not (await cluster.prepare(claim)).error
         await cluster.detach()
         devices = await until(cluster.devices, lambda devices: list(devices) == FUNCTIONS[1:])

@@ -176,8 +176,8 @@ async def test_a_device_that_a_claim_has_stays_and_the_second_offer_is_reported_
         address = await cluster.plug(1, GPU)
         cluster.start()
         await until(cluster.offers, bool)
-        await until(cluster.listening, bool)
-        claim = await cluster.allocated(pool=NODE, device=NAME)
+        await until(cluster.is_listening, bool)
+        claim = await cluster.allocate_claim(pool=NODE, device=NAME)
         assert not (await cluster.prepare(claim)).error
         await cluster.publish(address)
         events = await until(cluster.events, lambda events: reasons.DEVICE_OFFERED_TWICE in dict(events))

@@ -37,7 +37,7 @@ async def node(tmp_path):
 
 async def use(node):
     """Bring the disk to the node for the claim `c1`; return its uid."""
-    claim = await node.allocated()
+    claim = await node.allocate_claim()
     await node.attach(claim)
     await node.controller_says()
     await node.plug()

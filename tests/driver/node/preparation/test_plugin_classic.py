@@ -73,7 +73,7 @@ class Node:
 
     async def remove(self, name):
         await self.world.api.delete(kinds.POD, name, namespace="default")
-        await self.world.gone(kinds.POD, name)
+        await self.world.wait_until_gone(kinds.POD, name)
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ class Node:
     async def remove(self, name):
         """Delete the pod, and return once it is gone."""
         await self.world.api.delete(kinds.POD, name, namespace="default")
-        await self.world.gone(kinds.POD, name)
+        await self.world.wait_until_gone(kinds.POD, name)
 
 
 async def wait_until_connected(agent, *instances):
